@@ -1,0 +1,137 @@
+"""The public grids that make every sum an exact integer.
+
+Features are multiples of 2⁻¹⁴, slopes of a power of two times 2⁻¹⁶, weights of
+2⁻ᵍ inside a box; products and sums of them are integers below 2⁵³, so float64 adds
+them without rounding, in any order, on any machine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from skdp.schema import FloatArray, Layout
+
+FEATURE_BITS = 14
+FEATURE_ONE = 1 << FEATURE_BITS
+SLOPE_BITS = 16
+WEIGHT_BOX = 1024.0
+#: Rows of one chunk: 2²² slopes below 2¹⁷ times features up to 2¹⁴ stay below 2⁵³.
+CHUNK_ROWS = 1 << 22
+
+
+def round_up(value: float) -> float:
+    """Return a float above `value` by more than a few roundings can have lost."""
+    return value * (1.0 + 2.0**-45)
+
+
+def truncated(values: FloatArray) -> FloatArray:
+    """Feature values in [-1, 1] as integers in units of 2⁻¹⁴, rounded toward zero.
+
+    Notes
+    -----
+    **Guarantee.** For every float, nan and infinities included, the result is an
+    integer of magnitude at most 2¹⁴ and, for values in [-1, 1], not larger than them.
+    """
+    finite = np.clip(np.where(np.isnan(values), 0.0, values), -1.0, 1.0)
+    units: FloatArray = np.trunc(finite * FEATURE_ONE)
+    return units
+
+
+def joint_rows(values: FloatArray, norm: float) -> FloatArray:
+    """Rows divided by `norm`, shortened to norm one, on the feature grid.
+
+    Notes
+    -----
+    **Guarantee.** For every matrix of floats, each row of the result has
+    Σ k_j² ≤ 2²⁸, checked in integers.
+    """
+    finite = np.nan_to_num(values, nan=0.0)
+    largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
+    # Dividing by the largest entry first keeps 1e308 and denormals from the squares.
+    direction = finite / np.where(largest > 0, largest, 1.0)
+    length = np.zeros_like(largest)
+    for column in direction.T:  # a row's norm is summed in one order, whatever n is
+        length[:, 0] += column * column
+    length = np.sqrt(length)
+    with np.errstate(over="ignore"):
+        scale = np.minimum(largest / norm, 1.0 / np.where(length > 0, length, 1.0))
+    return shortened(truncated(direction * scale), float(FEATURE_ONE**2))
+
+
+def shortened(units: FloatArray, squared_norm: float) -> FloatArray:
+    """Shrink integer rows toward zero until Σ k_j² ≤ `squared_norm`, in integers."""
+    squares = (units * units).sum(axis=1, keepdims=True)
+    while (squares > squared_norm).any():
+        factor = np.sqrt(squared_norm / np.maximum(squares, 1.0)) * (1.0 - 2.0**-16)
+        units = np.where(squares > squared_norm, np.trunc(units * factor), units)
+        squares = (units * units).sum(axis=1, keepdims=True)
+    return units
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightGrid:
+    """Weights are multiples of 2⁻ᵇⁱᵗˢ in [-box, box]: margins are exact in float64."""
+
+    bits: int
+    box: float = WEIGHT_BOX
+
+    @classmethod
+    def of(cls, layout: Layout) -> WeightGrid:
+        """Return the finest grid on which Σ_j |x_j w_j| stays below 2⁵³ units."""
+        room = math.ceil(math.log2(layout.absolute_sum * WEIGHT_BOX))
+        return cls(bits=53 - FEATURE_BITS - room)
+
+    def units(self, weights: FloatArray) -> FloatArray:
+        """Weights as integers in units of 2⁻ᵇⁱᵗˢ, clipped to the box (nan is 0)."""
+        finite = np.where(np.isnan(weights), 0.0, weights)
+        inside = np.clip(finite, -self.box, self.box)
+        units: FloatArray = np.rint(np.ldexp(inside, self.bits))
+        return units
+
+    @property
+    def margin_unit(self) -> float:
+        """What one unit of Σ_j k_j u_j is worth."""
+        return math.ldexp(1.0, -self.bits - FEATURE_BITS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlopeGrid:
+    """A record's slopes are integers in `unit`s, of norm at most `cap` of them."""
+
+    unit: float
+    cap: int
+
+    @classmethod
+    def of(cls, bound: float) -> SlopeGrid:
+        """Return the grid of slopes bounded by `bound`; the cap is rounded down."""
+        if not 0 < bound < math.inf:
+            raise ValueError(
+                "The slope bound must be positive and finite. "
+                f"Got {bound} instead: give the loss a finite slope bound."
+            )
+        unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - SLOPE_BITS)
+        return cls(unit=unit, cap=math.floor(bound / unit))
+
+    def units(self, slopes: FloatArray, caps: FloatArray) -> FloatArray:
+        """Slopes (n, k) as integers whose row norms are at most `caps` (n,).
+
+        Notes
+        -----
+        **Guarantee.** For every matrix of floats, nan and infinities included, and
+        integer caps c_i ≥ 0, row i of the result is integer and has norm at most
+        min(c_i, cap). Row i depends on row i alone.
+        """
+        caps = np.minimum(caps, float(self.cap))[:, None]
+        finite = np.where(np.isnan(slopes), 0.0, slopes)
+        with np.errstate(over="ignore"):
+            units = np.clip(np.floor(finite / self.unit + 0.5), -caps, caps)
+        if units.shape[1] == 1:
+            return units
+        squares = np.zeros((len(units), 1))
+        for column in range(units.shape[1]):  # one fixed order, for every engine
+            squares[:, 0] += units[:, column] * units[:, column]
+        factor = caps / np.sqrt(np.maximum(squares, 1.0)) * (1.0 - 2.0**-40)
+        return np.where(squares > caps * caps, np.trunc(units * factor), units)
