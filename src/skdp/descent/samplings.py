@@ -1,0 +1,751 @@
+"""Samplings: distributions over the sets of coordinates that one step moves.
+
+A sampling draws a random set S of coordinates, with marginals p_j = P(j ∈ S). It is
+*proper* (every p_j > 0) and *nonvacuous* (S is never empty): the paper's assumption on
+random sets, refused here when it fails. Sets are drawn with public randomness: nothing
+in this file is private, and nothing reads a record.
+
+To add a sampling, write one class and put an example of it in ``SAMPLINGS``. The
+smoothness, the noise and the bounds follow from ``probabilities``, ``coupling`` and
+``support``, and so do the tests.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from math import comb
+from typing import Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "MAX_SUPPORT",
+    "SAMPLINGS",
+    "Blocks",
+    "ExplicitSets",
+    "Full",
+    "Independent",
+    "Nice",
+    "Sampling",
+    "ShuffledBlocks",
+    "SingleCoordinate",
+    "sketch",
+]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+MAX_SUPPORT = 1024
+"""Most sets that a combinatorial sampling lists; beyond it ``support`` is None."""
+
+
+class Sampling(ABC):
+    """A proper, nonvacuous distribution over the subsets of {0, ..., d-1}.
+
+    A subclass hands its facts to this constructor and writes ``draw``. It gives
+    ``coupling`` or ``support``, or both, or overrides ``pair_probabilities``.
+
+    Parameters
+    ----------
+    probabilities : (d,) array
+        p_j = P(j ∈ S).
+    coupling : (d,) array or None
+        See the property.
+    support : sequence of sorted index arrays, or None
+        Every set of positive probability, where there are few of them.
+    set_probabilities : (len(support),) array or None
+        The probability of each.
+    """
+
+    def __init__(
+        self,
+        probabilities: FloatArray,
+        *,
+        coupling: FloatArray | None = None,
+        support: Sequence[IntArray] | None = None,
+        set_probabilities: FloatArray | None = None,
+    ) -> None:
+        self._probabilities = _frozen(probabilities)
+        self._coupling = None if coupling is None else _frozen(coupling)
+        self._support = None if support is None else tuple(map(_frozen, support))
+        self._set_probabilities = (
+            None if set_probabilities is None else _frozen(set_probabilities)
+        )
+
+    @property
+    def n_coordinates(self) -> int:
+        """The number of coordinates d."""
+        return self._probabilities.size
+
+    @property
+    def probabilities(self) -> FloatArray:
+        """p_j = P(j ∈ S), shape (d,)."""
+        return self._probabilities
+
+    @property
+    def coupling(self) -> FloatArray | None:
+        """The a in [0, 1]^d of the pair law, or None where there is no such a.
+
+        P(j, k ∈ S) = √(p_j a_j p_k a_k) for all j ≠ k. Single coordinates have a = 0,
+        the full set a = 1. Where it exists, the matrix of pair probabilities is a
+        diagonal plus a rank one, and smoothness has a closed form.
+        """
+        return self._coupling
+
+    @property
+    def support(self) -> tuple[IntArray, ...] | None:
+        """Every set of positive probability, or None where there are too many."""
+        return self._support
+
+    @property
+    def set_probabilities(self) -> FloatArray | None:
+        """P(S = U) for each U of ``support``, or None."""
+        return self._set_probabilities
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator) -> IntArray:
+        """One set S: sorted indices, never empty."""
+
+    def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
+        """The sets of ``n_steps`` consecutive steps: independent draws."""
+        steps = range(_integer(n_steps, 0, None, "Sampling.sets", "n_steps"))
+        return (self.draw(rng) for _ in steps)
+
+    def pair_probabilities(self, block: IntArray) -> FloatArray:
+        """P(j, k ∈ S) for j and k in ``block``, shape (len(block), len(block))."""
+        block = np.asarray(block, dtype=np.intp)
+        p = self.probabilities[block]
+        if self.coupling is not None:
+            root = np.sqrt(p * self.coupling[block])
+            same = block[:, None] == block[None, :]
+            return np.where(same, p[:, None], np.outer(root, root))
+        if self.support is None or self.set_probabilities is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} must give its coupling or its support, or "
+                "override pair_probabilities."
+            )
+        member = np.stack([np.isin(block, chosen) for chosen in self.support])
+        return np.asarray((member.T * self.set_probabilities) @ member)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n_coordinates={self.n_coordinates})"
+
+
+class Full(Sampling):
+    """S = {0, ..., d-1} always: full gradient descent.
+
+    Parameters
+    ----------
+    n_coordinates : int
+        The number of coordinates d.
+    """
+
+    def __init__(self, n_coordinates: int) -> None:
+        d = _integer(n_coordinates, 1, None, "Full", "n_coordinates")
+        super().__init__(
+            np.ones(d),
+            coupling=np.ones(d),
+            support=(np.arange(d),),
+            set_probabilities=np.ones(1),
+        )
+        self._everything = _frozen(np.arange(d))
+
+    def draw(self, rng: np.random.Generator) -> IntArray:
+        """All coordinates; ``rng`` is not used."""
+        return self._everything
+
+
+class SingleCoordinate(Sampling):
+    """S = {j} with probability p_j: coordinate descent.
+
+    Parameters
+    ----------
+    probabilities : (d,) array_like
+        Positive, with sum one.
+    """
+
+    def __init__(self, probabilities: npt.ArrayLike) -> None:
+        p = _distribution(probabilities, "SingleCoordinate")
+        super().__init__(
+            p,
+            coupling=np.zeros(p.size),
+            support=tuple(np.arange(p.size)[:, None]),
+            set_probabilities=p,
+        )
+        self._cumulative = _cumulative(p)
+
+    @classmethod
+    def uniform(cls, n_coordinates: int) -> Self:
+        """Every coordinate with probability 1/d."""
+        d = _integer(
+            n_coordinates, 1, None, "SingleCoordinate.uniform", "n_coordinates"
+        )
+        return cls(np.full(d, 1 / d))
+
+    @classmethod
+    def importance(cls, smoothness: npt.ArrayLike, floor: float = 0.0) -> Self:
+        """p_j ∝ M_j, mixed with uniform so that p_j ≥ floor / d."""
+        owner = "SingleCoordinate.importance"
+        weights = _positive(smoothness, None, owner, "smoothness")
+        return cls(_mixed(weights, floor, owner, "smoothness"))
+
+    def draw(self, rng: np.random.Generator) -> IntArray:
+        """One coordinate, by the inverse of the distribution function."""
+        chosen = np.searchsorted(self._cumulative, rng.random(), side="right")
+        return np.array([chosen], dtype=np.intp)
+
+
+class _Listed(Sampling):
+    """S is one of a short list of sets."""
+
+    def __init__(
+        self, support: Sequence[IntArray], set_probabilities: FloatArray, d: int
+    ) -> None:
+        p = np.zeros(d)
+        for chosen, probability in zip(support, set_probabilities, strict=True):
+            p[chosen] += probability
+        super().__init__(
+            np.minimum(p, 1.0),  # a sum of rounded numbers may pass one
+            support=support,
+            set_probabilities=set_probabilities,
+        )
+        self._sets = self._support or ()
+        self._cumulative = _cumulative(set_probabilities)
+
+    def draw(self, rng: np.random.Generator) -> IntArray:
+        """One of the sets, by the inverse of the distribution function."""
+        return self._sets[np.searchsorted(self._cumulative, rng.random(), side="right")]
+
+
+class ExplicitSets(_Listed):
+    """S = sets[i] with probability probabilities[i]; the sets may overlap.
+
+    Parameters
+    ----------
+    sets : sequence of index arrays
+        None empty; together they hold every coordinate.
+    probabilities : (len(sets),) array_like
+        Positive, with sum one.
+    n_coordinates : int, optional
+        The number of coordinates d; one more than the largest index if not given.
+    """
+
+    def __init__(
+        self,
+        sets: Sequence[npt.ArrayLike],
+        probabilities: npt.ArrayLike,
+        n_coordinates: int | None = None,
+    ) -> None:
+        name = "ExplicitSets"
+        support = _index_sets(sets, name, "sets")
+        d = 1 + max(int(chosen[-1]) for chosen in support)
+        if n_coordinates is not None:
+            d = _integer(n_coordinates, d, None, name, "n_coordinates")
+        missing = np.setdiff1d(np.arange(d), np.concatenate(support))
+        if missing.size:
+            raise _refusal(
+                name,
+                "sets",
+                "hold every coordinate, for the sampling to be proper",
+                f"no set with coordinate {missing[0]}",
+                "Put it in a set, or remove the coordinate from the problem.",
+            )
+        super().__init__(support, _distribution(probabilities, name, len(support)), d)
+
+
+class _Partition(_Listed):
+    """S is one block of a partition of the coordinates."""
+
+    def __init__(
+        self, blocks: Sequence[npt.ArrayLike], block_probabilities: FloatArray
+    ) -> None:
+        partition = check_partition(blocks, None, type(self).__name__, "blocks")
+        d = sum(block.size for block in partition)
+        super().__init__(partition, block_probabilities, d)
+        self._label = np.empty(d, dtype=np.intp)
+        for label, block in enumerate(partition):
+            self._label[block] = label
+
+    @property
+    def blocks(self) -> tuple[IntArray, ...]:
+        """The blocks, each sorted."""
+        return self._sets
+
+    def pair_probabilities(self, block: IntArray) -> FloatArray:
+        """P(j, k ∈ S): p_j where j and k share a block, else 0."""
+        label = self._label[block]
+        together = label[:, None] == label[None, :]
+        return np.where(together, self.probabilities[block][:, None], 0.0)
+
+
+class Blocks(_Partition):
+    """S = blocks[i] with probability probabilities[i], over a partition.
+
+    Parameters
+    ----------
+    blocks : sequence of index arrays
+        A partition of {0, ..., d-1}.
+    probabilities : (len(blocks),) array_like
+        Positive, with sum one. ``Blocks.probabilities`` are those of the coordinates,
+        ``Blocks.set_probabilities`` those given here.
+    """
+
+    def __init__(
+        self, blocks: Sequence[npt.ArrayLike], probabilities: npt.ArrayLike
+    ) -> None:
+        super().__init__(blocks, _distribution(probabilities, "Blocks", len(blocks)))
+
+    @classmethod
+    def uniform(cls, blocks: Sequence[npt.ArrayLike]) -> Self:
+        """Every block with probability 1/b."""
+        partition = check_partition(blocks, None, "Blocks.uniform", "blocks")
+        return cls(partition, np.full(len(partition), 1 / len(partition)))
+
+    @classmethod
+    def importance(
+        cls,
+        blocks: Sequence[npt.ArrayLike],
+        smoothness: npt.ArrayLike,
+        floor: float = 0.0,
+    ) -> Self:
+        """q_B ∝ max of M_j over B, mixed with uniform so that q_B ≥ floor / b.
+
+        Parameters
+        ----------
+        blocks : sequence of index arrays
+            A partition of {0, ..., d-1}.
+        smoothness : (d,) array_like
+            M, positive and public.
+        floor : float
+            In [0, 1]. With block-wise smoothness the bound pays 1/p_min (erratum 6):
+            0.5 keeps q_B ≥ 1/(2b).
+        """
+        owner = "Blocks.importance"
+        partition = check_partition(blocks, None, owner, "blocks")
+        d = sum(block.size for block in partition)
+        m = _positive(smoothness, d, owner, "smoothness")
+        weights = np.array([m[block].max() for block in partition])
+        return cls(partition, _mixed(weights, floor, owner, "smoothness"))
+
+    @classmethod
+    def prior(
+        cls,
+        blocks: Sequence[npt.ArrayLike],
+        smoothness: npt.ArrayLike,
+        distance: npt.ArrayLike,
+        floor: float = 0.5,
+    ) -> Self:
+        """q_B ∝ √(Σ_{j∈B} M_j δ_j²), mixed with uniform so that q_B ≥ floor / b.
+
+        Before mixing it minimises R² = ‖w⁰−w*‖² in the norm of M P⁻¹, the distance in
+        the paper's utility bound, over all q, for a public guess δ of abs(w⁰−w*).
+
+        Parameters
+        ----------
+        blocks : sequence of index arrays
+            A partition of {0, ..., d-1}.
+        smoothness : (d,) array_like
+            M, positive and public.
+        distance : (d,) array_like
+            δ ≥ 0, public, not all zero.
+        floor : float
+            In [0, 1]. The bound pays 1/p_min (erratum 6): 0.5 keeps q_B ≥ 1/(2b).
+        """
+        owner = "Blocks.prior"
+        partition = check_partition(blocks, None, owner, "blocks")
+        d = sum(block.size for block in partition)
+        m = _positive(smoothness, d, owner, "smoothness")
+        delta = _vector(distance, d, owner, "distance")
+        if np.any(delta < 0) or not np.any(delta > 0):
+            raise _refusal(
+                owner,
+                "distance",
+                "be nonnegative with a positive entry",
+                f"a range from {delta.min()} to {delta.max()}",
+                "Guess |w0 - w*| per coordinate, or use Blocks.uniform.",
+            )
+        # Scaled first: squares of large or tiny guesses must not leave the floats.
+        scaled = np.sqrt(m / m.max()) * (delta / delta.max())
+        weights = np.array([np.linalg.norm(scaled[block]) for block in partition])
+        return cls(partition, _mixed(weights, floor, owner, "distance"))
+
+
+class ShuffledBlocks(_Partition):
+    """Blocks in random order: every cycle visits block i exactly counts[i] times.
+
+    A single draw has the law of ``Blocks`` with q = counts / Σ counts, and so have the
+    marginals and pairs of each step; the steps of a cycle depend on each other.
+
+    Parameters
+    ----------
+    blocks : sequence of index arrays
+        A partition of {0, ..., d-1}.
+    counts : (len(blocks),) sequence of int
+        Visits of each block in a cycle, at least one; one each if not given.
+    """
+
+    def __init__(
+        self, blocks: Sequence[npt.ArrayLike], counts: Sequence[int] | None = None
+    ) -> None:
+        name = "ShuffledBlocks"
+        given = [1] * len(blocks) if counts is None else list(counts)
+        if len(given) != len(blocks):
+            raise _refusal(
+                name,
+                "counts",
+                f"have one entry for each of the {len(blocks)} blocks",
+                f"{len(given)} entries",
+                "Give one count per block.",
+            )
+        visits = np.array([_integer(c, 1, None, name, "counts") for c in given])
+        super().__init__(blocks, visits / max(visits.sum(), 1))
+        self._cycle = _frozen(np.repeat(np.arange(visits.size), visits))
+        self._counts = _frozen(visits)
+
+    @property
+    def counts(self) -> IntArray:
+        """Visits of each block in a cycle."""
+        return self._counts
+
+    def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
+        """The sets of ``n_steps`` steps: shuffled cycles, the last one cut short."""
+        left = _integer(n_steps, 0, None, "ShuffledBlocks.sets", "n_steps")
+        return self._cycles(left, rng)
+
+    def _cycles(self, left: int, rng: np.random.Generator) -> Iterator[IntArray]:
+        while left > 0:
+            for label in rng.permutation(self._cycle)[:left]:
+                yield self._sets[label]
+            left -= self._cycle.size
+
+
+class Nice(Sampling):
+    """τ-nice: S is uniform among the sets of τ coordinates.
+
+    p_j = τ/d and P(j, k ∈ S) = τ(τ−1)/(d(d−1)).
+
+    Parameters
+    ----------
+    n_coordinates : int
+        The number of coordinates d.
+    tau : int
+        The size of S, from 1 to d.
+    """
+
+    def __init__(self, n_coordinates: int, tau: int) -> None:
+        d = _integer(n_coordinates, 1, None, "Nice", "n_coordinates")
+        self._tau = _integer(tau, 1, d, "Nice", "tau")
+        n_sets = comb(d, self._tau)
+        listed = n_sets <= MAX_SUPPORT
+        super().__init__(
+            np.full(d, self._tau / d),
+            coupling=np.full(d, (self._tau - 1) / max(d - 1, 1)),
+            support=[np.array(s) for s in combinations(range(d), self._tau)]
+            if listed
+            else None,
+            set_probabilities=np.full(n_sets, 1 / n_sets) if listed else None,
+        )
+
+    @property
+    def tau(self) -> int:
+        """The size of every set."""
+        return self._tau
+
+    def draw(self, rng: np.random.Generator) -> IntArray:
+        """τ coordinates without replacement."""
+        chosen = rng.choice(self.n_coordinates, self._tau, replace=False, shuffle=False)
+        return np.sort(chosen).astype(np.intp, copy=False)
+
+
+class Independent(Sampling):
+    """Each j enters S with probability π_j on its own, given that S is not empty.
+
+    With Z = 1 − Π_j (1−π_j): p_j = π_j / Z and P(j, k ∈ S) = π_j π_k / Z.
+
+    Parameters
+    ----------
+    probabilities : (d,) array_like
+        π_j in (0, 1], before conditioning: ``Independent.inclusion`` is what is given
+        here, ``Independent.probabilities`` is p.
+    """
+
+    def __init__(self, probabilities: npt.ArrayLike) -> None:
+        pi = _positive(probabilities, None, "Independent", "probabilities")
+        if np.any(pi > 1):
+            raise _refusal(
+                "Independent",
+                "probabilities",
+                "lie in (0, 1]",
+                f"{pi.max()}",
+                "Give the probability with which each coordinate enters the set.",
+            )
+        # P(j is the first of S) = π_j Π_{i<j} (1−π_i). These sum to Z without the
+        # cancellation of 1 − Π, so tiny π lose no digits.
+        before = np.concatenate([[1.0], np.cumprod(1 - pi)[:-1]])
+        first = pi * before
+        support, likelihood = _nonempty_subsets(pi)
+        super().__init__(
+            np.minimum(pi / first.sum(), 1.0),
+            coupling=pi,
+            support=support,
+            set_probabilities=None
+            if likelihood is None
+            else likelihood / likelihood.sum(),
+        )
+        self._first = _cumulative(first)
+
+    @property
+    def inclusion(self) -> FloatArray:
+        """π, the probabilities before conditioning, shape (d,)."""
+        assert self.coupling is not None
+        return self.coupling
+
+    def draw(self, rng: np.random.Generator) -> IntArray:
+        """The first coordinate by its exact law, then each later one on its own.
+
+        Never rejects, so small π cost no more than large ones.
+        """
+        first = int(np.searchsorted(self._first, rng.random(), side="right"))
+        later = self.inclusion[first + 1 :]
+        chosen = np.flatnonzero(rng.random(later.size) < later) + first + 1
+        return np.concatenate([[first], chosen]).astype(np.intp, copy=False)
+
+
+def sketch(sampling: Sampling, chosen: npt.ArrayLike) -> FloatArray:
+    """The diagonal of the unbiased sketch C = I_S P⁻¹ (the paper's Definition 3.1).
+
+    Parameters
+    ----------
+    sampling : Sampling
+        Where S came from.
+    chosen : index array
+        The set S.
+
+    Returns
+    -------
+    (d,) array
+        1/p_j for j in S and 0 elsewhere, so that E[C x] = x for every x.
+    """
+    d = sampling.n_coordinates
+    indices = _index_set(chosen, "sketch", "chosen")
+    if indices[-1] >= d:
+        raise _refusal(
+            "sketch",
+            "chosen",
+            f"hold indices from 0 to {d - 1}",
+            f"{indices[-1]}",
+            "Draw the set from the same sampling.",
+        )
+    diagonal = np.zeros(d)
+    diagonal[indices] = 1 / sampling.probabilities[indices]
+    return diagonal
+
+
+def check_partition(
+    blocks: Sequence[npt.ArrayLike], n_coordinates: int | None, owner: str, name: str
+) -> tuple[IntArray, ...]:
+    """Return ``blocks`` sorted, or refuse what is no partition of {0, ..., d-1}.
+
+    Parameters
+    ----------
+    blocks : sequence of index arrays
+        What is checked.
+    n_coordinates : int or None
+        The number of coordinates d; the number of indices given if None.
+    owner, name : str
+        The function and its parameter, for the message.
+    """
+    partition = _index_sets(blocks, owner, name)
+    indices = np.concatenate(partition)
+    d = indices.size if n_coordinates is None else n_coordinates
+    counts = np.bincount(np.minimum(indices, d), minlength=d + 1)
+    rule = f"hold each of the coordinates 0 to {d - 1} exactly once"
+    remedy = "Give a partition: disjoint blocks that cover every coordinate."
+    if counts[d]:
+        raise _refusal(owner, name, rule, f"coordinate {indices.max()}", remedy)
+    if np.any(counts[:d] != 1):
+        odd = int(np.argmax(counts[:d] != 1))
+        got = f"coordinate {odd} {counts[odd]} times"
+        raise _refusal(owner, name, rule, got, remedy)
+    return partition
+
+
+def _refusal(owner: str, name: str, rule: str, got: str, remedy: str) -> ValueError:
+    return ValueError(
+        f"The '{name}' parameter of {owner} must {rule}. Got {got} instead. {remedy}"
+    )
+
+
+def _frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    return frozen
+
+
+def _integer(value: object, low: int, high: int | None, owner: str, name: str) -> int:
+    good = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if good and low <= int(value) and (high is None or int(value) <= high):  # type: ignore[call-overload]
+        return int(value)  # type: ignore[call-overload,no-any-return]
+    span = f"of at least {low}" if high is None else f"from {low} to {high}"
+    raise _refusal(
+        owner, name, f"be an integer {span}", repr(value), f"Give an integer {span}."
+    )
+
+
+def _index_set(values: npt.ArrayLike, owner: str, name: str) -> IntArray:
+    try:
+        indices = np.asarray(values)
+    except ValueError:
+        indices = np.empty((0, 0))
+    good = indices.ndim == 1 and indices.size > 0 and indices.dtype.kind in "iu"
+    if good:
+        unique = np.unique(indices).astype(np.intp)
+        good = unique.size == indices.size and unique[0] >= 0
+    if not good:
+        raise _refusal(
+            owner,
+            name,
+            "hold nonempty lists of distinct nonnegative integers",
+            repr(values),
+            "Number the coordinates from 0 and leave no set empty.",
+        )
+    return unique
+
+
+def _index_sets(
+    sets: Sequence[npt.ArrayLike], owner: str, name: str
+) -> tuple[IntArray, ...]:
+    if len(sets) == 0:
+        raise _refusal(owner, name, "hold at least one set", "none", "Give the sets.")
+    return tuple(_index_set(values, owner, name) for values in sets)
+
+
+def _vector(
+    values: npt.ArrayLike, length: int | None, owner: str, name: str
+) -> FloatArray:
+    expected = "d" if length is None else str(length)
+    try:
+        vector = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        vector = np.empty((0, 0))
+    if (
+        vector.ndim != 1
+        or vector.size == 0
+        or (length is not None and vector.size != length)
+        or not np.all(np.isfinite(vector))
+    ):
+        raise _refusal(
+            owner,
+            name,
+            f"be a vector of {expected} finite numbers",
+            repr(values),
+            "Give one number per entry and no NaN or infinity.",
+        )
+    return vector
+
+
+def _positive(
+    values: npt.ArrayLike, length: int | None, owner: str, name: str
+) -> FloatArray:
+    vector = _vector(values, length, owner, name)
+    if np.any(vector <= 0):
+        where = int(np.argmin(vector))
+        raise _refusal(
+            owner,
+            name,
+            "be positive everywhere",
+            f"{vector[where]} at {where}",
+            "A zero here makes the sampling improper or the step infinite.",
+        )
+    return vector
+
+
+def _distribution(
+    values: npt.ArrayLike, owner: str, length: int | None = None
+) -> FloatArray:
+    probabilities = _positive(values, length, owner, "probabilities")
+    total = probabilities.sum()
+    if not abs(total - 1) <= 1e-9:
+        raise _refusal(
+            owner,
+            "probabilities",
+            "sum to one within 1e-9",
+            f"a sum of {total}",
+            "Divide them by their sum.",
+        )
+    return np.asarray(probabilities / total)
+
+
+def _mixed(weights: FloatArray, floor: float, owner: str, name: str) -> FloatArray:
+    """Weights made probabilities, of which each is at least floor / len(weights)."""
+    if not 0 <= floor <= 1:
+        raise _refusal(
+            owner, "floor", "lie in [0, 1]", repr(floor), "0.5 is a safe choice."
+        )
+    scaled = weights / weights.max()
+    mixed = (1 - floor) * scaled / scaled.sum() + floor / scaled.size
+    if np.any(mixed <= 0):
+        raise _refusal(
+            owner,
+            name,
+            "give every set a positive probability",
+            f"zero for set {int(np.argmin(mixed))}",
+            "Give 'floor' a positive value.",
+        )
+    return np.asarray(mixed)
+
+
+def _cumulative(weights: FloatArray) -> FloatArray:
+    """The distribution function, with a last entry of exactly one."""
+    cumulative = np.cumsum(weights)
+    return np.asarray(cumulative / cumulative[-1])
+
+
+def _nonempty_subsets(
+    pi: FloatArray,
+) -> tuple[list[IntArray] | None, FloatArray | None]:
+    """The nonempty sets of an independent sampling and their likelihoods, if few."""
+    d = pi.size
+    if d > MAX_SUPPORT.bit_length() or 2**d - 1 > MAX_SUPPORT:
+        return None, None
+    member = (np.arange(1, 2**d)[:, None] >> np.arange(d)) & 1 == 1
+    likelihood = np.where(member, pi, 1 - pi).prod(axis=1)
+    possible = likelihood > 0
+    sets = [np.flatnonzero(row) for row in member[possible]]
+    return sets, likelihood[possible]
+
+
+def _example_blocks(d: int) -> list[IntArray]:
+    """Interleaved blocks of about three coordinates."""
+    n_blocks = max(d // 3, 1)
+    return [np.arange(start, d, n_blocks) for start in range(n_blocks)]
+
+
+def _example_explicit(d: int) -> ExplicitSets:
+    """Overlapping neighbours, likelier to the right, and now and then everything."""
+    pairs = [np.unique([j, (j + 1) % d]) for j in range(d)]
+    weights = np.append(np.arange(1.0, d + 1), d / 2)
+    return ExplicitSets([*pairs, np.arange(d)], weights / weights.sum())
+
+
+SAMPLINGS: dict[str, Callable[[int], Sampling]] = {
+    "full": Full,
+    "single-uniform": SingleCoordinate.uniform,
+    "single-importance": lambda d: SingleCoordinate.importance(np.arange(1, d + 1)),
+    "blocks-uniform": lambda d: Blocks.uniform(_example_blocks(d)),
+    "blocks-importance": lambda d: Blocks.importance(
+        _example_blocks(d), np.arange(1, d + 1)
+    ),
+    "blocks-prior": lambda d: Blocks.prior(
+        _example_blocks(d), np.ones(d), np.arange(d, 0, -1)
+    ),
+    "shuffled": lambda d: ShuffledBlocks(
+        _example_blocks(d), [1 + i % 3 for i in range(len(_example_blocks(d)))]
+    ),
+    "nice": lambda d: Nice(d, (d + 1) // 2),
+    "independent": lambda d: Independent(np.linspace(0.15, 0.6, d)),
+    "explicit": _example_explicit,
+}
+"""An example of each sampling by name, for any d ≥ 1: tests run over all of them."""

@@ -1,0 +1,304 @@
+"""Smoothness of a convex f along a sampling: the M of the step w_j −= g_j / M_j.
+
+With f'' ⪯ H everywhere, a step on a random set S is safe in expectation when v obeys
+the expected separable overapproximation (ESO) of Qu and Richtárik (2016)::
+
+    Pmat ∘ H ⪯ Diag(p ∘ v),     Pmat_jk = P(j, k ∈ S),     M := v.
+
+The coordinate-wise v = diag H is *not* enough for blocks: it diverges on ½(1ᵀw)² with
+blocks of three or more (erratum 8). Three facts give every formula below, with P_S the
+probability of a set and E the expectation over S:
+
+* **Coupled.** Where P(j, k ∈ S) = √(p_j a_j p_k a_k) for j ≠ k, Pmat ∘ H is
+  Diag(p∘(1−a)∘h) + Diag(√(p∘a)) H Diag(√(p∘a)), so H ⪯ Diag(u) gives
+  v = (1−a) h + a u. Single coordinates have a = 0, the full set 1, τ-nice
+  (τ−1)/(d−1), independent π.
+* **Listed.** Pmat ∘ H = Σ_S P_S I_S H I_S, so H_SS ⪯ c_S Diag(u_S) for every S gives
+  v_j = E[c_S | j ∈ S] u_j. For a partition this is c_B u_j on block B.
+* **Any.** Diagonal dominance gives v_j = Σ_k Pmat_jk abs(H_jk) / p_j.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from skdp.descent.samplings import FloatArray, IntArray, Sampling, check_partition
+
+__all__ = ["from_bounds", "from_hessian", "is_valid", "is_valid_for_bounds"]
+
+RELATIVE_FLOOR = 1e-9
+"""Least curvature given to a coordinate, relative to the largest entry of H."""
+
+ROUND_UP = 1 + 1e-12
+"""Covers the rounding of an eigenvalue: v may be too large, never too small."""
+
+
+def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
+    """Smoothness v with Pmat ∘ H ⪯ Diag(p ∘ v), from a bound H on the Hessian of f.
+
+    With h = diag H and λ'(A) the largest eigenvalue of D^{-1/2} A D^{-1/2}, D = Diag h:
+    h for single coordinates, λ'(H) h for the full set, λ'(H_BB) h on the blocks of a
+    partition (h itself where the features of a block exclude each other), (1−a) h +
+    a λ'(H) h for τ-nice and independent sets. Overlapping sets take
+    E[λ'(H_SS) | j ∈ S] h_j and samplings without a list of sets the row sums of
+    abs(Pmat ∘ H) over p, each scaled down until Pmat ∘ H touches Diag(p ∘ v).
+
+    Parameters
+    ----------
+    sampling : Sampling
+        The law of S.
+    hessian : (d, d) array_like
+        H, symmetric and finite, the ridge included. Of being positive semidefinite
+        only abs(H_jk) ≤ √(h_j h_k) is needed: it keeps λ' ≤ d.
+
+    Returns
+    -------
+    (d,) array
+        v > 0. A coordinate with h_j below ``RELATIVE_FLOOR`` times the largest entry
+        of H, such as a column that is always zero, counts as if it had that much: a
+        larger v is always valid, and the step 1/v stays finite. For H = 0, v = 1.
+    """
+    hess = _symmetric(hessian, sampling.n_coordinates, "from_hessian")
+    scale = np.abs(hess).max()
+    if scale == 0:
+        return np.ones(sampling.n_coordinates)
+    floor = max(RELATIVE_FLOOR * scale, np.finfo(np.float64).tiny)
+    h: FloatArray = np.maximum(np.diag(hess), floor)
+    root = np.sqrt(h)
+    if np.any(np.abs(hess) > (1 + 1e-9) * root[:, None] * root[None, :]):
+        raise ValueError(
+            "The 'hessian' parameter of from_hessian must be positive semidefinite. "
+            "Got an entry H_jk above sqrt(H_jj H_kk), or a negative H_jj, instead. "
+            "Raise its eigenvalues to a positive floor first."
+        )
+    if sampling.coupling is not None:
+        a = sampling.coupling
+        return np.asarray((1 - a) * h + a * (_stretch(hess, h) * h if a.any() else h))
+    everything = np.arange(sampling.n_coordinates)
+    if sampling.support is not None:
+        stretches = [_stretch(hess[np.ix_(s, s)], h[s]) for s in sampling.support]
+        v: FloatArray = _mean_given_member(sampling, np.array(stretches)) * h
+        if sum(s.size for s in sampling.support) == everything.size:
+            return v  # disjoint sets: already touching on every block
+    else:
+        joint = sampling.pair_probabilities(everything) * np.abs(hess)
+        v = np.maximum(joint.sum(axis=1) / sampling.probabilities, h) * ROUND_UP
+    ratio = _largest_ratio(sampling, hess, v) * ROUND_UP
+    return np.asarray(v * min(1.0, ratio))
+
+
+def from_bounds(
+    sampling: Sampling,
+    groups: Sequence[npt.ArrayLike],
+    curvature: float,
+    ridge: float | npt.ArrayLike = 0.0,
+) -> FloatArray:
+    """Smoothness v that is valid for every table whose records keep public bounds.
+
+    Every record has norm at most one on each of G groups of features: a scalar in
+    [−1, 1], a one-hot block, or a vector under a joint norm. Then, with β the
+    curvature and λ the ridge, v − λ is β for single coordinates, βG for the full set,
+    β·(groups that B touches) on the blocks of a partition, (1−a)β + aβG for τ-nice and
+    independent sets, β·E[g(S) | j ∈ S] for any other list of sets with g(S) the number
+    of groups S touches, and βG where there is no list. No data is read.
+
+    Parameters
+    ----------
+    sampling : Sampling
+        The law of S.
+    groups : sequence of index arrays
+        A partition of {0, ..., d-1} into groups of features.
+    curvature : float
+        β, the supremum of the second derivative of the loss in the margin.
+    ridge : float or (d,) array_like
+        λ ≥ 0.
+
+    Returns
+    -------
+    (d,) array
+        v > 0.
+
+    Notes
+    -----
+    For a record x and any step t on S, by the Cauchy-Schwarz inequality twice,
+    (Σ_{j∈S} x_j t_j)² ≤ (Σ_G ‖x_G‖ ‖t_{G∩S}‖)² ≤ g(S) Σ_G ‖t_{G∩S}‖² = g(S) ‖t_S‖².
+    The mean over records gives tᵀ H_SS t ≤ β g(S) ‖t_S‖² for H = (β/n) XᵀX: the Listed
+    fact with u = 1 and c_S = β g(S), and the Coupled fact with h ≤ β and u = βG. Where
+    neither applies, H ⪯ βG I and Pmat ⪰ 0 give Pmat ∘ H ⪯ βG Diag(p) by the Schur
+    product theorem.
+    """
+    owner = "from_bounds"
+    parts = check_partition(groups, sampling.n_coordinates, owner, "groups")
+    beta = _curvature(curvature, owner)
+    extra = _ridge(ridge, sampling.n_coordinates, owner)
+    if sampling.coupling is not None:
+        touched = 1 - sampling.coupling + sampling.coupling * len(parts)
+    elif sampling.support is not None:
+        label = _labels(parts, sampling.n_coordinates)
+        counts = [np.unique(label[s]).size for s in sampling.support]
+        touched = _mean_given_member(sampling, np.array(counts, dtype=np.float64))
+    else:
+        touched = np.full(sampling.n_coordinates, float(len(parts)))
+    return np.asarray(beta * touched + extra)
+
+
+def is_valid(
+    sampling: Sampling,
+    hessian: npt.ArrayLike,
+    smoothness: npt.ArrayLike,
+    tolerance: float = 1e-9,
+) -> bool:
+    """Whether Pmat ∘ H ⪯ (1 + tolerance) Diag(p ∘ v).
+
+    Parameters
+    ----------
+    sampling : Sampling
+        The law of S.
+    hessian : (d, d) array_like
+        H, symmetric and finite.
+    smoothness : (d,) array_like
+        v, positive.
+    tolerance : float
+        Relative room for rounding.
+    """
+    hess = _symmetric(hessian, sampling.n_coordinates, "is_valid")
+    v = _smoothness(smoothness, sampling.n_coordinates, "is_valid")
+    return bool(_largest_ratio(sampling, hess, v) <= 1 + tolerance)
+
+
+def is_valid_for_bounds(
+    sampling: Sampling,
+    groups: Sequence[npt.ArrayLike],
+    curvature: float,
+    smoothness: npt.ArrayLike,
+    ridge: float | npt.ArrayLike = 0.0,
+    tolerance: float = 1e-9,
+) -> bool:
+    """Whether v is certified for every table that keeps the bounds of ``from_bounds``.
+
+    With u = v − λ and c_S = β sup_x Σ_{j∈S} x_j²/u_j = β Σ_G max_{j∈G∩S} 1/u_j, v is
+    certified if E[c_S | j ∈ S] ≤ 1 for every j, or if it is nowhere below
+    ``from_bounds``. For the full set, single coordinates and partitions this is exact:
+    False means that some table breaks v. For other samplings False may be caution.
+
+    Parameters
+    ----------
+    sampling : Sampling
+        The law of S.
+    groups : sequence of index arrays
+        A partition of {0, ..., d-1} into groups of features.
+    curvature : float
+        β, the supremum of the second derivative of the loss in the margin.
+    smoothness : (d,) array_like
+        v, positive.
+    ridge : float or (d,) array_like
+        λ ≥ 0.
+    tolerance : float
+        Relative room for rounding.
+
+    Notes
+    -----
+    (Σ_{j∈S} x_j t_j)² ≤ (Σ_{j∈S} x_j²/u_j) (Σ_{j∈S} u_j t_j²), so H_SS ⪯ c_S Diag(u_S):
+    the Listed fact. Equality holds for one t, so c_B ≤ 1 is also necessary where the
+    sets are disjoint. Without a list of sets, S = {0, ..., d-1} stands for all: what is
+    valid for the full set is valid for every sampling, by the Schur product theorem.
+    """
+    owner = "is_valid_for_bounds"
+    d = sampling.n_coordinates
+    parts = check_partition(groups, d, owner, "groups")
+    v = _smoothness(smoothness, d, owner)
+    u = v - _ridge(ridge, d, owner)
+    if np.any(u <= 0):
+        return False
+    if np.all(v >= from_bounds(sampling, parts, curvature, ridge) * (1 - tolerance)):
+        return True
+    label = _labels(parts, d)
+    sets = (np.arange(d),) if sampling.support is None else sampling.support
+    steepest = np.zeros((len(sets), len(parts)))
+    for row, s in zip(steepest, sets, strict=True):
+        np.maximum.at(row, label[s], 1 / u[s])
+    c = _curvature(curvature, owner) * steepest.sum(axis=1)
+    mean = c if sampling.support is None else _mean_given_member(sampling, c)
+    return bool(np.all(mean <= 1 + tolerance))
+
+
+def _stretch(hess: FloatArray, h: FloatArray) -> float:
+    """λ' ≥ 1, the least with H ⪯ λ' Diag(h), rounded up."""
+    root = np.sqrt(h)
+    scaled = hess / root[:, None] / root[None, :]
+    return max(1.0, float(np.linalg.eigvalsh(scaled)[-1])) * ROUND_UP
+
+
+def _largest_ratio(sampling: Sampling, hess: FloatArray, v: FloatArray) -> float:
+    """The least c with Pmat ∘ H ⪯ c Diag(p ∘ v)."""
+    joint = sampling.pair_probabilities(np.arange(sampling.n_coordinates)) * hess
+    root = np.sqrt(sampling.probabilities * v)
+    return float(np.linalg.eigvalsh(joint / root[:, None] / root[None, :])[-1])
+
+
+def _mean_given_member(sampling: Sampling, values: FloatArray) -> FloatArray:
+    """E[values(S) | j ∈ S] for each j, over the listed sets."""
+    assert sampling.support is not None
+    assert sampling.set_probabilities is not None
+    total = np.zeros(sampling.n_coordinates)
+    weight = np.zeros(sampling.n_coordinates)
+    for s, probability, value in zip(
+        sampling.support, sampling.set_probabilities, values, strict=True
+    ):
+        total[s] += probability * value
+        weight[s] += probability
+    return np.asarray(total / weight)
+
+
+def _labels(parts: Sequence[IntArray], d: int) -> IntArray:
+    label = np.empty(d, dtype=np.intp)
+    for number, part in enumerate(parts):
+        label[part] = number
+    return label
+
+
+def _symmetric(hessian: npt.ArrayLike, d: int, owner: str) -> FloatArray:
+    hess = np.asarray(hessian, dtype=np.float64)
+    if hess.shape != (d, d) or not np.all(np.isfinite(hess)):
+        raise ValueError(
+            f"The 'hessian' parameter of {owner} must be a finite matrix of shape "
+            f"({d}, {d}). Got shape {hess.shape} instead, or a NaN or infinity in it. "
+            "Give one row and column per coordinate of the sampling."
+        )
+    gap = np.abs(hess - hess.T).max()
+    if gap > 1e-9 * np.abs(hess).max():
+        raise ValueError(
+            f"The 'hessian' parameter of {owner} must be symmetric. Got entries that "
+            f"differ from their mirror by {gap} instead. Give (H + H.T) / 2."
+        )
+    return np.asarray((hess + hess.T) / 2)
+
+
+def _smoothness(values: npt.ArrayLike, d: int, owner: str) -> FloatArray:
+    v = np.asarray(values, dtype=np.float64)
+    if v.shape != (d,) or not np.all(np.isfinite(v) & (v > 0)):
+        raise ValueError(
+            f"The 'smoothness' parameter of {owner} must be a vector of {d} finite "
+            f"positive numbers. Got {values!r} instead. Give one per coordinate."
+        )
+    return v
+
+
+def _curvature(value: float, owner: str) -> float:
+    if not (np.isfinite(value) and value > 0):
+        raise ValueError(
+            f"The 'curvature' parameter of {owner} must be finite and positive. "
+            f"Got {value!r} instead. Give the largest second derivative of the loss."
+        )
+    return float(value)
+
+
+def _ridge(value: float | npt.ArrayLike, d: int, owner: str) -> FloatArray:
+    ridge = np.asarray(value, dtype=np.float64)
+    if ridge.shape not in ((), (d,)) or not np.all(np.isfinite(ridge) & (ridge >= 0)):
+        raise ValueError(
+            f"The 'ridge' parameter of {owner} must be one nonnegative number, or "
+            f"{d} of them. Got {value!r} instead. Give 0.0 for no ridge."
+        )
+    return ridge
