@@ -585,9 +585,10 @@ def _frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
 
 
 def _integer(value: object, low: int, high: int | None, owner: str, name: str) -> int:
-    good = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if good and low <= int(value) and (high is None or int(value) <= high):  # type: ignore[call-overload]
-        return int(value)  # type: ignore[call-overload,no-any-return]
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        number = int(value)
+        if low <= number and (high is None or number <= high):
+            return number
     span = f"of at least {low}" if high is None else f"from {low} to {high}"
     raise _refusal(
         owner, name, f"be an integer {span}", repr(value), f"Give an integer {span}."
