@@ -7,6 +7,7 @@ of an encoded row: one *group* of coordinates a column, each of norm at most one
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,15 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
+
+
+def check(holds: bool, sentence: str) -> None:
+    """Refuse what is public and wrong; never called on a record's value.
+
+    The sentence names the rule, the value and the remedy.
+    """
+    if not holds:
+        raise ValueError(sentence)
 
 
 @dataclass(frozen=True)
@@ -45,31 +55,23 @@ class Numeric:
     indicator: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.low) and math.isfinite(self.high - self.low)):
-            raise ValueError(
-                f"The range of Numeric must be finite. Got ({self.low}, {self.high}) "
-                "instead: give bounds that hold for every possible record."
-            )
-        if not self.low < self.high:
-            raise ValueError(
-                "The 'low' parameter of Numeric must be below 'high'. "
-                f"Got low={self.low}, high={self.high} instead: swap or widen them."
-            )
-        if self.scale not in ("linear", "log"):
-            raise ValueError(
-                "The 'scale' parameter of Numeric must be 'linear' or 'log'. "
-                f"Got {self.scale!r} instead: choose one of the two."
-            )
-        if self.bins is not None and not 2 <= self.bins <= 65000:
-            raise ValueError(
-                "The 'bins' parameter of Numeric must be between 2 and 65000 or None. "
-                f"Got {self.bins} instead: choose a number of bins in that range."
-            )
-        if self.missing is not None and not self.low <= self.missing <= self.high:
-            raise ValueError(
-                "The 'missing' parameter of Numeric must lie in [low, high]. "
-                f"Got {self.missing} instead: choose a value in the range."
-            )
+        low, high, bins = self.low, self.high, self.bins
+        check(
+            math.isfinite(low) and math.isfinite(high - low) and low < high,
+            f"Numeric needs finite low < high. Got {low}, {high}: swap or widen them.",
+        )
+        check(
+            self.scale in ("linear", "log"),
+            f"Numeric needs scale 'linear' or 'log'. Got {self.scale!r}: choose one.",
+        )
+        check(
+            bins is None or 2 <= bins <= 65000,
+            f"Numeric needs 2 to 65000 bins. Got {bins}: choose in that range.",
+        )
+        check(
+            self.missing is None or low <= self.missing <= high,
+            f"Numeric needs missing in [low, high]. Got {self.missing}: move it in.",
+        )
 
     def scaled(self, values: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Map values to [0, 1]; also say which of them were missing (nan)."""
@@ -101,22 +103,16 @@ class Categorical:
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))
         keys = [level_key(level) for level in self.levels]
-        if not 1 <= len(keys) <= 65000:
-            raise ValueError(
-                "The 'levels' parameter of Categorical must hold 1 to 65000 levels. "
-                f"Got {len(keys)} instead: list every category the column may take."
-            )
-        if len(set(keys)) < len(keys):
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise ValueError(
-                "The 'levels' parameter of Categorical must not repeat a level. "
-                f"Got {twice!r} twice instead: remove one."
-            )
-        if self.other is not None and level_key(self.other) not in keys:
-            raise ValueError(
-                "The 'other' parameter of Categorical must be one of its levels. "
-                f"Got {self.other!r} instead: add it to the levels."
-            )
+        check(
+            1 <= len(keys) <= 65000,
+            f"Categorical needs 1 to 65000 levels. Got {len(keys)}: list them all.",
+        )
+        twice = [key for key, times in Counter(keys).items() if times > 1][:1]
+        check(not twice, f"Categorical needs distinct levels. Remove one of {twice}.")
+        check(
+            self.other is None or level_key(self.other) in keys,
+            f"Categorical needs 'other' among its levels. Add {self.other!r} to them.",
+        )
 
     @cached_property
     def codes(self) -> dict[str, int]:
@@ -148,16 +144,14 @@ class Vector:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
-        if not self.names or len(set(self.names)) < len(self.names):
-            raise ValueError(
-                "The 'names' parameter of Vector must be distinct column names. "
-                f"Got {self.names!r} instead: list each column once."
-            )
-        if not (self.norm > 0 and math.isfinite(self.norm)):
-            raise ValueError(
-                "The 'norm' parameter of Vector must be positive and finite. "
-                f"Got {self.norm} instead: give a bound on the rows' Euclidean norm."
-            )
+        check(
+            0 < len(self.names) == len(set(self.names)),
+            "Vector needs distinct column names: list each column once.",
+        )
+        check(
+            0 < self.norm < math.inf,
+            f"Vector needs a positive finite norm. Got {self.norm}: give a bound.",
+        )
 
 
 Column = Numeric | Categorical | Vector
@@ -279,30 +273,22 @@ class Schema:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", dict(self.columns))
-        if not self.columns:
-            raise ValueError("A Schema must describe at least one column. Got none.")
-        used = [name for name, _ in self.inputs]
-        if self.target_name is not None:
-            used.append(self.target_name)
-        if len(set(used)) < len(used):
-            twice = next(name for name in used if used.count(name) > 1)
-            raise ValueError(
-                "Each column of a Schema must have one role. "
-                f"Got {twice!r} twice instead: remove one of its uses."
-            )
+        check(bool(self.columns), "Schema needs a column: list what to learn from.")
+        used = [*self.inputs, *([self.target_name] if self.target_name else [])]
+        twice = [name for name, times in Counter(used).items() if times > 1][:1]
+        check(not twice, f"Schema needs one role a column. Remove one use of {twice}.")
         fixed = sum(group.kind == "code" for group in self.layout(False).groups)
-        if self.row_norm is not None and not fixed < self.row_norm**2 < math.inf:
-            raise ValueError(
-                "The 'row_norm' parameter of Schema must exceed the root of the number "
-                f"of categorical or binned columns, {math.sqrt(fixed):.6g}. "
-                f"Got {self.row_norm} instead: raise it or leave it out."
-            )
+        check(
+            self.row_norm is None or fixed < self.row_norm**2 < math.inf,
+            f"Schema needs row_norm above √{fixed}, which categories reach by "
+            f"themselves. Got {self.row_norm}: raise it or leave it out.",
+        )
 
     @property
-    def inputs(self) -> list[tuple[str, str]]:
-        """Pairs (column of the table, key in `columns`) in encoding order."""
+    def inputs(self) -> list[str]:
+        """Names of the table's columns that are read, in encoding order."""
         return [
-            (name, key)
+            name
             for key, column in self.columns.items()
             for name in (column.names if isinstance(column, Vector) else (key,))
         ]
@@ -315,12 +301,10 @@ class Schema:
     @property
     def target_column(self) -> Target:
         """Description of the target."""
-        if self.target is None:
-            raise ValueError(
-                "The 'target' parameter of Schema must describe the target. "
-                "Got None instead: add target=(name, Numeric(...) or Categorical(...))."
-            )
-        return self.target[1] if isinstance(self.target, tuple) else self.target
+        column = self.target[1] if isinstance(self.target, tuple) else self.target
+        if column is None:
+            raise ValueError("Schema needs a target here: add target=(name, column).")
+        return column
 
     def layout(self, intercept: bool = True) -> Layout:
         """Coordinates of an encoded row, one group a column, the intercept last."""

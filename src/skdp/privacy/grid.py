@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from skdp.schema import FloatArray, Layout
 
@@ -80,9 +81,9 @@ class WeightGrid:
 
     @classmethod
     def of(cls, layout: Layout) -> WeightGrid:
-        """Return the finest grid on which Σ_j |x_j w_j| stays below 2⁵³ units."""
+        """Return the finest grid on which Σ_j |x_j w_j| stays below 2⁵² units."""
         room = math.ceil(math.log2(layout.absolute_sum * WEIGHT_BOX))
-        return cls(bits=53 - FEATURE_BITS - room)
+        return cls(bits=52 - FEATURE_BITS - room)
 
     def units(self, weights: FloatArray) -> FloatArray:
         """Weights as integers in units of 2⁻ᵇⁱᵗˢ, clipped to the box (nan is 0)."""
@@ -115,7 +116,7 @@ class SlopeGrid:
         unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - SLOPE_BITS)
         return cls(unit=unit, cap=math.floor(bound / unit))
 
-    def units(self, slopes: FloatArray, caps: FloatArray) -> FloatArray:
+    def units(self, slopes: FloatArray, caps: npt.ArrayLike) -> FloatArray:
         """Slopes (n, k) as integers whose row norms are at most `caps` (n,).
 
         Notes
@@ -124,7 +125,7 @@ class SlopeGrid:
         integer caps c_i ≥ 0, row i of the result is integer and has norm at most
         min(c_i, cap). Row i depends on row i alone.
         """
-        caps = np.minimum(caps, float(self.cap))[:, None]
+        caps = np.minimum(np.asarray(caps, np.float64), self.cap)[:, None]
         finite = np.where(np.isnan(slopes), 0.0, slopes)
         with np.errstate(over="ignore"):
             units = np.clip(np.floor(finite / self.unit + 0.5), -caps, caps)

@@ -1,0 +1,40 @@
+"""How the iterates θ_1..θ_K of an inner loop become one point: weights (K,)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from skdp.schema import FloatArray
+
+Average = Callable[[int], FloatArray]
+
+
+def mean(n_steps: int) -> FloatArray:
+    """Average of θ_1..θ_K, as in the paper."""
+    return np.full(n_steps, 1.0 / n_steps)
+
+
+def tail(n_steps: int) -> FloatArray:
+    """Average of the last half of the iterates."""
+    kept = n_steps - n_steps // 2
+    return np.repeat([0.0, 1.0 / kept], [n_steps - kept, kept])
+
+
+def last(n_steps: int) -> FloatArray:
+    """The last iterate alone."""
+    return np.repeat([0.0, 1.0], [n_steps - 1, 1])
+
+
+def growing(rate: float) -> Average:
+    """Weights (1 - rate)^(-k) of strongly convex functions (erratum 7)."""
+
+    def average(n_steps: int) -> FloatArray:
+        powers = np.power(1.0 - rate, np.arange(n_steps - 1, -1, -1.0))
+        return np.asarray(powers / powers.sum(), dtype=np.float64)
+
+    return average
+
+
+AVERAGES: dict[str, Average] = {"mean": mean, "tail": tail, "last": last}

@@ -1,0 +1,220 @@
+"""A plan is made before the data is touched; only `run` sees records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from skdp.descent import averages, samplings, theory
+from skdp.descent.geometry import Geometry, Task
+from skdp.descent.skgd import Step, descend
+from skdp.engines.reference import ReferenceEngine
+from skdp.losses import Loss
+from skdp.penalties import ElasticNet, Penalty
+from skdp.privacy import accountant, sums
+from skdp.privacy.mechanism import Released, release
+from skdp.privacy.randomness import Randomness
+from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.records import Records
+from skdp.schema import FloatArray, Layout, check
+
+Calibration = Literal["exact", "paper"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """All that a run does, decided from public facts.
+
+    Parameters
+    ----------
+    layout : Layout
+        The coordinates of an encoded row.
+    loss : Loss
+        What is minimised, as a mean over rows.
+    n_rows : int
+        The public (or released) number of rows that sums are divided by.
+    epsilon, delta : float
+        The budget; an infinite epsilon runs SkGD without noise.
+    sampling : Sampling
+        The law of the sets.
+    geometry : Geometry
+        Steps and noise shape.
+    n_steps, n_restarts : int
+        K and T.
+    penalty : Penalty
+        Added to the mean loss, by its proximal map.
+    average : Average
+        What an inner loop returns.
+    relation : {"replace-one", "zero-out", "add-remove"}
+        Which tables are neighbours.
+    calibration : {"exact", "paper"}
+        Exact Gaussian-DP accounting, or the constant of Theorem 1.
+    rate : Rate, optional
+        The bound on the excess risk that K was chosen by.
+    assumptions : tuple of str
+        What was taken as public; it goes into the record.
+    """
+
+    layout: Layout
+    loss: Loss
+    n_rows: int
+    epsilon: float
+    delta: float
+    sampling: samplings.Sampling
+    geometry: Geometry
+    n_steps: int
+    n_restarts: int = 1
+    penalty: Penalty = field(default_factory=ElasticNet)
+    average: averages.Average = averages.mean
+    relation: sums.Relation = "replace-one"
+    calibration: Calibration = "exact"
+    rate: theory.Rate | None = None
+    assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta, self.n_rows)
+        check(self.n_steps >= 1, f"n_steps must be ≥ 1. Got {self.n_steps}: take one.")
+        check(
+            self.n_restarts >= 1,
+            f"n_restarts must be ≥ 1. Got {self.n_restarts}: take one.",
+        )
+        check(
+            self.sampling.n_coordinates == self.layout.n_features,
+            f"The sampling must be over {self.layout.n_features} coordinates, as the "
+            f"layout. Got one over {self.sampling.n_coordinates}: make it for them.",
+        )
+        check(
+            self.calibration in ("exact", "paper"),
+            f"calibration must be 'exact' or 'paper'. Got {self.calibration!r}.",
+        )
+
+    def noise_multiplier(self, budget: float) -> float:
+        """Noise multiplier of every step, for a budget of μ²."""
+        releases = self.n_steps * self.n_restarts
+        share = math.sqrt(budget * (1.0 - self.geometry.share))
+        exact = accountant.noise_multiplier(share, releases)
+        if self.calibration == "exact" or not exact:
+            return exact
+        return accountant.paper_noise_multiplier(self.epsilon, self.delta, releases)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fit:
+    """What a run returns: released weights and what they cost."""
+
+    weights: FloatArray
+    record: PrivacyRecord
+    plan: Plan
+
+
+def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
+    """Refuse budgets that mean nothing: ε ≤ 0, δ ≤ 0, δ ≥ 1/n."""
+    check(n_rows >= 1, f"n_rows must be at least 1. Got {n_rows}: count the rows.")
+    check(epsilon > 0, f"epsilon must be positive. Got {epsilon}: 1 is a usual choice.")
+    check(
+        0 < delta < 1.0 / n_rows,
+        "delta must be in (0, 1/n_rows), or a whole record may be published by chance. "
+        f"Got {delta} for {n_rows} rows: take {min(1e-6, 0.1 / n_rows):.3g}.",
+    )
+
+
+def run(
+    plan: Plan,
+    records: Records,
+    *,
+    engine: Callable[[Records], sums.Engine] = ReferenceEngine,
+    seed: int | None = None,
+    record: PrivacyRecord | None = None,
+    callback: Callable[[Step], None] | None = None,
+) -> Fit:
+    """Run a plan on records.
+
+    Parameters
+    ----------
+    plan : Plan
+        What to do.
+    records : Records
+        The encoded table, of the plan's layout.
+    engine : callable Records -> Engine
+        What adds up the records.
+    seed : int, optional
+        For tests: a seeded run claims no privacy.
+    record : PrivacyRecord, optional
+        One that earlier releases on the same table were charged to; the plan spends
+        what is left of it.
+    callback : callable, optional
+        Called with a `Step` after each.
+    """
+    check(
+        records.layout == plan.layout,
+        "The records must have the plan's layout: encode them with the plan's schema.",
+    )
+    if plan.relation != "add-remove":  # the number of rows is public
+        n_rows = sum(len(chunk.target) for chunk in records.chunks)
+        check(
+            n_rows == plan.n_rows,
+            f"The plan is for {plan.n_rows} rows. Got {n_rows}: make a plan for them.",
+        )
+    randomness = Randomness(seed)
+    record = record or PrivacyRecord(
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        relation=plan.relation,
+        assumptions=plan.assumptions,
+        seeded=randomness.seeded,
+    )
+    budget = record.remaining
+    noise_multiplier = plan.noise_multiplier(budget)
+
+    def release_geometry(total: sums.BoundedSum) -> Released:
+        z = accountant.noise_multiplier(math.sqrt(budget * plan.geometry.share), 1)
+        return release(total, noise_multiplier=z, randomness=randomness, record=record)
+
+    query, update = plan.geometry.prepare(
+        Task(
+            engine=engine(records),
+            slopes=sums.Slopes(loss=plan.loss, max_weight=records.max_weight),
+            curvature=plan.loss.curvature * records.max_weight,
+            relation=plan.relation,
+            n_rows=plan.n_rows,
+            penalty=plan.penalty,
+            release=release_geometry,
+        )
+    )
+    weights = descend(
+        query=query,
+        update=update,
+        sampling=plan.sampling,
+        average=plan.average,
+        start=np.zeros((plan.layout.n_features, plan.loss.n_outputs)),
+        n_steps=plan.n_steps,
+        n_restarts=plan.n_restarts,
+        noise_multiplier=noise_multiplier,
+        randomness=randomness,
+        record=record,
+        callback=callback,
+    )
+    return Fit(weights=weights, record=record, plan=plan)
+
+
+def release_row_count(
+    records: Records,
+    record: PrivacyRecord,
+    *,
+    share: float = 0.01,
+    engine: Callable[[Records], sums.Engine] = ReferenceEngine,
+    seed: int | None = None,
+) -> int:
+    """Release the number of rows for a `share` of the budget, for add-remove tables.
+
+    It is charged to `record`; give the same record to `run`.
+    """
+    z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
+    total = sums.counts(engine(records), 1, record.relation)
+    noise = Randomness(seed)
+    released = release(total, noise_multiplier=z, randomness=noise, record=record)
+    return max(1, round(float(released.values[0])))

@@ -1,0 +1,126 @@
+"""Algorithm 1 of the paper: DP-SkGD, on anything that can be asked for a gradient.
+
+The loop draws a public set, asks for the exact sum on it, has it released, and hands
+the released value to an update. Updates, penalties and averages see nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from skdp.privacy.mechanism import Released, release
+from skdp.privacy.randomness import Randomness
+from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.sums import BoundedSum
+from skdp.schema import FloatArray, IntArray, check
+
+
+class Sampling(Protocol):
+    """What the loop needs of a sampling."""
+
+    def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
+        """Yield `n_steps` sets of coordinates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What a callback may see: public or released, all of it.
+
+    Attributes
+    ----------
+    restart, index : int
+        t and k of the paper.
+    at : array of int
+        The set S.
+    released : Released
+        The noisy sum on it.
+    weights : float64 (d, k)
+        θ after the step.
+    """
+
+    restart: int
+    index: int
+    at: IntArray
+    released: Released
+    weights: FloatArray
+
+
+Query = Callable[[IntArray, FloatArray], BoundedSum]
+Update = Callable[[FloatArray, Released, IntArray], FloatArray]
+#: Weight of each iterate θ_1..θ_K in the average that ends an inner loop.
+Average = Callable[[int], FloatArray]
+
+
+def descend(
+    *,
+    query: Query,
+    update: Update,
+    sampling: Sampling,
+    average: Average,
+    start: FloatArray,
+    n_steps: int,
+    n_restarts: int = 1,
+    noise_multiplier: float,
+    randomness: Randomness,
+    record: PrivacyRecord,
+    callback: Callable[[Step], None] | None = None,
+) -> FloatArray:
+    """Run Algorithm 1.
+
+    Parameters
+    ----------
+    query : callable (S, θ) -> BoundedSum
+        The exact sum of the gradients on S at θ.
+    update : callable (θ, Released, S) -> θ
+        θ - ΓC(∇f + η) on S, and any proximal map.
+    sampling : Sampling
+        The distribution of S.
+    average : callable K -> weights (K,)
+        How θ_1..θ_K become the next start (`descent.averages`).
+    start : float64 (d, k)
+        w⁰.
+    n_steps, n_restarts : int
+        K and T.
+    noise_multiplier : float
+        Standard deviation of the noise over the sensitivity; 0 for no privacy.
+    randomness : Randomness
+        Where noise comes from, and the public sets.
+    record : PrivacyRecord
+        What every release is charged to.
+    callback : callable, optional
+        Called with a `Step` after each.
+
+    Returns
+    -------
+    weights : float64 (d, k)
+        The last average.
+
+    Notes
+    -----
+    **Guarantee.** For all queries, updates and callbacks, the result and everything
+    handed to them is a function of public values and of at most K·T releases, each
+    charged to `record` (Theorem 1 of the paper, with exact accounting).
+    """
+    check(n_steps >= 1, f"n_steps must be at least 1. Got {n_steps}: take a step.")
+    check(n_restarts >= 1, f"n_restarts must be at least 1. Got {n_restarts}: take 1.")
+    public = randomness.generator()
+    shares = average(n_steps)
+    weights = start
+    for restart in range(n_restarts):
+        theta, weights = weights, np.zeros_like(weights)
+        for index, at in enumerate(sampling.sets(n_steps, public)):
+            released = release(
+                query(at, theta),
+                noise_multiplier=noise_multiplier,
+                randomness=randomness,
+                record=record,
+            )
+            theta = update(theta, released, at)
+            weights = weights + shares[index] * theta
+            if callback is not None:
+                callback(Step(restart, index, at, released, theta))
+    return weights

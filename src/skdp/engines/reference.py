@@ -1,0 +1,107 @@
+"""The definition of every sum over records, in plain numpy: all engines equal it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from skdp.privacy.grid import FEATURE_ONE, WeightGrid
+from skdp.privacy.records import Chunk, Records
+from skdp.privacy.sums import BigInts, Metric, Slopes, big
+from skdp.schema import FloatArray, IntArray, Layout
+
+#: Rows that are written out as a dense matrix at a time.
+ROWS = 1 << 14
+
+
+def dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatArray:
+    """Coordinates `at` of some rows, shape (n, len(at)), in units of 2⁻¹⁴."""
+    columns = []
+    for coordinate in at.tolist():
+        group = layout.group_of[coordinate]
+        part, local = chunk.parts[group], coordinate - layout.groups[group].start
+        kind = layout.groups[group].kind
+        if kind == "ones":
+            columns.append(np.full(len(chunk.target[rows]), FEATURE_ONE))
+        elif kind == "code":
+            columns.append((part[rows] == local) * FEATURE_ONE)
+        else:
+            columns.append(part[rows, local])
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
+class ReferenceEngine:
+    """Sums over records, exactly.
+
+    Margins are kept between calls and moved by what changed in the weights: they are
+    integers, so that the result is the same as from anew.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self._layout = records.layout
+        self._unit = WeightGrid.of(records.layout).margin_unit
+        self._weights: FloatArray = np.zeros((self._layout.n_features, 0))
+        self._margins: list[FloatArray] = []
+
+    def _pieces(self) -> Iterator[tuple[int, Chunk, slice]]:
+        for index, chunk in enumerate(self.records.chunks):
+            for start in range(0, len(chunk.target), ROWS):
+                yield index, chunk, slice(start, start + ROWS)
+
+    def _move_margins(self, units: FloatArray) -> None:
+        """Margins of all rows, in units, for the weights `units` (d, k)."""
+        if self._weights.shape != units.shape:
+            self._weights = np.zeros_like(units)
+            shape = units.shape[1]
+            self._margins = [
+                np.zeros((len(chunk.target), shape)) for chunk in self.records.chunks
+            ]
+        move = units - self._weights
+        at = np.flatnonzero(move.any(axis=1))
+        if len(at):
+            for index, chunk, rows in self._pieces():
+                block = dense(chunk, rows, at, self._layout)
+                self._margins[index][rows] += block @ move[at]
+        self._weights = units.copy()
+
+    def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
+        """Σ_i x_i,at s_i, shape (len(at), k), in units of features times slopes."""
+        self._move_margins(units)
+        total = big(np.zeros((len(at), units.shape[1])))
+        for index, chunk, rows in self._pieces():
+            slope = slopes.units(
+                self._margins[index][rows] * self._unit,
+                chunk.target[rows],
+                chunk.weight[rows],
+                None if slopes.caps is None else slopes.caps[index][rows],
+            )
+            total = total + big(dense(chunk, rows, at, self._layout).T @ slope)
+        return total
+
+    def gram(self) -> BigInts:
+        """Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        at = np.arange(self._layout.n_features)
+        total = big(np.zeros((len(at), len(at))))
+        for _, chunk, rows in self._pieces():
+            block = dense(chunk, rows, at, self._layout)
+            total = total + big(block.T @ block)
+        return total
+
+    def counts(self, n_classes: int) -> BigInts:
+        """Rows of each class; codes above the last count as the last."""
+        total = big(np.zeros(n_classes))
+        for _, chunk, rows in self._pieces():
+            classes = np.minimum(chunk.target[rows], n_classes - 1)
+            total = total + big(np.bincount(classes, minlength=n_classes))
+        return total
+
+    def caps(self, metric: Metric, slopes: Slopes) -> list[FloatArray]:
+        """Caps of all rows: their images in the metric are exact integers."""
+        at = np.arange(self._layout.n_features)
+        caps = [np.zeros(len(chunk.target)) for chunk in self.records.chunks]
+        for index, chunk, rows in self._pieces():
+            images = dense(chunk, rows, at, self._layout) @ metric.units.T
+            caps[index][rows] = metric.caps(images, slopes)
+        return caps

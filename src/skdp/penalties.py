@@ -1,0 +1,107 @@
+"""Separable penalties, applied by their proximal maps after the noise.
+
+``prox(w, metric, at)`` is argmin_u ½ Σ_j metric_j (u_j - w_j)² + Σ_j ψ_j(u_j) over the
+coordinates `at`: post-processing, free of privacy cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from skdp.schema import FloatArray, IntArray, check
+
+
+class Penalty(Protocol):
+    """A separable convex penalty of weights (d, k); adding one means adding a class."""
+
+    def value(self, weights: FloatArray) -> float:
+        """Penalty of all weights."""
+
+    def prox(self, weights: FloatArray, metric: FloatArray, at: IntArray) -> FloatArray:
+        """Proximal map of the rows `at`, weights (len(at), k), metric (len(at),)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ElasticNet:
+    """Σ_j s_j (l1 |w_j| + ½ l2 w_j²), s_j = 1 where `penalised`, 0 elsewhere.
+
+    Parameters
+    ----------
+    l1, l2 : float
+        Strengths; ridge is ``l1=0``, the lasso ``l2=0``.
+    penalised : float64 (d,), optional
+        Which coordinates it acts on; all if None. The intercept is usually left out.
+    """
+
+    l1: float = 0.0
+    l2: float = 0.0
+    penalised: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        check(
+            0 <= self.l1 < math.inf and 0 <= self.l2 < math.inf,
+            f"ElasticNet needs finite l1, l2 ≥ 0. Got {self.l1}, {self.l2}.",
+        )
+
+    def _strength(self, at: IntArray | slice) -> FloatArray:
+        return np.ones(1) if self.penalised is None else self.penalised[at, None]
+
+    def value(self, weights: FloatArray) -> float:
+        """Penalty of all weights."""
+        each = self.l1 * np.abs(weights) + self.l2 / 2 * weights**2
+        return float((self._strength(slice(None)) * each).sum())
+
+    def prox(self, weights: FloatArray, metric: FloatArray, at: IntArray) -> FloatArray:
+        """Soft threshold, then shrink."""
+        step = self._strength(at) / metric[:, None]
+        kept = np.maximum(np.abs(weights) - self.l1 * step, 0.0)
+        return np.copysign(kept, weights) / (1.0 + self.l2 * step)
+
+
+def ridge(alpha: float, penalised: FloatArray | None = None) -> ElasticNet:
+    """½ alpha ‖w‖²."""
+    return ElasticNet(l2=alpha, penalised=penalised)
+
+
+def lasso(alpha: float, penalised: FloatArray | None = None) -> ElasticNet:
+    """Penalty alpha ‖w‖₁."""
+    return ElasticNet(l1=alpha, penalised=penalised)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Zero for weights in [low, high], infinite outside; (0, ∞) is non-negative."""
+
+    low: float = 0.0
+    high: float = math.inf
+
+    def __post_init__(self) -> None:
+        check(
+            self.low <= self.high,
+            f"Box needs low ≤ high. Got {self.low}, {self.high}: swap them.",
+        )
+
+    def value(self, weights: FloatArray) -> float:
+        """Penalty of all weights."""
+        inside = (weights >= self.low) & (weights <= self.high)
+        return 0.0 if bool(inside.all()) else math.inf
+
+    def prox(self, weights: FloatArray, metric: FloatArray, at: IntArray) -> FloatArray:
+        """Projection."""
+        return np.clip(weights, self.low, self.high)
+
+
+#: Every penalty, by name: a new entry is tested with no new test.
+PENALTIES: dict[str, Callable[[], Penalty]] = {
+    "none": ElasticNet,
+    "ridge": lambda: ridge(0.1),
+    "lasso": lambda: lasso(0.1),
+    "elastic-net": lambda: ElasticNet(l1=0.05, l2=0.1),
+    "box": lambda: Box(-0.5, 0.5),
+    "non-negative": Box,
+}

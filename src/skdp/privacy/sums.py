@@ -1,0 +1,340 @@
+"""The queries: exact sums over records, each with a bound on what one record can do.
+
+Nothing else makes a `BoundedSum`. What adds the records up (an engine) and what the
+slope of a loss is are handed in; the bound holds whatever they return for a record,
+because features, slopes and caps are bounded on the grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from skdp.privacy import grid
+from skdp.privacy.records import AnyArray, Records
+from skdp.schema import FloatArray, IntArray, Layout, check
+
+Relation = Literal["replace-one", "zero-out", "add-remove"]
+RELATIONS: tuple[Relation, ...] = ("replace-one", "zero-out", "add-remove")
+#: Python integers of any size, in numpy arrays of objects.
+BigInts = npt.NDArray[Any]
+
+
+def big(values: npt.ArrayLike) -> BigInts:
+    """Integers, held in any dtype, as Python integers."""
+    integers: BigInts = np.vectorize(int, otypes=[object])(values)
+    return integers
+
+
+class Loss(Protocol):
+    """What a query needs of a loss."""
+
+    @property
+    def slope_bound(self) -> float:
+        """Bound on the norm of a record's slopes."""
+
+    def slope(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
+        """Slopes (n, k) of margins (n, k), each row by itself."""
+
+
+class Engine(Protocol):
+    """What adds up records, exactly: every method returns Python integers."""
+
+    records: Records
+
+    def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
+        """Σ_i x_i,at s_i, shape (len(at), k), for weights in `units`."""
+
+    def gram(self) -> BigInts:
+        """Σ_i x_i x_iᵀ, shape (d, d)."""
+
+    def counts(self, n_classes: int) -> BigInts:
+        """Number of rows of each class; codes above the last count as the last."""
+
+    def caps(self, metric: Metric, slopes: Slopes) -> Sequence[AnyArray]:
+        """`Metric.caps` of each chunk's rows."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundedSum:
+    """A sum over records that is not private yet.
+
+    Attributes
+    ----------
+    value : array of Python integers
+        The exact sum in units of `unit`.
+    shape : float64, broadcastable to value
+        Relative noise scale of each entry.
+    sensitivity : float
+        sup over neighbouring tables of ‖(value - value') · unit / shape‖₂.
+    query : str
+        What was asked.
+    """
+
+    value: BigInts
+    unit: float
+    shape: FloatArray
+    sensitivity: float
+    query: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Slopes:
+    """How a record's slopes are computed and bounded.
+
+    A record adds x_i s_i, s_i = weight_i · loss slope rounded to the grid and clipped
+    to min(cap, caps_i); `caps` holds integers, one array a chunk.
+    """
+
+    loss: Loss
+    max_weight: float = 1.0
+    caps: Sequence[AnyArray] | None = None
+
+    @property
+    def grid(self) -> grid.SlopeGrid:
+        """The grid that slopes live on, its cap included."""
+        return grid.SlopeGrid.of(self.loss.slope_bound * self.max_weight)
+
+    def units(
+        self,
+        margin: FloatArray,
+        target: npt.ArrayLike,
+        weight: AnyArray,
+        caps: AnyArray | None,
+    ) -> FloatArray:
+        """Bounded integer slopes (n, k) of some rows, each by itself."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            raw = self.loss.slope(margin, target) * weight[:, None]
+        return self.grid.units(raw, np.full(len(raw), np.inf) if caps is None else caps)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Metric:
+    """A public matrix B, on a grid, in which gradients are measured and released.
+
+    Each record's gradient g obeys ‖B g‖ ≤ radius: its slopes are capped at
+    radius / ‖B x‖. `units` are integers below 2²⁴; B = units · 2⁻ᵇⁱᵗˢ.
+    """
+
+    units: FloatArray
+    bits: int
+    radius: float
+
+    @classmethod
+    def of(cls, matrix: FloatArray, radius: float) -> Metric:
+        """Put a released or public matrix on the grid: what is rounded is used."""
+        largest = float(np.abs(matrix).max())
+        check(
+            0 < largest < math.inf and 0 < radius < math.inf,
+            f"Metric needs 0 < entries, radius < ∞. Got {largest}, {radius}: floor it.",
+        )
+        bits = 23 - math.frexp(largest)[1]
+        return cls(units=np.rint(np.ldexp(matrix, bits)), bits=bits, radius=radius)
+
+    def caps(self, mapped: FloatArray, slopes: Slopes) -> FloatArray:
+        """Integer caps (n,) of rows from their integer images B x, shape (n, r).
+
+        Notes
+        -----
+        **Guarantee.** For every row, cap · unit · ‖B x‖ ≤ radius in real numbers: the
+        images are exact, and squares are added in one order and inflated by 2⁻⁴⁰.
+        """
+        squares = np.zeros(len(mapped))
+        for column in mapped.T:
+            squares += column * column
+        norm = np.sqrt(squares) * (1.0 + 2.0**-40)
+        unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - self.bits)
+        reach, cap = self.radius / unit, float(slopes.grid.cap)
+        caps: FloatArray = np.floor(reach / np.maximum(norm, reach / cap))
+        return np.minimum(caps, cap)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Capped:
+    """Slopes whose caps a metric set: made by `capped` alone."""
+
+    slopes: Slopes
+    metric: Metric
+
+
+def gradient(
+    engine: Engine,
+    slopes: Slopes,
+    weights: FloatArray,
+    at: IntArray,
+    relation: Relation,
+    shape: FloatArray | None = None,
+) -> BoundedSum:
+    """Sum of the records' gradients on the coordinates `at`.
+
+    Notes
+    -----
+    **Guarantee.** For all tables that are neighbours under `relation` and all weights,
+    the two sums differ by at most `sensitivity` in the norm of `shape`: a record's part
+    is at most s·sup‖x_at / shape‖ (Lemma 3.3 of the paper, with slopes clipped instead
+    of a Lipschitz assumption), twice that if it may be replaced.
+    """
+    layout = engine.records.layout
+    scale = np.ones(len(at)) if shape is None else shape
+    reach = math.sqrt(layout.squared_norm(at, 1.0 / scale**2))
+    slope = slopes.grid.cap * slopes.grid.unit
+    return BoundedSum(
+        value=engine.gradient(grid.WeightGrid.of(layout).units(weights), at, slopes),
+        unit=math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS),
+        shape=scale[:, None],
+        sensitivity=grid.round_up(_difference(relation) * slope * reach),
+        query=f"gradient of {len(at)} coordinates",
+    )
+
+
+def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Capped:
+    """Cap every record's slopes by the metric; costs nothing, releases nothing."""
+    caps = engine.caps(metric, slopes)
+    return Capped(slopes=replace(slopes, caps=caps), metric=metric)
+
+
+def mapped_gradient(
+    engine: Engine, capped: Capped, weights: FloatArray, relation: Relation
+) -> BoundedSum:
+    """B times the sum of the records' gradients, slopes capped by the metric B.
+
+    Notes
+    -----
+    **Guarantee.** For all tables that are neighbours under `relation` and all weights,
+    the two sums differ by at most `sensitivity` in Euclidean norm: every record's part
+    has norm at most the metric's radius, twice that if it may be replaced.
+    """
+    layout, metric = engine.records.layout, capped.metric
+    units = grid.WeightGrid.of(layout).units(weights)
+    total = engine.gradient(units, np.arange(layout.n_features), capped.slopes)
+    return BoundedSum(
+        value=_exact_product(metric.units, total),
+        unit=math.ldexp(capped.slopes.grid.unit, -grid.FEATURE_BITS - metric.bits),
+        shape=np.ones((len(metric.units), 1)),
+        sensitivity=grid.round_up(_difference(relation) * metric.radius),
+        query=f"gradient of {layout.n_features} coordinates in a matrix metric",
+    )
+
+
+def _difference(relation: Relation) -> float:
+    """How many bounds apart the parts of a record and of its replacement can be."""
+    return 2.0 if relation == "replace-one" else 1.0
+
+
+def _exact_product(matrix: FloatArray, total: BigInts) -> BigInts:
+    """Integer matrix below 2²⁴ times big integers: float64 on limbs that are exact."""
+    bits = 29 - matrix.shape[1].bit_length()
+    product = big(np.zeros((len(matrix), total.shape[1])))
+    rest, sign, shift = abs(total), np.sign(total), 0
+    while rest.any():
+        limb = sign * (rest & ((1 << bits) - 1))
+        product = product + (big(matrix @ limb.astype(np.float64)) << shift)
+        rest, shift = rest >> bits, shift + bits
+    return product
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GramPattern:
+    """Which entries of Σ_i x_i x_iᵀ can differ between tables, and their noise scales.
+
+    Zeros inside a one-hot group are known, as is the number of rows where it is public;
+    a one-hot coordinate times the intercept equals its own square. Each other entry of
+    the upper triangle is released once: scale 1 on the diagonal, 1/√2 off it, because
+    it stands twice in the Frobenius norm, 1/√3 where it stands three times.
+    `index` (d, d) says which entry stands where, -1 for zero, -2 for the row count.
+    """
+
+    rows: IntArray
+    columns: IntArray
+    shape: FloatArray
+    index: IntArray
+    sensitivity: float
+
+    @classmethod
+    def of(cls, layout: Layout, relation: Relation) -> GramPattern:
+        """Return the pattern of a layout under a neighbour relation."""
+        d, group = layout.n_features, layout.group_of
+        kind = np.array([layout.groups[g].kind for g in group.tolist()])
+        code, one = kind == "code", kind == "ones"
+        rows, columns = np.triu_indices(d)
+        known = (rows != columns) & (group[rows] == group[columns]) & code[rows]
+        number = one[rows] & (relation != "add-remove")
+        keep = ~(known | number | (code[rows] & one[columns]))
+        rows, columns = rows[keep], columns[keep]
+        times = np.where(
+            rows != columns, 2.0, np.where(code[rows] & one.any(), 3.0, 1.0)
+        )
+        index = np.full((d, d), -1)
+        index[rows, columns] = index[columns, rows] = np.arange(len(rows))
+        index[np.ix_(one, code)] = index[code, code]
+        index[np.ix_(code, one)] = index[code, code][:, None]
+        if number.any():
+            index[np.ix_(one, one)] = -2
+        squared = layout.squared_norm(np.arange(d)) ** 2
+        # Signed rows may be at an obtuse angle once the constant entry is left out.
+        if number.any() and not any(group.signed for group in layout.groups):
+            squared -= 1.0
+        reach = grid.round_up(math.sqrt(_difference(relation) * squared))
+        shape = 1.0 / np.sqrt(times)
+        return cls(
+            rows=rows, columns=columns, shape=shape, index=index, sensitivity=reach
+        )
+
+    def matrix(self, values: FloatArray, n_rows: float) -> FloatArray:
+        """Return the symmetric matrix of released entries and known ones."""
+        return np.append(values, [n_rows, 0.0])[self.index]
+
+
+def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
+    """Sum of x xᵀ over the records, the entries of `pattern`.
+
+    Notes
+    -----
+    **Guarantee.** For all tables that are neighbours under the pattern's relation, the
+    entries differ by at most `sensitivity` in the Frobenius norm: ‖xxᵀ‖ = ‖x‖², and
+    two such matrices are at an acute angle, so a replacement costs √2 and not 2.
+    """
+    return BoundedSum(
+        value=engine.gram()[pattern.rows, pattern.columns],
+        unit=math.ldexp(1.0, -2 * grid.FEATURE_BITS),
+        shape=pattern.shape,
+        sensitivity=pattern.sensitivity,
+        query=f"{len(pattern.rows)} entries of the Gram matrix",
+    )
+
+
+def counts(engine: Engine, n_classes: int, relation: Relation) -> BoundedSum:
+    """Number of records of each class; with one class, the number of records.
+
+    Notes
+    -----
+    **Guarantee.** For all tables that are neighbours under `relation`, the counts
+    differ by at most `sensitivity` in Euclidean norm: a record is in one class.
+    """
+    return BoundedSum(
+        value=engine.counts(n_classes),
+        unit=1.0,
+        shape=np.ones(n_classes),
+        sensitivity=grid.round_up(math.sqrt(_difference(relation))),
+        query=f"counts of {n_classes} classes",
+    )
+
+
+def public(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
+    """Values that no record enters (a test function), on a grid of 2⁻⁴⁰.
+
+    For studying Algorithm 1 on functions that are known, such as quadratics, with the
+    noise that a table of this sensitivity would need.
+    """
+    return BoundedSum(
+        value=big(np.rint(np.ldexp(values, 40))),
+        unit=2.0**-40,
+        shape=np.ones(values.shape),
+        sensitivity=sensitivity,
+        query=query,
+    )
