@@ -489,7 +489,7 @@ def strongly_convex_corrected(
 
     Restarts halve the excess: F ← κF/K + N1 with K = ⌈2κ⌉, so after T of them it is at
     most F/2^T + 2N1, and N1 = ν²Σ²KT. With B = 4κν²Σ² (48κΣ²log(1/δ)/(nε)² in the
-    paper's constants) T = ⌈log₂(F/B)⌉ gives at most B(2 + log₂(F/B)).
+    paper's constants; K for 2κ) T = ⌈log₂(F/B)⌉ gives at most B(2 + log₂(F/B)).
 
     Parameters
     ----------
