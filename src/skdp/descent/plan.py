@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from skdp.descent import averages, samplings, theory
+from skdp.descent.conversions import paper_noise_multiplier
 from skdp.descent.geometry import Geometry, Task
 from skdp.descent.skgd import Step, descend
 from skdp.engines.reference import ReferenceEngine
@@ -99,7 +100,7 @@ class Plan:
         exact = accountant.noise_multiplier(share, releases)
         if self.calibration == "exact" or not exact:
             return exact
-        return accountant.paper_noise_multiplier(self.epsilon, self.delta, releases)
+        return paper_noise_multiplier(self.epsilon, self.delta, releases)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -172,7 +173,7 @@ def run(
 
     def release_geometry(total: sums.BoundedSum) -> Released:
         z = accountant.noise_multiplier(math.sqrt(budget * plan.geometry.share), 1)
-        return release(total, noise_multiplier=z, randomness=randomness, record=record)
+        return release(total, z, randomness, record)
 
     query, update = plan.geometry.prepare(
         Task(
@@ -215,6 +216,5 @@ def release_row_count(
     """
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     total = sums.counts(engine(records), 1, record.relation)
-    noise = Randomness(seed)
-    released = release(total, noise_multiplier=z, randomness=noise, record=record)
+    released = release(total, z, Randomness(seed), record)
     return max(1, round(float(released.values[0])))

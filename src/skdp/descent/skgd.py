@@ -113,12 +113,7 @@ def descend(
     for restart in range(n_restarts):
         theta, weights = weights, np.zeros_like(weights)
         for index, at in enumerate(sampling.sets(n_steps, public)):
-            released = release(
-                query(at, theta),
-                noise_multiplier=noise_multiplier,
-                randomness=randomness,
-                record=record,
-            )
+            released = release(query(at, theta), noise_multiplier, randomness, record)
             theta = update(theta, released, at)
             weights = weights + shares[index] * theta
             if callback is not None:

@@ -36,8 +36,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skdp.descent.conversions import paper_noise_multiplier
 from skdp.descent.samplings import Sampling
-from skdp.privacy.accountant import gdp_mu, paper_noise_multiplier
+from skdp.privacy.accountant import gdp_mu
 
 __all__ = [
     "Budget",

@@ -71,12 +71,8 @@ class ReferenceEngine:
         self._move_margins(units)
         total = big(np.zeros((len(at), units.shape[1])))
         for index, chunk, rows in self._pieces():
-            slope = slopes.units(
-                self._margins[index][rows] * self._unit,
-                chunk.target[rows],
-                chunk.weight[rows],
-                None if slopes.caps is None else slopes.caps[index][rows],
-            )
+            margin = self._margins[index][rows] * self._unit
+            slope = slopes.units(margin, index, chunk, rows)
             total = total + big(dense(chunk, rows, at, self._layout).T @ slope)
         return total
 

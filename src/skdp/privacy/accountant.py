@@ -8,8 +8,7 @@ compositions obey μ² = Σ μᵢ², and μ-GDP is the same as (ε, δ(ε))-DP f
 .. math:: δ(ε) = Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2)
 
 [1]_, [2]_. Every function here errs on the safe side: in real numbers no returned ε,
-δ or noise multiplier is below the true one, and no μ for a budget above it. Only
-`pure_mu`, which says what was spent, rounds μ up.
+δ or noise multiplier is below the true one, and no μ for a budget above it.
 
 **Sampler slack.** A noise sampler on a real machine draws each value from a law
 whose cell probabilities are within factors e^±η of the ideal ones, η =
@@ -29,9 +28,6 @@ References
    (2022); theorems are numbered as in arXiv 1905.02383.
 .. [2] B. Balle, Y.-X. Wang, "Improving the Gaussian mechanism for differential
    privacy: analytical calibration and optimal denoising", ICML 2018.
-.. [3] A. Maranjyan, A. Sadiev, P. Richtárik, "Differentially private random block
-   coordinate descent", AISTATS 2025.
-.. [4] I. Mironov, "Rényi differential privacy", CSF 2017.
 """
 
 import math
@@ -39,7 +35,9 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
+from scipy.special import erfcx, ndtr
+
+from skdp.schema import check
 
 SLACK_PER_DRAW = 2.0**-50
 """Bound η on |log(real / ideal cell probability)| of one draw of the sampler."""
@@ -51,25 +49,20 @@ _DELTA_MIN = 1e-300  # below it φ(a) is subnormal; reported instead of anything
 _ULPS = 2.0**-50  # four units in the last place: covers two or three roundings
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _RULES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "epsilon": (lambda x: x > 0, "greater than 0; take, say, 1, or inf for no privacy"),
-    "delta": (lambda x: 0 < x < 1, "in (0, 1); take it well below one over the rows"),
+    "epsilon": (lambda x: x > 0, "above 0 and the sampler's slack; take, say, 1"),
+    "delta": (lambda x: 0 < x < 1, "in (0, 1) and above any extra one; raise it"),
     "mu": (lambda x: x >= 0, "at least 0; gdp_mu gives it for an epsilon and a delta"),
     "n_releases": (lambda n: 1 <= n <= 2**53, "in [1, 2**53]; count every release"),
     "n_draws": (lambda n: 0 <= n <= 2**53, "in [0, 2**53]; count every noise value"),
 }
 
 
-def _require(valid: bool, function: str, name: str, value: float, rule: str) -> None:
-    if not valid:
-        must, remedy = rule.split("; ")
-        told = f"must be {must}. Got {value!r} instead; {remedy}."
-        raise ValueError(f"The {name!r} parameter of {function} {told}")
-
-
-def _check(function: str, **arguments: float) -> None:
+def refuse_bad(**arguments: float) -> None:
+    """Refuse arguments outside their range; nan is outside every one."""
     for name, value in arguments.items():
-        valid, rule = _RULES[name]  # nan makes every rule false
-        _require(valid(value), function, name, value, rule)
+        valid, rule = _RULES[name]
+        told = rule.replace(";", f". Got {value!r} instead:")
+        check(valid(value), f"The {name!r} parameter must be {told}.")
 
 
 def _mills(x: ArrayLike) -> NDArray[np.float64]:
@@ -116,7 +109,7 @@ def gdp_delta(epsilon: float, mu: float) -> float:
     mechanism Balle & Wang 2018, Theorem 8). For ε ≤ 1e3, μ ≤ 100 and results above
     1e-300 it exceeds the exact δ by a relative 4e-12 at most.
     """
-    _check("gdp_delta", epsilon=epsilon or 1.0, mu=mu)  # here ε = 0 is fine
+    refuse_bad(epsilon=epsilon or 1.0, mu=mu)  # here ε = 0 is fine
     if mu == 0 or epsilon == math.inf:
         return 0.0
     if mu > _MU_MAX:
@@ -155,7 +148,7 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     μ ≤ gdp_mu(ε, δ) is (ε, δ)-DP (Dong, Roth & Su 2022, Corollary 2.13), and
     gdp_delta(ε, gdp_mu(ε, δ)) ≤ δ holds in floating point.
     """
-    _check("gdp_mu", epsilon=epsilon, delta=delta)
+    refuse_bad(epsilon=epsilon, delta=delta)
     if epsilon == math.inf:
         return math.inf
     return _switch(lambda mu: gdp_delta(epsilon, mu) <= delta)[0]
@@ -182,7 +175,7 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     (gdp_epsilon(μ, δ), δ)-DP (Dong, Roth & Su 2022, Corollary 2.13), and
     gdp_delta(gdp_epsilon(μ, δ), μ) ≤ δ holds in floating point.
     """
-    _check("gdp_epsilon", mu=mu, delta=delta)
+    refuse_bad(mu=mu, delta=delta)
     if gdp_delta(0.0, mu) <= delta:
         return 0.0
     return _switch(lambda epsilon: gdp_delta(epsilon, mu) > delta)[1]
@@ -210,79 +203,8 @@ def noise_multiplier(mu: float, n_releases: int) -> float:
     noise_multiplier(μ, n) times its sensitivity, are together μ-GDP (Dong, Roth & Su
     2022, Theorem 2.7 and Corollary 3.3); n/z² ≤ μ² holds in floating point.
     """
-    _check("noise_multiplier", mu=mu, n_releases=n_releases)
+    refuse_bad(mu=mu, n_releases=n_releases)
     return math.sqrt(n_releases) / float(mu) * (1 + _ULPS) if mu else math.inf
-
-
-def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> float:
-    """Noise over sensitivity of the DP-SkGD paper, z = √(3 n log(1/δ))/ε.
-
-    Theorem 1 of [3]_: σ² = 12 L² n log(1/δ)/(N ε)² for the mean of N rows, which is
-    (zΔ)² with the replace-one sensitivity Δ = 2L/N, and n = KT. For comparison:
-    `noise_multiplier` of `gdp_mu` is 1.2 to 1.9 times smaller at usual budgets.
-
-    Parameters
-    ----------
-    epsilon : float
-        In (0, 1.101 log(1/δ)].
-    delta : float
-        In (0, 1).
-    n_releases : int
-        How many releases share the budget equally, KT in the paper.
-
-    Returns
-    -------
-    float
-        Rounded up.
-
-    Notes
-    -----
-    **Guarantee.** For all δ in (0, 1), 0 < ε ≤ 1.101 log(1/δ) and n ≥ 1, any n
-    Gaussian releases, each chosen knowing the earlier ones and each with noise of
-    standard deviation at least z times its sensitivity, are together (ε, δ)-DP.
-    Proof, with l = log(1/δ) and μ = ε/√(3l): they are (α, αμ²/2)-Rényi-DP for all
-    α > 1, hence (αμ²/2 + l/(α - 1), δ)-DP (Mironov 2017, Proposition 3), at best
-    (μ²/2 + μ√(2l), δ)-DP; and ε²/(6l) + ε√(2/3) ≤ ε iff ε ≤ (6 - 2√6) l = 1.10102 l.
-    The theorem as printed asks for ε ≤ 1 and δ < 1/3, which is inside this range. No
-    larger multiple of l will do for every δ: the largest exact one falls to 6 - 2√6
-    as δ falls to 0 (1.83 at δ = 1e-5, 1.39 at 1e-15).
-    """
-    name = "paper_noise_multiplier"
-    _check(name, epsilon=epsilon, delta=delta, n_releases=n_releases)
-    log_term = -math.log(delta)
-    rule = f"at most 1.101 log(1/delta) = {1.101 * log_term:.6g}; use calibrate instead"
-    _require(epsilon <= 1.101 * log_term, name, "epsilon", epsilon, rule)
-    return math.sqrt(3 * n_releases * log_term) / epsilon * (1 + 2 * _ULPS)
-
-
-def pure_mu(epsilon: float) -> float:
-    r"""Smallest μ for which every ε-DP mechanism is μ-GDP, 2Φ⁻¹(e^ε/(1 + e^ε)).
-
-    Parameters
-    ----------
-    epsilon : float
-        In (0, inf].
-
-    Returns
-    -------
-    float
-        Rounded up; infinite if `epsilon` is.
-
-    Notes
-    -----
-    **Guarantee.** For all ε > 0, every (ε, 0)-DP mechanism is pure_mu(ε)-GDP, so that
-    its μ² adds to that of others (Dong, Roth & Su 2022, Theorem 3.2). Proof: the
-    trade-off curve of ε-DP consists of two segments from (0, 1) and (1, 0) that meet
-    at c = 1/(1 + e^ε) on the diagonal (their Proposition 2.5), that of μ-GDP is convex
-    with the same ends and crosses the diagonal at Φ(-μ/2). It lies below everywhere
-    iff it does on the diagonal, Φ(-μ/2) ≤ c, by convexity.
-    """
-    _check("pure_mu", epsilon=epsilon)
-    if epsilon < 1:  # Φ(μ/2) - 1/2 = tanh(ε/2)/2, without the loss of digits near 1/2
-        mu = 2 * math.sqrt(2) * float(erfinv(math.tanh(max(epsilon, 1e-300) / 2)))
-    else:
-        mu = -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon))))
-    return mu * (1 + _ROUND_UP)
 
 
 def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
@@ -309,10 +231,9 @@ def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
     law within factors e^±η of the ideal one, is (ε, δ)-DP (Dong, Roth & Su 2022,
     Corollary 2.13, and the sampler slack lemma of this module).
     """
-    _check("calibrate", epsilon=epsilon, delta=delta, n_draws=n_draws)
+    refuse_bad(epsilon=epsilon, delta=delta, n_draws=n_draws)
     left = epsilon * (1 - _ULPS) - 2 * n_draws * SLACK_PER_DRAW
-    rule = f"above the sampler slack of {n_draws} draws; raise it or draw less"
-    _require(left > 0, "calibrate", "epsilon", epsilon, rule)
+    refuse_bad(epsilon=left)
     # 1e-11 lower than needed, so that spent_epsilon never reports more than epsilon
     return gdp_mu(left, delta * math.exp(-n_draws * SLACK_PER_DRAW) * (1 - 1e-11))
 
@@ -346,8 +267,7 @@ def spent_epsilon(
     (spent_epsilon(...), δ)-DP (Dong, Roth & Su 2022, Corollary 2.13, and the sampler
     slack lemma of this module, whose e^{Dη} is charged to `extra_delta` too).
     """
-    _check("spent_epsilon", mu=mu, delta=delta, n_draws=n_draws)
+    refuse_bad(mu=mu, delta=delta, n_draws=n_draws)
     left = delta * math.exp(-n_draws * SLACK_PER_DRAW) * (1 - _ULPS) - extra_delta
-    valid, rule = extra_delta >= 0 and left > 0, "in [0, delta); raise delta"
-    _require(valid, "spent_epsilon", "extra_delta", extra_delta, rule)
+    refuse_bad(delta=left if extra_delta >= 0 else math.nan)
     return (gdp_epsilon(mu, left) + 2 * n_draws * SLACK_PER_DRAW) * (1 + 2**-52)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from skdp.schema import FloatArray, Layout
+from skdp.schema import FloatArray, Layout, check
 
 FEATURE_BITS = 14
 FEATURE_ONE = 1 << FEATURE_BITS
@@ -108,11 +108,7 @@ class SlopeGrid:
     @classmethod
     def of(cls, bound: float) -> SlopeGrid:
         """Return the grid of slopes bounded by `bound`; the cap is rounded down."""
-        if not 0 < bound < math.inf:
-            raise ValueError(
-                "The slope bound must be positive and finite. "
-                f"Got {bound} instead: give the loss a finite slope bound."
-            )
+        check(0 < bound < math.inf, f"A slope bound must be finite, > 0. Got {bound}.")
         unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - SLOPE_BITS)
         return cls(unit=unit, cap=math.floor(bound / unit))
 

@@ -16,7 +16,7 @@ from skdp.schema import FloatArray, check
 CELL_BITS = 10
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Released:
     """What may be seen, kept and computed with: made by `release` alone.
 
@@ -37,7 +37,6 @@ class Released:
 
 def release(
     total: BoundedSum,
-    *,
     noise_multiplier: float,
     randomness: Randomness,
     record: PrivacyRecord,
@@ -55,28 +54,19 @@ def release(
     a Gaussian mechanism with that noise multiplier, hence (1/noise_multiplier)-GDP
     (Dong, Roth, Su 2022, Theorem 2.7, and post-processing), up to the sampler's slack.
     """
-    check(
-        noise_multiplier >= 0 and math.isfinite(noise_multiplier),
-        f"The noise multiplier must be finite, ≥ 0. Got {noise_multiplier}: calibrate.",
-    )
+    known = 0 <= noise_multiplier < math.inf
+    check(known, f"noise_multiplier must be finite and ≥ 0. Got {noise_multiplier}.")
     shape = np.broadcast_to(total.shape, total.value.shape)
     std = noise_multiplier * total.sensitivity * shape
-    record.charge(
-        Event(
-            query=total.query,
-            sensitivity=total.sensitivity,
-            noise_multiplier=noise_multiplier,
-            n_draws=std.size,
-        )
-    )
+    drawn = total.value.size if noise_multiplier else 0
+    record.charge(Event(total.query, total.sensitivity, noise_multiplier, drawn))
     noisy = exact = total.value.ravel().tolist()
     if noise_multiplier:
-        drawn = randomness.normals(len(exact))
         scales = (std / total.unit).ravel().tolist()
-        entries = zip(exact, scales, drawn, strict=True)
+        entries = zip(exact, scales, randomness.normals(drawn), strict=True)
         noisy = [_rounded(k, scale, v, randomness) for k, scale, v in entries]
     values = np.reshape(np.array(noisy, dtype=np.float64), std.shape) * total.unit
-    released = Released(values=values, noise_std=std, query=total.query)
+    released = Released(values, std, total.query)
     record.transcript.append(released)
     return released
 

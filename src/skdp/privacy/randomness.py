@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 POOL = 4096
 
 
@@ -82,64 +81,55 @@ class Randomness:
     def _attempts(self, size: int) -> list[int]:
         """Algorithm N on `size` attempts at once; those accepted, about half."""
         whole, good = np.zeros(size, np.int64), np.ones(size, bool)
-        rising = np.arange(size)  # N1: whole = k with probability ∝ exp(-k/2)
-        while len(rising):
-            rising = rising[self._half_exponential(rising, good)]
-            whole[rising] += 1
-        left = np.where(good, whole * (whole - 1), 0)  # N2: accept exp(-k(k-1)/2)
-        while (at := np.flatnonzero(left)).size:
-            good[at] &= self._half_exponential(at, good)
-            left[at] = np.where(good[at], left[at] - 1, 0)
+        at = np.arange(size)
+        while len(at):  # N1: whole = k with probability ∝ exp(-k/2)
+            at = at[self._trial(at, good)]
+            whole[at] += 1
         fraction = self.words(size)  # N3
-        left = np.where(good, whole + 1, 0)  # N4: accept exp(-x(2k+x)/2)
-        while (at := np.flatnonzero(left)).size:
-            good[at] &= self._step(at, good, fraction[at], whole[at])
-            left[at] = np.where(good[at], left[at] - 1, 0)
+        # N2 and N4: accept with probability exp(-k(k-1)/2) and exp(-x(2k+x)/2).
+        for times, x in ((whole * (whole - 1), None), (whole + 1, fraction)):
+            left = np.where(good, times, 0)
+            while len(at := np.flatnonzero(left)):
+                good[at] &= self._trial(at, good, x, whole)
+                left[at] = np.where(good[at], left[at] - 1, 0)
         pairs = zip(whole[good].tolist(), fraction[good].tolist(), strict=True)
-        values = [(k << 64) + x for k, x in pairs]  # N5: and a sign
-        signs = (self.words(len(values)) >> np.uint64(63)).tolist()
+        values = [(k << 64) + v for k, v in pairs]
+        signs = (self.words(len(values)) >> np.uint64(63)).tolist()  # N5
         return [~v if sign else v for v, sign in zip(values, signs, strict=True)]
 
-    def _half_exponential(self, at: Any, good: Mask) -> Mask:
-        """Trials of probability exp(-1/2): runs ½ > u₁ > u₂ > … of even length."""
-        start = np.full(len(at), 1 << 63, np.uint64)
-        return self._even_run(
-            at, good, start, lambda active: np.ones(len(active), bool)
-        )
+    def _trial(self, at: Any, good: Any, x: Any = None, k: Any = None) -> Any:
+        """Trials by runs start > u₁ > u₂ > …: true where the longest is even.
 
-    def _step(self, at: Any, good: Mask, x: Words, k: Any) -> Mask:
-        """Trials of probability exp(-x(2k+x)/(2k+2)).
-
-        Runs x > z₁ > z₂ > … of even length, each step kept with (2k+x)/(2k+2).
+        Without x runs start at ½: probability exp(-½). With x they start there and each
+        step is kept with probability (2k+x)/(2k+2): exp(-x(2k+x)/(2k+2)).
         """
-        sides = (2 * k + 2).astype(np.uint64)
-
-        def keep(active: Any) -> Mask:
-            side, edge = self._below(sides[active]), sides[active] - np.uint64(2)
-            word = self.words(len(active))
-            good[at[active[(side == edge) & (word == x[active])]]] = False
-            kept: Mask = (side < edge) | ((side == edge) & (word < x[active]))
-            return kept
-
-        return self._even_run(at, good, x, keep)
-
-    def _below(self, sides: Words) -> Words:
-        """Return uniform integers below `sides`, by rejection."""
-        most = np.uint64(2**64 - 1)
-        throw = self.words(len(sides))
-        while (again := throw >= most - most % sides).any():
-            throw[again] = self.words(int(again.sum()))
-        return throw % sides
-
-    def _even_run(self, at: Any, good: Mask, start: Words, keep: Any) -> Mask:
-        """Whether the longest run start > u₁ > u₂ > … with every keep is even."""
-        even, previous = np.ones(len(at), bool), start.copy()
-        active = np.arange(len(at))
+        half = np.full(len(at), 1 << 63, np.uint64)
+        start = half if x is None else x[at]
+        even, previous, active = (
+            np.ones(len(at), bool),
+            start.copy(),
+            np.arange(len(at)),
+        )
         while len(active):
             word = self.words(len(active))
             good[at[active[word == previous[active]]]] = False
-            goes_on = (word < previous[active]) & keep(active)
+            falls = word < previous[active]
+            if x is not None:
+                edge, other = (
+                    2 * k[at[active]].astype(np.uint64),
+                    self.words(len(active)),
+                )
+                side = self._below(edge + np.uint64(2))
+                good[at[active[(side == edge) & (other == start[active])]]] = False
+                falls &= (side < edge) | ((side == edge) & (other < start[active]))
             previous[active] = word
-            active = active[goes_on]
+            active = active[falls]
             even[active] ^= True
         return even
+
+    def _below(self, sides: Words) -> Words:
+        """Return uniform integers below `sides`, by rejection."""
+        most, throw = np.uint64(2**64 - 1), self.words(len(sides))
+        while (again := throw >= most - most % sides).any():
+            throw[again] = self.words(int(again.sum()))
+        return throw % sides

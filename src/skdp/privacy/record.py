@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from skdp.privacy import accountant
@@ -23,7 +23,7 @@ class BudgetError(ValueError):
     """Raised before a release that the budget does not cover."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Event:
     """One release: μ-GDP with μ = 1/noise_multiplier, but for a probability `delta`."""
 
@@ -67,25 +67,23 @@ class PrivacyRecord:
     transcript: list[Any] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
-        check(
-            self.relation in RELATIONS,
-            f"neighbours must be in {RELATIONS}. Got {self.relation!r}: choose one.",
-        )
-        gaussian = self.delta - self.reserved_delta
-        self.budget = (
-            math.inf
-            if self.epsilon == math.inf
-            else accountant.calibrate(self.epsilon, gaussian, ALLOWED_DRAWS) ** 2
-        )
+        known = self.relation in RELATIONS
+        check(known, f"neighbours must be in {RELATIONS}. Got {self.relation!r}.")
+        left = self.delta - self.reserved_delta
+        self.budget = accountant.calibrate(self.epsilon, left, ALLOWED_DRAWS) ** 2
 
     def _total(self, what: str) -> float:
-        each = ((getattr(event, what), times) for event, times in self.events.items())
-        return math.fsum(cost * times for cost, times in each)
+        return math.fsum(times * getattr(e, what) for e, times in self.events.items())
 
     @property
     def spent(self) -> float:
         """Sum of μ² over all releases."""
         return self._total("mu_squared")
+
+    @property
+    def mu(self) -> float:
+        """The Gaussian-DP parameter of all releases together."""
+        return math.sqrt(self.spent)
 
     @property
     def remaining(self) -> float:
@@ -95,9 +93,8 @@ class PrivacyRecord:
     @property
     def spent_epsilon(self) -> float:
         """The ε that holds at the record's δ for all releases so far."""
-        mu, draws = math.sqrt(self.spent), int(self._total("n_draws"))
-        extra = self._total("delta")
-        return accountant.spent_epsilon(mu, self.delta, draws, extra) if mu else 0.0
+        draws, extra = int(self._total("n_draws")), self._total("delta")
+        return accountant.spent_epsilon(self.mu, self.delta, draws, extra)
 
     def charge(self, event: Event) -> None:
         """Enter an event, before anything is drawn for it; refuse what is too dear.
@@ -109,11 +106,9 @@ class PrivacyRecord:
         whole is (epsilon, delta)-private (adaptive composition: Dong, Roth, Su 2022,
         Theorem 3.2).
         """
-        fits = (
-            self.spent + event.mu_squared <= self.budget * (1 + 1e-12)
-            and self._total("delta") + event.delta <= self.reserved_delta * (1 + 1e-12)
-            and self._total("n_draws") + event.n_draws <= ALLOWED_DRAWS
-        )
+        fits = self.spent + event.mu_squared <= self.budget * (1 + 1e-12)
+        fits &= self._total("delta") + event.delta <= self.reserved_delta
+        fits &= self._total("n_draws") + event.n_draws <= ALLOWED_DRAWS
         if self.budget < math.inf and not fits:
             raise BudgetError(
                 f"The {event.query} costs μ² = {event.mu_squared:.6g} and only "
@@ -121,29 +116,12 @@ class PrivacyRecord:
             )
         self.events[event] = self.events.get(event, 0) + 1
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what was promised and spent, for JSON; the transcript stays out."""
-        return {
-            "privacy": "none: seeded" if self.seeded else "differential privacy",
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "spent_epsilon": self.spent_epsilon,
-            "mu_squared": self.spent,
-            "neighbours": self.relation,
-            "releases": [asdict(e) | {"count": k} for e, k in self.events.items()],
-            "assumptions": [*self.assumptions, *SCOPE],
-        }
-
     def __str__(self) -> str:
         claim = f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy"
-        if self.seeded:
-            claim = f"seeded: no privacy claim (unseeded, {claim})"
-        elif self.budget == math.inf:
-            claim = "no noise: no privacy claim"
+        if self.seeded or self.budget == math.inf:
+            claim = ("seeded" if self.seeded else "no noise") + ": no privacy claim"
         lines = [claim, f"neighbouring tables: {self.relation}"]
-        for event, times in self.events.items():
-            noise = f"noise {event.noise_multiplier:.5g} × {event.sensitivity:.5g}"
-            lines.append(
-                f"  {times} × {event.query}: {noise}, μ² {event.mu_squared:.4g}"
-            )
-        return "\n".join(lines + [f"  {text}" for text in (*self.assumptions, *SCOPE)])
+        for e, times in self.events.items():
+            noise = f"noise {e.noise_multiplier:.5g} × {e.sensitivity:.5g}"
+            lines.append(f"{times} × {e.query}: {noise}, μ² {e.mu_squared:.4g} each")
+        return "\n".join([*lines, *self.assumptions, *SCOPE])

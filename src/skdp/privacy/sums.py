@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.privacy import grid
-from skdp.privacy.records import AnyArray, Records
+from skdp.privacy.records import AnyArray, Chunk, Records
 from skdp.schema import FloatArray, IntArray, Layout, check
 
 Relation = Literal["replace-one", "zero-out", "add-remove"]
@@ -43,7 +43,7 @@ class Loss(Protocol):
 
 
 class Engine(Protocol):
-    """What adds up records, exactly: every method returns Python integers."""
+    """What adds up records, exactly: sums are Python integers."""
 
     records: Records
 
@@ -60,7 +60,7 @@ class Engine(Protocol):
         """`Metric.caps` of each chunk's rows."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BoundedSum:
     """A sum over records that is not private yet.
 
@@ -68,6 +68,8 @@ class BoundedSum:
     ----------
     value : array of Python integers
         The exact sum in units of `unit`.
+    unit : float
+        A power of two.
     shape : float64, broadcastable to value
         Relative noise scale of each entry.
     sensitivity : float
@@ -83,37 +85,7 @@ class BoundedSum:
     query: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Slopes:
-    """How a record's slopes are computed and bounded.
-
-    A record adds x_i s_i, s_i = weight_i · loss slope rounded to the grid and clipped
-    to min(cap, caps_i); `caps` holds integers, one array a chunk.
-    """
-
-    loss: Loss
-    max_weight: float = 1.0
-    caps: Sequence[AnyArray] | None = None
-
-    @property
-    def grid(self) -> grid.SlopeGrid:
-        """The grid that slopes live on, its cap included."""
-        return grid.SlopeGrid.of(self.loss.slope_bound * self.max_weight)
-
-    def units(
-        self,
-        margin: FloatArray,
-        target: npt.ArrayLike,
-        weight: AnyArray,
-        caps: AnyArray | None,
-    ) -> FloatArray:
-        """Bounded integer slopes (n, k) of some rows, each by itself."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            raw = self.loss.slope(margin, target) * weight[:, None]
-        return self.grid.units(raw, np.full(len(raw), np.inf) if caps is None else caps)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Metric:
     """A public matrix B, on a grid, in which gradients are measured and released.
 
@@ -129,23 +101,21 @@ class Metric:
     def of(cls, matrix: FloatArray, radius: float) -> Metric:
         """Put a released or public matrix on the grid: what is rounded is used."""
         largest = float(np.abs(matrix).max())
-        check(
-            0 < largest < math.inf and 0 < radius < math.inf,
-            f"Metric needs 0 < entries, radius < ∞. Got {largest}, {radius}: floor it.",
-        )
+        check(0 < largest < math.inf, "Metric needs a finite matrix: floor it first.")
+        check(0 < radius < math.inf, f"Metric needs 0 < radius < ∞. Got {radius}.")
         bits = 23 - math.frexp(largest)[1]
-        return cls(units=np.rint(np.ldexp(matrix, bits)), bits=bits, radius=radius)
+        return cls(np.rint(np.ldexp(matrix, bits)), bits, radius)
 
-    def caps(self, mapped: FloatArray, slopes: Slopes) -> FloatArray:
-        """Integer caps (n,) of rows from their integer images B x, shape (n, r).
+    def caps(self, images: FloatArray, slopes: Slopes) -> FloatArray:
+        """Integer caps (n,) of rows from their images B x in units, shape (n, r).
 
         Notes
         -----
         **Guarantee.** For every row, cap · unit · ‖B x‖ ≤ radius in real numbers: the
         images are exact, and squares are added in one order and inflated by 2⁻⁴⁰.
         """
-        squares = np.zeros(len(mapped))
-        for column in mapped.T:
+        squares = np.zeros(len(images))
+        for column in images.T:
             squares += column * column
         norm = np.sqrt(squares) * (1.0 + 2.0**-40)
         unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - self.bits)
@@ -154,12 +124,39 @@ class Metric:
         return np.minimum(caps, cap)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Capped:
-    """Slopes whose caps a metric set: made by `capped` alone."""
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """How a record's slopes are computed and bounded.
 
-    slopes: Slopes
-    metric: Metric
+    A record adds x_i s_i, s_i = weight_i · loss slope rounded to the grid and clipped
+    to min(cap, caps_i). `metric` and its `caps`, integers, one array a chunk, are set
+    by `capped` alone.
+    """
+
+    loss: Loss
+    max_weight: float = 1.0
+    metric: Metric | None = None
+    caps: Sequence[AnyArray] | None = None
+
+    @property
+    def grid(self) -> grid.SlopeGrid:
+        """The grid that slopes live on, its cap included."""
+        return grid.SlopeGrid.of(self.loss.slope_bound * self.max_weight)
+
+    def units(
+        self, margin: FloatArray, i: int, chunk: Chunk, rows: slice
+    ) -> FloatArray:
+        """Bounded integer slopes (n, k) of some rows of the i-th chunk."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            raw = self.loss.slope(margin, chunk.target[rows])
+            raw = raw * chunk.weight[rows, None]
+        caps = np.full(len(raw), np.inf) if self.caps is None else self.caps[i][rows]
+        return self.grid.units(raw, caps)
+
+
+def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
+    """Cap every record's slopes by the metric; costs nothing, releases nothing."""
+    return replace(slopes, metric=metric, caps=engine.caps(metric, slopes))
 
 
 def gradient(
@@ -181,25 +178,17 @@ def gradient(
     """
     layout = engine.records.layout
     scale = np.ones(len(at)) if shape is None else shape
-    reach = math.sqrt(layout.squared_norm(at, 1.0 / scale**2))
     slope = slopes.grid.cap * slopes.grid.unit
-    return BoundedSum(
-        value=engine.gradient(grid.WeightGrid.of(layout).units(weights), at, slopes),
-        unit=math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS),
-        shape=scale[:, None],
-        sensitivity=grid.round_up(_difference(relation) * slope * reach),
-        query=f"gradient of {len(at)} coordinates",
-    )
-
-
-def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Capped:
-    """Cap every record's slopes by the metric; costs nothing, releases nothing."""
-    caps = engine.caps(metric, slopes)
-    return Capped(slopes=replace(slopes, caps=caps), metric=metric)
+    reach = slope * math.sqrt(layout.squared_norm(at, 1.0 / scale**2))
+    value = engine.gradient(grid.WeightGrid.of(layout).units(weights), at, slopes)
+    unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS)
+    sensitivity = grid.round_up(_difference(relation) * reach)
+    query = f"gradient of {len(at)} coordinates"
+    return BoundedSum(value, unit, scale[:, None], sensitivity, query)
 
 
 def mapped_gradient(
-    engine: Engine, capped: Capped, weights: FloatArray, relation: Relation
+    engine: Engine, slopes: Slopes, weights: FloatArray, relation: Relation
 ) -> BoundedSum:
     """B times the sum of the records' gradients, slopes capped by the metric B.
 
@@ -209,16 +198,16 @@ def mapped_gradient(
     the two sums differ by at most `sensitivity` in Euclidean norm: every record's part
     has norm at most the metric's radius, twice that if it may be replaced.
     """
-    layout, metric = engine.records.layout, capped.metric
+    layout, metric = engine.records.layout, slopes.metric
+    if metric is None:
+        raise TypeError("A mapped gradient needs capped slopes: call sums.capped.")
     units = grid.WeightGrid.of(layout).units(weights)
-    total = engine.gradient(units, np.arange(layout.n_features), capped.slopes)
-    return BoundedSum(
-        value=_exact_product(metric.units, total),
-        unit=math.ldexp(capped.slopes.grid.unit, -grid.FEATURE_BITS - metric.bits),
-        shape=np.ones((len(metric.units), 1)),
-        sensitivity=grid.round_up(_difference(relation) * metric.radius),
-        query=f"gradient of {layout.n_features} coordinates in a matrix metric",
-    )
+    total = engine.gradient(units, np.arange(layout.n_features), slopes)
+    value = _exact_product(metric.units, total)
+    unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - metric.bits)
+    sensitivity = grid.round_up(_difference(relation) * metric.radius)
+    query = f"gradient of {layout.n_features} coordinates in a matrix metric"
+    return BoundedSum(value, unit, np.ones((len(value), 1)), sensitivity, query)
 
 
 def _difference(relation: Relation) -> float:
@@ -238,7 +227,7 @@ def _exact_product(matrix: FloatArray, total: BigInts) -> BigInts:
     return product
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class GramPattern:
     """Which entries of Σ_i x_i x_iᵀ can differ between tables, and their noise scales.
 
@@ -266,24 +255,19 @@ class GramPattern:
         number = one[rows] & (relation != "add-remove")
         keep = ~(known | number | (code[rows] & one[columns]))
         rows, columns = rows[keep], columns[keep]
-        times = np.where(
-            rows != columns, 2.0, np.where(code[rows] & one.any(), 3.0, 1.0)
-        )
+        times = np.where(code[rows] & one.any(), 3.0, 1.0)
+        times[rows != columns] = 2.0
         index = np.full((d, d), -1)
         index[rows, columns] = index[columns, rows] = np.arange(len(rows))
         index[np.ix_(one, code)] = index[code, code]
         index[np.ix_(code, one)] = index[code, code][:, None]
-        if number.any():
-            index[np.ix_(one, one)] = -2
+        index[np.ix_(one, one)] = -2 if number.any() else index[np.ix_(one, one)]
         squared = layout.squared_norm(np.arange(d)) ** 2
         # Signed rows may be at an obtuse angle once the constant entry is left out.
         if number.any() and not any(group.signed for group in layout.groups):
             squared -= 1.0
         reach = grid.round_up(math.sqrt(_difference(relation) * squared))
-        shape = 1.0 / np.sqrt(times)
-        return cls(
-            rows=rows, columns=columns, shape=shape, index=index, sensitivity=reach
-        )
+        return cls(rows, columns, 1.0 / np.sqrt(times), index, reach)
 
     def matrix(self, values: FloatArray, n_rows: float) -> FloatArray:
         """Return the symmetric matrix of released entries and known ones."""
@@ -299,13 +283,10 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
     entries differ by at most `sensitivity` in the Frobenius norm: ‖xxᵀ‖ = ‖x‖², and
     two such matrices are at an acute angle, so a replacement costs √2 and not 2.
     """
-    return BoundedSum(
-        value=engine.gram()[pattern.rows, pattern.columns],
-        unit=math.ldexp(1.0, -2 * grid.FEATURE_BITS),
-        shape=pattern.shape,
-        sensitivity=pattern.sensitivity,
-        query=f"{len(pattern.rows)} entries of the Gram matrix",
-    )
+    value = engine.gram()[pattern.rows, pattern.columns]
+    unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS)
+    query = f"{len(value)} entries of the Gram matrix"
+    return BoundedSum(value, unit, pattern.shape, pattern.sensitivity, query)
 
 
 def counts(engine: Engine, n_classes: int, relation: Relation) -> BoundedSum:
@@ -316,13 +297,9 @@ def counts(engine: Engine, n_classes: int, relation: Relation) -> BoundedSum:
     **Guarantee.** For all tables that are neighbours under `relation`, the counts
     differ by at most `sensitivity` in Euclidean norm: a record is in one class.
     """
-    return BoundedSum(
-        value=engine.counts(n_classes),
-        unit=1.0,
-        shape=np.ones(n_classes),
-        sensitivity=grid.round_up(math.sqrt(_difference(relation))),
-        query=f"counts of {n_classes} classes",
-    )
+    sensitivity = grid.round_up(math.sqrt(_difference(relation)))
+    value, query = engine.counts(n_classes), f"counts of {n_classes} classes"
+    return BoundedSum(value, 1.0, np.ones(n_classes), sensitivity, query)
 
 
 def public(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
@@ -331,10 +308,5 @@ def public(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
     For studying Algorithm 1 on functions that are known, such as quadratics, with the
     noise that a table of this sensitivity would need.
     """
-    return BoundedSum(
-        value=big(np.rint(np.ldexp(values, 40))),
-        unit=2.0**-40,
-        shape=np.ones(values.shape),
-        sensitivity=sensitivity,
-        query=query,
-    )
+    value = big(np.rint(np.ldexp(values, 40)))
+    return BoundedSum(value, 2.0**-40, np.ones(values.shape), sensitivity, query)

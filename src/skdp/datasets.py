@@ -1,0 +1,268 @@
+"""A synthetic hospital table whose true weights are known: public, safe to show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from skdp.engines.reference import dense
+from skdp.privacy.grid import FEATURE_ONE
+from skdp.privacy.records import AnyArray, Batch, Coded, Records, encode
+from skdp.schema import Categorical, FloatArray, Numeric, Schema, Target, check
+
+HospitalTarget = Literal["readmitted", "cost", "visits"]
+Codes = npt.NDArray[np.intp]
+
+#: The public description of the columns; `other` is where unknown levels fall.
+COLUMNS: dict[str, Numeric | Categorical] = {
+    "age": Numeric(18, 95),
+    "length_of_stay": Numeric(0, 60, scale="log"),
+    "prior_admissions": Numeric(0, 20, scale="log"),
+    "creatinine": Numeric(0.3, 15, scale="log", missing=1.0),
+    "medications": Numeric(0, 40),
+    "department": Categorical(
+        [
+            "General medicine",
+            "Surgery",
+            "Cardiology",
+            "Orthopaedics",
+            "Neurology",
+            "Oncology",
+            "Nephrology",
+            "Other",
+        ],
+        other="Other",
+    ),
+    "admission_type": Categorical(["Emergency", "Urgent", "Elective"], other="Urgent"),
+    "insurance": Categorical(
+        ["Medicare", "Private", "Medicaid", "Self-pay", "Other"], other="Other"
+    ),
+    "discharged_to": Categorical(
+        ["Home", "Home care", "Nursing facility", "Rehabilitation", "Other"],
+        other="Other",
+    ),
+}
+
+TARGETS: dict[HospitalTarget, Target] = {
+    "readmitted": Categorical(["no", "yes"]),
+    "cost": Numeric(0, 200_000, scale="log"),
+    "visits": Numeric(0, 40),
+}
+
+# Frequencies of the levels, most frequent first; insurance goes by age (below 65, not).
+_DEPARTMENT = [0.36, 0.20, 0.15, 0.10, 0.07, 0.05, 0.02, 0.05]
+_ADMISSION = {"surgical": [0.40, 0.15, 0.45], "medical": [0.72, 0.19, 0.09]}
+_INSURANCE = {
+    "younger": [0.08, 0.55, 0.25, 0.09, 0.03],
+    "older": [0.87, 0.09, 0.02, 0.01, 0.01],
+}
+_DISCHARGE = {
+    "younger": [0.84, 0.09, 0.02, 0.03, 0.02],
+    "older": [0.50, 0.23, 0.18, 0.06, 0.03],
+}
+
+# True weights of each column's coordinates. A category's sum to zero: the intercept
+# holds their mean, which makes them the only such weights with the same predictions.
+_TRUTH: dict[HospitalTarget, dict[str, list[float]]] = {
+    "readmitted": {
+        "age": [0.5],
+        "length_of_stay": [1.2],
+        "prior_admissions": [3.0],
+        "creatinine": [1.3],
+        "medications": [0.8],
+        "department": [0.05, -0.25, 0.15, -0.45, 0.0, 0.35, 0.3, -0.15],
+        "admission_type": [0.25, 0.05, -0.3],
+        "insurance": [0.1, -0.25, 0.25, 0.0, -0.1],
+        "discharged_to": [-0.35, 0.1, 0.3, -0.05, 0.0],
+        "intercept": [-3.6],
+    },
+    "cost": {
+        "age": [0.02],
+        "length_of_stay": [0.6],
+        "prior_admissions": [0.05],
+        "creatinine": [0.08],
+        "medications": [0.12],
+        "department": [-0.08, 0.12, 0.06, 0.09, -0.02, 0.03, -0.05, -0.15],
+        "admission_type": [0.02, -0.01, -0.01],
+        "insurance": [0.0, 0.02, -0.01, -0.03, 0.02],
+        "discharged_to": [-0.04, -0.02, 0.03, 0.05, -0.02],
+        "intercept": [0.1],
+    },
+    "visits": {
+        "age": [0.4],
+        "length_of_stay": [0.3],
+        "prior_admissions": [1.2],
+        "creatinine": [0.6],
+        "medications": [0.5],
+        "department": [0.0, -0.1, 0.1, 0.05, 0.0, 0.25, 0.2, -0.5],
+        "admission_type": [0.0, 0.05, -0.05],
+        "insurance": [0.1, 0.1, 0.05, -0.3, 0.05],
+        "discharged_to": [-0.05, 0.15, -0.1, 0.1, -0.1],
+        "intercept": [-3.2],
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Dataset:
+    """A table, its public description and the weights that its target was drawn with.
+
+    Attributes
+    ----------
+    schema : Schema
+        What is public about the table.
+    columns : dict of str to array (n_rows,)
+        The table as a reader would see it, target included: floats (nan if missing) and
+        strings. ``pandas.DataFrame(data.columns)`` is a data frame of it.
+    batch : Batch
+        The same, ready for ``encode([data.batch], data.schema)``.
+    truth : dict of str to float
+        True weight of each coordinate, by label of ``schema.layout()``.
+    """
+
+    schema: Schema
+    columns: Mapping[str, AnyArray]
+    batch: Batch
+    truth: Mapping[str, float]
+
+    @property
+    def weights(self) -> FloatArray:
+        """The true weights in the order of the layout, shape (n_features, 1)."""
+        return np.array(list(self.truth.values()))[:, None]
+
+
+def make_hospital(
+    n_rows: int = 50_000, seed: int = 0, target: HospitalTarget = "readmitted"
+) -> Dataset:
+    """Draw a table of hospital stays, nobody's data, from a known model.
+
+    Ages lean to the old; stays, prior admissions and creatinine (mg/dL) have long
+    tails; insurance and discharge depend on age, admission and stay on the department.
+    With m = x·w for the *encoded* row x, intercept included, and w the true weights,
+    the target follows exactly one of our models:
+
+    - ``"readmitted"`` within 30 days, for `Logistic`: "yes" with probability
+      1/(1 + exp(-m)), about 16 % of the rows;
+    - ``"cost"`` of the stay, for `Squared`: on its log scale from -1 to 1 it is m plus
+      normal noise of standard deviation 0.12;
+    - ``"visits"`` in the following year, for `Poisson`: a Poisson count of mean
+      40 exp(m), 40 being the largest that the schema allows.
+
+    One creatinine in eight is missing. It is encoded as the schema's public default
+    (1 mg/dL), and the target is drawn from that value too, so the model stays exact.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows, at least 1.
+    seed : int
+        The same seed gives the same table; different ones fresh tables.
+    target : {"readmitted", "cost", "visits"}
+        What is predicted.
+
+    Returns
+    -------
+    Dataset
+        The table and its true weights.
+    """
+    check(n_rows >= 1, f"n_rows must be at least 1. Got {n_rows}: ask for a row.")
+    check(seed >= 0, f"The seed of a table must be ≥ 0. Got {seed}: take 0.")
+    check(
+        target in TARGETS,
+        f"The target must be one of {sorted(TARGETS)}. Got {target!r}: choose one.",
+    )
+    rng = np.random.default_rng(seed)
+    schema = Schema(COLUMNS, target=(target, TARGETS[target]))
+    cells = _cells(n_rows, rng)
+    weight = [w for column in _TRUTH[target].values() for w in column]
+    truth = dict(zip(schema.layout().labels, weight, strict=True))
+    unlabelled = Batch(columns=cells, target=np.zeros(n_rows))
+    records = encode([unlabelled], Schema(COLUMNS, target=Numeric(0, 1)))
+    drawn = _target(target, margins(records, np.array(weight)[:, None])[:, 0], rng)
+    columns = {name: _readable(cell) for name, cell in cells.items()}
+    return Dataset(
+        schema=schema,
+        columns=columns | {target: _readable(drawn)},
+        batch=Batch(columns=cells, target=drawn),
+        truth=truth,
+    )
+
+
+def margins(records: Records, weights: FloatArray) -> FloatArray:
+    """x·w of every row, shape (n_rows, k), for weights (n_features, k).
+
+    It is as private as the records are: show it for public tables only.
+    """
+    at = np.arange(records.layout.n_features)
+    rows = [dense(c, slice(None), at, records.layout) for c in records.chunks]
+    return np.concatenate(rows) @ weights / FEATURE_ONE
+
+
+def _cells(n_rows: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Draw the inputs: floats for numeric columns, codes for categories."""
+    age = np.floor(18 + 77 * rng.beta(2.6, 1.5, n_rows))
+    older = age >= 65
+    department = _choose(_DEPARTMENT, n_rows, rng)
+    surgical = (department == 1) | (department == 3)
+    nephrology = department == 6
+    stay = rng.lognormal(np.where(surgical, 1.1, 1.3) + 0.3 * older, 0.75, n_rows)
+    creatinine = rng.lognormal(-0.1 + 0.15 * older + 0.9 * nephrology, 0.4, n_rows)
+    creatinine[rng.random(n_rows) < 0.125] = np.nan
+    levels = {
+        name: column.levels
+        for name, column in COLUMNS.items()
+        if isinstance(column, Categorical)
+    }
+    codes = {
+        "department": department,
+        "admission_type": _either(surgical, _ADMISSION, n_rows, rng),
+        "insurance": _either(~older, _INSURANCE, n_rows, rng),
+        "discharged_to": _either(~older, _DISCHARGE, n_rows, rng),
+    }
+    return {
+        "age": age,
+        "length_of_stay": np.minimum(np.ceil(stay), 120.0),
+        "prior_admissions": rng.negative_binomial(0.6, 0.4, n_rows).astype(float),
+        "creatinine": np.round(creatinine, 2),
+        "medications": rng.poisson(6 + 5 * older, n_rows).astype(float),
+    } | {name: Coded(code, levels[name]) for name, code in codes.items()}
+
+
+def _choose(frequency: list[float], n_rows: int, rng: np.random.Generator) -> Codes:
+    return rng.choice(len(frequency), n_rows, p=frequency)
+
+
+def _either(
+    first: npt.NDArray[np.bool_],
+    frequencies: dict[str, list[float]],
+    n_rows: int,
+    rng: np.random.Generator,
+) -> Codes:
+    """Draw from the first of two frequencies where `first` holds, else the second."""
+    one, two = (_choose(f, n_rows, rng) for f in frequencies.values())
+    return np.where(first, one, two)
+
+
+def _target(target: HospitalTarget, m: FloatArray, rng: np.random.Generator) -> Any:
+    """Draw the target from its margins (n,)."""
+    if target == "readmitted":
+        codes = (rng.random(len(m)) < 1.0 / (1.0 + np.exp(-m))).astype(np.intp)
+        return Coded(codes, ["no", "yes"])
+    column = TARGETS[target]
+    assert isinstance(column, Numeric)
+    if target == "visits":
+        return rng.poisson(column.high * np.exp(m)).astype(float)
+    scaled = (m + 0.12 * rng.standard_normal(len(m)) + 1.0) / 2.0
+    return np.round(np.expm1(scaled * math.log1p(column.high)), 2)
+
+
+def _readable(cells: Any) -> AnyArray:
+    """The column as a table shows it."""
+    if isinstance(cells, Coded):
+        return np.array(cells.values)[cells.codes]
+    return np.asarray(cells)

@@ -1,0 +1,413 @@
+"""Compiled loops over tiles of rows: columns move margins, slopes add to columns.
+
+Rows are never copied: an array of a chunk is handed over as an address, so that one
+compiled kernel serves every mixture of column kinds. A call runs a short *program* on
+each tile of rows, one line an operation on one column (`KIND`, `SLOT`, …); tiles are
+small enough for their margins and slopes to stay in the fastest cache.
+
+Loops that only add exact integers (marked ``integers``) may be reordered and fused:
+whatever the compiler does, they round nothing. Slopes are rounded, so their loops keep
+the order of operations of `skdp.losses` and `SlopeGrid.units`, which they equal bit by
+bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from numba.extending import intrinsic
+
+#: Rows of a tile.
+TILE = 1024
+
+#: What a line of a program does: add a constant, one column of numbers, one column of
+#: a matrix, all of its columns, or a column of codes of one or two bytes.
+ONES, COLUMN, STRIDED, MATRIX, CODE8, CODE16 = range(6)
+#: Fields of a line: what, its first slot, its columns, elements a row, first element.
+KIND, SLOT, WIDTH, STRIDE, ADDRESS = range(5)
+
+#: Formulas of slopes.
+LOGISTIC, SOFTMAX, SQUARED, HINGE, POISSON = range(5)
+#: Parameters of a formula: what a unit of the margin is worth, where the table starts,
+#: its steps per unit of the margin, the loss's own parameter, what one unit of the
+#: target is worth, slope units in one, and the largest slope in units.
+UNIT, LOW, STEPS, SHAPE, TARGET, SCALE, CAP = range(7)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def kernel(*, integers: bool = False) -> Callable[[Function], Function]:
+    """Compile a function when first called, and keep the result on disk if possible."""
+    flags = {"reassoc", "nsz", "contract"} if integers else False
+
+    def decorate(function: Function) -> Function:
+        def compiled(cache: bool) -> Function:
+            made: Function = numba.njit(
+                nogil=True, fastmath=flags, error_model="numpy", cache=cache
+            )(function)
+            return made
+
+        try:
+            return compiled(True)
+        except RuntimeError:  # no directory to write to: compile in each process
+            return compiled(False)
+
+    return decorate
+
+
+def _pointer_to(kind: Any) -> Any:
+    """Return a compiled function that takes an address for a pointer to `kind`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = context.get_value_type(signature.return_type)
+        return builder.inttoptr(values[0], kind)
+
+    def cast(typing_context: Any, address: Any) -> Any:
+        return numba.types.CPointer(kind)(numba.types.int64), codegen
+
+    return intrinsic(cast)
+
+
+_int16, _uint8, _uint16, _int32, _float32 = (
+    _pointer_to(kind)
+    for kind in (
+        numba.types.int16,
+        numba.types.uint8,
+        numba.types.uint16,
+        numba.types.int32,
+        numba.types.float32,
+    )
+)
+
+
+@kernel(integers=True)
+def _move_columns(m, a, b, c, d, u, v, w, x):  # type: ignore[no-untyped-def]
+    for i in range(len(m)):
+        m[i] += (a[i] * u + b[i] * v) + (c[i] * w + d[i] * x)
+
+
+@kernel(integers=True)
+def _move_column(m, a, stride, u):  # type: ignore[no-untyped-def]
+    if stride == 1:
+        for i in range(len(m)):
+            m[i] += a[i] * u
+    else:
+        for i in range(len(m)):
+            m[i] += a[i * stride] * u
+
+
+@kernel(integers=True)
+def _move_matrix(m, a, u):  # type: ignore[no-untyped-def]
+    for i in range(len(m)):
+        total = 0.0
+        for j in range(len(u)):
+            total += a[i, j] * u[j]
+        m[i] += total
+
+
+@kernel(integers=True)
+def _move_codes(m, codes, u):  # type: ignore[no-untyped-def]
+    for i in range(len(m)):
+        m[i] += u[codes[i]]
+
+
+@kernel(integers=True)
+def _add_columns(s, a, b, c, d, out):  # type: ignore[no-untyped-def]
+    u, v, w, x = 0.0, 0.0, 0.0, 0.0
+    for i in range(len(s)):
+        u += a[i] * s[i]
+        v += b[i] * s[i]
+        w += c[i] * s[i]
+        x += d[i] * s[i]
+    out[0] += u
+    out[1] += v
+    out[2] += w
+    out[3] += x
+
+
+@kernel(integers=True)
+def _add_column(s, a, stride, out):  # type: ignore[no-untyped-def]
+    total = 0.0
+    if stride == 1:
+        for i in range(len(s)):
+            total += a[i] * s[i]
+    else:
+        for i in range(len(s)):
+            total += a[i * stride] * s[i]
+    out[0] += total
+
+
+@kernel(integers=True)
+def _add_matrix(s, a, out):  # type: ignore[no-untyped-def]
+    whole = len(s) // 4 * 4
+    for i in range(0, whole, 4):
+        t, u, v, w = s[i], s[i + 1], s[i + 2], s[i + 3]
+        for j in range(len(out)):
+            out[j] += (a[i, j] * t + a[i + 1, j] * u) + (
+                a[i + 2, j] * v + a[i + 3, j] * w
+            )
+    for i in range(whole, len(s)):
+        for j in range(len(out)):
+            out[j] += a[i, j] * s[i]
+
+
+@kernel(integers=True)
+def _add_codes(s, codes, first, second, third, fourth):  # type: ignore[no-untyped-def]
+    # Four accumulators in turn: rows of one code need not wait for each other.
+    whole = len(s) // 4 * 4
+    for i in range(0, whole, 4):
+        first[codes[i]] += s[i]
+        second[codes[i + 1]] += s[i + 1]
+        third[codes[i + 2]] += s[i + 2]
+        fourth[codes[i + 3]] += s[i + 3]
+    for i in range(whole, len(s)):
+        first[codes[i]] += s[i]
+
+
+@kernel(integers=True)
+def _move(program, moves, margin, start):  # type: ignore[no-untyped-def]
+    """margin[c, i] += Σ_lines x_i · moves[c], for one tile of rows."""
+    rows = margin.shape[1]
+    stop = start + rows
+    for c in range(len(moves)):
+        m, line = margin[c], 0
+        while line < len(program):
+            kind, slot, width, stride, address = program[line]
+            if kind == ONES:
+                for i in range(rows):
+                    m[i] += moves[c, slot]
+            elif (
+                kind == COLUMN
+                and line + 3 < len(program)
+                and program[line + 3, KIND] == COLUMN
+            ):
+                _move_columns(
+                    m,
+                    numba.carray(_int16(address), stop)[start:],
+                    numba.carray(_int16(program[line + 1, ADDRESS]), stop)[start:],
+                    numba.carray(_int16(program[line + 2, ADDRESS]), stop)[start:],
+                    numba.carray(_int16(program[line + 3, ADDRESS]), stop)[start:],
+                    moves[c, slot],
+                    moves[c, program[line + 1, SLOT]],
+                    moves[c, program[line + 2, SLOT]],
+                    moves[c, program[line + 3, SLOT]],
+                )
+                line += 3
+            elif kind == COLUMN or kind == STRIDED:
+                a = numba.carray(_int16(address), stop * stride)[start * stride :]
+                _move_column(m, a, stride, moves[c, slot])
+            elif kind == MATRIX:
+                matrix = numba.carray(_int16(address), (stop, stride))[start:]
+                _move_matrix(m, matrix, moves[c, slot : slot + width])
+            elif kind == CODE8:
+                codes = numba.carray(_uint8(address), stop)[start:]
+                _move_codes(m, codes, moves[c, slot : slot + width + 1])
+            else:
+                wide = numba.carray(_uint16(address), stop)[start:]
+                _move_codes(m, wide, moves[c, slot : slot + width + 1])
+            line += 1
+
+
+@kernel(integers=True)
+def _add(program, sums, slope, start):  # type: ignore[no-untyped-def]
+    """sums[·, c] += Σ_i x_i slope[c, i] for one tile; the first axis adds up later."""
+    rows = slope.shape[1]
+    stop = start + rows
+    last = len(sums) - 1
+    four = np.empty(4)
+    for c in range(len(slope)):
+        s, line = slope[c], 0
+        while line < len(program):
+            kind, slot, width, stride, address = program[line]
+            out = sums[0, c, slot : slot + width + 1]
+            if kind == ONES:
+                total = 0.0
+                for i in range(rows):
+                    total += s[i]
+                out[0] += total
+            elif (
+                kind == COLUMN
+                and line + 3 < len(program)
+                and program[line + 3, KIND] == COLUMN
+            ):
+                four[:] = 0.0
+                _add_columns(
+                    s,
+                    numba.carray(_int16(address), stop)[start:],
+                    numba.carray(_int16(program[line + 1, ADDRESS]), stop)[start:],
+                    numba.carray(_int16(program[line + 2, ADDRESS]), stop)[start:],
+                    numba.carray(_int16(program[line + 3, ADDRESS]), stop)[start:],
+                    four,
+                )
+                for other in range(4):
+                    sums[0, c, program[line + other, SLOT]] += four[other]
+                line += 3
+            elif kind == COLUMN or kind == STRIDED:
+                a = numba.carray(_int16(address), stop * stride)[start * stride :]
+                _add_column(s, a, stride, out)
+            elif kind == MATRIX:
+                matrix = numba.carray(_int16(address), (stop, stride))[start:]
+                _add_matrix(s, matrix, out[:width])
+            else:
+                second = sums[min(1, last), c, slot : slot + width + 1]
+                third = sums[min(2, last), c, slot : slot + width + 1]
+                fourth = sums[min(3, last), c, slot : slot + width + 1]
+                if kind == CODE8:
+                    codes = numba.carray(_uint8(address), stop)[start:]
+                    _add_codes(s, codes, out, second, third, fourth)
+                else:
+                    wide = numba.carray(_uint16(address), stop)[start:]
+                    _add_codes(s, wide, out, second, third, fourth)
+            line += 1
+
+
+@kernel()
+def _interpolate(table, low, steps, margin):  # type: ignore[no-untyped-def]
+    """`losses.interpolate`; written so that nan would read the table's first entry."""
+    last = len(table) - 1
+    place = ((margin if margin > low else low) - low) * steps
+    place = place if place < last else float(last)
+    index = np.uint32(place)
+    index = index if index < last else np.uint32(last - 1)
+    below = table[index]
+    above = table[index + np.uint32(1)]
+    return below + (place - index) * (above - below)
+
+
+@kernel()
+def _clip(value, low, high):  # type: ignore[no-untyped-def]
+    return min(max(value, low), high)
+
+
+@kernel()
+def _slopes(formula, p, table, margin, target, slope):  # type: ignore[no-untyped-def]
+    """Loss slopes of a tile, (k, rows), from margins in units."""
+    rows = slope.shape[1]
+    m, s = margin[0], slope[0]
+    unit, low, steps, shape, one = p[UNIT], p[LOW], p[STEPS], p[SHAPE], p[TARGET]
+    if formula == LOGISTIC:
+        for i in range(rows):
+            chance = _interpolate(table, low, steps, m[i] * unit)
+            s[i] = chance - target[i]
+    elif formula == SQUARED:
+        for i in range(rows):
+            residual = m[i] * unit - (2.0 * (target[i] * one) - 1.0)
+            s[i] = _clip(residual, -shape, shape)
+    elif formula == HINGE:
+        for i in range(rows):
+            sign = 2.0 * target[i] - 1.0
+            s[i] = -sign * _clip((1.0 - sign * (m[i] * unit)) / shape, 0.0, 1.0)
+    elif formula == POISSON:
+        for i in range(rows):
+            rate = _interpolate(table, low, steps, m[i] * unit)
+            s[i] = _clip(rate - target[i] * one, -shape, shape)
+    else:
+        for i in range(rows):
+            largest = margin[0, i]
+            for c in range(1, len(slope)):
+                largest = max(largest, margin[c, i])
+            total = 0.0
+            for c in range(len(slope)):
+                below = margin[c, i] * unit - largest * unit
+                slope[c, i] = _interpolate(table, low, steps, below)
+                total += slope[c, i]
+            for c in range(len(slope)):
+                slope[c, i] = slope[c, i] / total - (1.0 if c == target[i] else 0.0)
+
+
+@kernel()
+def _round(slope, weight, caps, scale, cap):  # type: ignore[no-untyped-def]
+    """`SlopeGrid.units` of weight times slope, in place; no caps if empty."""
+    rows, capped = slope.shape[1], len(caps) > 0
+    for c in range(len(slope)):
+        s = slope[c]
+        for i in range(rows):
+            raw = s[i] * weight[i]
+            raw = raw if raw == raw else 0.0
+            s[i] = _clip(np.floor(raw * scale + 0.5), -cap, cap)
+        if capped:
+            for i in range(rows):
+                s[i] = _clip(s[i], -float(caps[i]), float(caps[i]))
+    if len(slope) > 1:
+        for i in range(rows):
+            most = min(float(caps[i]), cap) if capped else cap
+            squares = 0.0
+            for c in range(len(slope)):
+                squares += slope[c, i] * slope[c, i]
+            if squares > most * most:
+                factor = most / np.sqrt(max(squares, 1.0)) * (1.0 - 2.0**-40)
+                for c in range(len(slope)):
+                    slope[c, i] = np.trunc(slope[c, i] * factor)
+
+
+@kernel()
+def sweep(  # type: ignore[no-untyped-def]
+    start, stop, moving, moves, adding, sums, margins, rows, formula, parameters, table
+):
+    """Move the margins of some rows, and add their slopes to columns.
+
+    Parameters
+    ----------
+    start, stop : int
+        The rows.
+    moving, adding : int64 (lines, 5)
+        Programs: the columns whose weights changed, and those that are asked for.
+    moves : float64 (k, slots)
+        By how much weights changed.
+    sums : float64 (1 or 4, k, slots)
+        What is added to; the sum over the first axis is the result.
+    margins : float64 (k, n)
+        Margins in units, of all rows of the chunk.
+    rows : int64 (3,)
+        Addresses of targets (uint16), weights (float32) and caps (int32, or 0).
+    formula, parameters, table
+        The slope of the loss.
+    """
+    slopes = np.empty((len(margins), TILE))
+    for first in range(start, stop, TILE):
+        last = min(first + TILE, stop)
+        margin, slope = margins[:, first:last], slopes[:, : last - first]
+        target = numba.carray(_uint16(rows[0]), last)[first:]
+        weight = numba.carray(_float32(rows[1]), last)[first:]
+        caps = numba.carray(_int32(rows[2]), last if rows[2] else 0)[first:]
+        _move(moving, moves, margin, first)
+        _slopes(formula, parameters, table, margin, target, slope)
+        _round(slope, weight, caps, parameters[SCALE], parameters[CAP])
+        _add(adding, sums, slope, first)
+
+
+@kernel(integers=True)
+def add_pairs(program, dense, matrix, start):  # type: ignore[no-untyped-def]
+    """Lower triangle of Σ_i z_i z_iᵀ, but for the numbers' own block.
+
+    z_i holds the row's numbers, `dense` (rows, m), then ones where its codes point.
+    """
+    stop = start + len(dense)
+    for g in range(len(program)):
+        left = numba.carray(_uint16(program[g, ADDRESS]), stop)[start:]
+        block = matrix[program[g, SLOT] :]
+        for i in range(len(dense)):
+            out = block[left[i]]
+            for j in range(dense.shape[1]):
+                out[j] += dense[i, j]
+        for h in range(g + 1):
+            right = numba.carray(_uint16(program[h, ADDRESS]), stop)[start:]
+            part = block[:, program[h, SLOT] :]
+            for i in range(len(dense)):
+                part[left[i], right[i]] += 1.0
+
+
+@kernel(integers=True)
+def add_images(program, columns, images, start):  # type: ignore[no-untyped-def]
+    """images[i] += Σ_codes columns[code], the images of the ones of a row's codes."""
+    stop = start + len(images)
+    for i in range(len(images)):
+        out = images[i]
+        for g in range(len(program)):
+            code = numba.carray(_uint16(program[g, ADDRESS]), stop)[start + i]
+            column = columns[program[g, SLOT] + code]
+            for r in range(len(out)):
+                out[r] += column[r]
