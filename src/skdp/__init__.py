@@ -1,3 +1,74 @@
 """skdp: differentially private linear models, exact down to the last bit."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skdp.datasets import Dataset, make_hospital
+    from skdp.descent.plan import Fit, Plan, run
+    from skdp.descent.presets import preset
+    from skdp.descent.rule import default_plan
+    from skdp.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
+    from skdp.penalties import ElasticNet
+    from skdp.privacy.record import BudgetError, PrivacyRecord
+    from skdp.privacy.records import Batch, Coded, Records, encode
+    from skdp.schema import Categorical, Numeric, Schema, Vector
+
 __version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Batch",
+    "BudgetError",
+    "Categorical",
+    "Coded",
+    "Dataset",
+    "ElasticNet",
+    "Fit",
+    "Huber",
+    "Logistic",
+    "Numeric",
+    "Plan",
+    "Poisson",
+    "PrivacyRecord",
+    "Records",
+    "Schema",
+    "SmoothedHinge",
+    "Softmax",
+    "Squared",
+    "Vector",
+    "default_plan",
+    "encode",
+    "make_hospital",
+    "preset",
+    "run",
+]
+
+# Where each public name lives: it is imported when it is first asked for.
+_HOME = {
+    name: module
+    for module, names in {
+        "skdp.datasets": "Dataset make_hospital",
+        "skdp.descent.plan": "Fit Plan run",
+        "skdp.descent.presets": "preset",
+        "skdp.descent.rule": "default_plan",
+        "skdp.losses": "Huber Logistic Poisson SmoothedHinge Softmax Squared",
+        "skdp.penalties": "ElasticNet",
+        "skdp.privacy.record": "BudgetError PrivacyRecord",
+        "skdp.privacy.records": "Batch Coded Records encode",
+        "skdp.schema": "Categorical Numeric Schema Vector",
+    }.items()
+    for name in names.split()
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

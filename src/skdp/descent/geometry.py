@@ -17,7 +17,7 @@ from skdp.descent.skgd import Query, Update
 from skdp.penalties import ElasticNet, Penalty
 from skdp.privacy import sums
 from skdp.privacy.mechanism import Released
-from skdp.schema import FloatArray, IntArray, check
+from skdp.schema import FloatArray, IntArray, Layout, check
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,7 +155,7 @@ class Matrix:
         layout = task.engine.records.layout
         pattern = sums.GramPattern.of(layout, task.relation)
         released = task.release(sums.gram(task.engine, pattern))
-        gram = pattern.matrix(released.values, task.n_rows) / task.n_rows
+        gram = symmetric(layout, pattern, released.values, task.n_rows) / task.n_rows
         metric = sums.Metric.of(inverse_root(gram, self.floor), self.radius)
         capped = sums.capped(task.engine, task.slopes, metric)
         root = np.ldexp(metric.units, -metric.bits)
@@ -174,6 +174,22 @@ class Matrix:
             return ridge_prox(moved, root, task.curvature, penalty)
 
         return query, update
+
+
+def symmetric(
+    layout: Layout, pattern: sums.GramPattern, values: FloatArray, n_rows: float
+) -> FloatArray:
+    """Put released entries of the Gram matrix, and those that are known, in place."""
+    full = np.zeros((layout.n_features, layout.n_features))
+    full[pattern.rows, pattern.columns] = full[pattern.columns, pattern.rows] = values
+    for one in (group.start for group in layout.groups if group.kind == "ones"):
+        if one not in pattern.rows:
+            full[one, one] = n_rows
+        for at in (
+            group.coordinates for group in layout.groups if group.kind == "code"
+        ):
+            full[one, at] = full[at, one] = full[at, at]
+    return full
 
 
 def inverse_root(matrix: FloatArray, floor: float) -> FloatArray:

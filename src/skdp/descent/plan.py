@@ -189,7 +189,7 @@ def run(
     weights = descend(
         query=query,
         update=update,
-        sampling=plan.sampling,
+        sets=plan.sampling.sets,
         average=plan.average,
         start=np.zeros((plan.layout.n_features, plan.loss.n_outputs)),
         n_steps=plan.n_steps,

@@ -4,11 +4,8 @@ The loop draws a public set, asks for the exact sum on it, has it released, and 
 the released value to an update. Updates, penalties and averages see nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -17,13 +14,6 @@ from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
 from skdp.privacy.sums import BoundedSum
 from skdp.schema import FloatArray, IntArray, check
-
-
-class Sampling(Protocol):
-    """What the loop needs of a sampling."""
-
-    def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
-        """Yield `n_steps` sets of coordinates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +39,7 @@ class Step:
     weights: FloatArray
 
 
+Sets = Callable[[int, np.random.Generator], Iterator[IntArray]]
 Query = Callable[[IntArray, FloatArray], BoundedSum]
 Update = Callable[[FloatArray, Released, IntArray], FloatArray]
 #: Weight of each iterate θ_1..θ_K in the average that ends an inner loop.
@@ -59,7 +50,7 @@ def descend(
     *,
     query: Query,
     update: Update,
-    sampling: Sampling,
+    sets: Sets,
     average: Average,
     start: FloatArray,
     n_steps: int,
@@ -77,8 +68,8 @@ def descend(
         The exact sum of the gradients on S at θ.
     update : callable (θ, Released, S) -> θ
         θ - ΓC(∇f + η) on S, and any proximal map.
-    sampling : Sampling
-        The distribution of S.
+    sets : callable (K, generator) -> iterator of S
+        The sampling: ``Sampling.sets``.
     average : callable K -> weights (K,)
         How θ_1..θ_K become the next start (`descent.averages`).
     start : float64 (d, k)
@@ -105,14 +96,13 @@ def descend(
     handed to them is a function of public values and of at most K·T releases, each
     charged to `record` (Theorem 1 of the paper, with exact accounting).
     """
-    check(n_steps >= 1, f"n_steps must be at least 1. Got {n_steps}: take a step.")
-    check(n_restarts >= 1, f"n_restarts must be at least 1. Got {n_restarts}: take 1.")
+    check(min(n_steps, n_restarts) >= 1, "n_steps and n_restarts must be at least 1.")
     public = randomness.generator()
     shares = average(n_steps)
     weights = start
     for restart in range(n_restarts):
         theta, weights = weights, np.zeros_like(weights)
-        for index, at in enumerate(sampling.sets(n_steps, public)):
+        for index, at in enumerate(sets(n_steps, public)):
             released = release(query(at, theta), noise_multiplier, randomness, record)
             theta = update(theta, released, at)
             weights = weights + shares[index] * theta

@@ -168,16 +168,16 @@ def _add_codes(s, codes, first, second, third, fourth):  # type: ignore[no-untyp
 
 
 @kernel(integers=True)
-def _move(program, moves, margin, start):  # type: ignore[no-untyped-def]
-    """margin[c, i] += Σ_lines x_i · moves[c], for one tile of rows."""
-    rows = margin.shape[1]
-    stop = start + rows
+def _move(program, moves, margins, start, stop):  # type: ignore[no-untyped-def]
+    """margins[c, i] += Σ_lines x_i · moves[c], for one tile of rows."""
     for c in range(len(moves)):
-        m, line = margin[c], 0
+        m, line = margins[c, start:stop], 0
         while line < len(program):
-            kind, slot, width, stride, address = program[line]
+            kind, slot = program[line, KIND], program[line, SLOT]
+            width, stride = program[line, WIDTH], program[line, STRIDE]
+            address = program[line, ADDRESS]
             if kind == ONES:
-                for i in range(rows):
+                for i in range(len(m)):
                     m[i] += moves[c, slot]
             elif (
                 kind == COLUMN
@@ -212,20 +212,20 @@ def _move(program, moves, margin, start):  # type: ignore[no-untyped-def]
 
 
 @kernel(integers=True)
-def _add(program, sums, slope, start):  # type: ignore[no-untyped-def]
-    """sums[·, c] += Σ_i x_i slope[c, i] for one tile; the first axis adds up later."""
-    rows = slope.shape[1]
-    stop = start + rows
+def _add(program, sums, slopes, start, stop):  # type: ignore[no-untyped-def]
+    """sums[·, c] += Σ_i x_i slopes[c, i] for one tile; the first axis adds up later."""
     last = len(sums) - 1
     four = np.empty(4)
-    for c in range(len(slope)):
-        s, line = slope[c], 0
+    for c in range(len(slopes)):
+        s, line = slopes[c, : stop - start], 0
         while line < len(program):
-            kind, slot, width, stride, address = program[line]
+            kind, slot = program[line, KIND], program[line, SLOT]
+            width, stride = program[line, WIDTH], program[line, STRIDE]
+            address = program[line, ADDRESS]
             out = sums[0, c, slot : slot + width + 1]
             if kind == ONES:
                 total = 0.0
-                for i in range(rows):
+                for i in range(len(s)):
                     total += s[i]
                 out[0] += total
             elif (
@@ -283,10 +283,10 @@ def _clip(value, low, high):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _slopes(formula, p, table, margin, target, slope):  # type: ignore[no-untyped-def]
+def _slopes(formula, p, table, margins, start, target, slopes):  # type: ignore[no-untyped-def]
     """Loss slopes of a tile, (k, rows), from margins in units."""
-    rows = slope.shape[1]
-    m, s = margin[0], slope[0]
+    rows = len(target)
+    m, s = margins[0, start : start + rows], slopes[0]
     unit, low, steps, shape, one = p[UNIT], p[LOW], p[STEPS], p[SHAPE], p[TARGET]
     if formula == LOGISTIC:
         for i in range(rows):
@@ -306,24 +306,24 @@ def _slopes(formula, p, table, margin, target, slope):  # type: ignore[no-untype
             s[i] = _clip(rate - target[i] * one, -shape, shape)
     else:
         for i in range(rows):
-            largest = margin[0, i]
-            for c in range(1, len(slope)):
-                largest = max(largest, margin[c, i])
+            largest = m[i]
+            for c in range(1, len(slopes)):
+                largest = max(largest, margins[c, start + i])
             total = 0.0
-            for c in range(len(slope)):
-                below = margin[c, i] * unit - largest * unit
-                slope[c, i] = _interpolate(table, low, steps, below)
-                total += slope[c, i]
-            for c in range(len(slope)):
-                slope[c, i] = slope[c, i] / total - (1.0 if c == target[i] else 0.0)
+            for c in range(len(slopes)):
+                below = margins[c, start + i] * unit - largest * unit
+                slopes[c, i] = _interpolate(table, low, steps, below)
+                total += slopes[c, i]
+            for c in range(len(slopes)):
+                slopes[c, i] = slopes[c, i] / total - (1.0 if c == target[i] else 0.0)
 
 
 @kernel()
-def _round(slope, weight, caps, scale, cap):  # type: ignore[no-untyped-def]
+def _round(slopes, weight, caps, scale, cap):  # type: ignore[no-untyped-def]
     """`SlopeGrid.units` of weight times slope, in place; no caps if empty."""
-    rows, capped = slope.shape[1], len(caps) > 0
-    for c in range(len(slope)):
-        s = slope[c]
+    rows, capped = len(weight), len(caps) > 0
+    for c in range(len(slopes)):
+        s = slopes[c]
         for i in range(rows):
             raw = s[i] * weight[i]
             raw = raw if raw == raw else 0.0
@@ -331,16 +331,16 @@ def _round(slope, weight, caps, scale, cap):  # type: ignore[no-untyped-def]
         if capped:
             for i in range(rows):
                 s[i] = _clip(s[i], -float(caps[i]), float(caps[i]))
-    if len(slope) > 1:
+    if len(slopes) > 1:
         for i in range(rows):
             most = min(float(caps[i]), cap) if capped else cap
             squares = 0.0
-            for c in range(len(slope)):
-                squares += slope[c, i] * slope[c, i]
+            for c in range(len(slopes)):
+                squares += slopes[c, i] * slopes[c, i]
             if squares > most * most:
                 factor = most / np.sqrt(max(squares, 1.0)) * (1.0 - 2.0**-40)
-                for c in range(len(slope)):
-                    slope[c, i] = np.trunc(slope[c, i] * factor)
+                for c in range(len(slopes)):
+                    slopes[c, i] = np.trunc(slopes[c, i] * factor)
 
 
 @kernel()
@@ -369,45 +369,40 @@ def sweep(  # type: ignore[no-untyped-def]
     slopes = np.empty((len(margins), TILE))
     for first in range(start, stop, TILE):
         last = min(first + TILE, stop)
-        margin, slope = margins[:, first:last], slopes[:, : last - first]
         target = numba.carray(_uint16(rows[0]), last)[first:]
         weight = numba.carray(_float32(rows[1]), last)[first:]
         caps = numba.carray(_int32(rows[2]), last if rows[2] else 0)[first:]
-        _move(moving, moves, margin, first)
-        _slopes(formula, parameters, table, margin, target, slope)
-        _round(slope, weight, caps, parameters[SCALE], parameters[CAP])
-        _add(adding, sums, slope, first)
+        _move(moving, moves, margins, first, last)
+        _slopes(formula, parameters, table, margins, first, target, slopes)
+        _round(slopes, weight, caps, parameters[SCALE], parameters[CAP])
+        _add(adding, sums, slopes, first, last)
 
 
 @kernel(integers=True)
-def add_pairs(program, dense, matrix, start):  # type: ignore[no-untyped-def]
+def add_pairs(slots, dense, codes, matrix):  # type: ignore[no-untyped-def]
     """Lower triangle of Σ_i z_i z_iᵀ, but for the numbers' own block.
 
-    z_i holds the row's numbers, `dense` (rows, m), then ones where its codes point.
+    z_i holds the row's numbers, `dense` (rows, m), then ones where its codes, `codes`
+    (g, rows) counted from `slots` (g,), point.
     """
-    stop = start + len(dense)
-    for g in range(len(program)):
-        left = numba.carray(_uint16(program[g, ADDRESS]), stop)[start:]
-        block = matrix[program[g, SLOT] :]
+    for g in range(len(slots)):
+        left, block = codes[g], matrix[slots[g] :]
         for i in range(len(dense)):
             out = block[left[i]]
             for j in range(dense.shape[1]):
                 out[j] += dense[i, j]
         for h in range(g + 1):
-            right = numba.carray(_uint16(program[h, ADDRESS]), stop)[start:]
-            part = block[:, program[h, SLOT] :]
+            right, first = codes[h], slots[h]
             for i in range(len(dense)):
-                part[left[i], right[i]] += 1.0
+                block[left[i], first + right[i]] += 1.0
 
 
 @kernel(integers=True)
-def add_images(program, columns, images, start):  # type: ignore[no-untyped-def]
-    """images[i] += Σ_codes columns[code], the images of the ones of a row's codes."""
-    stop = start + len(images)
+def add_images(slots, codes, columns, images):  # type: ignore[no-untyped-def]
+    """images[i] += Σ_g columns[slots[g] + codes[g, i]]: what a row's codes map to."""
     for i in range(len(images)):
         out = images[i]
-        for g in range(len(program)):
-            code = numba.carray(_uint16(program[g, ADDRESS]), stop)[start + i]
-            column = columns[program[g, SLOT] + code]
+        for g in range(len(slots)):
+            column = columns[slots[g] + codes[g, i]]
             for r in range(len(out)):
                 out[r] += column[r]

@@ -74,10 +74,9 @@ def shortened(units: FloatArray, squared_norm: float) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightGrid:
-    """Weights are multiples of 2⁻ᵇⁱᵗˢ in [-box, box]: margins are exact in float64."""
+    """Weights are multiples of 2⁻ᵇⁱᵗˢ in a box: margins are exact in float64."""
 
     bits: int
-    box: float = WEIGHT_BOX
 
     @classmethod
     def of(cls, layout: Layout) -> WeightGrid:
@@ -88,7 +87,7 @@ class WeightGrid:
     def units(self, weights: FloatArray) -> FloatArray:
         """Weights as integers in units of 2⁻ᵇⁱᵗˢ, clipped to the box (nan is 0)."""
         finite = np.where(np.isnan(weights), 0.0, weights)
-        inside = np.clip(finite, -self.box, self.box)
+        inside = np.clip(finite, -WEIGHT_BOX, WEIGHT_BOX)
         units: FloatArray = np.rint(np.ldexp(inside, self.bits))
         return units
 

@@ -1,7 +1,5 @@
 """release(): the only place where noise meets a sum over records."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -38,7 +36,7 @@ class Released:
 def release(
     total: BoundedSum,
     noise_multiplier: float,
-    randomness: Randomness,
+    source: Randomness,
     record: PrivacyRecord,
 ) -> Released:
     """Charge the record, then add Gaussian noise to a sum and round it to cells.
@@ -59,19 +57,20 @@ def release(
     shape = np.broadcast_to(total.shape, total.value.shape)
     std = noise_multiplier * total.sensitivity * shape
     drawn = total.value.size if noise_multiplier else 0
+    record.seeded |= source.seeded
     record.charge(Event(total.query, total.sensitivity, noise_multiplier, drawn))
     noisy = exact = total.value.ravel().tolist()
     if noise_multiplier:
         scales = (std / total.unit).ravel().tolist()
-        entries = zip(exact, scales, randomness.normals(drawn), strict=True)
-        noisy = [_rounded(k, scale, v, randomness) for k, scale, v in entries]
+        entries = zip(exact, scales, source.normals(drawn), strict=True)
+        noisy = [_rounded(k, scale, v, source) for k, scale, v in entries]
     values = np.reshape(np.array(noisy, dtype=np.float64), std.shape) * total.unit
     released = Released(values, std, total.query)
     record.transcript.append(released)
     return released
 
 
-def _rounded(k: int, std: float, drawn: int, randomness: Randomness) -> float:
+def _rounded(k: int, std: float, drawn: int, source: Randomness) -> float:
     """floor((k + std·ξ)/G + 1/2)·G for ξ in [drawn, drawn + 1]·2⁻⁶⁴, in integers.
 
     Further digits of ξ are drawn until they decide the cell.
@@ -87,4 +86,4 @@ def _rounded(k: int, std: float, drawn: int, randomness: Randomness) -> float:
         low, high = ((middle + term) >> (cell + point) for term in noise)
         if low == high:
             return math.ldexp(low, cell)
-        drawn, digits = (drawn << 64) + int(randomness.words(1)[0]), digits + 64
+        drawn, digits = (drawn << 64) + int(source.words(1)[0]), digits + 64

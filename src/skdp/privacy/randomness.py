@@ -6,16 +6,17 @@ function is trusted. A deviate is ±(whole + fraction): the whole part and 64 bi
 fraction are drawn here, further bits on demand, so that what is rounded later is the
 real number itself.
 
-Slack. Two 64-bit words that agree leave a comparison undecided; the attempt is then
-dropped. Given an outcome with whole part k ≤ 40 an accepted attempt makes at most
-2.7 (k+1+k(k-1)) + 15 (k+1) < 2¹³ comparisons on average, each undecided with
-probability 2⁻⁶⁴, so every outcome's probability is within a factor exp(±2⁻⁵⁰) of the
-ideal (`accountant.SLACK_PER_DRAW`). Larger k have probability below 2⁻¹⁰⁰⁰.
+Slack. Uniform deviates are compared by their first 64 bits. A trial of probability
+exp(-½) is thereby off by a factor 1 ± 2⁻⁶³, one of probability exp(-x(2k+x)/(2k+2)),
+which is at least 1/e, by 1 ± (8 + 16(k+1))·2⁻⁶⁴·e, the second term for a side drawn
+modulo 2k+2. An outcome with whole part k takes k+1+k(k-1) trials of the first kind and
+k+1 of the second; for k ≤ 20 this makes a factor within exp(±2⁻⁵¹), and as much again
+for the attempts that were rejected: `accountant.SLACK_PER_DRAW` = 2⁻⁵⁰. Larger k have
+probability below 2⁻³⁰⁰.
 """
 
-from __future__ import annotations
-
 import hashlib
+import itertools
 import os
 from typing import Any, NoReturn
 
@@ -38,8 +39,7 @@ class Randomness:
 
     def __init__(self, seed: int | None = None) -> None:
         self.seeded = seed is not None
-        self._key = None if seed is None else f"skdp {seed} ".encode()
-        self._calls = 0
+        self._keys = (f"skdp {seed} {call}".encode() for call in itertools.count())
         self._pool: list[int] = []
         self._process = os.getpid()
 
@@ -48,12 +48,8 @@ class Randomness:
 
     def words(self, size: int) -> Words:
         """Return `size` uniform 64-bit words, never handed out before."""
-        self._calls += 1
-        if self._key is None:
-            data = os.urandom(8 * size)
-        else:
-            key = self._key + str(self._calls).encode()
-            data = hashlib.shake_256(key).digest(8 * size)
+        seeded = hashlib.shake_256(next(self._keys)).digest
+        data = seeded(8 * size) if self.seeded else os.urandom(8 * size)
         return np.frombuffer(data, dtype="<u8").astype(np.uint64)
 
     def generator(self) -> np.random.Generator:
@@ -80,56 +76,41 @@ class Randomness:
 
     def _attempts(self, size: int) -> list[int]:
         """Algorithm N on `size` attempts at once; those accepted, about half."""
-        whole, good = np.zeros(size, np.int64), np.ones(size, bool)
-        at = np.arange(size)
+        half, fraction = np.full(size, 1 << 63, np.uint64), self.words(size)  # N3
+        whole, good, at = np.zeros(size, np.int64), np.ones(size, bool), np.arange(size)
         while len(at):  # N1: whole = k with probability ∝ exp(-k/2)
-            at = at[self._trial(at, good)]
+            at = at[self._trial(half[at])]
             whole[at] += 1
-        fraction = self.words(size)  # N3
         # N2 and N4: accept with probability exp(-k(k-1)/2) and exp(-x(2k+x)/2).
-        for times, x in ((whole * (whole - 1), None), (whole + 1, fraction)):
+        for start, times in ((half, whole * (whole - 1)), (fraction, whole + 1)):
             left = np.where(good, times, 0)
             while len(at := np.flatnonzero(left)):
-                good[at] &= self._trial(at, good, x, whole)
+                good[at] = self._trial(
+                    start[at], whole[at] if start is fraction else None
+                )
                 left[at] = np.where(good[at], left[at] - 1, 0)
         pairs = zip(whole[good].tolist(), fraction[good].tolist(), strict=True)
         values = [(k << 64) + v for k, v in pairs]
         signs = (self.words(len(values)) >> np.uint64(63)).tolist()  # N5
         return [~v if sign else v for v, sign in zip(values, signs, strict=True)]
 
-    def _trial(self, at: Any, good: Any, x: Any = None, k: Any = None) -> Any:
+    def _trial(self, start: Words, k: Any = None) -> npt.NDArray[np.bool_]:
         """Trials by runs start > u₁ > u₂ > …: true where the longest is even.
 
-        Without x runs start at ½: probability exp(-½). With x they start there and each
-        step is kept with probability (2k+x)/(2k+2): exp(-x(2k+x)/(2k+2)).
+        The probability is exp(-x) for a start x. With k each step is kept with
+        probability (2k+x)/(2k+2) only, and it is exp(-x(2k+x)/(2k+2)).
         """
-        half = np.full(len(at), 1 << 63, np.uint64)
-        start = half if x is None else x[at]
-        even, previous, active = (
-            np.ones(len(at), bool),
-            start.copy(),
-            np.arange(len(at)),
-        )
+        even, previous = np.ones(len(start), bool), start.copy()
+        active = np.arange(len(start))
         while len(active):
             word = self.words(len(active))
-            good[at[active[word == previous[active]]]] = False
             falls = word < previous[active]
-            if x is not None:
-                edge, other = (
-                    2 * k[at[active]].astype(np.uint64),
-                    self.words(len(active)),
-                )
-                side = self._below(edge + np.uint64(2))
-                good[at[active[(side == edge) & (other == start[active])]]] = False
-                falls &= (side < edge) | ((side == edge) & (other < start[active]))
+            if k is not None:
+                edge = 2 * k[active].astype(np.uint64)
+                side = self.words(len(active)) % (edge + np.uint64(2))
+                below = self.words(len(active)) < start[active]
+                falls &= (side < edge) | ((side == edge) & below)
             previous[active] = word
             active = active[falls]
             even[active] ^= True
         return even
-
-    def _below(self, sides: Words) -> Words:
-        """Return uniform integers below `sides`, by rejection."""
-        most, throw = np.uint64(2**64 - 1), self.words(len(sides))
-        while (again := throw >= most - most % sides).any():
-            throw[again] = self.words(int(again.sum()))
-        return throw % sides

@@ -1,7 +1,5 @@
 """What was spent, on what, under which assumptions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,10 +11,7 @@ from skdp.schema import check
 
 #: Draws that a budget leaves room for: 2²⁴ of them cost 2⁻²⁵ of ε.
 ALLOWED_DRAWS = 1 << 24
-SCOPE = (
-    "One row of the table is protected, not all rows of one person.",
-    "Time and memory use are not protected.",
-)
+SCOPE = "Each row is protected, not each person; time and memory use are not."
 
 
 class BudgetError(ValueError):
@@ -81,11 +76,6 @@ class PrivacyRecord:
         return self._total("mu_squared")
 
     @property
-    def mu(self) -> float:
-        """The Gaussian-DP parameter of all releases together."""
-        return math.sqrt(self.spent)
-
-    @property
     def remaining(self) -> float:
         """What is left of the budget, as a sum of μ²."""
         return math.inf if self.budget == math.inf else self.budget - self.spent
@@ -94,7 +84,8 @@ class PrivacyRecord:
     def spent_epsilon(self) -> float:
         """The ε that holds at the record's δ for all releases so far."""
         draws, extra = int(self._total("n_draws")), self._total("delta")
-        return accountant.spent_epsilon(self.mu, self.delta, draws, extra)
+        mu = math.sqrt(self.spent)
+        return accountant.spent_epsilon(mu, self.delta, draws, extra)
 
     def charge(self, event: Event) -> None:
         """Enter an event, before anything is drawn for it; refuse what is too dear.
@@ -124,4 +115,4 @@ class PrivacyRecord:
         for e, times in self.events.items():
             noise = f"noise {e.noise_multiplier:.5g} × {e.sensitivity:.5g}"
             lines.append(f"{times} × {e.query}: {noise}, μ² {e.mu_squared:.4g} each")
-        return "\n".join([*lines, *self.assumptions, *SCOPE])
+        return "\n".join([*lines, *self.assumptions, SCOPE])

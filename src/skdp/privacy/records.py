@@ -1,7 +1,5 @@
 """Tables become records on the grid: bounded whatever the cells held."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.privacy import grid
-from skdp.schema import Categorical, Column, FloatArray, Layout, Numeric, Schema, Vector
+from skdp.schema import Categorical, Column, Layout, Numeric, Schema, Vector, check
 from skdp.schema import level_key as key_of
 
 AnyArray = npt.NDArray[Any]
@@ -41,10 +39,10 @@ class Batch:
 
     columns: Mapping[str, Any]
     target: Any
-    weight: FloatArray | None = None
+    weight: AnyArray | None = None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Chunk:
     """Encoded rows.
 
@@ -64,7 +62,7 @@ class Chunk:
     weight: npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Records:
     """The encoded table: the only thing that a query may read."""
 
@@ -110,12 +108,9 @@ def encode(
             weight = weight * np.clip(given, 0.0, max_weight).astype(np.float32)
         if intercept:
             parts.append(np.empty((len(target), 0), np.int16))
-        for start in range(0, len(target), grid.CHUNK_ROWS):
-            at = slice(start, start + grid.CHUNK_ROWS)
-            rows = tuple(part[at] for part in parts)
-            chunks.append(Chunk(parts=rows, target=target[at], weight=weight[at]))
-    layout = schema.layout(intercept)
-    return Records(layout=layout, chunks=tuple(chunks), max_weight=max_weight)
+        check(len(target) <= grid.CHUNK_ROWS, "A batch must have at most 2²² rows.")
+        chunks.append(Chunk(tuple(parts), target, weight))
+    return Records(schema.layout(intercept), tuple(chunks), max_weight)
 
 
 def _part(cells: Any, column: Column) -> AnyArray:

@@ -26,9 +26,8 @@ BigInts = npt.NDArray[Any]
 
 
 def big(values: npt.ArrayLike) -> BigInts:
-    """Integers, held in any dtype, as Python integers."""
-    integers: BigInts = np.vectorize(int, otypes=[object])(values)
-    return integers
+    """Integers below 2⁶³, held in any dtype, as Python integers."""
+    return np.asarray(values).astype(np.int64).astype(object)
 
 
 class Loss(Protocol):
@@ -143,14 +142,11 @@ class Slopes:
         """The grid that slopes live on, its cap included."""
         return grid.SlopeGrid.of(self.loss.slope_bound * self.max_weight)
 
-    def units(
-        self, margin: FloatArray, i: int, chunk: Chunk, rows: slice
-    ) -> FloatArray:
-        """Bounded integer slopes (n, k) of some rows of the i-th chunk."""
+    def units(self, margin: FloatArray, i: int, chunk: Chunk, at: slice) -> FloatArray:
+        """Bounded integer slopes (n, k) of the rows `at` of the i-th chunk."""
         with np.errstate(over="ignore", invalid="ignore"):
-            raw = self.loss.slope(margin, chunk.target[rows])
-            raw = raw * chunk.weight[rows, None]
-        caps = np.full(len(raw), np.inf) if self.caps is None else self.caps[i][rows]
+            raw = self.loss.slope(margin, chunk.target[at]) * chunk.weight[at, None]
+        caps = np.full(len(raw), np.inf) if self.caps is None else self.caps[i][at]
         return self.grid.units(raw, caps)
 
 
@@ -165,9 +161,9 @@ def gradient(
     weights: FloatArray,
     at: IntArray,
     relation: Relation,
-    shape: FloatArray | None = None,
+    shape: FloatArray,
 ) -> BoundedSum:
-    """Sum of the records' gradients on the coordinates `at`.
+    """Sum of the records' gradients on the coordinates `at`, noise shaped by `shape`.
 
     Notes
     -----
@@ -177,14 +173,13 @@ def gradient(
     of a Lipschitz assumption), twice that if it may be replaced.
     """
     layout = engine.records.layout
-    scale = np.ones(len(at)) if shape is None else shape
     slope = slopes.grid.cap * slopes.grid.unit
-    reach = slope * math.sqrt(layout.squared_norm(at, 1.0 / scale**2))
+    reach = slope * math.sqrt(layout.squared_norm(at, 1.0 / shape**2))
     value = engine.gradient(grid.WeightGrid.of(layout).units(weights), at, slopes)
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS)
     sensitivity = grid.round_up(_difference(relation) * reach)
     query = f"gradient of {len(at)} coordinates"
-    return BoundedSum(value, unit, scale[:, None], sensitivity, query)
+    return BoundedSum(value, unit, shape[:, None], sensitivity, query)
 
 
 def mapped_gradient(
@@ -235,13 +230,11 @@ class GramPattern:
     a one-hot coordinate times the intercept equals its own square. Each other entry of
     the upper triangle is released once: scale 1 on the diagonal, 1/√2 off it, because
     it stands twice in the Frobenius norm, 1/√3 where it stands three times.
-    `index` (d, d) says which entry stands where, -1 for zero, -2 for the row count.
     """
 
     rows: IntArray
     columns: IntArray
     shape: FloatArray
-    index: IntArray
     sensitivity: float
 
     @classmethod
@@ -257,21 +250,12 @@ class GramPattern:
         rows, columns = rows[keep], columns[keep]
         times = np.where(code[rows] & one.any(), 3.0, 1.0)
         times[rows != columns] = 2.0
-        index = np.full((d, d), -1)
-        index[rows, columns] = index[columns, rows] = np.arange(len(rows))
-        index[np.ix_(one, code)] = index[code, code]
-        index[np.ix_(code, one)] = index[code, code][:, None]
-        index[np.ix_(one, one)] = -2 if number.any() else index[np.ix_(one, one)]
         squared = layout.squared_norm(np.arange(d)) ** 2
         # Signed rows may be at an obtuse angle once the constant entry is left out.
         if number.any() and not any(group.signed for group in layout.groups):
             squared -= 1.0
         reach = grid.round_up(math.sqrt(_difference(relation) * squared))
-        return cls(rows, columns, 1.0 / np.sqrt(times), index, reach)
-
-    def matrix(self, values: FloatArray, n_rows: float) -> FloatArray:
-        """Return the symmetric matrix of released entries and known ones."""
-        return np.append(values, [n_rows, 0.0])[self.index]
+        return cls(rows, columns, 1.0 / np.sqrt(times), reach)
 
 
 def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
@@ -303,10 +287,10 @@ def counts(engine: Engine, n_classes: int, relation: Relation) -> BoundedSum:
 
 
 def public(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
-    """Values that no record enters (a test function), on a grid of 2⁻⁴⁰.
+    """Values that no record enters (a test function), below 2³³, on a grid of 2⁻³⁰.
 
     For studying Algorithm 1 on functions that are known, such as quadratics, with the
     noise that a table of this sensitivity would need.
     """
-    value = big(np.rint(np.ldexp(values, 40)))
-    return BoundedSum(value, 2.0**-40, np.ones(values.shape), sensitivity, query)
+    value = big(np.rint(np.ldexp(values, 30)))
+    return BoundedSum(value, 2.0**-30, np.ones(values.shape), sensitivity, query)

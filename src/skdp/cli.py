@@ -1,0 +1,375 @@
+"""The command line. It shows public and released values only."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from time import perf_counter
+from typing import Annotated, Any, NoReturn
+
+import numpy as np
+
+import skdp
+
+try:
+    import typer
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.progress import Progress, TimeRemainingColumn
+    from rich.table import Table
+except ModuleNotFoundError:
+    sys.stderr.write("The skdp command needs an extra: pip install 'skdp[cli]'.\n")
+    raise SystemExit(2) from None
+
+from skdp.datasets import Dataset, make_hospital, margins
+from skdp.descent.geometry import Matrix
+from skdp.descent.plan import Fit, Plan, run
+from skdp.descent.presets import preset
+from skdp.descent.rule import default_plan
+from skdp.losses import Logistic
+from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.records import Records, encode
+from skdp.schema import FloatArray, Layout, check
+
+#: Seeds of the two public tables: the one that is fitted and the one that judges.
+TABLE_SEED, FRESH_SEED = 0, 1
+FRESH_ROWS, MAX_ROWS = 50_000, 2_000_000
+#: Steps that a demo has time for: this many row visits, and never fewer than 200.
+DEMO_VISITS = 250_000_000
+
+app = typer.Typer(
+    name="skdp",
+    help="Differentially private linear models.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+#: What typer raises for bad usage; its own name for it differs between versions.
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def main() -> NoReturn:
+    """Run the command: exit code 0, or 2 and one sentence for what is wrong."""
+    try:
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+    except _USAGE_ERROR as error:
+        message: Callable[[], str] = getattr(error, "format_message", error.__str__)
+        sys.exit(_refuse(message()))
+    except (ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        sys.exit(_refuse(str(error)))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    sys.exit(code or 0)
+
+
+def _refuse(sentence: str) -> int:
+    sys.stderr.write(f"skdp: {sentence}\n")
+    return 2
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"skdp {skdp.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _skdp(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print it."
+        ),
+    ] = False,
+) -> None:
+    """Differentially private linear models."""
+
+
+@app.command()
+def demo(
+    epsilon: Annotated[float, typer.Option(help="Privacy budget ε.")] = 1.0,
+    rows: Annotated[int, typer.Option(help="Rows of the table.")] = 50_000,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Repeatable noise, for tests: no privacy is claimed then."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead.")
+    ] = False,
+) -> None:
+    """Fit a private model on a synthetic table and show what privacy costs."""
+    check(rows <= MAX_ROWS, f"The demo takes up to {MAX_ROWS:,} rows. Got {rows:,}.")
+    started = perf_counter()
+    layout = make_hospital(1).schema.layout()
+    jobs = _jobs(layout, rows, epsilon)
+    console = Console(highlight=False, quiet=as_json)
+    _show_plan(console, jobs, layout)
+    table, fresh = (
+        make_hospital(rows, TABLE_SEED),
+        make_hospital(FRESH_ROWS, FRESH_SEED),
+    )
+    records = encode([table.batch], table.schema)
+    with _progress(jobs) as callbacks:
+        fits = [
+            run(job.plan, records, seed=seed, callback=callback)
+            for job, callback in zip(jobs, callbacks, strict=True)
+        ]
+    result = _Result(
+        table=table,
+        fits=fits,
+        losses=_log_losses(table, fresh, fits, records),
+        seconds=perf_counter() - started,
+    )
+    if as_json:
+        typer.echo(json.dumps(_plain(result.to_dict()), indent=2, ensure_ascii=False))
+    else:
+        _show_result(console, result)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Job:
+    """A fit of the demo: its name, its plan and what to say of it beforehand."""
+
+    name: str
+    plan: Plan
+    words: str
+
+
+def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
+    """Plan the three fits: matrix geometry, the paper's method, and no privacy."""
+    loss = Logistic()
+    matrix = default_plan(layout, loss, n_rows=rows, epsilon=epsilon)
+    paper = preset("dp_skgd", layout, loss, n_rows=rows, epsilon=epsilon)
+    most = max(200, min(5_000, DEMO_VISITS // rows))
+    bound = "no bound on its error is proved"
+    assert isinstance(matrix.geometry, Matrix)
+    words = (
+        f"{matrix.geometry.share:.0%} of the budget releases the Gram matrix once, "
+        f"eigenvalues floored at {matrix.geometry.floor:.3g}; then {matrix.n_steps} "
+        f"steps on all {layout.n_features} coordinates in its metric, each record's "
+        f"gradient capped at {matrix.geometry.radius:.3g}, {_noise(matrix)}; {bound}"
+    )
+    if paper.n_steps > most:
+        bound = f"fewer than the {paper.n_steps:,} it asks for, to keep the demo short"
+        paper = replace(paper, n_steps=most, rate=None)
+    elif paper.rate is not None:
+        bound = (
+            f"predicted: expected excess of the mean loss ≤ {paper.rate.bound:.3g}, if "
+            "each column's true weights have norm ≤ 1"
+        )
+    steps = (
+        f"{paper.n_steps:,} steps, each on one of the {len(layout.groups)} columns "
+        f"drawn at random, {_noise(paper)}; {bound}"
+    )
+    exact = default_plan(layout, loss, n_rows=rows)
+    return [
+        _Job(name="private, matrix geometry", plan=matrix, words=words),
+        _Job(name="private, DP-SkGD of the paper", plan=paper, words=steps),
+        _Job(
+            name="no privacy",
+            plan=exact,
+            words=f"{exact.n_steps} exact steps, for comparison",
+        ),
+    ]
+
+
+def _noise(plan: Plan) -> str:
+    budget = PrivacyRecord(
+        epsilon=plan.epsilon, delta=plan.delta, relation=plan.relation
+    )
+    return f"noise multiplier {plan.noise_multiplier(budget.budget):.4g}"
+
+
+@contextmanager
+def _progress(jobs: list[_Job]) -> Iterator[list[Callable[[object], None]]]:
+    """Show bars with the time left on a terminal's stderr."""
+    columns = (*Progress.get_default_columns()[:-1], TimeRemainingColumn())
+    console = Console(stderr=True)
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bars:
+
+        def callback(job: _Job) -> Callable[[object], None]:
+            bar = bars.add_task(job.name, total=job.plan.n_steps)
+            return lambda step: bars.advance(bar)
+
+        yield [callback(job) for job in jobs]
+
+
+def _log_losses(
+    table: Dataset, fresh: Dataset, fits: list[Fit], records: Records
+) -> dict[str, float]:
+    """Mean log-loss on the fresh table of everything that is compared."""
+    judge = encode([fresh.batch], fresh.schema)
+    target = np.concatenate([chunk.target for chunk in judge.chunks])
+
+    def loss(weights: FloatArray) -> float:
+        return float(np.mean(Logistic().value(margins(judge, weights), target)))
+
+    seen = np.concatenate([chunk.target for chunk in records.chunks])
+    rate = (float(seen.sum()) + 0.5) / (len(seen) + 1.0)
+    constant = np.zeros_like(table.weights)
+    constant[-1] = math.log(rate / (1.0 - rate))
+    matrix, paper, exact = (fit.weights for fit in fits)
+    return {
+        "true weights": loss(table.weights),
+        "no privacy": loss(exact),
+        "private, matrix geometry": loss(matrix),
+        "private, DP-SkGD of the paper": loss(paper),
+        "base rate alone": loss(constant),
+    }
+
+
+def centred(weights: FloatArray, layout: Layout) -> FloatArray:
+    """Weights (d, k) with the same predictions whose categories sum to zero.
+
+    Every row has exactly one level of each category, so that a constant may move from
+    a category's weights to the intercept, which is last.
+    """
+    moved = weights.copy()
+    for group in layout.groups:
+        if group.kind == "code":
+            mean = moved[group.coordinates].mean(axis=0)
+            moved[group.coordinates] -= mean
+            moved[-1] += mean
+    return moved
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Result:
+    table: Dataset
+    fits: list[Fit]
+    losses: dict[str, float]
+    seconds: float
+
+    def weights(self) -> dict[str, dict[str, float]]:
+        """By coordinate: the true weight, the one without and the one with privacy."""
+        layout = self.fits[0].plan.layout
+        matrix, _, exact = (centred(fit.weights, layout)[:, 0] for fit in self.fits)
+        return {
+            label: {"true": true, "no_privacy": float(free), "private": float(private)}
+            for (label, true), free, private in zip(
+                self.table.truth.items(), exact, matrix, strict=True
+            )
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything that the demo shows, for JSON."""
+        return {
+            "skdp": skdp.__version__,
+            "synthetic": True,
+            "n_rows": self.fits[0].plan.n_rows,
+            "privacy": _record(self.fits[0].record),
+            "weights": self.weights(),
+            "log_loss": self.losses,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def _record(record: PrivacyRecord) -> dict[str, Any]:
+    """Return what was promised and spent, without the released values."""
+    claims = not record.seeded and record.budget < math.inf
+    return {
+        "claim": "differential privacy" if claims else "none",
+        "epsilon": record.epsilon,
+        "delta": record.delta,
+        "spent_epsilon": record.spent_epsilon,
+        "mu_squared": record.spent,
+        "neighbours": record.relation,
+        "releases": [asdict(e) | {"count": k} for e, k in record.events.items()],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Replace what JSON has no word for, infinities, by null."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _show_plan(console: Console, jobs: list[_Job], layout: Layout) -> None:
+    plan = jobs[0].plan
+    console.print(
+        "A synthetic table of hospital stays: nobody's data, so that everything can be "
+        "shown. Lines marked * use what a real private run could not show.\n"
+    )
+    console.print("[bold]The plan[/bold], made before a record is read")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=False, min_width=12, max_width=18)
+    grid.add_column()
+    columns = f"{len(layout.groups) - 1} columns and the intercept"
+    grid.add_row("table", f"{plan.n_rows:,} rows; {columns}")
+    grid.add_row(
+        "budget",
+        f"ε = {plan.epsilon:g}, δ = {plan.delta:.2g} for each of the two private fits; "
+        "neighbouring tables differ by one replaced row",
+    )
+    for job in jobs:
+        star = " *" if job.plan.epsilon == math.inf else ""
+        grid.add_row(job.name + star, job.words)
+    console.print(Padding(grid, (0, 0, 1, 2)))
+
+
+def _show_result(console: Console, result: _Result) -> None:
+    fit = result.fits[0]
+    console.print("[bold]The privacy record[/bold] of the fit in matrix geometry")
+    console.print(Padding(str(fit.record), (0, 0, 1, 2)))
+
+    console.print("[bold]Weights[/bold] (a category's are centred to sum to zero)")
+    console.print(_weight_table(result, fit.plan.layout))
+
+    console.print(f"[bold]Mean log-loss[/bold] on a fresh table of {FRESH_ROWS:,} rows")
+    best = result.losses["true weights"]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model")
+    table.add_column("log-loss", justify="right")
+    table.add_column("above true", justify="right")
+    for name, loss in result.losses.items():
+        star = "" if name.startswith("private") else " *"
+        table.add_row(name + star, f"{loss:.4f}", f"{loss - best:+.4f}")
+    console.print(table)
+    console.print(_verdict(result.losses, fit))
+    console.print(
+        "The two private fits have a budget each; on a real table they would share one."
+        "\n* Not for a real table: true weights are unknown there, and a fit without "
+        "noise, a base rate and a score on private rows all leak."
+    )
+    console.print(f"{result.seconds:.1f} s")
+
+
+def _weight_table(result: _Result, layout: Layout) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("coordinate", overflow="fold")
+    for name in ("true *", "no privacy *", "private"):
+        table.add_column(name, justify="right")
+    weights = result.weights()
+    for group in layout.groups:
+        if group.kind == "code":
+            table.add_row(group.name)
+        for label in group.labels:
+            name = "  " + label.split("=", 1)[1] if group.kind == "code" else label
+            values = (f"{value:+.2f}" for value in weights[label].values())
+            table.add_row(name, *values)
+    return table
+
+
+def _verdict(losses: dict[str, float], fit: Fit) -> str:
+    private, free = losses["private, matrix geometry"], losses["no privacy"]
+    gain = losses["base rate alone"] - free
+    cost = f"Privacy at ε = {fit.plan.epsilon:g} cost {private - free:+.4f} of log-loss"
+    if gain <= 0:
+        return f"{cost}; this table is too small to learn from, even without it."
+    kept = (losses["base rate alone"] - private) / gain
+    return f"{cost}: {kept:.0%} of what the model gains over the base rate is kept."

@@ -1,0 +1,364 @@
+"""The engine for everyday use: the reference's sums, compiled and on all cores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from skdp import losses
+from skdp.engines import kernels
+from skdp.privacy.grid import FEATURE_ONE, WeightGrid
+from skdp.privacy.records import AnyArray, Chunk, Records
+from skdp.privacy.sums import BigInts, Metric, Slopes
+from skdp.schema import FloatArray, IntArray, Layout, check
+
+#: Rows that one call of a kernel adds in float64: 2¹⁸ · 2¹⁵ · 2¹⁷ is below 2⁵³.
+MOST_ROWS = 1 << 18
+#: About how many column entries are worth handing to another thread.
+TASK_ENTRIES = 1 << 19
+#: Numbers written out as float64 at a time, for matrix products.
+PIECE = 1 << 19
+#: From how many columns of a matrix on all of them are read, row by row.
+WIDE = 8
+
+_NO_TABLE = np.zeros(2)
+_NO_TABLE.setflags(write=False)
+
+
+def _poisson(loss: losses.Poisson) -> tuple[int, float, FloatArray]:
+    high = math.ceil(math.log1p(loss.slope_bound)) + 1.0
+    return kernels.POISSON, loss.slope_bound, losses.exp_table(high)
+
+
+#: Loss -> formula of the kernel, the loss's own parameter, table.
+FORMULAS: dict[type, Callable[[Any], tuple[int, float, FloatArray]]] = {
+    losses.Logistic: lambda _: (kernels.LOGISTIC, 0.0, losses.sigmoid_table()),
+    losses.Softmax: lambda _: (kernels.SOFTMAX, 0.0, losses.exp_table(0.0)),
+    losses.Squared: lambda loss: (kernels.SQUARED, loss.slope_bound, _NO_TABLE),
+    losses.Huber: lambda loss: (kernels.SQUARED, loss.slope_bound, _NO_TABLE),
+    losses.SmoothedHinge: lambda loss: (kernels.HINGE, loss.width, _NO_TABLE),
+    losses.Poisson: _poisson,
+}
+
+
+class Formula(NamedTuple):
+    """Slopes as the kernel computes them: the last arguments of `kernels.sweep`."""
+
+    code: int
+    parameters: FloatArray
+    table: FloatArray
+
+    @classmethod
+    def of(cls, slopes: Slopes, margin_unit: float) -> Formula:
+        """Return the formula of a loss on its grid."""
+        kind = type(slopes.loss)
+        check(
+            kind in FORMULAS,
+            f"The compiled engine has no formula for {kind.__name__}: "
+            "use the reference engine.",
+        )
+        code, shape, table = FORMULAS[kind](slopes.loss)
+        scale = 1.0 / slopes.grid.unit  # a power of two, as its inverse
+        check(
+            math.isfinite(scale),
+            f"The compiled engine cannot scale slopes by {slopes.grid.unit}: "
+            "use the reference engine.",
+        )
+        parameters = np.zeros(7)
+        parameters[kernels.UNIT] = margin_unit
+        parameters[kernels.LOW] = losses.TABLE_LOW
+        parameters[kernels.STEPS] = losses.TABLE_STEPS
+        parameters[kernels.SHAPE] = shape
+        parameters[kernels.TARGET] = 1.0 / FEATURE_ONE
+        parameters[kernels.SCALE] = scale
+        parameters[kernels.CAP] = slopes.grid.cap
+        return cls(code, parameters, table)
+
+
+class Slots:
+    """Where coordinates stand in the kernels' arrays.
+
+    A group's coordinates are followed by one spare slot, for codes that touch nothing.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.group_of = layout.group_of
+        self.of = np.arange(layout.n_features) + self.group_of
+        self.count = layout.n_features + len(layout.groups)
+        #: What a coordinate's one is worth in units: codes and ones are stored as 1.
+        self.worth = np.array(
+            [1 if group.kind == "dense" else FEATURE_ONE for group in layout.groups]
+        )[self.group_of]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows:
+    """A chunk as the kernels read it: addresses of arrays that are kept alive here."""
+
+    n_rows: int
+    parts: tuple[AnyArray, ...]
+    target: npt.NDArray[np.uint16]
+    weight: npt.NDArray[np.float32]
+    lines: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, chunk: Chunk, slots: Slots) -> Rows:
+        """Describe a chunk, copying only what a kernel cannot read in place."""
+        parts: list[AnyArray] = []
+        lines = np.zeros((len(chunk.parts), 5), np.int64)
+        for g, group in enumerate(slots.layout.groups):
+            part, stride = chunk.parts[g], 1
+            if group.kind == "ones":
+                kind = kernels.ONES
+            elif group.kind == "code":
+                narrow = part.dtype == np.uint8
+                kind = kernels.CODE8 if narrow else kernels.CODE16
+                if part.max(initial=0) > group.width:
+                    part = np.minimum(part, group.width)
+                part = np.ascontiguousarray(part, np.uint8 if narrow else np.uint16)
+            else:
+                part = _matrix(part)
+                stride = part.strides[0] // 2 if len(part) else group.width
+                kind = kernels.COLUMN if stride == 1 else kernels.STRIDED
+                kind = kernels.MATRIX if group.width > 1 else kind
+            parts.append(part)
+            slot = group.start + g
+            lines[g] = kind, slot, group.width, stride, part.ctypes.data
+        target = chunk.target
+        target = target.view(np.uint16) if target.dtype == np.int16 else target
+        return cls(
+            n_rows=len(chunk.target),
+            parts=tuple(parts),
+            target=np.ascontiguousarray(target, np.uint16),
+            weight=np.ascontiguousarray(chunk.weight, np.float32),
+            lines=lines,
+        )
+
+    def program(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
+        """Lines of a program on (at least) the coordinates `at`."""
+        groups, times = np.unique(slots.group_of[at], return_counts=True)
+        lines = self.lines[groups]
+        few = (lines[:, kernels.KIND] == kernels.MATRIX) & (times < WIDE)
+        if few.any():
+            single = np.unique(at[np.isin(slots.group_of[at], groups[few])])
+            columns = self.lines[slots.group_of[single]]
+            local = slots.of[single] - columns[:, kernels.SLOT]
+            columns[:, kernels.KIND] = kernels.STRIDED
+            columns[:, kernels.SLOT] = slots.of[single]
+            columns[:, kernels.WIDTH] = 1
+            columns[:, kernels.ADDRESS] += 2 * local
+            lines = np.concatenate([lines[~few], columns])
+        # Columns of numbers next to each other are worked on four at a time.
+        return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
+
+
+def _matrix(part: AnyArray) -> AnyArray:
+    """Integers (n, width) whose rows are contiguous and evenly apart, in place."""
+    row, column = part.strides
+    even = part.dtype == np.int16 and row > 0 and row % 2 == 0 and part.flags.aligned
+    if even and (column == 2 or part.shape[1] == 1):
+        return part
+    return np.ascontiguousarray(part, np.int16)
+
+
+class Order:
+    """Coordinates with numbers first, for the sums over pairs of columns.
+
+    Attributes
+    ----------
+    dense : coordinates of numbers, in groups of kind "dense" and "ones"
+    slots : first place of each group of codes; a spare one ends each of them
+    of : place of each coordinate; `count` places in all
+    worth : what a coordinate's one is worth; numbers are in units already
+    """
+
+    def __init__(self, slots: Slots) -> None:
+        groups = slots.layout.groups
+        self.numbers = [g for g, group in enumerate(groups) if group.kind != "code"]
+        self.codes = [g for g, group in enumerate(groups) if group.kind == "code"]
+        places = [groups[g].coordinates for g in self.numbers]
+        self.dense = np.concatenate([np.zeros(0, np.intp), *places])
+        self.of = np.empty(slots.layout.n_features, np.intp)
+        self.of[self.dense] = np.arange(len(self.dense))
+        self.count = len(self.dense)
+        first = []
+        for g in self.codes:
+            first.append(self.count)
+            self.of[groups[g].coordinates] = self.count + np.arange(groups[g].width)
+            self.count += groups[g].width + 1
+        self.slots = np.array(first, np.int64)
+        self.worth = np.where(self.of < len(self.dense), 1, slots.worth)
+
+    def piece(self, parts: tuple[AnyArray, ...], rows: slice) -> tuple[FloatArray, AnyArray]:
+        """Numbers (n, m) of some rows in units, and codes (groups of codes, n)."""
+        n = rows.stop - rows.start
+        dense = np.full((n, len(self.dense)), float(FEATURE_ONE))
+        place = 0
+        for g in self.numbers:
+            width = parts[g].shape[1]  # 0 for the intercept
+            dense[:, place : place + width] = parts[g][rows]
+            place += max(1, width)
+        codes = np.empty((len(self.codes), n), np.uint16)
+        for i, g in enumerate(self.codes):
+            codes[i] = parts[g][rows]
+        return dense, codes
+
+
+class CompiledEngine:
+    """Sums over records, equal to those of `ReferenceEngine` for every table.
+
+    One sweep of the rows moves the margins by what changed in the weights, and adds up
+    the columns that are asked for; it reads no other column.
+
+    Parameters
+    ----------
+    records : Records
+        The encoded table; its arrays are read in place.
+    n_threads : int, optional
+        By default as many as numba would use: the cores, or ``NUMBA_NUM_THREADS``.
+        Sums are exact integers, so that it changes no bit of them.
+    """
+
+    def __init__(self, records: Records, n_threads: int | None = None) -> None:
+        check(
+            n_threads is None or n_threads >= 1,
+            f"n_threads must be at least 1. Got {n_threads}: leave it out for all.",
+        )
+        self.records = records
+        self._slots = Slots(records.layout)
+        self._unit = WeightGrid.of(records.layout).margin_unit
+        self._rows = [Rows.of(chunk, self._slots) for chunk in records.chunks]
+        self._weights: FloatArray | None = None
+        self._margins: list[FloatArray] = []
+        self._n_threads = n_threads or int(numba.config.NUMBA_NUM_THREADS)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def _each(self, work: Callable[..., Any], tasks: list[Any]) -> Iterator[Any]:
+        """Results of the tasks, on all threads if there is more than one."""
+        if self._n_threads == 1 or len(tasks) < 2:
+            return iter([work(*task) for task in tasks])
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._n_threads)
+        return self._pool.map(lambda task: work(*task), tasks)
+
+    def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
+        """Σ_i x_i,at s_i, shape (len(at), k), in units of features times slopes."""
+        formula, slots = Formula.of(slopes, self._unit), self._slots
+        n_outputs = units.shape[1]
+        if self._weights is None or self._weights.shape != units.shape:
+            self._weights = np.zeros_like(units)
+            self._margins = [np.zeros((n_outputs, r.n_rows)) for r in self._rows]
+        move = units - self._weights
+        changed = np.flatnonzero(move.any(axis=1))
+        moves = np.zeros((n_outputs, slots.count))
+        moves[:, slots.of[changed]] = (move[changed] * slots.worth[changed, None]).T
+        lanes = 4 if slots.count * n_outputs <= 1 << 14 else 1
+        entries = n_outputs * (len(changed) + len(at) + 16)
+        length = _task_rows(entries)
+        tasks = []
+        for index, rows in enumerate(self._rows):
+            programs = rows.program(slots, changed), rows.program(slots, at)
+            caps = None if slopes.caps is None else _caps(slopes, index)
+            for start in range(0, rows.n_rows, length):
+                stop = min(start + length, rows.n_rows)
+                tasks.append((index, start, stop, *programs, caps))
+
+        def sweep(
+            index: int, start: int, stop: int, moving: Any, adding: Any, caps: Any
+        ) -> FloatArray:
+            sums = np.zeros((lanes, n_outputs, slots.count))
+            rows = self._rows[index]
+            cap = 0 if caps is None else caps.ctypes.data
+            places = np.array([rows.target.ctypes.data, rows.weight.ctypes.data, cap])
+            margins = self._margins[index]
+            kernels.sweep(
+                start, stop, moving, moves, adding, sums, margins, places, *formula
+            )
+            total: FloatArray = sums.sum(axis=0)
+            return total
+
+        self._weights = None  # an interrupted sweep must not leave half-moved margins
+        total = np.zeros((n_outputs, slots.count), np.int64)
+        for part in self._each(sweep, tasks):
+            total += part.astype(np.int64)
+        self._weights = units.copy()
+        picked = total[:, slots.of[at]].T.astype(object) * slots.worth[at, None]
+        return np.asarray(picked, dtype=object)
+
+    def gram(self) -> BigInts:
+        """Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        order = Order(self._slots)
+
+        def work(index: int, start: int, stop: int) -> FloatArray:
+            dense, codes = order.piece(self._rows[index].parts, slice(start, stop))
+            matrix = np.zeros((order.count, order.count))
+            inside = slice(0, dense.shape[1])
+            matrix[inside, inside] = dense.T @ dense
+            kernels.add_pairs(order.slots, dense, codes, matrix)
+            return matrix
+
+        total = np.zeros((order.count, order.count), np.int64)
+        for part in self._each(work, self._pieces(len(order.dense))):
+            total += part.astype(np.int64)
+        total = np.tril(total) + np.tril(total, -1).T
+        exact = total[np.ix_(order.of, order.of)].astype(object)
+        return np.asarray(exact * np.multiply.outer(order.worth, order.worth))
+
+    def caps(self, metric: Metric, slopes: Slopes) -> list[npt.NDArray[np.int32]]:
+        """Caps of all rows: their images in the metric are exact integers."""
+        order = Order(self._slots)
+        columns = np.zeros((order.count, len(metric.units)))
+        columns[order.of] = (metric.units * order.worth).T
+        dense_columns = columns[: len(order.dense)]
+        caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
+
+        def work(index: int, start: int, stop: int) -> None:
+            dense, codes = order.piece(self._rows[index].parts, slice(start, stop))
+            images = dense @ dense_columns
+            kernels.add_images(order.slots, codes, columns, images)
+            caps[index][start:stop] = metric.caps(images, slopes)
+
+        list(self._each(work, self._pieces(len(metric.units) + len(order.dense))))
+        return caps
+
+    def _pieces(self, width: int) -> list[tuple[int, int, int]]:
+        """Chunk, first and last row of pieces that are written out `width` wide."""
+        length = max(64, min(MOST_ROWS, PIECE // max(1, width)))
+        return [
+            (index, start, min(start + length, rows.n_rows))
+            for index, rows in enumerate(self._rows)
+            for start in range(0, rows.n_rows, length)
+        ]
+
+    def counts(self, n_classes: int) -> BigInts:
+        """Rows of each class; codes above the last count as the last."""
+        total = np.zeros(n_classes, np.int64)
+        for rows in self._rows:
+            for start in range(0, rows.n_rows, MOST_ROWS):
+                classes = rows.target[start : start + MOST_ROWS]
+                inside = np.minimum(classes, np.uint16(n_classes - 1))
+                total += np.bincount(inside, minlength=n_classes)
+        return total.astype(object)
+
+
+def _task_rows(entries: int) -> int:
+    """Rows of a task whose rows have this many entries each: a multiple of a tile."""
+    tiles = max(1, TASK_ENTRIES // (entries * kernels.TILE))
+    return min(MOST_ROWS, tiles * kernels.TILE)
+
+
+def _caps(slopes: Slopes, index: int) -> npt.NDArray[np.int32]:
+    """Caps of a chunk's rows, not above the grid's own."""
+    assert slopes.caps is not None
+    caps = slopes.caps[index]
+    if caps.dtype != np.int32:
+        caps = np.minimum(caps, slopes.grid.cap)
+    return np.ascontiguousarray(caps, np.int32)
