@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,24 +57,17 @@ _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 def main() -> NoReturn:
     """Run the command: exit code 0, or 2 and one sentence for what is wrong."""
     try:
-        code = app(standalone_mode=False)
-        sys.stdout.flush()
+        sys.exit(app(standalone_mode=False) or 0)
     except _USAGE_ERROR as error:
-        message: Callable[[], str] = getattr(error, "format_message", error.__str__)
-        sys.exit(_refuse(message()))
-    except (ValueError, OSError) as error:
-        if isinstance(error, BrokenPipeError):  # the reader has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
-        sys.exit(_refuse(str(error)))
+        sentence = getattr(error, "format_message", error.__str__)()
+    except ValueError as error:
+        sentence = str(error)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
-    sys.exit(code or 0)
-
-
-def _refuse(sentence: str) -> int:
-    sys.stderr.write(f"skdp: {sentence}\n")
-    return 2
+    # Without a command the "sentence" is the help.
+    prefix = "" if sentence.startswith("Usage:") else "skdp: "
+    sys.stderr.write(f"{prefix}{sentence}\n")
+    sys.exit(2)
 
 
 def _print_version(wanted: bool) -> None:
@@ -89,7 +81,10 @@ def _skdp(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print it."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version and exit.",
         ),
     ] = False,
 ) -> None:
@@ -105,7 +100,7 @@ def demo(
         typer.Option(help="Repeatable noise, for tests: no privacy is claimed then."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead.")
+        bool, typer.Option("--json", help="Print one JSON object, null for infinity.")
     ] = False,
 ) -> None:
     """Fit a private model on a synthetic table and show what privacy costs."""
@@ -311,11 +306,13 @@ def _show_plan(console: Console, jobs: list[_Job], layout: Layout) -> None:
     grid.add_column()
     columns = f"{len(layout.groups) - 1} columns and the intercept"
     grid.add_row("table", f"{plan.n_rows:,} rows; {columns}")
-    grid.add_row(
-        "budget",
-        f"ε = {plan.epsilon:g}, δ = {plan.delta:.2g} for each of the two private fits; "
-        "neighbouring tables differ by one replaced row",
+    budget = (
+        "ε = inf: no noise, no privacy"
+        if plan.epsilon == math.inf
+        else f"ε = {plan.epsilon:g}, δ = {plan.delta:.2g} for each private fit; "
+        "neighbouring tables differ by one replaced row"
     )
+    grid.add_row("budget", budget)
     for job in jobs:
         star = " *" if job.plan.epsilon == math.inf else ""
         grid.add_row(job.name + star, job.words)
@@ -371,5 +368,7 @@ def _verdict(losses: dict[str, float], fit: Fit) -> str:
     cost = f"Privacy at ε = {fit.plan.epsilon:g} cost {private - free:+.4f} of log-loss"
     if gain <= 0:
         return f"{cost}; this table is too small to learn from, even without it."
+    if private >= losses["base rate alone"]:
+        return f"{cost}, all that there was to gain: take more rows or a larger ε."
     kept = (losses["base rate alone"] - private) / gain
     return f"{cost}: {kept:.0%} of what the model gains over the base rate is kept."

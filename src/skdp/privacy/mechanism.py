@@ -57,13 +57,13 @@ def release(
     shape = np.broadcast_to(total.shape, total.value.shape)
     std = noise_multiplier * total.sensitivity * shape
     drawn = total.value.size if noise_multiplier else 0
-    record.seeded |= source.seeded
+    record.seeded |= noise.seeded
     record.charge(Event(total.query, total.sensitivity, noise_multiplier, drawn))
     noisy = exact = total.value.ravel().tolist()
     if noise_multiplier:
         scales = (std / total.unit).ravel().tolist()
-        entries = zip(exact, scales, source.normals(drawn), strict=True)
-        noisy = [_rounded(k, scale, v, source) for k, scale, v in entries]
+        entries = zip(exact, scales, noise.normals(drawn), strict=True)
+        noisy = [_rounded(k, scale, v, noise) for k, scale, v in entries]
     values = np.reshape(np.array(noisy, dtype=np.float64), std.shape) * total.unit
     released = Released(values, std, total.query)
     record.transcript.append(released)
