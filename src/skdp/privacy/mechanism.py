@@ -34,10 +34,7 @@ class Released:
 
 
 def release(
-    total: BoundedSum,
-    noise_multiplier: float,
-    source: Randomness,
-    record: PrivacyRecord,
+    total: BoundedSum, noise_multiplier: float, noise: Randomness, record: PrivacyRecord
 ) -> Released:
     """Charge the record, then add Gaussian noise to a sum and round it to cells.
 
