@@ -281,9 +281,20 @@ def counts(engine: Engine, n_classes: int, relation: Relation) -> BoundedSum:
     **Guarantee.** For all tables that are neighbours under `relation`, the counts
     differ by at most `sensitivity` in Euclidean norm: a record is in one class.
     """
-    sensitivity = grid.round_up(math.sqrt(_difference(relation)))
-    value, query = engine.counts(n_classes), f"counts of {n_classes} classes"
-    return BoundedSum(value, 1.0, np.ones(n_classes), sensitivity, query)
+    query = f"counts of {n_classes} classes"
+    return histogram(engine.counts(n_classes), 1, relation, query)
+
+
+def histogram(value: BigInts, n: int, relation: Relation, query: str) -> BoundedSum:
+    """Counts to which a record adds at most one in each of `n` columns.
+
+    Notes
+    -----
+    **Guarantee.** For all tables that are neighbours under `relation`, such counts
+    differ by at most `sensitivity` in Euclidean norm: by √n, by √(2n) if replaced.
+    """
+    sensitivity = grid.round_up(math.sqrt(_difference(relation) * n))
+    return BoundedSum(value, 1.0, np.ones(value.shape), sensitivity, query)
 
 
 def public(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
