@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Annotated, Any, NoReturn
 
 import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import skdp
 
@@ -20,7 +21,7 @@ try:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.padding import Padding
-    from rich.progress import Progress, TimeRemainingColumn
+    from rich.progress import Progress
     from rich.table import Table
 except ModuleNotFoundError:
     sys.stderr.write("The skdp command needs an extra: pip install 'skdp[cli]'.\n")
@@ -57,7 +58,7 @@ _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 def main() -> NoReturn:
     """Run the command: exit code 0, or 2 and one sentence for what is wrong."""
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        sys.exit(app(prog_name="skdp", standalone_mode=False) or 0)
     except _USAGE_ERROR as error:
         sentence = getattr(error, "format_message", error.__str__)()
     except ValueError as error:
@@ -110,12 +111,11 @@ def demo(
     jobs = _jobs(layout, rows, epsilon)
     console = Console(highlight=False, quiet=as_json)
     _show_plan(console, jobs, layout)
-    table, fresh = (
-        make_hospital(rows, TABLE_SEED),
-        make_hospital(FRESH_ROWS, FRESH_SEED),
-    )
+    table = make_hospital(rows, TABLE_SEED)
+    fresh = make_hospital(FRESH_ROWS, FRESH_SEED)
     records = encode([table.batch], table.schema)
-    with _progress(jobs) as callbacks:
+    # Sums this small gain nothing from BLAS threads, and lose much on a busy machine.
+    with threadpool_limits(1, "blas"), _progress(jobs) as callbacks:
         fits = [
             run(job.plan, records, seed=seed, callback=callback)
             for job, callback in zip(jobs, callbacks, strict=True)
@@ -189,10 +189,9 @@ def _noise(plan: Plan) -> str:
 @contextmanager
 def _progress(jobs: list[_Job]) -> Iterator[list[Callable[[object], None]]]:
     """Show bars with the time left on a terminal's stderr."""
-    columns = (*Progress.get_default_columns()[:-1], TimeRemainingColumn())
     console = Console(stderr=True)
     hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bars:
+    with Progress(console=console, transient=True, disable=hidden) as bars:
 
         def callback(job: _Job) -> Callable[[object], None]:
             bar = bars.add_task(job.name, total=job.plan.n_steps)
