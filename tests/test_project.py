@@ -1,0 +1,127 @@
+"""What a newcomer reads first is true: the readme runs, names resolve, files parse."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import skdp
+
+ROOT = Path(__file__).parents[1]
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def python(program):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        check=True,
+    ).stdout
+
+
+def test_the_readme_prints_what_it_shows():
+    readme = read("README.md")
+    programs = re.findall(
+        r"```python\n(.*?)```\n\n```text\n(.*?)```", readme, re.DOTALL
+    )
+    assert len(programs) == readme.count("```python") == 1
+    for program, shown in programs:
+        assert python(program) == shown
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", read(page))
+    assert all((ROOT / target).exists() for target in targets), targets
+
+
+def test_the_readme_names_what_exists():
+    readme = read("README.md")
+    table = readme.split("## Where things are")[1].split("To change something")[0]
+    for path in re.findall(r"`(src/[^`]+|tests/|experiments/|docs/)`", table):
+        assert (ROOT / path).exists(), path
+    makefile = read("Makefile")
+    for target in set(re.findall(r"make (\w+) ", readme + read("CONTRIBUTING.md"))):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_contributing_names_registries_that_exist():
+    modules = {
+        "LOSSES": "skdp.losses",
+        "PENALTIES": "skdp.penalties",
+        "SAMPLINGS": "skdp.descent.samplings",
+        "AVERAGES": "skdp.descent.averages",
+        "PRESETS": "skdp.descent.presets",
+    }
+    named = re.findall(r"\| `([A-Z]+)` \|$", read("CONTRIBUTING.md"), re.MULTILINE)
+    assert set(named) == set(modules)
+    for name, module in modules.items():
+        assert getattr(importlib.import_module(module), name)
+
+
+def test_public_names_resolve_and_are_listed():
+    assert sorted(skdp.__all__) == sorted(skdp._HOME)
+    for name in skdp.__all__:
+        assert getattr(skdp, name) is not None
+        assert name in dir(skdp)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = skdp.nothing
+
+
+def test_importing_is_fast_because_it_is_lazy():
+    program = (
+        "import sys, time; start = time.perf_counter(); import skdp;"
+        "took = time.perf_counter() - start;"
+        "print(took, *{'numpy', 'scipy', 'sklearn', 'numba'} & set(sys.modules))"
+    )
+    took, *loaded = python(program).split()
+    assert loaded == []
+    assert float(took) < 1.0  # about 0.01 s on an idle machine
+
+
+def test_every_file_has_the_version():
+    assert python("from skdp.cli import app; app(['--version'])") == (
+        f"skdp {skdp.__version__}\n"
+    )
+    assert f"\nversion: {skdp.__version__}\n" in read("CITATION.cff")
+    changelog = read("CHANGELOG.md")
+    assert "## [Unreleased]" in changelog or f"## [{skdp.__version__}]" in changelog
+
+
+def test_the_changelog_opens_every_version_with_privacy():
+    versions = re.split(r"^## ", read("CHANGELOG.md"), flags=re.MULTILINE)[1:]
+    assert versions
+    for version in versions:
+        assert re.findall(r"^### (\w+)", version, re.MULTILINE)[0] == "Privacy"
+
+
+@pytest.mark.parametrize("name", ["CITATION.cff", ".pre-commit-config.yaml"])
+def test_yaml_parses(name):
+    yaml = pytest.importorskip("yaml")
+    parsed = yaml.safe_load(read(name))
+    if name == "CITATION.cff":
+        assert parsed["cff-version"] == "1.2.0"
+        assert parsed["title"]
+        assert parsed["authors"]
+        assert len(parsed["preferred-citation"]["authors"]) == 3
+
+
+def test_pre_commit_runs_what_make_lint_and_types_run():
+    recipes = re.findall(r"^\t\$\(BIN\)/((?:ruff|mypy).*)$", read("Makefile"), re.M)
+    hooks = re.findall(
+        r"entry: \.venv/bin/(.*)$", read(".pre-commit-config.yaml"), re.M
+    )
+    checks = [
+        line for line in recipes if "--fix" not in line and line != "ruff format ."
+    ]
+    assert hooks == checks
