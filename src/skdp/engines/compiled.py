@@ -16,7 +16,7 @@ from skdp import losses
 from skdp.engines import kernels
 from skdp.privacy.grid import FEATURE_ONE, WeightGrid
 from skdp.privacy.records import AnyArray, Chunk, Records
-from skdp.privacy.sums import BigInts, Metric, Slopes
+from skdp.privacy.sums import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, Layout, check
 
 #: Rows that one call of a kernel adds in float64: 2¹⁸ · 2¹⁵ · 2¹⁷ is below 2⁵³.
@@ -65,10 +65,11 @@ class Formula(NamedTuple):
             "use the reference engine.",
         )
         code, shape, table = FORMULAS[kind](slopes.loss)
-        scale = 1.0 / slopes.grid.unit  # a power of two, as its inverse
+        grid = slopes.grid
+        scale = 1.0 / grid.unit  # exact: both are powers of two
         check(
             math.isfinite(scale),
-            f"The compiled engine cannot scale slopes by {slopes.grid.unit}: "
+            f"The compiled engine cannot divide slopes by {grid.unit}: "
             "use the reference engine.",
         )
         parameters = np.zeros(7)
@@ -78,7 +79,7 @@ class Formula(NamedTuple):
         parameters[kernels.SHAPE] = shape
         parameters[kernels.TARGET] = 1.0 / FEATURE_ONE
         parameters[kernels.SCALE] = scale
-        parameters[kernels.CAP] = slopes.grid.cap
+        parameters[kernels.CAP] = grid.cap
         return cls(code, parameters, table)
 
 
@@ -101,17 +102,23 @@ class Slots:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows:
-    """A chunk as the kernels read it: addresses of arrays that are kept alive here."""
+    """A chunk as the kernels read it: addresses of arrays that are kept alive here.
+
+    `lines` holds one line of a program for each group, at `places` (groups,) of it.
+    """
 
     n_rows: int
     parts: tuple[AnyArray, ...]
     target: npt.NDArray[np.uint16]
     weight: npt.NDArray[np.float32]
     lines: npt.NDArray[np.int64]
+    places: IntArray
 
     @classmethod
     def of(cls, chunk: Chunk, slots: Slots) -> Rows:
         """Describe a chunk, copying only what a kernel cannot read in place."""
+        lengths = {len(array) for array in (*chunk.parts, chunk.target, chunk.weight)}
+        check(len(lengths) == 1, "A chunk's arrays must have one length: encode it.")
         parts: list[AnyArray] = []
         lines = np.zeros((len(chunk.parts), 5), np.int64)
         for g, group in enumerate(slots.layout.groups):
@@ -121,8 +128,9 @@ class Rows:
             elif group.kind == "code":
                 narrow = part.dtype == np.uint8
                 kind = kernels.CODE8 if narrow else kernels.CODE16
-                if part.max(initial=0) > group.width:
-                    part = np.minimum(part, group.width)
+                if part.max(initial=0) > group.width or part.min(initial=0) < 0:
+                    inside = (part >= 0) & (part < group.width)
+                    part = np.where(inside, part, group.width)
                 part = np.ascontiguousarray(part, np.uint8 if narrow else np.uint16)
             else:
                 part = _matrix(part)
@@ -134,30 +142,33 @@ class Rows:
             lines[g] = kind, slot, group.width, stride, part.ctypes.data
         target = chunk.target
         target = target.view(np.uint16) if target.dtype == np.int16 else target
+        # Columns of numbers next to each other are worked on four at a time.
+        order = np.argsort(lines[:, kernels.KIND], kind="stable")
         return cls(
             n_rows=len(chunk.target),
             parts=tuple(parts),
             target=np.ascontiguousarray(target, np.uint16),
             weight=np.ascontiguousarray(chunk.weight, np.float32),
-            lines=lines,
+            lines=lines[order],
+            places=np.argsort(order),
         )
 
     def program(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
         """Lines of a program on (at least) the coordinates `at`."""
-        groups, times = np.unique(slots.group_of[at], return_counts=True)
-        lines = self.lines[groups]
-        few = (lines[:, kernels.KIND] == kernels.MATRIX) & (times < WIDE)
-        if few.any():
-            single = np.unique(at[np.isin(slots.group_of[at], groups[few])])
-            columns = self.lines[slots.group_of[single]]
+        places = self.places[slots.group_of[at]]
+        times = np.bincount(places, minlength=len(self.lines))
+        lines = self.lines[times > 0]
+        few = (self.lines[:, kernels.KIND] == kernels.MATRIX) & (times < WIDE)
+        if few[places].any():
+            single = np.unique(at[few[places]])
+            columns = self.lines[self.places[slots.group_of[single]]]
             local = slots.of[single] - columns[:, kernels.SLOT]
             columns[:, kernels.KIND] = kernels.STRIDED
             columns[:, kernels.SLOT] = slots.of[single]
             columns[:, kernels.WIDTH] = 1
             columns[:, kernels.ADDRESS] += 2 * local
-            lines = np.concatenate([lines[~few], columns])
-        # Columns of numbers next to each other are worked on four at a time.
-        return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
+            lines = np.concatenate([self.lines[(times > 0) & ~few], columns])
+        return lines
 
 
 def _matrix(part: AnyArray) -> AnyArray:
@@ -197,19 +208,27 @@ class Order:
         self.slots = np.array(first, np.int64)
         self.worth = np.where(self.of < len(self.dense), 1, slots.worth)
 
-    def piece(self, parts: tuple[AnyArray, ...], rows: slice) -> tuple[FloatArray, AnyArray]:
-        """Numbers (n, m) of some rows in units, and codes (groups of codes, n)."""
-        n = rows.stop - rows.start
-        dense = np.full((n, len(self.dense)), float(FEATURE_ONE))
-        place = 0
-        for g in self.numbers:
-            width = parts[g].shape[1]  # 0 for the intercept
-            dense[:, place : place + width] = parts[g][rows]
-            place += max(1, width)
-        codes = np.empty((len(self.codes), n), np.uint16)
-        for i, g in enumerate(self.codes):
-            codes[i] = parts[g][rows]
-        return dense, codes
+    def pieces(
+        self, parts: tuple[AnyArray, ...], start: int, stop: int, width: int = 0
+    ) -> Iterator[tuple[slice, FloatArray, AnyArray]]:
+        """Rows, their numbers (n, m) in units and their codes (groups of codes, n).
+
+        `width` says how much wider than m the rows are that will be written out.
+        """
+        length = max(64, PIECE // max(1, len(self.dense) + width))
+        for first in range(start, stop, length):
+            rows = slice(first, min(first + length, stop))
+            n = rows.stop - rows.start
+            dense = np.full((n, len(self.dense)), float(FEATURE_ONE))
+            place = 0
+            for g in self.numbers:
+                columns = parts[g].shape[1]  # 0 for the intercept
+                dense[:, place : place + columns] = parts[g][rows]
+                place += max(1, columns)
+            codes = np.empty((len(self.codes), n), np.uint16)
+            for i, g in enumerate(self.codes):
+                codes[i] = parts[g][rows]
+            yield rows, dense, codes
 
 
 class CompiledEngine:
@@ -238,7 +257,8 @@ class CompiledEngine:
         self._rows = [Rows.of(chunk, self._slots) for chunk in records.chunks]
         self._weights: FloatArray | None = None
         self._margins: list[FloatArray] = []
-        self._n_threads = n_threads or int(numba.config.NUMBA_NUM_THREADS)
+        default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
+        self._n_threads = n_threads or int(default)
         self._pool: ThreadPoolExecutor | None = None
 
     def _each(self, work: Callable[..., Any], tasks: list[Any]) -> Iterator[Any]:
@@ -253,6 +273,13 @@ class CompiledEngine:
         """Σ_i x_i,at s_i, shape (len(at), k), in units of features times slopes."""
         formula, slots = Formula.of(slopes, self._unit), self._slots
         n_outputs = units.shape[1]
+        loss: Any = slopes.loss  # one of FORMULAS
+        expected = self.records.layout.n_features, loss.n_outputs
+        check(
+            units.shape == expected,
+            f"The weights must have shape {expected}, as the table and the loss say. "
+            f"Got {units.shape}: take them from a run.",
+        )
         if self._weights is None or self._weights.shape != units.shape:
             self._weights = np.zeros_like(units)
             self._margins = [np.zeros((n_outputs, r.n_rows)) for r in self._rows]
@@ -260,13 +287,13 @@ class CompiledEngine:
         changed = np.flatnonzero(move.any(axis=1))
         moves = np.zeros((n_outputs, slots.count))
         moves[:, slots.of[changed]] = (move[changed] * slots.worth[changed, None]).T
+        margins = self._margins
         lanes = 4 if slots.count * n_outputs <= 1 << 14 else 1
-        entries = n_outputs * (len(changed) + len(at) + 16)
-        length = _task_rows(entries)
         tasks = []
         for index, rows in enumerate(self._rows):
             programs = rows.program(slots, changed), rows.program(slots, at)
-            caps = None if slopes.caps is None else _caps(slopes, index)
+            length = _task_rows(n_outputs, *programs)
+            caps = None if slopes.caps is None else _caps(slopes, index, rows.n_rows)
             for start in range(0, rows.n_rows, length):
                 stop = min(start + length, rows.n_rows)
                 tasks.append((index, start, stop, *programs, caps))
@@ -278,9 +305,16 @@ class CompiledEngine:
             rows = self._rows[index]
             cap = 0 if caps is None else caps.ctypes.data
             places = np.array([rows.target.ctypes.data, rows.weight.ctypes.data, cap])
-            margins = self._margins[index]
             kernels.sweep(
-                start, stop, moving, moves, adding, sums, margins, places, *formula
+                start,
+                stop,
+                moving,
+                moves,
+                adding,
+                sums,
+                margins[index],
+                places,
+                *formula,
             )
             total: FloatArray = sums.sum(axis=0)
             return total
@@ -290,53 +324,52 @@ class CompiledEngine:
         for part in self._each(sweep, tasks):
             total += part.astype(np.int64)
         self._weights = units.copy()
-        picked = total[:, slots.of[at]].T.astype(object) * slots.worth[at, None]
-        return np.asarray(picked, dtype=object)
+        return big(total[:, slots.of[at]].T * slots.worth[at, None])
 
     def gram(self) -> BigInts:
         """Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         order = Order(self._slots)
 
         def work(index: int, start: int, stop: int) -> FloatArray:
-            dense, codes = order.piece(self._rows[index].parts, slice(start, stop))
             matrix = np.zeros((order.count, order.count))
-            inside = slice(0, dense.shape[1])
-            matrix[inside, inside] = dense.T @ dense
-            kernels.add_pairs(order.slots, dense, codes, matrix)
+            for _, *piece in order.pieces(self._rows[index].parts, start, stop):
+                kernels.add_pairs(order.slots, *piece, matrix)
             return matrix
 
         total = np.zeros((order.count, order.count), np.int64)
-        for part in self._each(work, self._pieces(len(order.dense))):
+        for part in self._each(work, self._ranges()):
             total += part.astype(np.int64)
         total = np.tril(total) + np.tril(total, -1).T
-        exact = total[np.ix_(order.of, order.of)].astype(object)
-        return np.asarray(exact * np.multiply.outer(order.worth, order.worth))
+        exact = total[np.ix_(order.of, order.of)]
+        return big(exact * np.multiply.outer(order.worth, order.worth))
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[npt.NDArray[np.int32]]:
         """Caps of all rows: their images in the metric are exact integers."""
         order = Order(self._slots)
         columns = np.zeros((order.count, len(metric.units)))
         columns[order.of] = (metric.units * order.worth).T
-        dense_columns = columns[: len(order.dense)]
         caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
 
         def work(index: int, start: int, stop: int) -> None:
-            dense, codes = order.piece(self._rows[index].parts, slice(start, stop))
-            images = dense @ dense_columns
-            kernels.add_images(order.slots, codes, columns, images)
-            caps[index][start:stop] = metric.caps(images, slopes)
+            width = len(metric.units)
+            for rows, *piece in order.pieces(
+                self._rows[index].parts, start, stop, width
+            ):
+                images = np.zeros((rows.stop - rows.start, width))
+                kernels.add_images(order.slots, *piece, columns, images)
+                caps[index][rows] = metric.caps(images, slopes)
 
-        list(self._each(work, self._pieces(len(metric.units) + len(order.dense))))
+        list(self._each(work, self._ranges()))
         return caps
 
-    def _pieces(self, width: int) -> list[tuple[int, int, int]]:
-        """Chunk, first and last row of pieces that are written out `width` wide."""
-        length = max(64, min(MOST_ROWS, PIECE // max(1, width)))
-        return [
-            (index, start, min(start + length, rows.n_rows))
-            for index, rows in enumerate(self._rows)
-            for start in range(0, rows.n_rows, length)
-        ]
+    def _ranges(self) -> list[tuple[int, int, int]]:
+        """Chunk, first and last row of about as many ranges of rows as threads."""
+        ranges = []
+        for index, rows in enumerate(self._rows):
+            length = min(MOST_ROWS, max(1, -(-rows.n_rows // self._n_threads)))
+            for start in range(0, rows.n_rows, length):
+                ranges.append((index, start, min(start + length, rows.n_rows)))
+        return ranges
 
     def counts(self, n_classes: int) -> BigInts:
         """Rows of each class; codes above the last count as the last."""
@@ -346,19 +379,25 @@ class CompiledEngine:
                 classes = rows.target[start : start + MOST_ROWS]
                 inside = np.minimum(classes, np.uint16(n_classes - 1))
                 total += np.bincount(inside, minlength=n_classes)
-        return total.astype(object)
+        return big(total)
 
 
-def _task_rows(entries: int) -> int:
-    """Rows of a task whose rows have this many entries each: a multiple of a tile."""
+def _task_rows(n_outputs: int, *programs: npt.NDArray[np.int64]) -> int:
+    """Rows of a task: whole tiles, enough of them to be worth a thread's while."""
+    entries = 16 * n_outputs  # a row's slopes take about as long as so many entries
+    for lines in programs:
+        matrices = lines[:, kernels.KIND] == kernels.MATRIX
+        columns = np.where(matrices, lines[:, kernels.WIDTH], 1)
+        entries += n_outputs * int(columns.sum())
     tiles = max(1, TASK_ENTRIES // (entries * kernels.TILE))
     return min(MOST_ROWS, tiles * kernels.TILE)
 
 
-def _caps(slopes: Slopes, index: int) -> npt.NDArray[np.int32]:
+def _caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:
     """Caps of a chunk's rows, not above the grid's own."""
     assert slopes.caps is not None
     caps = slopes.caps[index]
+    check(len(caps) == n_rows, "Caps must be one a row: make them by sums.capped.")
     if caps.dtype != np.int32:
         caps = np.minimum(caps, slopes.grid.cap)
     return np.ascontiguousarray(caps, np.int32)

@@ -14,14 +14,16 @@ bit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 import numpy as np
+import numpy.typing as npt
+from numba import carray  # type: ignore[attr-defined]  # exported at run time
 from numba.extending import intrinsic
 
 #: Rows of a tile.
-TILE = 1024
+TILE = 2048
 
 #: What a line of a program does: add a constant, one column of numbers, one column of
 #: a matrix, all of its columns, or a column of codes of one or two bytes.
@@ -36,24 +38,22 @@ LOGISTIC, SOFTMAX, SQUARED, HINGE, POISSON = range(5)
 #: target is worth, slope units in one, and the largest slope in units.
 UNIT, LOW, STEPS, SHAPE, TARGET, SCALE, CAP = range(7)
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Floats = npt.NDArray[np.float64]
+Shorts = npt.NDArray[np.int16]
+Codes = npt.NDArray[Any]
+Program = npt.NDArray[np.int64]
 
 
-def kernel(*, integers: bool = False) -> Callable[[Function], Function]:
+def kernel(*, integers: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function when first called, and keep the result on disk if possible."""
     flags = {"reassoc", "nsz", "contract"} if integers else False
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags}
 
-    def decorate(function: Function) -> Function:
-        def compiled(cache: bool) -> Function:
-            made: Function = numba.njit(
-                nogil=True, fastmath=flags, error_model="numpy", cache=cache
-            )(function)
-            return made
-
+    def decorate(function: Callable[..., Any]) -> Any:
         try:
-            return compiled(True)
+            return numba.njit(function, cache=True, **options)
         except RuntimeError:  # no directory to write to: compile in each process
-            return compiled(False)
+            return numba.njit(function, **options)
 
     return decorate
 
@@ -65,8 +65,10 @@ def _pointer_to(kind: Any) -> Any:
         kind = context.get_value_type(signature.return_type)
         return builder.inttoptr(values[0], kind)
 
+    pointer: Any = numba.types.CPointer
+
     def cast(typing_context: Any, address: Any) -> Any:
-        return numba.types.CPointer(kind)(numba.types.int64), codegen
+        return pointer(kind)(numba.types.int64), codegen
 
     return intrinsic(cast)
 
@@ -84,13 +86,23 @@ _int16, _uint8, _uint16, _int32, _float32 = (
 
 
 @kernel(integers=True)
-def _move_columns(m, a, b, c, d, u, v, w, x):  # type: ignore[no-untyped-def]
+def _move_columns(
+    m: Floats,
+    a: Shorts,
+    b: Shorts,
+    c: Shorts,
+    d: Shorts,
+    u: float,
+    v: float,
+    w: float,
+    x: float,
+) -> None:
     for i in range(len(m)):
         m[i] += (a[i] * u + b[i] * v) + (c[i] * w + d[i] * x)
 
 
 @kernel(integers=True)
-def _move_column(m, a, stride, u):  # type: ignore[no-untyped-def]
+def _move_column(m: Floats, a: Shorts, stride: int, u: float) -> None:
     if stride == 1:
         for i in range(len(m)):
             m[i] += a[i] * u
@@ -100,7 +112,7 @@ def _move_column(m, a, stride, u):  # type: ignore[no-untyped-def]
 
 
 @kernel(integers=True)
-def _move_matrix(m, a, u):  # type: ignore[no-untyped-def]
+def _move_matrix(m: Floats, a: Shorts, u: Floats) -> None:
     for i in range(len(m)):
         total = 0.0
         for j in range(len(u)):
@@ -109,13 +121,15 @@ def _move_matrix(m, a, u):  # type: ignore[no-untyped-def]
 
 
 @kernel(integers=True)
-def _move_codes(m, codes, u):  # type: ignore[no-untyped-def]
+def _move_codes(m: Floats, codes: Codes, u: Floats) -> None:
     for i in range(len(m)):
         m[i] += u[codes[i]]
 
 
 @kernel(integers=True)
-def _add_columns(s, a, b, c, d, out):  # type: ignore[no-untyped-def]
+def _add_columns(
+    s: Floats, a: Shorts, b: Shorts, c: Shorts, d: Shorts, out: Floats
+) -> None:
     u, v, w, x = 0.0, 0.0, 0.0, 0.0
     for i in range(len(s)):
         u += a[i] * s[i]
@@ -129,7 +143,7 @@ def _add_columns(s, a, b, c, d, out):  # type: ignore[no-untyped-def]
 
 
 @kernel(integers=True)
-def _add_column(s, a, stride, out):  # type: ignore[no-untyped-def]
+def _add_column(s: Floats, a: Shorts, stride: int, out: Floats) -> None:
     total = 0.0
     if stride == 1:
         for i in range(len(s)):
@@ -141,7 +155,7 @@ def _add_column(s, a, stride, out):  # type: ignore[no-untyped-def]
 
 
 @kernel(integers=True)
-def _add_matrix(s, a, out):  # type: ignore[no-untyped-def]
+def _add_matrix(s: Floats, a: Shorts, out: Floats) -> None:
     whole = len(s) // 4 * 4
     for i in range(0, whole, 4):
         t, u, v, w = s[i], s[i + 1], s[i + 2], s[i + 3]
@@ -155,7 +169,14 @@ def _add_matrix(s, a, out):  # type: ignore[no-untyped-def]
 
 
 @kernel(integers=True)
-def _add_codes(s, codes, first, second, third, fourth):  # type: ignore[no-untyped-def]
+def _add_codes(
+    s: Floats,
+    codes: Codes,
+    first: Floats,
+    second: Floats,
+    third: Floats,
+    fourth: Floats,
+) -> None:
     # Four accumulators in turn: rows of one code need not wait for each other.
     whole = len(s) // 4 * 4
     for i in range(0, whole, 4):
@@ -168,7 +189,9 @@ def _add_codes(s, codes, first, second, third, fourth):  # type: ignore[no-untyp
 
 
 @kernel(integers=True)
-def _move(program, moves, margins, start, stop):  # type: ignore[no-untyped-def]
+def _move(
+    program: Program, moves: Floats, margins: Floats, start: int, stop: int
+) -> None:
     """margins[c, i] += Σ_lines x_i · moves[c], for one tile of rows."""
     for c in range(len(moves)):
         m, line = margins[c, start:stop], 0
@@ -186,33 +209,33 @@ def _move(program, moves, margins, start, stop):  # type: ignore[no-untyped-def]
             ):
                 _move_columns(
                     m,
-                    numba.carray(_int16(address), stop)[start:],
-                    numba.carray(_int16(program[line + 1, ADDRESS]), stop)[start:],
-                    numba.carray(_int16(program[line + 2, ADDRESS]), stop)[start:],
-                    numba.carray(_int16(program[line + 3, ADDRESS]), stop)[start:],
+                    carray(_int16(address), stop)[start:],
+                    carray(_int16(program[line + 1, ADDRESS]), stop)[start:],
+                    carray(_int16(program[line + 2, ADDRESS]), stop)[start:],
+                    carray(_int16(program[line + 3, ADDRESS]), stop)[start:],
                     moves[c, slot],
                     moves[c, program[line + 1, SLOT]],
                     moves[c, program[line + 2, SLOT]],
                     moves[c, program[line + 3, SLOT]],
                 )
                 line += 3
-            elif kind == COLUMN or kind == STRIDED:
-                a = numba.carray(_int16(address), stop * stride)[start * stride :]
+            elif kind in (COLUMN, STRIDED):
+                a = carray(_int16(address), stop * stride)[start * stride :]
                 _move_column(m, a, stride, moves[c, slot])
             elif kind == MATRIX:
-                matrix = numba.carray(_int16(address), (stop, stride))[start:]
+                matrix = carray(_int16(address), (stop, stride))[start:]
                 _move_matrix(m, matrix, moves[c, slot : slot + width])
             elif kind == CODE8:
-                codes = numba.carray(_uint8(address), stop)[start:]
+                codes = carray(_uint8(address), stop)[start:]
                 _move_codes(m, codes, moves[c, slot : slot + width + 1])
             else:
-                wide = numba.carray(_uint16(address), stop)[start:]
+                wide = carray(_uint16(address), stop)[start:]
                 _move_codes(m, wide, moves[c, slot : slot + width + 1])
             line += 1
 
 
 @kernel(integers=True)
-def _add(program, sums, slopes, start, stop):  # type: ignore[no-untyped-def]
+def _add(program: Program, sums: Floats, slopes: Floats, start: int, stop: int) -> None:
     """sums[·, c] += Σ_i x_i slopes[c, i] for one tile; the first axis adds up later."""
     last = len(sums) - 1
     four = np.empty(4)
@@ -236,62 +259,87 @@ def _add(program, sums, slopes, start, stop):  # type: ignore[no-untyped-def]
                 four[:] = 0.0
                 _add_columns(
                     s,
-                    numba.carray(_int16(address), stop)[start:],
-                    numba.carray(_int16(program[line + 1, ADDRESS]), stop)[start:],
-                    numba.carray(_int16(program[line + 2, ADDRESS]), stop)[start:],
-                    numba.carray(_int16(program[line + 3, ADDRESS]), stop)[start:],
+                    carray(_int16(address), stop)[start:],
+                    carray(_int16(program[line + 1, ADDRESS]), stop)[start:],
+                    carray(_int16(program[line + 2, ADDRESS]), stop)[start:],
+                    carray(_int16(program[line + 3, ADDRESS]), stop)[start:],
                     four,
                 )
                 for other in range(4):
                     sums[0, c, program[line + other, SLOT]] += four[other]
                 line += 3
-            elif kind == COLUMN or kind == STRIDED:
-                a = numba.carray(_int16(address), stop * stride)[start * stride :]
+            elif kind in (COLUMN, STRIDED):
+                a = carray(_int16(address), stop * stride)[start * stride :]
                 _add_column(s, a, stride, out)
             elif kind == MATRIX:
-                matrix = numba.carray(_int16(address), (stop, stride))[start:]
+                matrix = carray(_int16(address), (stop, stride))[start:]
                 _add_matrix(s, matrix, out[:width])
             else:
                 second = sums[min(1, last), c, slot : slot + width + 1]
                 third = sums[min(2, last), c, slot : slot + width + 1]
                 fourth = sums[min(3, last), c, slot : slot + width + 1]
                 if kind == CODE8:
-                    codes = numba.carray(_uint8(address), stop)[start:]
+                    codes = carray(_uint8(address), stop)[start:]
                     _add_codes(s, codes, out, second, third, fourth)
                 else:
-                    wide = numba.carray(_uint16(address), stop)[start:]
+                    wide = carray(_uint16(address), stop)[start:]
                     _add_codes(s, wide, out, second, third, fourth)
             line += 1
 
 
 @kernel()
-def _interpolate(table, low, steps, margin):  # type: ignore[no-untyped-def]
-    """`losses.interpolate`; written so that nan would read the table's first entry."""
-    last = len(table) - 1
-    place = ((margin if margin > low else low) - low) * steps
-    place = place if place < last else float(last)
-    index = np.uint32(place)
-    index = index if index < last else np.uint32(last - 1)
-    below = table[index]
-    above = table[index + np.uint32(1)]
-    return below + (place - index) * (above - below)
+def _interpolate(
+    table: Floats,
+    low: float,
+    steps: float,
+    values: Floats,
+    index: npt.NDArray[np.int32],
+) -> None:
+    """`losses.interpolate` of a tile's values, in place; `index` is scratch."""
+    last, most = float(len(table) - 1), np.int32(len(table) - 2)
+    for i in range(len(values)):
+        # Written so that even nan would read an entry of the table.
+        inside = values[i] if values[i] > low else low
+        place = min((inside - low) * steps, last)
+        index[i] = min(np.int32(place), most)
+        values[i] = place - index[i]
+    for i in range(len(values)):
+        entry = np.uint32(index[i])  # unsigned: no look at negative indices
+        below, above = table[entry], table[entry + np.uint32(1)]
+        values[i] = below + values[i] * (above - below)
 
 
 @kernel()
-def _clip(value, low, high):  # type: ignore[no-untyped-def]
+def _clip(value: float, low: float, high: float) -> float:
     return min(max(value, low), high)
 
 
 @kernel()
-def _slopes(formula, p, table, margins, start, target, slopes):  # type: ignore[no-untyped-def]
-    """Loss slopes of a tile, (k, rows), from margins in units."""
+def _slopes(
+    formula: int,
+    p: Floats,
+    table: Floats,
+    margins: Floats,
+    start: int,
+    target: Codes,
+    slopes: Floats,
+    scratch: Floats,
+    index: npt.NDArray[np.int32],
+) -> None:
+    """Loss slopes (k, rows) of a tile, from margins in units."""
     rows = len(target)
-    m, s = margins[0, start : start + rows], slopes[0]
+    m, s = margins[0, start : start + rows], slopes[0, :rows]
     unit, low, steps, shape, one = p[UNIT], p[LOW], p[STEPS], p[SHAPE], p[TARGET]
-    if formula == LOGISTIC:
+    if formula in (LOGISTIC, POISSON):
         for i in range(rows):
-            chance = _interpolate(table, low, steps, m[i] * unit)
-            s[i] = chance - target[i]
+            s[i] = m[i] * unit
+        _interpolate(table, low, steps, s, index)
+        if formula == LOGISTIC:
+            for i in range(rows):
+                s[i] -= target[i]
+        else:
+            for i in range(rows):
+                s[i] = _clip(s[i] - target[i] * one, -shape, shape)
     elif formula == SQUARED:
         for i in range(rows):
             residual = m[i] * unit - (2.0 * (target[i] * one) - 1.0)
@@ -300,26 +348,35 @@ def _slopes(formula, p, table, margins, start, target, slopes):  # type: ignore[
         for i in range(rows):
             sign = 2.0 * target[i] - 1.0
             s[i] = -sign * _clip((1.0 - sign * (m[i] * unit)) / shape, 0.0, 1.0)
-    elif formula == POISSON:
-        for i in range(rows):
-            rate = _interpolate(table, low, steps, m[i] * unit)
-            s[i] = _clip(rate - target[i] * one, -shape, shape)
     else:
+        largest, total = scratch[0], scratch[1]
         for i in range(rows):
-            largest = m[i]
-            for c in range(1, len(slopes)):
-                largest = max(largest, margins[c, start + i])
-            total = 0.0
-            for c in range(len(slopes)):
-                below = margins[c, start + i] * unit - largest * unit
-                slopes[c, i] = _interpolate(table, low, steps, below)
-                total += slopes[c, i]
-            for c in range(len(slopes)):
-                slopes[c, i] = slopes[c, i] / total - (1.0 if c == target[i] else 0.0)
+            largest[i], total[i] = m[i] * unit, 0.0
+        for c in range(1, len(slopes)):
+            m = margins[c, start : start + rows]
+            for i in range(rows):
+                largest[i] = max(largest[i], m[i] * unit)
+        for c in range(len(slopes)):
+            m, s = margins[c, start : start + rows], slopes[c, :rows]
+            for i in range(rows):
+                s[i] = m[i] * unit - largest[i]
+            _interpolate(table, low, steps, s, index)
+            for i in range(rows):
+                total[i] += s[i]
+        for c in range(len(slopes)):
+            s = slopes[c, :rows]
+            for i in range(rows):
+                s[i] = s[i] / total[i] - (1.0 if c == target[i] else 0.0)
 
 
 @kernel()
-def _round(slopes, weight, caps, scale, cap):  # type: ignore[no-untyped-def]
+def _round(
+    slopes: Floats,
+    weight: npt.NDArray[np.float32],
+    caps: npt.NDArray[np.int32],
+    scale: float,
+    cap: float,
+) -> None:
     """`SlopeGrid.units` of weight times slope, in place; no caps if empty."""
     rows, capped = len(weight), len(caps) > 0
     for c in range(len(slopes)):
@@ -344,9 +401,19 @@ def _round(slopes, weight, caps, scale, cap):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def sweep(  # type: ignore[no-untyped-def]
-    start, stop, moving, moves, adding, sums, margins, rows, formula, parameters, table
-):
+def sweep(
+    start: int,
+    stop: int,
+    moving: Program,
+    moves: Floats,
+    adding: Program,
+    sums: Floats,
+    margins: Floats,
+    rows: npt.NDArray[np.int64],
+    formula: int,
+    parameters: Floats,
+    table: Floats,
+) -> None:
     """Move the margins of some rows, and add their slopes to columns.
 
     Parameters
@@ -366,31 +433,47 @@ def sweep(  # type: ignore[no-untyped-def]
     formula, parameters, table
         The slope of the loss.
     """
-    slopes = np.empty((len(margins), TILE))
+    slopes, scratch = np.empty((len(margins), TILE)), np.empty((2, TILE))
+    index = np.empty(TILE, np.int32)
     for first in range(start, stop, TILE):
         last = min(first + TILE, stop)
-        target = numba.carray(_uint16(rows[0]), last)[first:]
-        weight = numba.carray(_float32(rows[1]), last)[first:]
-        caps = numba.carray(_int32(rows[2]), last if rows[2] else 0)[first:]
+        target = carray(_uint16(rows[0]), last)[first:]
+        weight = carray(_float32(rows[1]), last)[first:]
+        caps = carray(_int32(rows[2]), last if rows[2] else 0)[first:]
         _move(moving, moves, margins, first, last)
-        _slopes(formula, parameters, table, margins, first, target, slopes)
+        _slopes(
+            formula, parameters, table, margins, first, target, slopes, scratch, index
+        )
         _round(slopes, weight, caps, parameters[SCALE], parameters[CAP])
         _add(adding, sums, slopes, first, last)
 
 
 @kernel(integers=True)
-def add_pairs(slots, dense, codes, matrix):  # type: ignore[no-untyped-def]
-    """Lower triangle of Σ_i z_i z_iᵀ, but for the numbers' own block.
+def add_pairs(
+    slots: npt.NDArray[np.int64], dense: Floats, codes: Codes, matrix: Floats
+) -> None:
+    """Lower triangle of Σ_i z_i z_iᵀ, added to `matrix`.
 
     z_i holds the row's numbers, `dense` (rows, m), then ones where its codes, `codes`
     (g, rows) counted from `slots` (g,), point.
     """
+    width, whole = dense.shape[1], len(dense) // 4 * 4
+    for i in range(0, whole, 4):
+        a, b, c, d = dense[i], dense[i + 1], dense[i + 2], dense[i + 3]
+        for j in range(width):
+            out = matrix[j]
+            for h in range(j + 1):
+                out[h] += (a[j] * a[h] + b[j] * b[h]) + (c[j] * c[h] + d[j] * d[h])
+    for i in range(whole, len(dense)):
+        for j in range(width):
+            for h in range(j + 1):
+                matrix[j, h] += dense[i, j] * dense[i, h]
     for g in range(len(slots)):
         left, block = codes[g], matrix[slots[g] :]
         for i in range(len(dense)):
-            out = block[left[i]]
-            for j in range(dense.shape[1]):
-                out[j] += dense[i, j]
+            out, row = block[left[i]], dense[i]
+            for j in range(width):
+                out[j] += row[j]
         for h in range(g + 1):
             right, first = codes[h], slots[h]
             for i in range(len(dense)):
@@ -398,11 +481,28 @@ def add_pairs(slots, dense, codes, matrix):  # type: ignore[no-untyped-def]
 
 
 @kernel(integers=True)
-def add_images(slots, codes, columns, images):  # type: ignore[no-untyped-def]
-    """images[i] += Σ_g columns[slots[g] + codes[g, i]]: what a row's codes map to."""
+def add_images(
+    slots: npt.NDArray[np.int64],
+    dense: Floats,
+    codes: Codes,
+    columns: Floats,
+    images: Floats,
+) -> None:
+    """images[i] += B z_i, z_i as in `add_pairs` and `columns` those of B."""
+    width = dense.shape[1]
+    whole = width // 4 * 4
     for i in range(len(images)):
-        out = images[i]
-        for g in range(len(slots)):
-            column = columns[slots[g] + codes[g, i]]
+        out, row = images[i], dense[i]
+        for j in range(0, whole, 4):
+            t, u, v, w = row[j], row[j + 1], row[j + 2], row[j + 3]
+            a, b, c, d = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
             for r in range(len(out)):
-                out[r] += column[r]
+                out[r] += (t * a[r] + u * b[r]) + (v * c[r] + w * d[r])
+        for j in range(whole, width):
+            a = columns[j]
+            for r in range(len(out)):
+                out[r] += row[j] * a[r]
+        for g in range(len(slots)):
+            a = columns[slots[g] + codes[g, i]]
+            for r in range(len(out)):
+                out[r] += a[r]
