@@ -129,6 +129,7 @@ def run(
     *,
     engine: Callable[[Records], sums.Engine] = ReferenceEngine,
     seed: int | None = None,
+    noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     callback: Callable[[Step], None] | None = None,
 ) -> Fit:
@@ -144,6 +145,8 @@ def run(
         What adds up the records.
     seed : int, optional
         For tests: a seeded run claims no privacy.
+    noise : Randomness, optional
+        Where noise comes from, instead of a seed.
     record : PrivacyRecord, optional
         One that earlier releases on the same table were charged to; the plan spends
         what is left of it.
@@ -160,7 +163,7 @@ def run(
             n_rows == plan.n_rows,
             f"The plan is for {plan.n_rows} rows. Got {n_rows}: make a plan for them.",
         )
-    randomness = Randomness(seed)
+    randomness = noise or Randomness(seed)
     record = record or PrivacyRecord(
         epsilon=plan.epsilon,
         delta=plan.delta,
@@ -205,10 +208,9 @@ def run(
 def release_row_count(
     records: Records,
     record: PrivacyRecord,
-    *,
     share: float = 0.01,
     engine: Callable[[Records], sums.Engine] = ReferenceEngine,
-    seed: int | None = None,
+    noise: Randomness | None = None,
 ) -> int:
     """Release the number of rows for a `share` of the budget, for add-remove tables.
 
@@ -216,5 +218,5 @@ def release_row_count(
     """
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     total = sums.counts(engine(records), 1, record.relation)
-    released = release(total, z, Randomness(seed), record)
+    released = release(total, z, noise or Randomness(), record)
     return max(1, round(float(released.values[0])))

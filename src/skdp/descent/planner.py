@@ -1,0 +1,165 @@
+"""skdp.plan: everything that a fit will do, from public facts alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from skdp.descent import averages, samplings, smoothness, theory
+from skdp.descent.geometry import Diagonal, Geometry
+from skdp.descent.plan import Plan, check_budget
+from skdp.descent.presets import NOISELESS_PASSES, PRESETS, best_rate
+from skdp.descent.rule import (
+    CAP,
+    N_STEPS,
+    NOISELESS_STEPS,
+    SQUARED_CAP,
+    default_geometry,
+)
+from skdp.losses import Loss
+from skdp.penalties import ElasticNet
+from skdp.privacy import accountant, sums
+from skdp.schema import Layout, check
+
+#: Most coordinates whose Gram matrix is worth its noise and its d² memory.
+MATRIX_LIMIT = 1000
+#: Names of samplings that a user may write.
+SAMPLING_NAMES = {
+    "full": "dp_gd",
+    "coordinates": "dp_cd",
+    "columns": "dp_skgd",
+    "importance": "dp_skgd_importance",
+    "shuffled": "dp_skgd_shuffled",
+}
+
+
+def default_delta(n_rows: float | None) -> float:
+    """min(1e-6, 1/(10 n)), 1e-6 where the number of rows is not known."""
+    return 1e-6 if n_rows is None else min(1e-6, 0.1 / max(n_rows, 1.0))
+
+
+def make_plan(
+    layout: Layout,
+    loss: Loss,
+    *,
+    n_rows: int,
+    epsilon: float,
+    delta: float,
+    mu_squared: float | None = None,
+    relation: sums.Relation = "replace-one",
+    alpha: float = 1e-4,
+    l1_ratio: float = 0.0,
+    sampling: str | samplings.Sampling = "auto",
+    geometry: str | Geometry = "auto",
+    n_steps: int | str = "auto",
+    calibration: Any = "exact",
+    assumptions: tuple[str, ...] = (),
+) -> Plan:
+    """Decide sampling, geometry, steps and penalty.
+
+    Parameters
+    ----------
+    layout, loss, n_rows, epsilon, delta, relation, calibration, assumptions
+        As in `Plan`.
+    mu_squared : float, optional
+        What is left of the budget, if something was spent before (on ranges, say).
+    alpha, l1_ratio : float
+        Penalty alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), the intercept free.
+    sampling : str or Sampling
+        ``"auto"``, ``"full"``, ``"coordinates"``, ``"columns"``, ``"importance"``,
+        ``"shuffled"``, or an object.
+    geometry : str or Geometry
+        ``"auto"``, ``"matrix"``, ``"diagonal"``, or an object.
+    n_steps : int or "auto"
+        K.
+    """
+    check_budget(epsilon, delta, n_rows)
+    check(
+        0 <= alpha < math.inf and 0 <= l1_ratio <= 1,
+        f"alpha must be finite and ≥ 0 and l1_ratio in [0, 1]. Got {alpha} and "
+        f"{l1_ratio}: alpha=1e-4, l1_ratio=0 is a light ridge.",
+    )
+    check(
+        n_steps == "auto" or (isinstance(n_steps, (int, np.integer)) and n_steps >= 1),
+        f"n_steps must be 'auto' or at least 1. Got {n_steps!r}: leave it out.",
+    )
+    penalty = ElasticNet(
+        l1=alpha * l1_ratio, l2=alpha * (1 - l1_ratio), penalised=layout.penalised
+    )
+    settings: dict[str, Any] = {
+        "layout": layout,
+        "loss": loss,
+        "n_rows": n_rows,
+        "epsilon": epsilon,
+        "delta": delta,
+        "penalty": penalty,
+        "relation": relation,
+        "calibration": calibration,
+        "assumptions": assumptions,
+    }
+    mu = accountant.gdp_mu(epsilon, delta) if mu_squared is None else mu_squared**0.5
+    if geometry == "auto":
+        whole = isinstance(sampling, samplings.Full) or sampling in ("auto", "full")
+        small = layout.n_features <= MATRIX_LIMIT
+        geometry = "matrix" if whole and small and not penalty.l1 else "diagonal"
+    if geometry == "matrix":
+        effective = mu / 2 if relation == "replace-one" else mu
+        geometry = default_geometry(
+            layout,
+            n_rows,
+            effective,
+            cap=SQUARED_CAP if loss.name in ("squared", "huber") else CAP,
+            largest_slope=loss.slope_bound,
+        )
+    if not isinstance(geometry, (str, Diagonal)):
+        steps = NOISELESS_STEPS if mu == math.inf else N_STEPS
+        return Plan(
+            sampling=samplings.Full(layout.n_features),
+            geometry=geometry,
+            n_steps=steps if n_steps == "auto" else int(n_steps),
+            average=averages.last if mu == math.inf else averages.tail,
+            **settings,
+        )
+    law = _sampling(sampling, layout)
+    if not isinstance(geometry, Diagonal):
+        check(
+            geometry == "diagonal",
+            f"geometry must be 'auto', 'matrix' or 'diagonal'. Got {geometry!r}.",
+        )
+        v = smoothness.from_bounds(law, layout.blocks, loss.curvature)
+        geometry = Diagonal(smoothness=v)
+    rate = None
+    if n_steps == "auto":
+        n_steps = math.ceil(NOISELESS_PASSES / float(law.probabilities.min()))
+        if mu < math.inf:
+            budget = theory.Budget(
+                n_rows=n_rows,
+                epsilon=epsilon,
+                delta=delta,
+                neighbours=relation,
+                accounting=calibration,
+            )
+            prior = theory.Prior()
+            rate = best_rate(law, geometry.smoothness, layout, loss, prior, budget)
+            n_steps = rate.n_steps
+    return Plan(
+        sampling=law,
+        geometry=geometry,
+        n_steps=int(n_steps),
+        average=averages.last if mu == math.inf else averages.mean,
+        rate=rate,
+        **settings,
+    )
+
+
+def _sampling(sampling: str | samplings.Sampling, layout: Layout) -> samplings.Sampling:
+    if isinstance(sampling, samplings.Sampling):
+        return sampling
+    name = "shuffled" if sampling == "auto" else sampling
+    check(
+        name in SAMPLING_NAMES,
+        f"sampling must be 'auto' or one of {sorted(SAMPLING_NAMES)}. Got {name!r}.",
+    )
+    return PRESETS[SAMPLING_NAMES[name]](layout)

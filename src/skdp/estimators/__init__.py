@@ -1,0 +1,15 @@
+"""The scikit-learn face: parameters → Plan → attributes."""
+
+from skdp.estimators.huber import HuberRegressor
+from skdp.estimators.linear import LinearRegression
+from skdp.estimators.logistic import LogisticRegression
+from skdp.estimators.poisson import PoissonRegressor
+from skdp.estimators.svc import LinearSVC
+
+__all__ = [
+    "HuberRegressor",
+    "LinearRegression",
+    "LinearSVC",
+    "LogisticRegression",
+    "PoissonRegressor",
+]

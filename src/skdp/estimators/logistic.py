@@ -1,0 +1,149 @@
+"""Private logistic regression, binary and multinomial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.unknown import LEVELS
+from skdp.losses import Logistic, Loss, Softmax
+from skdp.schema import Categorical, FloatArray, Schema, check
+
+
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
+    """What classifiers share: labels and decisions."""
+
+    def _target(self) -> Any:
+        return LEVELS if self.classes is None else Categorical(list(self.classes))
+
+    def _set_fitted(self, fit: Any, schema: Schema, named: bool) -> None:
+        super()._set_fitted(fit, schema, named)
+        column = schema.target_column
+        levels = column.levels if isinstance(column, Categorical) else ()
+        self.classes_ = np.array(levels)
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Margins: (n,) for two classes, (n, n_classes) for more."""
+        margins = self._margins(X)
+        return margins[:, 0] if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> Any:
+        """The class with the largest margin."""
+        margins = self._margins(X)
+        if margins.shape[1] == 1:
+            return self.classes_[(margins[:, 0] > 0).astype(int)]
+        return self.classes_[np.argmax(margins, axis=1)]
+
+
+def check_classes(schema: Schema, at_most: int | None = None) -> int:
+    """Number of classes of the schema's target."""
+    column = schema.target_column
+    check(
+        isinstance(column, Categorical) and len(column.levels) >= 2,
+        "A classifier needs a categorical target with two classes or more: describe "
+        "it as Categorical([...]) in the schema, or pass classes=[...].",
+    )
+    assert isinstance(column, Categorical)
+    check(
+        at_most is None or len(column.levels) <= at_most,
+        f"This classifier takes at most {at_most} classes: use LogisticRegression.",
+    )
+    return len(column.levels)
+
+
+class LogisticRegression(PrivateClassifier):
+    """Logistic regression under differential privacy, binary or multinomial.
+
+    Minimises the mean log-loss plus alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²) over
+    features scaled to [0, 1], the intercept free. More than two classes are one softmax
+    model.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy budget ε; ``inf`` fits without noise and claims nothing.
+    delta : float, optional
+        δ, below 1/n; min(1e-6, 1/(10 n)) by default.
+    schema : Schema, optional
+        Public ranges, categories and labels. What it does not say is found privately,
+        for a tenth of the budget.
+    bounds : (low, high), optional
+        Ranges of the columns, numbers or arrays: a short schema for numeric arrays.
+    classes : sequence, optional
+        All labels there can be, where the schema does not say.
+    target_bounds : (low, high), optional
+        Range of a numeric target, for regressors.
+    alpha, l1_ratio : float
+        Strength of the penalty, and the share of L1 in it.
+    fit_intercept : bool
+        Whether to fit an intercept.
+    class_weight : dict, optional
+        Public weight of each class, multiplied into the sample weights.
+    max_weight : float
+        What weights are clipped to; noise grows with it.
+    sampling : str or Sampling
+        "auto", "full", "coordinates", "columns", "importance" or "shuffled".
+    geometry : str or Geometry
+        "auto", "matrix" or "diagonal".
+    n_steps : int or "auto"
+        Number of steps.
+    slope_bound : float or "auto"
+        What a record's slope is clipped to, for losses that have no bound themselves.
+    calibration : {"exact", "paper"}
+        Exact Gaussian accounting, or the constant of the paper's Theorem 1.
+    neighbours : {"replace-one", "zero-out", "add-remove"}
+        Which tables must be hard to tell apart. The number of rows is public in the
+        first two; in the third it is `n_rows` or released.
+    n_rows : int, optional
+        The public number of rows, for add-remove.
+    engine : {"auto", "compiled", "reference"}
+        What adds up the records; all give the same bits.
+    n_threads : int, optional
+        Threads of the compiled engine.
+    random_state : int, optional
+        For tests only: a seeded fit claims no privacy.
+    verbose : int
+        Show progress on standard error.
+
+    Attributes
+    ----------
+    coef_, intercept_ : arrays
+        In the user's units, one column a coordinate of ``get_feature_names_out()``.
+    classes_ : array
+        The labels.
+    plan_ : Plan
+        What was decided before any record was read.
+    privacy_ : PrivacyRecord
+        What was spent.
+    schema_ : Schema
+        The public description that was used.
+
+    Examples
+    --------
+    >>> import numpy as np, skdp
+    >>> X = np.random.default_rng(0).uniform(size=(5000, 2))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> clf = skdp.LogisticRegression(epsilon=1.0, bounds=(0, 1), classes=[0, 1])
+    >>> bool(clf.fit(X, y).score(X[:100], y[:100]) > 0.8)
+    True
+    """
+
+    def _loss(self, schema: Schema) -> Loss:
+        n_classes = check_classes(schema)
+        return Logistic() if n_classes == 2 else Softmax(n_classes)
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probability of each class, shape (n, n_classes)."""
+        margins = self._margins(X)
+        if margins.shape[1] > 1:
+            return np.asarray(softmax(margins, axis=1))
+        chance = expit(margins)
+        return np.hstack([1.0 - chance, chance])
+
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Logarithm of the probabilities."""
+        return np.asarray(np.log(self.predict_proba(X)))

@@ -1,0 +1,19 @@
+"""Private linear support vector classification."""
+
+from __future__ import annotations
+
+from skdp.estimators.logistic import PrivateClassifier, check_classes
+from skdp.losses import Loss, SmoothedHinge
+from skdp.schema import Schema
+
+
+class LinearSVC(PrivateClassifier):
+    """A linear support vector machine under differential privacy, two classes.
+
+    The hinge is rounded by a parabola of width ½. Parameters and attributes are those
+    of `LogisticRegression`; there are no probabilities.
+    """
+
+    def _loss(self, schema: Schema) -> Loss:
+        check_classes(schema, at_most=2)
+        return SmoothedHinge()
