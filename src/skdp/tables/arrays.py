@@ -1,0 +1,76 @@
+"""Arrays without a library of tables: numpy, mappings of columns, lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from skdp.privacy.records import AnyArray
+from skdp.schema import check
+from skdp.tables.source import Cells, Kind, Source, slices
+
+
+def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
+    """A 2-D array, whose columns are the schema's in their order."""
+    check(
+        given.ndim == 2,
+        f"An array of records needs two dimensions. Got {given.ndim}: reshape it.",
+    )
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        for part in slices(len(given), rows):
+            tile = column(given[part].T)
+            yield [tile[position] for position in at]
+
+    kinds = [_kind(given.dtype)] * given.shape[1]
+    return Source(names=None, kinds=kinds, read=read, n_rows=len(given))
+
+
+def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
+    """A mapping of names to columns of one length, of any kind that is a column."""
+    from skdp.tables.kinds import column as column_of  # which lists this module
+
+    columns = [column_of(values, f"column {name!r}") for name, values in given.items()]
+    lengths = {length(cells) for cells in columns}
+    check(len(lengths) <= 1, "A table needs columns of one length: cut or pad them.")
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        for part in slices(max(lengths, default=0), rows):
+            yield [cut(columns[position], part) for position in at]
+
+    kinds = [_kind(getattr(cells, "dtype", np.dtype(object))) for cells in columns]
+    names = [str(name) for name in given]
+    return Source(names=names, kinds=kinds, read=read, n_rows=max(lengths, default=0))
+
+
+def column(given: AnyArray) -> AnyArray:
+    """An array of any shape; what is masked in it is missing."""
+    if not isinstance(given, np.ma.MaskedArray):
+        return given
+    cells = given.data.astype(object)
+    cells[np.ma.getmaskarray(given)] = None
+    return cells
+
+
+def objects(given: Sequence[object]) -> AnyArray:
+    """A list as an array of its own cells: numpy would give them all one type."""
+    return np.fromiter(given, dtype=object, count=len(given))
+
+
+def cut(cells: Cells, part: slice) -> Cells:
+    """Some rows of a column."""
+    if hasattr(cells, "codes"):
+        return type(cells)(codes=cells.codes[part], values=cells.values)
+    return cells[part]
+
+
+def length(cells: Cells) -> int:
+    """Number of rows of a column."""
+    return len(cells.codes if hasattr(cells, "codes") else cells)
+
+
+def _kind(dtype: np.dtype[Any]) -> Kind:
+    kinds: dict[str, Kind] = {"b": "truth", "i": "number", "u": "number", "f": "number"}
+    return "text" if dtype.kind in "UST" else kinds.get(dtype.kind, "unknown")

@@ -1,0 +1,186 @@
+"""pyarrow tables, and what a pyarrow array's cells mean (see `skdp.tables.cells`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from skdp.privacy.records import AnyArray
+from skdp.schema import FloatArray
+from skdp.tables import cells
+from skdp.tables.cells import MISSING, Levels
+from skdp.tables.source import Cells, Kind, Source, library, quietly, slices
+
+# Python's float and Arrow's cast agree on these, and neither refuses one.
+_PLAIN = r"^[+-]?[0-9]{1,18}(\.[0-9]{0,18})?([eE][+-]?[0-9]{1,2})?$"
+
+
+def table(given: Any, wanted: Sequence[str] | None) -> Source:
+    """A Table or RecordBatch."""
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        for part in slices(given.num_rows, rows):
+            cut = given.slice(part.start, part.stop - part.start)
+            yield [array(cut.column(position)) for position in at]
+
+    return _source(given.schema, read, given.num_rows)
+
+
+def reader(given: Any, wanted: Sequence[str] | None) -> Source:
+    """A RecordBatchReader, which can be read once."""
+    return _source(given.schema, lambda at, rows: batched(iter(given), at, rows), None)
+
+
+def stream(given: Any, wanted: Sequence[str] | None) -> Source:
+    """Anything that speaks the Arrow stream protocol."""
+    return reader(library("pyarrow").RecordBatchReader.from_stream(given), wanted)
+
+
+def batched(
+    batches: Iterator[Any], at: Sequence[int], rows: int
+) -> Iterator[list[Cells]]:
+    """Columns of a stream of record batches."""
+    for batch in quietly(batches, "The stream"):
+        for part in slices(batch.num_rows, rows):
+            cut = batch.slice(part.start, part.stop - part.start)
+            yield [array(cut.column(position)) for position in at]
+
+
+def array(given: Any) -> Any:
+    """An Array, from an Array or a ChunkedArray."""
+    if not hasattr(given, "combine_chunks"):
+        return given
+    whole = given.chunk(0) if given.num_chunks == 1 else given.combine_chunks()
+    return array(whole)
+
+
+def kind(type_: Any) -> Kind:
+    """What a type says of its column."""
+    types = library("pyarrow.types")
+    if types.is_boolean(type_):
+        return "truth"
+    if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
+        return "number"
+    return "text" if _family(type_) in ("text", "dictionary") else "unknown"
+
+
+def numbers(given: Any) -> FloatArray:
+    """What each cell is as a number."""
+    pa = library("pyarrow")
+    family = _family(given.type)
+    if family == "number":
+        floats = given.cast(pa.float64(), safe=False)
+        return np.asarray(floats.to_numpy(zero_copy_only=False), np.float64)
+    if family == "text":
+        return _text_numbers(given)
+    if family == "decimal":  # its own cast to floats does not round correctly
+        return _text_numbers(given.cast(pa.string()))
+    if family == "dictionary":
+        return cells.looked_up(_indices(given), numbers(given.dictionary), np.nan)
+    return np.full(len(given), np.nan)
+
+
+def codes(given: Any, levels: Levels) -> AnyArray:
+    """Index of the level of each cell."""
+    family = _family(given.type)
+    if family == "text":
+        return _text_codes(given, levels)
+    if family == "dictionary":
+        return cells.looked_up(
+            _indices(given), codes(given.dictionary, levels), MISSING
+        )
+    if family == "number":
+        if library("pyarrow.types").is_float16(given.type):
+            return cells.codes(given.to_numpy(zero_copy_only=False), levels)
+        coded = given.dictionary_encode()
+        # Not to_pylist: a float32 must be written with its own digits.
+        values = coded.dictionary.to_numpy(zero_copy_only=False)
+        return cells.looked_up(_indices(coded), levels.codes(values), MISSING)
+    if family == "decimal":
+        return levels.codes(given.to_pylist())
+    return np.full(len(given), MISSING, np.int32)
+
+
+def _source(
+    schema: Any,
+    read: Callable[[Sequence[int], int], Iterator[list[Cells]]],
+    n_rows: int | None,
+) -> Source:
+    kinds = [kind(field.type) for field in schema]
+    return Source(names=schema.names, kinds=kinds, read=read, n_rows=n_rows)
+
+
+def _family(type_: Any) -> str:
+    """How cells of a type are read; "other" ones are missing."""
+    types = library("pyarrow.types")
+    families = {
+        "number": (types.is_boolean, types.is_integer, types.is_floating),
+        "decimal": (types.is_decimal,),
+        "dictionary": (types.is_dictionary,),
+        "text": (
+            types.is_string,
+            types.is_large_string,
+            types.is_string_view,
+            types.is_binary,
+            types.is_large_binary,
+            types.is_binary_view,
+            types.is_fixed_size_binary,
+        ),
+    }
+    return next(
+        (name for name, tests in families.items() if any(t(type_) for t in tests)),
+        "other",
+    )
+
+
+def _indices(given: Any) -> AnyArray:
+    # Indices may be unsigned, and then have no room for MISSING.
+    indices = given.indices.cast("int64", safe=False).fill_null(MISSING)
+    return np.asarray(indices.to_numpy(zero_copy_only=False))
+
+
+def _bytes(given: Any) -> Any:
+    """Text as bytes: nothing then checks, or chokes on, its encoding."""
+    pa = library("pyarrow")
+    if given.type in (pa.large_binary(), pa.binary()):
+        return given
+    wide = library("pyarrow.types").is_large_string(given.type)
+    return given.cast(pa.large_binary() if wide else pa.binary())
+
+
+def _text_numbers(given: Any) -> FloatArray:
+    pa, compute = library("pyarrow"), library("pyarrow.compute")
+    text = _bytes(given)
+    empty = compute.equal(compute.binary_length(text), 0)
+    if compute.any(empty).as_py():
+        text = compute.if_else(empty, pa.scalar(None, text.type), text)
+    try:
+        return numbers(text.cast(pa.float64()))
+    except pa.ArrowInvalid:
+        pass  # some cell is no number for Arrow: the others do not suffer
+    plain = compute.fill_null(compute.match_substring_regex(text, _PLAIN), False)
+    result = np.full(len(text), np.nan)
+    at = plain.to_numpy(zero_copy_only=False)
+    result[at] = numbers(text.filter(plain).cast(pa.float64()))
+    rest = text.filter(compute.invert(plain)).dictionary_encode()
+    values = np.fromiter(map(cells.number, rest.dictionary.to_pylist()), np.float64)
+    result[~at] = cells.looked_up(_indices(rest), values, np.nan)
+    return result
+
+
+def _text_codes(given: Any, levels: Levels) -> AnyArray:
+    pa, compute = library("pyarrow"), library("pyarrow.compute")
+    text = _bytes(given)
+    keys = [key.encode("utf-8", "replace") for key in levels.exact]
+    found = compute.index_in(text, value_set=pa.array(keys, text.type))
+    result = np.asarray(found.fill_null(MISSING).to_numpy(zero_copy_only=False))
+    rest = compute.and_(found.is_null(), text.is_valid())
+    if compute.any(rest).as_py():
+        coded = text.filter(rest).dictionary_encode()
+        values = levels.codes(coded.dictionary.to_pylist())
+        result = result.copy()
+        at = rest.to_numpy(zero_copy_only=False)
+        result[at] = cells.looked_up(_indices(coded), values, MISSING)
+    return result

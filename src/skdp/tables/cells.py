@@ -1,0 +1,175 @@
+"""What one cell means, as a number and as a category: total functions.
+
+As a number: numbers and booleans are themselves (true is one), text is what Python's
+``float`` makes of it (ASCII, no underscores, blanks around it allowed), ``true`` and
+``false`` in any case are 1 and 0, an integer too large for a float is infinite. All
+else is nan: dates, times, ``1,5``, numbers with an imaginary part, nested values, None.
+
+As a category: a cell is the level of the same key (`skdp.schema.level_key`); if there
+is none, of the same key without blanks around it; if there is none, of the same number
+(``1.0``, ``01`` and ``1`` are one number, and so are ``true`` and 1), provided that
+one level has it. So a column may be read as text, integers, floats or booleans, as its
+source chose to, and its cells still find their levels. Dates, times, nan and None are
+missing. An empty text is a text: it is missing unless the empty level is listed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from decimal import Decimal
+
+import numpy as np
+
+from skdp.privacy.records import AnyArray, Coded
+from skdp.schema import Categorical, FloatArray, level_key
+
+MISSING = -1
+"""Code of a cell that is no level."""
+
+_TRUTH = {"true": 1.0, "false": 0.0}
+# Longer ones are refused by int(); nobody lists them as levels.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
+_TEXT = "OUST"
+_NUMBERS = "biuf"
+
+
+def number(cell: object) -> float:
+    """What a cell is as a number; nan if it is none."""
+    if isinstance(cell, str):
+        return text_number(cell)
+    if isinstance(cell, bytes):
+        return text_number(cell.decode("ascii", "replace"))
+    cell = _real(cell)
+    if not _is_number(cell):
+        return math.nan
+    try:
+        return float(cell)  # type: ignore[arg-type]
+    except OverflowError:
+        return math.inf if cell > 0 else -math.inf  # type: ignore[operator]
+    except ValueError:
+        return math.nan
+
+
+def text_number(text: str) -> float:
+    """What a text is as a number; nan if it is none."""
+    if not text.isascii() or "_" in text:
+        return math.nan
+    try:
+        return float(text)
+    except ValueError:
+        return _TRUTH.get(text.strip().lower(), math.nan)
+
+
+class Levels:
+    """The levels of a categorical column, to be found by what a cell holds."""
+
+    def __init__(self, column: Categorical) -> None:
+        self.values = column.levels
+        self.exact = column.codes
+        sharing: dict[float, list[str]] = defaultdict(list)
+        for key in self.exact:
+            if (value := _exact_number(key)) is not None:
+                sharing[value].append(key)
+        # A level written as the number itself comes before "01" or "true".
+        best = {
+            value: [key for key in keys if key == level_key(value)] or keys
+            for value, keys in sharing.items()
+        }
+        self._by_number = {
+            value: self.exact[keys[0]] for value, keys in best.items() if len(keys) == 1
+        }
+
+    def code(self, cell: object) -> int:
+        """Index of the level that a cell is, MISSING if it is none."""
+        text = as_text(cell)
+        if text is None:
+            return MISSING
+        code = self.exact.get(text)
+        if code is None:
+            code = self.exact.get(text.strip())
+        if code is None:
+            value = _exact_number(text)
+            code = None if value is None else self._by_number.get(value)
+        return MISSING if code is None else code
+
+    def codes(self, cells: Iterable[object]) -> AnyArray:
+        """Index of the level of each cell, int32."""
+        return np.fromiter(map(self.code, cells), np.int32)
+
+
+def numbers(cells: AnyArray | Coded) -> FloatArray:
+    """What each cell of a numpy or coded column is as a number."""
+    if isinstance(cells, Coded):
+        values = np.fromiter(map(number, cells.values), np.float64)
+        return looked_up(cells.codes, values, np.nan)
+    if cells.dtype.kind in _NUMBERS:
+        return cells.astype(np.float64)
+    if cells.dtype.kind == "c":
+        return np.where(cells.imag == 0, cells.real, np.nan).astype(np.float64)
+    if cells.dtype.kind in _TEXT:
+        return np.fromiter(map(number, cells.tolist()), np.float64, len(cells))
+    return np.full(len(cells), np.nan)
+
+
+def codes(cells: AnyArray | Coded, levels: Levels) -> AnyArray:
+    """Index of the level of each cell of a numpy or coded column."""
+    if isinstance(cells, Coded):
+        return looked_up(cells.codes, levels.codes(cells.values), MISSING)
+    if cells.dtype.kind in _TEXT:
+        return levels.codes(cells.tolist())
+    if cells.dtype.kind in _NUMBERS:
+        # Not tolist: a float32 must be written with its own digits.
+        unique, inverse = np.unique(cells, return_inverse=True)
+        return levels.codes(unique)[inverse]
+    if cells.dtype.kind == "c":
+        return codes(numbers(cells), levels)
+    return np.full(len(cells), MISSING, np.int32)
+
+
+def looked_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
+    """``values[at]``, and the default where `at` points outside."""
+    padded = np.append(values, np.array(default, values.dtype))
+    return padded[np.where((at >= 0) & (at < len(values)), at, len(values))]
+
+
+def _real(cell: object) -> object:
+    """A complex cell that is real: one that is not turns a whole column complex."""
+    if isinstance(cell, (complex, np.complexfloating)):
+        return cell.real if cell.imag == 0 else math.nan
+    return cell
+
+
+def _is_number(cell: object) -> bool:
+    # numpy counts a time span among the integers.
+    kinds = (int, float, Decimal, np.bool_, np.integer, np.floating)
+    return isinstance(cell, kinds) and not isinstance(cell, np.timedelta64)
+
+
+def as_text(cell: object) -> str | None:
+    """How a cell is compared; None if it is missing or of no use as a level."""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, bytes):
+        try:
+            return cell.decode()
+        except UnicodeDecodeError:
+            return None
+    cell = _real(cell)
+    if not _is_number(cell) or math.isnan(number(cell)):
+        return None
+    try:
+        return level_key(cell)
+    except ValueError:  # an integer of thousands of digits
+        return None
+
+
+def _exact_number(text: str) -> float | None:
+    """The number a text stands for, integers exactly (Python's int is a float too)."""
+    stripped = text.strip()
+    if _INTEGER.fullmatch(stripped):
+        return int(stripped)
+    value = text_number(text)
+    return None if math.isnan(value) else value

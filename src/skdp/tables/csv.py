@@ -1,0 +1,214 @@
+r"""CSV files, read block by block.
+
+The first record names the columns. Every further record is a row, whatever it holds:
+one of too few fields is filled up with missing cells (an empty line is a row of
+missing cells), one of too many loses the last, so that the number of rows, which is
+public under replace-one, does not depend on what a record holds. A field that begins
+with a quote ends at the next quote that is not doubled, and may hold delimiters and
+line ends; what follows that quote up to the delimiter is part of the field. A quote
+elsewhere is an ordinary character. Lines end with ``\n`` or ``\r\n``; a ``\r`` that
+stands alone is an ordinary character, since common writers leave it without quotes.
+The delimiter is the one of comma, semicolon, tab and bar under which the header has
+most of the columns asked for. Cells are bytes: what is not UTF-8 matches no level.
+
+Notes
+-----
+The unit that privacy protects is the record so defined. A file written by a program
+that does not double the quotes inside its cells is another table than its author
+meant: an opening quote that is never closed takes the lines after it, up to the next
+quote, into its own record.
+
+An empty cell is an empty text: it is a missing number, and a missing category unless
+the empty level is listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from skdp.schema import check
+from skdp.tables.source import Cells, Source, library, slices
+
+BLOCK_BYTES = 1 << 24
+"""Bytes read at a time; a longer record is kept whole."""
+
+_DELIMITERS = (b",", b";", b"\t", b"|")
+_ARROW_BYTES = 1 << 20  # what one thread of Arrow's takes; it refuses longer records
+_LINE_ENDS = (b"\n", b"\r\n")
+_LARGEST = 1 << 30  # its offsets are 32-bit
+
+
+def table(
+    path: Path, wanted: Sequence[str] | None, block_bytes: int | None = None
+) -> Source:
+    """A CSV file."""
+    size = block_bytes or BLOCK_BYTES
+    header, start = _header(path, size)
+    check(bool(header.strip()), f"{path.name!r} has no header line: name its columns.")
+    check(
+        b"\r" not in header,
+        f"The lines of {path.name!r} need to end with a line feed: convert it.",
+    )
+    names, delimiter = _names(header, wanted)
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        with path.open("rb") as file:
+            file.seek(start)
+            for block in blocks(file, delimiter, size):
+                columns = _columns(block, delimiter, len(names), at)
+                for part in slices(len(columns[0]), rows):
+                    yield [column[part] for column in columns]
+
+    return Source(names=names, kinds=["unknown"] * len(names), read=read)
+
+
+def blocks(file: IO[bytes], delimiter: bytes, size: int) -> Iterator[bytes]:
+    """Cut a file into blocks of whole records, of about `size` bytes each."""
+    rest = b""
+    # Reading at least as much as is left over keeps a huge record from being
+    # scanned more than a few times.
+    while piece := file.read(max(size, len(rest))):
+        block = rest + piece
+        end = last_end(block, delimiter)
+        if end:
+            yield block[:end]
+        rest = block[end:]
+    if rest:
+        yield rest
+
+
+def last_end(block: bytes, delimiter: bytes) -> int:
+    """Where the last record of a block that surely ends in it, ends; or zero."""
+    if b'"' not in block:
+        return block.rfind(b"\n") + 1
+    quotes = _toggling_quotes(block, delimiter)
+    if quotes is None:
+        ends = [
+            match.end() for match in _fields(block, delimiter) if match[3] in _LINE_ENDS
+        ]
+        return ends[-1] if ends else 0
+    at = block.rfind(b"\n")
+    while at >= 0:
+        before = int(np.searchsorted(quotes, at))
+        if before % 2 == 0:
+            return at + 1
+        at = block.rfind(b"\n", 0, int(quotes[before - 1]))
+    return 0
+
+
+def _toggling_quotes(block: bytes, delimiter: bytes) -> Any:
+    """Positions of the quotes if each one opens, closes or is doubled; else None."""
+    data = np.frombuffer(block, np.uint8)
+    quotes = np.flatnonzero(data == ord('"'))
+    ends = np.zeros(256, bool)
+    ends[[ord("\n"), ord("\r"), ord('"'), ord(delimiter)]] = True
+    starts = ends.copy()
+    starts[ord("\r")] = False
+    opening, closing = quotes[::2], quotes[1::2]
+    # A quote before an opening one is that of a doubled pair, as is one after a
+    # closing one; at the ends of the block nothing is before or after.
+    before, after = data[opening - 1], data[np.minimum(closing + 1, len(data) - 1)]
+    good = (starts[before] | (opening == 0)).all() and ends[after].all()
+    return quotes if good else None
+
+
+def _fields(block: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
+    """The fields of a block, one match each: quoted part, plain part, what ends it."""
+    stop = re.escape(delimiter)
+    quoted = rb'(?:"([^"]*+(?:""[^"]*+)*+)(?:"|\Z))?+'
+    some = rb"[^\r\n" + stop + rb"]*+"
+    plain = rb"(" + some + rb"(?:\r(?!\n)" + some + rb")*+)"
+    return re.finditer(quoted + plain + rb"(\r\n|[\n" + stop + rb"]|\Z)", block)
+
+
+def lexed(block: bytes, delimiter: bytes) -> list[list[bytes]]:
+    """The records of a block, as lists of fields: as Arrow reads them, but total."""
+    records: list[list[bytes]] = []
+    record: list[bytes] = []
+    for match in _fields(block, delimiter):
+        if match.end() == match.start() == len(block) and not record:
+            break  # the line end before closed the last record
+        quoted, plain, end = match.groups()
+        record.append((quoted or b"").replace(b'""', b'"') + plain)
+        if end == delimiter:
+            continue
+        records.append(record)
+        record = []
+        if not end:
+            break
+    return records
+
+
+def _columns(
+    block: bytes, delimiter: bytes, width: int, at: Sequence[int]
+) -> list[Any]:
+    """The columns asked for, as Arrow arrays of bytes."""
+    pa, csv = library("pyarrow"), library("pyarrow.csv")
+    names = [str(position) for position in range(width)]
+    wanted = [names[position] for position in at]
+    read = csv.ReadOptions(column_names=names, block_size=_ARROW_BYTES)
+    parse = csv.ParseOptions(
+        delimiter=delimiter.decode(),
+        newlines_in_values=b'"' in block,
+        ignore_empty_lines=False,
+    )
+    convert = csv.ConvertOptions(
+        include_columns=wanted,
+        column_types=dict.fromkeys(wanted, pa.binary()),
+        check_utf8=False,
+    )
+    # Arrow ends a line at every carriage return, the lexer at those of line ends.
+    alike = block.count(b"\r") == block.count(b"\r\n")
+    if alike and len(block) < _LARGEST:
+        try:
+            found = csv.read_csv(
+                pa.py_buffer(block),
+                read_options=read,
+                parse_options=parse,
+                convert_options=convert,
+            )
+            return [column.combine_chunks() for column in found.columns]
+        except Exception:
+            pass  # a record of another width, say; Arrow's message would quote it
+    records = lexed(block, delimiter)
+    return [
+        pa.array(
+            [record[position] if position < len(record) else b"" for record in records],
+            pa.large_binary(),
+        )
+        for position in at
+    ]
+
+
+def _header(path: Path, size: int) -> tuple[bytes, int]:
+    """The first line, and where the second starts; a byte order mark is no part."""
+    with path.open("rb") as file:
+        skipped = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
+        file.seek(skipped)
+        head = b""
+        while piece := file.read(size):
+            head += piece
+            for match in _fields(head, b","):
+                if match[3] in _LINE_ENDS:
+                    return head[: match.start(3)], skipped + match.end()
+    return head, skipped + len(head)
+
+
+def _names(header: bytes, wanted: Sequence[str] | None) -> tuple[list[str], bytes]:
+    """Names of the columns, and the delimiter they are apart by."""
+    splits = {}
+    for delimiter in _DELIMITERS:
+        fields = lexed(header, delimiter)[0]
+        splits[delimiter] = [field.decode("utf-8", "replace") for field in fields]
+
+    def found(delimiter: bytes) -> tuple[int, int]:
+        names = set(splits[delimiter])
+        return len(names & set(wanted or ())), len(names) if wanted is None else 0
+
+    best = max(_DELIMITERS, key=found)
+    return splits[best], best

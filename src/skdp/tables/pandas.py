@@ -1,0 +1,62 @@
+"""pandas data frames, row by row in their order: an index is not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from skdp.privacy.records import Coded
+from skdp.tables import arrow
+from skdp.tables.source import Cells, Kind, Source, installed, slices
+
+
+def table(given: Any, wanted: Sequence[str] | None) -> Source:
+    """A DataFrame."""
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        columns = [given.iloc[:, position] for position in at]
+        for part in slices(len(given), rows):
+            yield [column(series.iloc[part]) for series in columns]
+
+    names = [str(name) for name in given.columns]
+    kinds = [_kind(dtype) for dtype in given.dtypes]
+    return Source(names=names, kinds=kinds, read=read, n_rows=len(given))
+
+
+def column(given: Any) -> Cells:
+    """A Series or an Index."""
+    dtype, data = given.dtype, given.array
+    if hasattr(dtype, "categories"):
+        return _coded(np.asarray(data.codes), data.categories)
+    if isinstance(dtype, np.dtype):
+        return given.to_numpy()
+    # Text that pandas keeps as Python objects may hold what Arrow cannot encode.
+    if installed("pyarrow") and (_storage(dtype) == "pyarrow" or dtype.kind in "biuf"):
+        convert = getattr(data, "__arrow_array__", data.__array__)
+        return arrow.array(convert())
+    return given.to_numpy(dtype=object)
+
+
+def _coded(codes: Any, categories: Any) -> Coded:
+    if len(categories) > len(codes):
+        used, codes = np.unique(codes, return_inverse=True)
+        codes = codes - (used[:1] < 0).sum()
+        categories = categories[used[used >= 0]]
+    values = column(categories)
+    return Coded(
+        codes=codes, values=list(getattr(values, "to_pylist", lambda: values)())
+    )
+
+
+def _storage(dtype: Any) -> str | None:
+    return getattr(dtype, "storage", None)
+
+
+def _kind(dtype: Any) -> Kind:
+    if hasattr(dtype, "categories") or _storage(dtype) is not None:
+        pyarrow_type = getattr(dtype, "pyarrow_dtype", None)
+        return "text" if pyarrow_type is None else arrow.kind(pyarrow_type)
+    kinds: dict[str, Kind] = {"b": "truth", "i": "number", "u": "number", "f": "number"}
+    return kinds.get(dtype.kind, "unknown")

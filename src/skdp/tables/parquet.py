@@ -1,0 +1,32 @@
+"""Parquet files, read in batches of rows and only in the columns that are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from skdp.tables import arrow
+from skdp.tables.source import Cells, Source, library
+
+
+def table(path: Path, wanted: Sequence[str] | None) -> Source:
+    """A Parquet file."""
+    parquet = library("pyarrow.parquet")
+    with parquet.ParquetFile(path) as file:
+        schema, n_rows = file.schema_arrow, file.metadata.num_rows
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        names = [schema.names[position] for position in at]
+        with parquet.ParquetFile(path) as opened:
+            yield from arrow.batched(
+                _batches(opened, names, rows), range(len(at)), rows
+            )
+
+    kinds = [arrow.kind(field.type) for field in schema]
+    return Source(names=schema.names, kinds=kinds, read=read, n_rows=n_rows)
+
+
+def _batches(opened: Any, names: list[str], rows: int) -> Iterator[Any]:
+    for batch in opened.iter_batches(batch_size=rows, columns=names):
+        yield batch.select(names)

@@ -1,0 +1,61 @@
+"""polars frames, eager and lazy; their columns are read as Arrow arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from skdp.tables import arrays, arrow
+from skdp.tables.source import Cells, Kind, Source, quietly, slices
+
+
+def table(given: Any, wanted: Sequence[str] | None) -> Source:
+    """A DataFrame."""
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        for part in slices(given.height, rows):
+            cut = given[part]
+            yield [column(cut.to_series(position)) for position in at]
+
+    return _source(given.schema, read, given.height)
+
+
+def lazy(given: Any, wanted: Sequence[str] | None) -> Source:
+    """A LazyFrame: only the columns that are needed are computed, in batches."""
+    schema = given.collect_schema()
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        names = [schema.names()[position] for position in at]
+        query = given.select(names)
+        for batch in quietly(_batches(query, rows), "The lazy frame"):
+            yield from table(batch, None).read(range(len(names)), rows)
+
+    return _source(schema, read, None)
+
+
+def column(given: Any) -> Cells:
+    """A Series."""
+    # Types that Arrow lacks go through Python objects.
+    if str(given.dtype) in ("Object", "Int128", "UInt128"):
+        return arrays.objects(given.to_list())
+    return arrow.array(given.to_arrow())
+
+
+def _batches(query: Any, rows: int) -> Iterator[Any]:
+    if hasattr(query, "collect_batches"):
+        yield from query.collect_batches(chunk_size=rows, maintain_order=True)
+    else:
+        yield query.collect(engine="streaming")
+
+
+def _source(schema: Any, read: Any, n_rows: int | None) -> Source:
+    kinds = [_kind(dtype) for dtype in schema.dtypes()]
+    return Source(names=schema.names(), kinds=kinds, read=read, n_rows=n_rows)
+
+
+def _kind(dtype: Any) -> Kind:
+    if dtype.is_numeric():
+        return "number"
+    kinds: dict[str, Kind] = {"Boolean": "truth", "String": "text"}
+    name = type(dtype).__name__ if not isinstance(dtype, type) else dtype.__name__
+    return kinds.get(name, "text" if name in ("Categorical", "Enum") else "unknown")

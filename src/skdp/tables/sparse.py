@@ -1,0 +1,22 @@
+"""scipy sparse matrices: dense tiles of a few rows, never the whole array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from skdp.tables import arrays
+from skdp.tables.source import Cells, Source, slices
+
+
+def matrix(given: Any, wanted: Sequence[str] | None) -> Source:
+    """A sparse matrix, whose columns are the schema's in their order."""
+    by_rows = given.tocsr()
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        for part in slices(by_rows.shape[0], rows):
+            tile = by_rows[part].toarray().T
+            yield [tile[position] for position in at]
+
+    kinds = arrays.matrix(by_rows[:0].toarray(), None).kinds
+    return Source(names=None, kinds=kinds, read=read, n_rows=by_rows.shape[0])

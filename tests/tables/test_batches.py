@@ -1,0 +1,211 @@
+"""What is public and wrong raises at once; weights; nothing is imported for nothing."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from skdp.privacy.records import encode
+from skdp.schema import Categorical, Numeric, Schema, Vector
+from skdp.tables import batches
+
+Y = Categorical(["no", "yes"])
+SCHEMA = Schema({"age": Numeric(0, 9), "job": Categorical(["a"])}, target=("y", Y))
+TABLE = {"age": [1, 2], "job": ["a", "a"], "y": ["no", "yes"], "w": [0.5, "x"]}
+APART = Schema({"age": Numeric(0, 9)}, target=Y)
+SECRET = "secret"
+
+
+def refuses(table, schema, sentence, **keywords):
+    """At once: before the first batch is asked for."""
+    with pytest.raises(ValueError, match=sentence) as caught:
+        batches(table, schema, **keywords)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", [dict, pd.DataFrame, pl.DataFrame, pa.table])
+def test_missing_and_double_columns(form):
+    table = form({"Age": [1], "job": [SECRET], "y": ["no"]})
+    refuses(table, SCHEMA, "has no column 'age'. Did you mean 'Age'")
+    table = form({"job": [SECRET], "y": ["no"]})
+    refuses(table, SCHEMA, "has no column 'age'. Rename it in the schema, or leave")
+    refuses(form({"q": [SECRET]}), SCHEMA, "Nor has it any other of the schema's")
+
+
+def test_double_columns():
+    table = pd.DataFrame(
+        [[1, SECRET, "no", 2, 3]], columns=["age", "job", "y", "age", "q"]
+    )
+    refuses(table, SCHEMA, r"two columns \['age'\]: rename one")
+    table.columns = ["age", "job", "y", "q", "q"]
+    assert len(list(batches(table, SCHEMA))) == 1
+    twice = pa.table([pa.array([1]), pa.array([2])], names=["age", "age"])
+    refuses(twice, APART, "two columns", target=["no"])
+
+
+def test_files(tmp_path):
+    refuses(tmp_path / "absent.csv", SCHEMA, "There is no file")
+    refuses(str(tmp_path / "t.xlsx"), SCHEMA, "ends in .csv, .tsv, .parquet, .pq. Got")
+    (tmp_path / "t.csv").write_bytes(b"")
+    refuses(tmp_path / "t.csv", SCHEMA, "has no header line")
+    (tmp_path / "t.csv").write_bytes(b"age,job,y\r1,secret,no\r")
+    refuses(tmp_path / "t.csv", SCHEMA, "need to end with a line feed")
+    (tmp_path / "t.csv").write_bytes(b"1,secret,no\n2,a,yes\n")
+    refuses(tmp_path / "t.csv", SCHEMA, "Nor has it any other")
+    (tmp_path / "t.csv").write_bytes(b"agee,job,y\n1,secret,no\n")
+    refuses(tmp_path / "t.csv", SCHEMA, "no column 'age'. Did you mean 'agee'")
+
+
+def test_no_target():
+    refuses(TABLE, APART, "does not name its column: pass the target")
+    refuses({"age": [1]}, Schema({"age": Numeric(0, 9)}), "description", target=["no"])
+    refuses(np.ones((2, 2)), SCHEMA, "An array has no column names, .* 'y'")
+
+
+def test_a_schema_without_target_gives_batches_without():
+    (batch,) = batches(TABLE, Schema({"age": Numeric(0, 9)}))
+    assert batch.target is None
+
+
+def test_arrays_of_the_wrong_shape():
+    refuses(np.ones((2, 3)), APART, "needs the 1 columns .* Got 3", target=["no", "no"])
+    refuses(np.ones(2), APART, "two dimensions. Got 1", target=["no", "no"])
+    refuses(np.ones((2, 1)), APART, "needs one dimension", target=np.ones((2, 2)))
+    refuses(object(), APART, "A table is .* Got object", target=["no"])
+    refuses(np.ones((2, 1)), APART, "needs to be an array", target=object())
+    refuses({"age": [1, 2], "job": ["a"], "y": ["no"]}, SCHEMA, "columns of one length")
+    refuses(TABLE, SCHEMA, "batch_rows needs to be positive", batch_rows=0)
+
+
+def test_lengths_that_differ_are_not_told():
+    for y in (["no"], ["no"] * 3):
+        refuses({"age": [1, 2]}, APART, r"^[^0-9]*as many rows[^0-9]*$", target=y)
+        stream = pa.table({"age": [1, 2]}).to_reader()
+        with pytest.raises(ValueError, match=r"^[^0-9]*as many rows[^0-9]*$"):
+            list(batches(stream, APART, target=y))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        ["no", "yes", None],
+        ("no", "yes", "?"),
+        np.array(["no", "yes", "?"]),
+        np.array([["no"], ["yes"], [None]], dtype=object),
+        pd.Series(["no", "yes", None], index=[2, 1, 0]),
+        pd.Index(["no", "yes", "?"]),
+        pd.Series(["no", "yes", None], dtype="category"),
+        pl.Series(["no", "yes", None]),
+        pa.array(["no", "yes", None]),
+        pa.chunked_array([["no"], ["yes", None]]),
+    ],
+    ids=lambda y: type(y).__module__ + type(y).__name__,
+)
+@pytest.mark.parametrize("batch_rows", [1, 2, 3])
+def test_a_target_apart(y, batch_rows):
+    got = batches({"age": [1, 2, 3]}, APART, target=y, batch_rows=batch_rows)
+    assert np.hstack([batch.target.codes for batch in got]).tolist() == [0, 1, -1]
+
+
+def test_a_target_apart_comes_before_the_column_named():
+    (batch,) = batches(TABLE, SCHEMA, target=["yes", "yes"])
+    assert batch.target.codes.tolist() == [1, 1]
+    (batch,) = batches(TABLE, APART, target="y")
+    assert batch.target.codes.tolist() == [0, 1]
+
+
+def test_weights():
+    (batch,) = batches(TABLE, SCHEMA, sample_weight="w")
+    np.testing.assert_array_equal(batch.weight, [0.5, np.nan])
+    (batch,) = batches(TABLE, SCHEMA, sample_weight=[2, 3], class_weight={"yes": 0.5})
+    assert batch.weight.tolist() == [2, 1.5]
+    (batch,) = batches(TABLE, SCHEMA, class_weight={"yes": 0.5})
+    assert batch.weight.tolist() == [1, 0.5]
+    # Hostile weights are clipped by encode, without a warning on the way.
+    (batch,) = batches(
+        TABLE, SCHEMA, sample_weight=[np.inf, 1e308], class_weight={"no": 0, "yes": 99}
+    )
+    records = encode([batch], SCHEMA, max_weight=2)
+    assert records.chunks[0].weight.tolist() == [0, 2]
+
+
+def test_class_weight_of_what_falls_on_other():
+    schema = Schema({"age": Numeric(0, 9)}, target=Categorical([0, 1], other=1))
+    (batch,) = batches(
+        {"age": [1, 2, 3]}, schema, target=[0, 1, "?"], class_weight={1.0: 3}
+    )
+    assert batch.weight.tolist() == [1, 3, 3]
+
+
+def test_class_weight_mistakes():
+    refuses(TABLE, SCHEMA, "Got 'yse'. Did you mean 'yes'", class_weight={"yse": 1})
+    refuses(TABLE, SCHEMA, "finite weights from zero", class_weight={"yes": -1})
+    refuses(TABLE, SCHEMA, "finite weights from zero", class_weight={"yes": np.nan})
+    refuses(TABLE, SCHEMA, "mapping of levels", class_weight="balanced")
+    numeric = Schema({"age": Numeric(0, 9)}, target=Numeric(0, 1))
+    refuses(TABLE, numeric, "categorical target", target=[0, 1], class_weight={0: 1})
+
+
+def test_wide_tables_take_few_rows_at_a_time():
+    schema = Schema(
+        {"v": Vector([str(i) for i in range(10_000)])}, target=Numeric(0, 1)
+    )
+    X = np.zeros((1000, 10_000), np.int8)
+    for batch in batches(X, schema, target=np.zeros(1000)):
+        assert batch.columns["v"].size <= 1 << 22
+
+
+def test_a_failing_query_tells_nothing():
+    lazy = pl.LazyFrame({"age": [SECRET], "job": ["a"], "y": ["no"]})
+    lazy = lazy.with_columns(pl.col("age").cast(pl.Int64))
+    with pytest.raises(ValueError, match="The lazy frame could not be read") as caught:
+        list(batches(lazy, SCHEMA))
+    assert SECRET not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_streams_of_others():
+    class Stream:
+        def __arrow_c_stream__(self, requested_schema=None):
+            table = pa.table({name: map(str, cells) for name, cells in TABLE.items()})
+            return table.__arrow_c_stream__(requested_schema)
+
+    (batch,) = batches(Stream(), SCHEMA)
+    assert batch.columns["age"].tolist() == [1, 2]
+
+
+def test_nothing_is_imported_for_nothing():
+    code = """
+import sys
+import numpy as np
+from skdp.schema import Numeric, Schema
+from skdp.tables import batches
+schema = Schema({"a": Numeric(0, 1)}, target=Numeric(0, 1))
+list(batches({"a": [0.5, "x", None]}, schema, target=np.zeros(3)))
+list(batches(np.zeros((3, 1)), schema, target=np.zeros(3)))
+assert not {"pandas", "polars", "pyarrow"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_pandas_without_pyarrow():
+    code = """
+import sys
+sys.modules["pyarrow"] = None
+import pandas as pd
+from skdp.schema import Categorical, Numeric, Schema
+from skdp.tables import batches
+frame = pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": ["x", None]})
+schema = Schema({"a": Numeric(0, 1), "b": Categorical(["x"])})
+(batch,) = batches(frame, schema)
+assert batch.columns["a"][0] == 1 and batch.columns["b"].codes.tolist() == [0, -1]
+try:
+    batches("absent.parquet", schema)
+except ValueError as error:
+    assert "There is no file" in str(error)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

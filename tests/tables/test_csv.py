@@ -1,0 +1,176 @@
+"""CSV files: every record is a row, whatever it holds."""
+
+import csv
+import io
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from skdp.schema import Categorical, Numeric, Schema
+from skdp.tables import batches
+from skdp.tables import csv as reader
+
+SCHEMA = Schema({"a": Numeric(0, 9), "b": Categorical(["x", "y,z", "é"])})
+
+
+def read(data, path, schema=SCHEMA):
+    file = path / "t.csv"
+    file.write_bytes(data)
+    a, b = [], []
+    for batch in batches(file, schema):
+        a += batch.columns["a"].tolist()
+        b += batch.columns["b"].codes.tolist()
+    return [None if math.isnan(x) else x for x in a], b
+
+
+@pytest.mark.parametrize(
+    ("data", "numbers", "codes"),
+    [
+        (b"a,b\n1,x\n", [1], [0]),
+        (b"a,b\n1,x", [1], [0]),
+        (b"\xef\xbb\xbfa,b\r\n1,x\r\n", [1], [0]),
+        (b'\xef\xbb\xbf"a","b"\n1,x\n', [1], [0]),
+        (b"b;a\nx;1\n", [1], [0]),
+        (b"a\tb\n1\tx\n", [1], [0]),
+        (b"a|b\n1|x\n", [1], [0]),
+        (b"c,a,d,b\n0,1,0,x\n", [1], [0]),
+        (b'a,b\n"1","y,z"\n', [1], [1]),
+        (b"a,b\n1,q\rq\n2,x\r\n\r3,x", [1, 2, 3], [-1, 0, 0]),
+        (b"a,b\n", [], []),
+        (b"a,b", [], []),
+        (b"a,b\n1,x\n\n", [1, None], [0, -1]),
+        (b"a,b\n\n2,x\n", [None, 2], [-1, 0]),
+        (b"a,b\n1\n2,x\n", [1, 2], [-1, 0]),
+        (b"a,b\n1,x,3,4\n2,x\n", [1, 2], [0, 0]),
+        (b"a,b\n1,x,\xff\n2,\xff\n", [1, 2], [0, -1]),
+        (b"a,b\n\x00,x\n2,\x00\n", [None, 2], [0, -1]),
+        (b"a,b\n1,\xe9\n2,\xc3\xa9\n", [1, 2], [-1, 2]),
+        (b'a,b\n1,"two\nlines"\n2,x\n', [1, 2], [-1, 0]),
+        (b'a,b\n1,5" pipe\n2,x\n', [1, 2], [-1, 0]),
+        (b'a,b\n1,"x"y\n2,x\n', [1, 2], [-1, 0]),
+        (b'a,b\n1,x\n2,"x', [1, 2], [0, 0]),
+        (b"a,b\n1,x\n2," + b"q" * 5_000_000 + b"\n3,x\n", [1, 2, 3], [0, -1, 0]),
+    ],
+    ids=range(24),
+)
+def test_what_a_file_says(data, numbers, codes, tmp_path):
+    assert read(data, tmp_path) == (numbers, codes)
+
+
+def test_the_one_column_of_a_file_may_be_empty(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"a\n1\n\n3\n")
+    (batch,) = batches(tmp_path / "t.csv", Schema({"a": Numeric(0, 9)}))
+    np.testing.assert_array_equal(batch.columns["a"], [1, math.nan, 3])
+
+
+hostile = st.lists(
+    st.sampled_from(
+        [b"a", b",", b",", b"\n", b"\n", b"\r", b'"', b'"', b"\xff", b"\x00"]
+    ),
+    max_size=24,
+).map(b"".join)
+
+
+def by_arrow(block, width):
+    names = [str(i) for i in range(width)]
+    try:
+        table = pacsv.read_csv(
+            pa.py_buffer(block),
+            pacsv.ReadOptions(column_names=names),
+            pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            pacsv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.binary()), check_utf8=False
+            ),
+        )
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        return None
+    return [list(row.values()) for row in table.to_pylist()]
+
+
+@settings(max_examples=600, deadline=None)
+@given(hostile, st.integers(1, 3))
+def test_the_lexer_reads_as_arrow_does(block, width):
+    block = block.replace(b"\r", b"\r\n")
+    found = by_arrow(block, width)
+    if found is not None:  # else the lexer's word is the only one
+        records = reader.lexed(block, b",")
+        assert [(r + [b""] * width)[:width] for r in records] == found
+
+
+@settings(max_examples=600, deadline=None)
+@given(hostile, st.integers(1, 9))
+@example(b'a,"b""', 3)
+@example(b'"a"\r', 4)
+def test_blocks_cut_between_records(data, size):
+    whole = reader.lexed(data, b",")
+    cut = list(reader.blocks(io.BytesIO(data), b",", size))
+    assert b"".join(cut) == data
+    assert [r for block in cut for r in reader.lexed(block, b",")] == whole
+
+
+@settings(max_examples=200, deadline=None)
+@given(hostile, st.integers(1, 9), st.integers(2, 40))
+def test_blocks_of_any_size_give_the_same_columns(data, size, arrow_bytes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "_ARROW_BYTES", arrow_bytes)
+        columns = [
+            reader._columns(block, b",", 2, [1, 0])
+            for block in reader.blocks(io.BytesIO(data), b",", size)
+        ]
+    got = [
+        r for two in columns for r in zip(*(c.to_pylist() for c in two), strict=True)
+    ]
+    expected = [([*record, b""][1], record[0]) for record in reader.lexed(data, b",")]
+    assert got == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.text(max_size=5), st.text('",\n\r a', max_size=5)), max_size=6
+    ),
+    st.sampled_from(["\n", "\r\n"]),
+)
+def test_what_was_written_is_read(rows, line_end):
+    text = io.StringIO()
+    csv.writer(text, lineterminator=line_end).writerows(rows)
+    data = text.getvalue().encode("utf-8", "surrogatepass")
+    expected = [[c.encode("utf-8", "surrogatepass") for c in row] for row in rows]
+    if line_end == "\r\n":
+        assert reader.lexed(data, b",") == expected
+    assert len(reader.lexed(data, b",")) == len(rows)
+
+
+plain = st.lists(
+    st.integers(0, 255).filter(lambda b: b not in b'"\n').map(lambda b: bytes([b]))
+    | st.just(b","),
+    max_size=12,
+).map(b"".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 3), plain)
+def test_a_line_of_garbage_changes_no_other_row(tmp_path_factory, at, garbage):
+    path = tmp_path_factory.getbasetemp()
+    lines = [b"1,x", b'2,"y,z"', b"3,q", b"4,x"]
+    numbers, codes = read(b"\n".join([b"a,b", *lines, b""]), path)
+    lines[at] = garbage
+    changed = read(b"\n".join([b"a,b", *lines, b""]), path)
+    for before, after in zip((numbers, codes), changed, strict=True):
+        assert len(after) == 4
+        assert before[:at] + before[at + 1 :] == after[:at] + after[at + 1 :]
+
+
+def test_memory_is_that_of_a_block(tmp_path):
+    with (tmp_path / "t.csv").open("wb") as file:
+        file.write(b"a,b\n" + b"1.25,x\n" * 300_000)
+    source = reader.table(tmp_path / "t.csv", ["a", "b"], block_bytes=1 << 16)
+    before = pa.total_allocated_bytes()
+    for columns in source.read([0, 1], 1000):
+        assert len(columns[0]) <= 1000
+        assert pa.total_allocated_bytes() - before < 1 << 20
