@@ -163,3 +163,30 @@ def _sampling(sampling: str | samplings.Sampling, layout: Layout) -> samplings.S
         f"sampling must be 'auto' or one of {sorted(SAMPLING_NAMES)}. Got {name!r}.",
     )
     return PRESETS[SAMPLING_NAMES[name]](layout)
+
+
+def replanned(plan: Plan, **changes: Any) -> Plan:
+    """Make the plan again by the same rules for other public facts.
+
+    What was decided automatically is decided anew; the sampling is kept.
+    """
+    penalty = plan.penalty
+    net = penalty if isinstance(penalty, ElasticNet) else ElasticNet()
+    alpha, l1 = net.l1 + net.l2, net.l1
+    facts: dict[str, Any] = {
+        "n_rows": plan.n_rows,
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+    }
+    diagonal = isinstance(plan.geometry, Diagonal)
+    return make_plan(
+        plan.layout,
+        plan.loss,
+        relation=plan.relation,
+        alpha=alpha,
+        l1_ratio=l1 / alpha if alpha else 0.0,
+        sampling=plan.sampling,
+        geometry=plan.geometry if diagonal else "matrix",
+        calibration=plan.calibration,
+        **(facts | changes),
+    )

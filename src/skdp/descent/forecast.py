@@ -1,0 +1,165 @@
+"""What a plan may be expected to give, from public facts and a stated prior.
+
+A forecast is a linearised calculation of what noise and the number of rows cost, not a
+bound: what caps and the floor cost depends on the data and comes on top. The prior:
+columns are independent, numeric ones uniform on their range, categories equally
+frequent, and the loss curves by half of its largest curvature (all of it for squared
+losses, whose residuals have a standard deviation of a fifth of the half-range).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from skdp.descent.geometry import Diagonal, Matrix
+from skdp.descent.plan import Plan
+from skdp.descent.planner import replanned
+from skdp.privacy import accountant
+from skdp.schema import FloatArray, Layout
+
+#: Variance of what a regression leaves of a target in [-1, 1], under the prior.
+RESIDUAL_VARIANCE = 0.04
+#: Factors of rows or budget beyond which "how much more" is not worth answering.
+MOST_FACTOR = 1e4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Forecast:
+    """Expected excess of the mean loss, and noise in each weight.
+
+    Attributes
+    ----------
+    privacy_excess, sampling_excess : float
+        What noise costs, and what any fit to so few rows costs.
+    weight_noise : float64 (d,)
+        Standard deviation of the privacy noise in each weight of scaled features.
+    """
+
+    privacy_excess: float
+    sampling_excess: float
+    weight_noise: FloatArray
+
+    @property
+    def excess(self) -> float:
+        """Both together."""
+        return self.privacy_excess + self.sampling_excess
+
+
+def prior_gram(layout: Layout) -> FloatArray:
+    """E[x xᵀ] under the prior."""
+    d = layout.n_features
+    mean, gram = np.zeros(d), np.zeros((d, d))
+    for group in layout.groups:
+        at = group.coordinates
+        if group.kind == "code":
+            mean[at] = 1.0 / group.width
+        elif group.kind == "ones":
+            mean[at] = 1.0
+        elif not group.signed:
+            mean[at] = 0.5
+    gram[:] = np.outer(mean, mean)
+    for group in layout.groups:
+        at = group.coordinates
+        second = mean[at]
+        if group.kind == "dense":
+            second = np.full(len(at), 1.0 / len(at) if group.signed else 1.0 / 3.0)
+        gram[np.ix_(at, at)] = np.diag(second)
+    return gram
+
+
+def forecast(plan: Plan) -> Forecast:
+    """Forecast a plan."""
+    layout, loss = plan.layout, plan.loss
+    d, k, n = layout.n_features, loss.n_outputs, plan.n_rows
+    curved = loss.curvature * (1.0 if loss.name in ("squared", "huber") else 0.5)
+    spread = RESIDUAL_VARIANCE if curved == loss.curvature else 1.0
+    sampling = spread * d * k / (2.0 * n)
+    mu = accountant.gdp_mu(plan.epsilon, plan.delta)
+    if mu == math.inf:
+        return Forecast(
+            privacy_excess=0.0, sampling_excess=sampling, weight_noise=np.zeros(d)
+        )
+    difference = 2.0 if plan.relation == "replace-one" else 1.0
+    z = plan.noise_multiplier(mu**2)
+    gram = prior_gram(layout)
+    averaged = plan.n_steps / 2.0
+    if isinstance(plan.geometry, Matrix):
+        # u ← u - (c u + ζ)/β in whitened space: the average of m iterates has
+        # variance s²/(c² m) a coordinate, whatever β is.
+        std = z * difference * plan.geometry.radius / n
+        variance = std**2 / (curved**2 * averaged)
+        values, vectors = np.linalg.eigh(gram)
+        inverse = (vectors / np.maximum(values, plan.geometry.floor)) @ vectors.T
+        noise = np.sqrt(variance * np.diag(inverse))
+        privacy = 0.5 * curved * d * k * variance
+    else:
+        assert isinstance(plan.geometry, Diagonal)
+        p = plan.sampling.probabilities
+        reach = loss.slope_bound * difference / n
+        each = (z * reach) ** 2 / (plan.n_steps * p)
+        noise = np.sqrt(each) / (curved * np.diag(gram))
+        privacy = 0.5 * k * float((each / (curved * np.diag(gram))).sum())
+    return Forecast(
+        privacy_excess=float(privacy), sampling_excess=sampling, weight_noise=noise
+    )
+
+
+def more_to_halve(plan: Plan, what: str) -> float | None:
+    """Factor of ``"n_rows"`` or ``"epsilon"`` at which the forecast excess is halved.
+
+    None if no factor up to 10⁴ does it.
+    """
+    goal = forecast(plan).excess / 2.0
+
+    def excess(factor: float) -> float:
+        changed = {"n_rows": plan.n_rows, "epsilon": plan.epsilon}
+        changed[what] *= factor
+        changed["n_rows"] = round(changed["n_rows"])
+        delta = min(plan.delta, 0.1 / changed["n_rows"])
+        return forecast(replanned(plan, delta=delta, **changed)).excess
+
+    low, high = 1.0, 2.0
+    while excess(high) > goal:
+        low, high = high, 2.0 * high
+        if high > MOST_FACTOR:
+            return None
+    for _ in range(20):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if excess(middle) <= goal else (middle, high)
+    return high
+
+
+def in_words(plan: Plan) -> str:
+    """What limits the result and what would halve its error."""
+    seen = forecast(plan)
+    if plan.epsilon == math.inf:
+        return f"No noise: {plan.n_rows:,} rows leave an error of {seen.excess:.2g}."
+    share = seen.privacy_excess / seen.excess
+    text = [
+        f"Expected cost in mean loss: {seen.privacy_excess:.2g} for privacy, "
+        f"{seen.sampling_excess:.2g} because {plan.n_rows:,} rows are not more."
+    ]
+    if seen.privacy_excess > 0.1:
+        text.append(
+            "Noise would drown the model: this budget and these rows cannot support "
+            f"{plan.layout.n_features} coefficients."
+        )
+    elif share > 0.5:
+        text.append("The budget limits the result.")
+    else:
+        text.append("The number of rows limits the result, not privacy.")
+    rows, epsilon = (more_to_halve(plan, what) for what in ("n_rows", "epsilon"))
+    remedies = []
+    if rows is not None:
+        remedies.append(f"{rows:.2g} times the rows")
+    if epsilon is not None:
+        remedies.append(f"{epsilon:.2g} times the ε")
+    if share > 0.5:
+        half = max(1, plan.layout.n_features // 2)
+        remedies.append(f"fewer coefficients (about {half})")
+    if remedies:
+        text.append("Half the error takes " + ", or ".join(remedies) + ".")
+    return " ".join(text)

@@ -1,0 +1,128 @@
+"""Plans survive being written, and what is no plan is refused."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from skdp.descent import plan_files
+from skdp.descent.forecast import forecast, in_words, more_to_halve
+from skdp.descent.plan import run
+from skdp.descent.planner import SAMPLING_NAMES, make_plan
+from skdp.losses import LOSSES, Logistic
+from skdp.privacy.records import Batch, Coded, encode
+from skdp.schema import Categorical, Numeric, Schema
+
+SCHEMA = Schema(
+    {"age": Numeric(0, 100), "job": Categorical(["a", "b", "c"])},
+    target=Categorical([0, 1]),
+)
+LAYOUT = SCHEMA.layout()
+
+
+def records(n_rows=200):
+    rng = np.random.default_rng(0)
+    columns = {
+        "age": rng.uniform(0, 100, n_rows),
+        "job": Coded(rng.integers(0, 3, n_rows), ["a", "b", "c"]),
+    }
+    target = Coded(rng.integers(0, 2, n_rows), [0, 1])
+    return encode([Batch(columns=columns, target=target)], SCHEMA)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, math.inf])
+@pytest.mark.parametrize("sampling", ["auto", *SAMPLING_NAMES])
+def test_a_plan_that_was_written_runs_to_the_same_bits(sampling, epsilon):
+    plan = make_plan(
+        LAYOUT,
+        Logistic(),
+        n_rows=200,
+        epsilon=epsilon,
+        delta=1e-6,
+        sampling=sampling,
+        n_steps=7,
+    )
+    again = plan_files.loads(plan_files.dumps(plan))
+    assert plan_files.dumps(again) == plan_files.dumps(plan)
+    first = run(plan, records(), seed=3).weights
+    assert (run(again, records(), seed=3).weights == first).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_is_written(name):
+    plan = make_plan(LAYOUT, LOSSES[name](), n_rows=200, epsilon=1.0, delta=1e-6)
+    assert plan_files.loads(plan_files.dumps(plan)).loss == plan.loss
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "null", '{"format": 2}', '{"format": 1}', "1e999", "[" * 9]
+)
+def test_what_is_no_plan_is_refused_in_a_sentence(text):
+    with pytest.raises(ValueError, match=r"^This is no plan of format 1"):
+        plan_files.loads(text)
+
+
+def test_a_plan_that_was_tampered_with_is_refused():
+    plan = make_plan(LAYOUT, Logistic(), n_rows=200, epsilon=1.0, delta=1e-6)
+    for key, value in [
+        ("n_steps", 0),
+        ("epsilon", -1),
+        ("delta", 0.5),
+        ("loss", {"name": "os.system"}),
+        ("sampling", {"kind": "SAMPLINGS"}),
+        ("geometry", {"kind": "matrix", "radius": -1, "floor": 1}),
+        ("average", "none"),
+    ]:
+        state = json.loads(plan_files.dumps(plan)) | {key: value}
+        with pytest.raises(ValueError, match=r"^This is no plan of format 1"):
+            plan_files.loads(json.dumps(state))
+
+
+def test_forecasts_fall_with_rows_and_budget():
+    def excess(n_rows, epsilon):
+        plan = make_plan(LAYOUT, Logistic(), n_rows=n_rows, epsilon=epsilon, delta=1e-7)
+        return forecast(plan).excess
+
+    assert excess(1000, 1.0) > excess(4000, 1.0) > excess(4000, 4.0)
+
+
+def test_what_halves_the_error_halves_it():
+    plan = make_plan(LAYOUT, Logistic(), n_rows=1000, epsilon=0.1, delta=1e-6)
+    rows = more_to_halve(plan, "n_rows")
+    assert rows is not None
+    more = make_plan(
+        LAYOUT, Logistic(), n_rows=round(1000 * rows), epsilon=0.1, delta=1e-6
+    )
+    assert forecast(more).excess == pytest.approx(forecast(plan).excess / 2, rel=0.01)
+
+
+def test_words_name_the_limit():
+    def words(n_rows, epsilon):
+        return in_words(
+            make_plan(LAYOUT, Logistic(), n_rows=n_rows, epsilon=epsilon, delta=1e-9)
+        )
+
+    assert "cannot support" in words(100, 0.05)
+    assert "The budget limits" in words(3000, 0.1)
+    assert "The number of rows limits" in words(10**6, 8.0)
+    assert "No noise" in words(1000, math.inf)
+
+
+def test_the_forecast_of_noise_is_about_what_noise_does():
+    """Noise of the matrix geometry in the weights of a table that fits the prior."""
+    rng = np.random.default_rng(0)
+    n_rows = 20_000
+    columns = {
+        "age": rng.uniform(0, 100, n_rows),
+        "job": Coded(rng.integers(0, 3, n_rows), ["a", "b", "c"]),
+    }
+    target = Coded((rng.random(n_rows) < 0.5).astype(int), [0, 1])
+    table = encode([Batch(columns=columns, target=target)], SCHEMA)
+    plan = make_plan(
+        LAYOUT, Logistic(), n_rows=n_rows, epsilon=1.0, delta=1e-6, alpha=0.0
+    )
+    fits = np.array([run(plan, table, seed=s).weights[:, 0] for s in range(40)])
+    # Classes are balanced: the loss curves twice as much as the prior says.
+    expected = forecast(plan).weight_noise[0] / 2
+    assert 0.7 < fits[:, 0].std() / expected < 1.4
