@@ -1,0 +1,327 @@
+"""Diagonal and matrix geometries: shapes, steps, the Gram matrix put together, caps."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+
+from skdp.descent import averages, samplings
+from skdp.descent.geometry import (
+    Diagonal,
+    Matrix,
+    Task,
+    inverse_root,
+    ridge_prox,
+    symmetric,
+)
+from skdp.descent.plan import Plan, run
+from skdp.engines.reference import ReferenceEngine, dense
+from skdp.losses import Logistic, Squared
+from skdp.penalties import Box, ElasticNet, lasso, ridge
+from skdp.privacy import sums
+from skdp.privacy.mechanism import release
+from skdp.privacy.randomness import Randomness
+from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.records import Batch, Coded, encode
+from skdp.schema import Categorical, Numeric, Schema, Vector
+
+N_ROWS = 250
+LEVELS = ["x", "y", "z"]
+COLUMNS = {
+    "a": Numeric(0, 1),
+    "c": Categorical(LEVELS),
+    "v": Vector(["p", "q"], 1.0),
+    "e": Categorical(["s", "t"]),
+}
+
+
+def records(intercept=True, numeric=False, n_rows=N_ROWS):
+    rng = np.random.default_rng(5)
+    columns = {
+        "a": rng.random(n_rows),
+        "c": Coded(rng.integers(-1, 3, n_rows), LEVELS),  # some are unknown
+        "v": rng.normal(size=(n_rows, 2)) * 0.7,
+        "e": Coded(rng.integers(0, 2, n_rows), ["s", "t"]),
+    }
+    score = 3 * columns["a"] - columns["c"].codes + columns["v"] @ [2.0, -1.0]
+    label = (score + rng.logistic(size=n_rows) > np.median(score)).astype(int)
+    target = score if numeric else Coded(label, [0, 1])
+    batch = Batch(columns=columns, target=target)
+    column = Numeric(-5, 8) if numeric else Categorical([0, 1])
+    schema = Schema(COLUMNS, target=column)
+    return encode([batch], schema, intercept=intercept)
+
+
+def features(table):
+    (chunk,) = table.chunks
+    at = np.arange(table.layout.n_features)
+    return dense(chunk, slice(None), at, table.layout) / 2**14, chunk.target
+
+
+def free(relation="replace-one"):
+    return PrivacyRecord(epsilon=math.inf, delta=1e-6, relation=relation)
+
+
+def task(table, penalty=None, relation="replace-one", z=0.0, loss=None):
+    record, source = free(relation), Randomness(1)
+    return Task(
+        engine=ReferenceEngine(table),
+        slopes=sums.Slopes(loss or Logistic()),
+        curvature=0.25,
+        relation=relation,
+        n_rows=N_ROWS,
+        penalty=penalty or ElasticNet(),
+        release=lambda total: release(total, z, source, record),
+    )
+
+
+def matrix_plan(table, loss=None, **options):
+    return Plan(
+        **{
+            "layout": table.layout,
+            "loss": loss or Logistic(),
+            "n_rows": N_ROWS,
+            "epsilon": math.inf,
+            "delta": 1e-6,
+            "sampling": samplings.Full(table.layout.n_features),
+            "geometry": Matrix(radius=1e4, floor=1e-6),
+            "n_steps": 80,
+            "average": averages.last,
+        }
+        | options
+    )
+
+
+@pytest.mark.parametrize("relation", sums.RELATIONS)
+@pytest.mark.parametrize("alpha", [0.01, 0.3])
+def test_matrix_steps_reach_the_optimum(alpha, relation):
+    """A large radius caps nothing: 80 steps are enough, whatever the correlations."""
+    table = records()
+    X, y = features(table)
+    penalty = ridge(alpha, table.layout.penalised)
+    fit = run(matrix_plan(table, penalty=penalty, relation=relation), table, seed=1)
+    model = LogisticRegression(C=1 / (alpha * N_ROWS), tol=1e-10, max_iter=10_000)
+    model.fit(X[:, :-1], y)
+    best = np.append(model.coef_[0], model.intercept_)[:, None]
+
+    def objective(w):
+        return Logistic().value(X @ w, y).mean() + penalty.value(w)
+
+    assert -1e-8 < objective(fit.weights) - objective(best) < 1e-6
+
+
+def test_matrix_steps_solve_least_squares_at_once():
+    """With A = XᵀX/n and a squared loss the first step is the solution."""
+    table = records(intercept=False, numeric=True)
+    X, y = features(table)
+    loss = Squared(slope_bound=16.0)
+    plan = matrix_plan(table, loss, n_steps=1, geometry=Matrix(radius=1e4, floor=1e-9))
+    w = run(plan, table, seed=1).weights
+    target = y / 2**13 - 1.0
+    exact = np.linalg.lstsq(X, target, rcond=None)[0]
+    assert np.abs(X @ w[:, 0] - X @ exact).max() < 1e-3
+    assert np.abs(X @ exact).max() > 0.1
+
+
+@pytest.mark.parametrize("penalised", [None, "intercept free"])
+def test_ridge_prox_solves_its_system(penalised):
+    """argmin_u β/2 ‖u - w‖²_A + ½ l2 Σ s_j u_j², against a search."""
+    rng = np.random.default_rng(6)
+    factor = rng.normal(size=(8, 4))
+    A, beta, l2 = factor.T @ factor / 8, 0.25, 0.7
+    strength = np.ones(4) if penalised is None else np.array([1.0, 1.0, 1.0, 0.0])
+    penalty = ridge(l2, None if penalised is None else strength)
+    w = rng.normal(size=(4, 2))
+    found = ridge_prox(w, inverse_root(A, 1e-9), beta, penalty)
+
+    def objective(u, column):
+        away = u - w[:, column]
+        return beta / 2 * away @ A @ away + l2 / 2 * strength @ u**2
+
+    for column in range(2):
+        best = minimize(objective, np.zeros(4), args=(column,), tol=1e-14)
+        assert objective(found[:, column], column) <= best.fun + 1e-12
+        np.testing.assert_allclose(found[:, column], best.x, atol=1e-5)
+    assert (ridge_prox(w, inverse_root(A, 1e-9), beta, ElasticNet()) == w).all()
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("relation", sums.RELATIONS)
+def test_released_entries_are_put_in_place(relation, intercept):
+    """Without noise the whole Gram matrix comes back, the known entries included."""
+    table = records(intercept)
+    X, _ = features(table)
+    pattern = sums.GramPattern.of(table.layout, relation)
+    total = sums.gram(ReferenceEngine(table), pattern)
+    released = release(total, 0.0, Randomness(1), free(relation))
+    full = symmetric(table.layout, pattern, released.values, float(N_ROWS))
+    np.testing.assert_allclose(full, X.T @ X, atol=1e-9)
+    d = table.layout.n_features
+    assert len(pattern.rows) < d * (d + 1) / 2  # some were known
+
+
+@pytest.mark.parametrize("relation", sums.RELATIONS)
+def test_known_entries_carry_no_noise(relation):
+    table = records()
+    layout = table.layout
+    pattern = sums.GramPattern.of(layout, relation)
+    total = sums.gram(ReferenceEngine(table), pattern)
+    released = release(total, 5.0, Randomness(1), free(relation))
+    full = symmetric(layout, pattern, released.values, float(N_ROWS))
+    assert (full == full.T).all()
+    one = layout.n_features - 1
+    assert (full[one, one] == N_ROWS) == (relation != "add-remove")
+    for group in layout.groups:
+        if group.kind == "code":
+            block = full[np.ix_(group.coordinates, group.coordinates)]
+            assert (block == np.diag(np.diag(block))).all()
+            assert (full[one, group.coordinates] == np.diag(block)).all()
+    assert full[0, one] != full[0, 0]
+
+
+def test_inverse_root_floors_the_eigenvalues():
+    rng = np.random.default_rng(7)
+    basis = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+    A = basis @ np.diag([-0.5, 0.0, 0.05, 0.4, 9.0]) @ basis.T
+    root = inverse_root(A, 0.1)
+    floored = basis @ np.diag([0.1, 0.1, 0.1, 0.4, 9.0]) @ basis.T
+    np.testing.assert_allclose(root @ floored @ root, np.eye(5), atol=1e-12)
+    np.testing.assert_allclose(root, root.T, atol=1e-12)
+
+
+@pytest.mark.parametrize("radius", [0.05, 0.5, 1e4])
+def test_caps_bite(radius):
+    """‖B g_i‖ ≤ C for every record, at any weights, and less is not given away."""
+    table = records()
+    X, y = features(table)
+    root = inverse_root(X.T @ X / N_ROWS, 1e-3)
+    adder = ReferenceEngine(table)
+    metric = sums.Metric.of(root, radius)
+    slopes = sums.capped(adder, sums.Slopes(Logistic()), metric)
+    w = np.random.default_rng(8).normal(size=(len(root), 1)) * 30
+    (chunk,) = table.chunks
+    units = slopes.units(X @ w, 0, chunk, slice(None))
+    reach = np.abs(units[:, 0]) * slopes.grid.unit * np.linalg.norm(X @ root.T, axis=1)
+    assert reach.max() <= radius * (1 + 1e-5)
+    free_slopes = np.abs(Logistic().slope(X @ w, y)[:, 0])
+    wanted = free_slopes * np.linalg.norm(X @ root.T, axis=1)
+    np.testing.assert_allclose(reach, np.minimum(wanted, radius), atol=1e-3 * radius)
+    assert (wanted > radius).any() == (radius < 1)
+    total = sums.mapped_gradient(adder, slopes, w, "zero-out")
+    assert total.sensitivity == pytest.approx(radius, rel=1e-9)
+    total = sums.mapped_gradient(adder, slopes, w, "replace-one")
+    assert total.sensitivity == pytest.approx(2 * radius, rel=1e-9)
+    exact = root @ X.T @ (units * slopes.grid.unit)
+    value = total.value.astype(float) * total.unit
+    np.testing.assert_allclose(value, exact, atol=1e-4 * N_ROWS * radius / 10)
+
+
+def test_a_tight_cap_moves_the_fit():
+    table = records()
+    loose, tight = (
+        run(matrix_plan(table, geometry=Matrix(radius=r, floor=1e-3)), table).weights
+        for r in (1e4, 0.2)
+    )
+    assert np.linalg.norm(tight - loose) > 0.1
+
+
+def test_mapped_gradient_needs_capped_slopes():
+    table = records()
+    with pytest.raises(TypeError, match=r"call sums\.capped"):
+        sums.mapped_gradient(
+            ReferenceEngine(table),
+            sums.Slopes(Logistic()),
+            np.zeros((9, 1)),
+            "zero-out",
+        )
+
+
+@pytest.mark.parametrize("penalty", [lasso(0.1), Box()])
+def test_matrix_geometry_takes_a_ridge_only(penalty):
+    with pytest.raises(ValueError, match="takes a ridge only"):
+        Matrix(radius=1.0, floor=0.1).prepare(task(records(), penalty))
+
+
+def test_matrix_geometry_takes_whole_steps_only():
+    table = records()
+    query, _ = Matrix(radius=1.0, floor=0.1).prepare(task(table))
+    with pytest.raises(ValueError, match="use Full sampling"):
+        query(np.array([0, 1]), np.zeros((9, 1)))
+
+
+@pytest.mark.parametrize("geometry", ["matrix", "diagonal"])
+def test_updates_refuse_what_is_not_released(geometry):
+    table = records()
+    made = {
+        "matrix": Matrix(radius=1.0, floor=0.1),
+        "diagonal": Diagonal(smoothness=np.ones(9)),
+    }[geometry]
+    query, update = made.prepare(task(table))
+    at, start = np.arange(9), np.zeros((9, 1))
+    total = query(at, start)
+    for bare in (total, total.value, total.value.astype(float) * total.unit):
+        with pytest.raises(TypeError, match="released values only"):
+            update(start, bare, at)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"radius": 0.0},
+        {"radius": math.inf},
+        {"radius": math.nan},
+        {"floor": 0.0},
+        {"floor": -1.0},
+        {"share": 0.0},
+        {"share": 1.0},
+        {"share": math.nan},
+    ],
+)
+def test_senseless_matrices_are_refused(options):
+    with pytest.raises(ValueError, match=r"Matrix needs 0 < .* Got "):
+        Matrix(**{"radius": 1.0, "floor": 0.1} | options)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_senseless_smoothness_is_refused(bad):
+    with pytest.raises(ValueError, match="positive, finite smoothness"):
+        Diagonal(smoothness=np.array([1.0, bad]))
+
+
+def test_given_step_sizes_are_taken():
+    """Γ = P M⁻¹: the step on S is Γ/p, whatever p."""
+    table = records()
+    gamma, p = np.linspace(0.1, 0.9, 9), np.linspace(0.2, 1.0, 9)
+    query, update = Diagonal.of_step_sizes(gamma, p).prepare(task(table))
+    at = np.array([0, 3, 8])
+    released = release(query(at, np.zeros((9, 1))), 0.0, Randomness(1), free())
+    moved = update(np.zeros((9, 1)), released, at)
+    expected = np.zeros(9)
+    expected[at] = -(gamma / p)[at] * released.values[:, 0] / N_ROWS
+    np.testing.assert_allclose(moved[:, 0], expected, rtol=1e-12)
+
+
+def noise_cost(shape, at, layout, smoothness):
+    """Σ s_j²/M_j at sensitivity one: what the noise adds to the objective."""
+    reach = layout.squared_norm(at, 1.0 / shape**2)
+    return reach * float((shape**2 / smoothness[at]).sum())
+
+
+@pytest.mark.parametrize("at", [np.arange(9), np.array([0, 1, 2, 8]), np.array([4])])
+def test_elliptical_noise_is_the_cheapest(at):
+    """Against isotropic noise and against 2,000 shapes constant on groups."""
+    table, rng = records(), np.random.default_rng(9)
+    layout = table.layout
+    smoothness = np.exp(rng.normal(size=9))
+    shape = Diagonal(smoothness=smoothness).shape(at, layout.group_of)
+    best = noise_cost(shape, at, layout, smoothness)
+    tau = np.bincount(layout.group_of[at], weights=1 / smoothness[at])
+    assert best == pytest.approx(np.sqrt(tau).sum() ** 2)  # (Σ_G L_G √τ_G)²
+    flat = Diagonal(smoothness=smoothness, elliptical=False).shape(at, layout.group_of)
+    assert (flat == 1).all()
+    assert best <= noise_cost(flat, at, layout, smoothness) * (1 + 1e-12)
+    for _ in range(2000):
+        other = np.exp(rng.normal(size=len(layout.groups)))[layout.group_of[at]]
+        assert best <= noise_cost(other, at, layout, smoothness) * (1 + 1e-12)

@@ -1,0 +1,483 @@
+"""What must stay true of the source, read as syntax trees: no file is imported.
+
+Lists of files that may do a thing are short and give their reasons. A file that is not
+on them and does it fails here, and so does a name on a list that no longer needs it.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[1] / "src" / "skdp"
+FILES = sorted(p.relative_to(SRC).as_posix() for p in SRC.rglob("*.py"))
+
+
+@cache
+def tree(name):
+    return ast.parse((SRC / name).read_text(encoding="utf-8"))
+
+
+def dotted(node):
+    """`a.b.c` of an expression, or None."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        before = dotted(node.value)
+        return f"{before}.{node.attr}" if before else f"?.{node.attr}"
+    return None
+
+
+def calls(name):
+    """Last names of everything that a file calls, with the call."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Call):
+            called = dotted(node.func)
+            if called:
+                yield called.split(".")[-1], node
+
+
+def imports(name):
+    """Modules that a file imports, `from a import b` as a and a.b, types included."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} imports relatively: name the package."
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def caller_files(function):
+    return {name for name in FILES if any(c == function for c, _ in calls(name))}
+
+
+# ---- where randomness is touched
+
+#: Files outside privacy/ that name a source of randomness, and why they may.
+RANDOM = {
+    "datasets.py": "draws public tables, nobody's data",
+    "descent/samplings.py": "is handed the public generator of Randomness",
+    "descent/skgd.py": "names the generator's type in a signature",
+}
+GENERATORS = re.compile(
+    r"(^|\.)(default_rng|Generator|RandomState|SeedSequence|PCG64|MT19937|urandom|"
+    r"getrandom|randbytes|standard_normal|normalvariate|token_bytes|check_random_state)$"
+)
+MODULES = re.compile(r"^(random|secrets|numpy\.random|torch|jax)(\.|$)")
+
+
+def random_uses(name):
+    found = [m for m in imports(name) if MODULES.match(m) or GENERATORS.search(m)]
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Attribute | ast.Name):
+            used = dotted(node) or ""
+            if GENERATORS.search(used) or re.search(r"(^|\.)np\.random\.", used):
+                found.append(used)
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_noise_and_generators_stay_where_they_belong(name):
+    used = random_uses(name)
+    if name == "privacy/randomness.py":
+        assert {"os.urandom", "np.random.default_rng"} <= set(used)
+    elif name in RANDOM:
+        assert used, f"{name} no longer needs its entry in RANDOM."
+    else:
+        assert used == [], f"{name} uses {used}: only privacy/randomness.py may."
+
+
+@pytest.mark.parametrize("name", sorted(RANDOM))
+def test_those_that_may_draw_only_what_they_may(name):
+    used = set(random_uses(name))
+    if name != "datasets.py":  # types in signatures; no generator is made
+        assert used <= {"np.random.Generator"}
+    assert not used & {"os.urandom", "urandom"}
+
+
+def test_datasets_draws_read_no_records_of_a_user():
+    """Its generator is seeded by a public argument: nothing private depends on it."""
+    made = [c for c, _ in calls("datasets.py") if c == "default_rng"]
+    assert made == ["default_rng"]
+
+
+def test_normals_are_drawn_by_release_alone():
+    assert caller_files("normals") == {"privacy/mechanism.py"}
+    assert caller_files("generator") == {"descent/skgd.py"}
+    assert caller_files("words") == {"privacy/randomness.py", "privacy/mechanism.py"}
+
+
+# ---- where sums are made and released
+
+#: Every file that spends privacy. `grep release(` finds the same lines.
+RELEASES = {
+    "descent/skgd.py": "each step of Algorithm 1",
+    "descent/plan.py": "the number of rows, and what a geometry asks for",
+    "descent/geometry.py": "the Gram matrix, through the task it is handed",
+    "privacy/discover.py": "ranges and categories that a schema does not give",
+}
+
+#: Every file that opens a budget.
+BUDGETS = {
+    "descent/plan.py": "that of a run, unless one is handed in",
+    "estimators/base.py": "that of a fit",
+    "cli.py": "what a command shows",
+    "privacy/discover.py": "a throw-away one, after the charge: the keys are private",
+}
+
+
+def test_sums_are_made_in_one_file():
+    assert caller_files("BoundedSum") == {"privacy/sums.py"}
+
+
+def test_released_values_are_made_in_one_file():
+    assert caller_files("Released") == {"privacy/mechanism.py"}
+
+
+def test_every_spending_of_privacy_is_listed():
+    found = caller_files("release")
+    for name in sorted(found):
+        lines = [node.lineno for called, node in calls(name) if called == "release"]
+        print(f"release( in {name}: lines {lines}")
+    assert found == set(RELEASES)
+
+
+def test_every_budget_is_listed():
+    """A release charged to a record that nobody keeps would be a free one."""
+    assert caller_files("PrivacyRecord") <= set(BUDGETS)
+
+
+def test_release_is_called_under_its_own_name():
+    """No alias and no reference that is not a call could hide a spending."""
+    for name in FILES:
+        called = {id(node.func) for _, node in calls(name)}
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    hidden = alias.name in ("release", "Released", "BoundedSum")
+                    assert not (hidden and alias.asname), f"{name}: {alias.name}"
+            loaded = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+            if loaded and node.id == "release":
+                assert id(node) in called, f"{name}:{node.lineno} passes release on"
+
+
+def test_charges_are_made_by_release_alone():
+    assert caller_files("charge") <= {"privacy/mechanism.py", "privacy/discover.py"}
+    assert "privacy/mechanism.py" in caller_files("charge")
+
+
+def test_release_charges_before_it_draws():
+    function = next(
+        node
+        for node in tree("privacy/mechanism.py").body
+        if isinstance(node, ast.FunctionDef) and node.name == "release"
+    )
+    line = {
+        dotted(node.func).split(".")[-1]: node.lineno
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call)
+    }
+    assert line["charge"] < line["normals"] < line["Released"]
+
+
+def test_caps_are_set_by_sums_alone():
+    for name in FILES:
+        for called, node in calls(name):
+            keywords = {keyword.arg for keyword in node.keywords}
+            if called == "Slopes":
+                assert len(node.args) <= 2, f"{name} gives Slopes a metric by place."
+            if called in ("Slopes", "replace") and keywords & {"caps", "metric"}:
+                assert name == "privacy/sums.py", f"{name} sets caps or a metric."
+    replaced = [
+        node
+        for called, node in calls("privacy/sums.py")
+        if called == "replace" and {k.arg for k in node.keywords} == {"caps", "metric"}
+    ]
+    assert len(replaced) == 1
+
+
+def test_frozen_values_are_not_pried_open():
+    """object.__setattr__ serves __post_init__ alone."""
+    for name in FILES:
+        for function in ast.walk(tree(name)):
+            if isinstance(function, ast.FunctionDef):
+                pried = [
+                    node
+                    for node in ast.walk(function)
+                    if isinstance(node, ast.Attribute) and node.attr == "__setattr__"
+                ]
+                assert not pried or function.name == "__post_init__", name
+
+
+# ---- imports go one way
+
+LAYERS = [
+    ["schema"],
+    ["privacy"],
+    ["losses", "penalties", "tables"],
+    ["schema_files"],
+    ["engines"],
+    ["descent"],
+    ["solvers"],
+    ["estimators", "datasets"],
+    ["report", "audit"],
+    ["cli"],
+]
+LEVEL = {part: i for i, parts in enumerate(LAYERS) for part in parts}
+#: Imports against the order, and why they may be.
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+
+
+def part_of(module):
+    return module.removesuffix(".py").replace("/", ".").split(".")[0]
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n != "__init__.py"])
+def test_imports_go_one_way(name):
+    ours = [m for m in imports(name) if m == "skdp" or m.startswith("skdp.")]
+    own = part_of(name)
+    assert own in LEVEL, f"Give {own} a place in LAYERS."
+    for module in ours:
+        if module == "skdp":  # the version, or a sub-package that is named next
+            continue
+        other = part_of(module.removeprefix("skdp."))
+        if other not in LEVEL or (name, other) in EXCEPTIONS:
+            assert other in LEVEL or other == "__version__" or own == "cli", module
+            continue
+        allowed = other == own or LEVEL[other] < LEVEL[own]
+        assert allowed, f"{name} imports {module}: imports go one way."
+
+
+def test_privacy_imports_schema_and_itself_only():
+    for name in FILES:
+        if name.startswith("privacy/"):
+            ours = {
+                part_of(m.removeprefix("skdp."))
+                for m in imports(name)
+                if m.startswith("skdp.")
+            }
+            assert ours <= {"schema", "privacy"}, name
+
+
+THIRD = {"numpy", "scipy", "sklearn", "numba"}
+STANDARD_IN_PRIVACY = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "functools",
+    "hashlib",
+    "itertools",
+    "math",
+    "os",
+    "typing",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n for n in FILES if n.startswith("privacy/") and n != "privacy/ledger.py"],
+)
+def test_trusted_files_lean_on_little(name):
+    roots = {m.split(".")[0] for m in imports(name)} - {"skdp"}
+    assert roots <= STANDARD_IN_PRIVACY | {"numpy", "scipy"}
+
+
+# ---- what is never done
+
+
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "load_module"}
+FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve"}
+FORBIDDEN_MODULES |= {"marshal", "random", "secrets"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_pickle_eval_or_exec(name):
+    named = {
+        node.func.id
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not named & FORBIDDEN_CALLS
+    assert not {m.split(".")[0] for m in imports(name)} & FORBIDDEN_MODULES
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n.startswith("privacy/")])
+def test_privacy_raises_and_never_warns_prints_or_logs(name):
+    assert not {"warn", "print", "warning", "debug", "info"} & {
+        c for c, _ in calls(name)
+    }
+    roots = {m.split(".")[0] for m in imports(name)}
+    assert not roots & {"warnings", "logging"}
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n.startswith("privacy/")])
+def test_privacy_does_not_lean_on_assertions(name):
+    """python -O removes them."""
+    assert not [n for n in ast.walk(tree(name)) if isinstance(n, ast.Assert)]
+
+
+# ---- how much must be read
+
+
+def docstring_lines(root):
+    lines = set()
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(root):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for before, statement in zip([None, *body], body, strict=False):
+            bare = isinstance(statement, ast.Expr)
+            bare = bare and isinstance(statement.value, ast.Constant)
+            if not (bare and isinstance(statement.value.value, str)):
+                continue
+            first = before is None and isinstance(node, kinds)
+            if first or isinstance(before, ast.Assign | ast.AnnAssign):
+                lines |= set(range(statement.lineno, statement.end_lineno + 1))
+    return lines
+
+
+def code_lines(text):
+    """Lines that hold code: no blank lines, no comments, no docstrings."""
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT}
+    skipped |= {tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING}
+    lines = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in skipped:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    return len(lines - docstring_lines(ast.parse(text)))
+
+
+def test_counter_counts():
+    text = '''"""Module."""
+
+X = 1
+"""About X."""
+
+
+def f(a,
+      b):  # two lines
+    """Doc
+
+    string."""
+    # why
+    text = """kept
+    twice"""
+    return text
+'''
+    assert code_lines(text) == 1 + 2 + 2 + 1
+
+
+def counted(names):
+    sizes = {n: code_lines((SRC / n).read_text(encoding="utf-8")) for n in names}
+    for name, size in sizes.items():
+        print(f"{size:4d} {name}")
+    print(f"{sum(sizes.values()):4d} in all")
+    return sum(sizes.values())
+
+
+#: Not needed to trust a run: what is found or kept between runs.
+BESIDE = {"privacy/ledger.py", "privacy/discover.py"}
+MECHANISM = [n for n in FILES if n.startswith("privacy/") and n not in BESIDE]
+MECHANISM = [*MECHANISM, "descent/skgd.py"]
+
+
+def test_private_descent_takes_under_600_lines():
+    assert counted(MECHANISM) < 600
+
+
+def test_all_that_must_be_trusted_takes_under_900_lines():
+    assert counted([*MECHANISM, "schema.py", "engines/reference.py"]) < 900
+
+
+LONG = {
+    "descent/samplings.py": "one class a sampling, and their checks",
+    "descent/theory.py": "one function a theorem, and its proof",
+    "engines/kernels.py": "one compiled loop a kind of column",
+    "engines/compiled.py": "its caches and threads, beside those loops",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_small(name):
+    size = len((SRC / name).read_text(encoding="utf-8").splitlines())
+    if name in LONG:
+        assert size < 1000
+    else:
+        assert size <= 400, f"{name} has {size} lines: split it."
+
+
+# ---- what is promised
+
+
+def public_functions(name):
+    """(qualified name, node) of the public functions and methods of a file."""
+    for node in tree(name).body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield node.name, node
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for item in node.body:
+                if isinstance(item, ast.FunctionDef) and not item.name.startswith("_"):
+                    yield f"{node.name}.{item.name}", item
+
+
+#: Functions whose promise is what privacy rests on.
+PROMISES = {
+    "privacy/grid.py": {"truncated", "joint_rows", "SlopeGrid.units"},
+    "privacy/records.py": {"encode"},
+    "privacy/sums.py": {
+        "gradient",
+        "mapped_gradient",
+        "gram",
+        "counts",
+        "histogram",
+        "Metric.caps",
+    },
+    "privacy/discover.py": {"ranges", "levels"},
+    "privacy/mechanism.py": {"release"},
+    "privacy/randomness.py": {"Randomness.normals"},
+    "privacy/record.py": {"PrivacyRecord.charge"},
+    "privacy/accountant.py": {
+        "gdp_delta",
+        "gdp_mu",
+        "gdp_epsilon",
+        "noise_multiplier",
+        "calibrate",
+        "spent_epsilon",
+    },
+    "descent/skgd.py": {"descend"},
+}
+
+
+@pytest.mark.parametrize("name", [n for n in FILES if n.startswith("privacy/")])
+def test_notes_open_with_the_guarantee(name):
+    for function, node in public_functions(name):
+        text = ast.get_docstring(node) or ""
+        notes = re.search(r"^Notes\n-----\n(.*)", text, re.MULTILINE)
+        if notes:
+            opening = notes.group(1)
+            assert opening.startswith("**Guarantee.** "), f"{name}: {function}"
+
+
+@pytest.mark.parametrize("name", sorted(PROMISES))
+def test_what_privacy_rests_on_is_promised_with_quantifiers(name):
+    found = dict(public_functions(name))
+    for function in PROMISES[name]:
+        text = " ".join((ast.get_docstring(found[function]) or "").split())
+        _, _, promise = text.partition("**Guarantee.** ")
+        assert promise, f"{name}: {function} promises nothing."
+        quantified = r"For (all|every)|Whatever|The deviates are independent, each"
+        assert re.match(quantified, promise), f"{name}: {function}: {promise[:60]}"
+
+
+def test_every_maker_of_a_sum_promises_its_sensitivity():
+    """A new query in sums.py needs its guarantee; `public` holds no records."""
+    for function, node in public_functions("privacy/sums.py"):
+        made = {dotted(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
+        if "BoundedSum" in made and function != "public":
+            assert function in PROMISES["privacy/sums.py"], function
