@@ -56,6 +56,8 @@ def test_files(tmp_path):
     refuses(tmp_path / "t.csv", SCHEMA, "need to end with a line feed")
     (tmp_path / "t.csv").write_bytes(b"1,secret,no\n2,a,yes\n")
     refuses(tmp_path / "t.csv", SCHEMA, "Nor has it any other")
+    (tmp_path / "t.csv").write_bytes(b"agee,secret,no\n2,a,yes\n")
+    refuses(tmp_path / "t.csv", SCHEMA, "Nor has it any other")
     (tmp_path / "t.csv").write_bytes(b"agee,job,y\n1,secret,no\n")
     refuses(tmp_path / "t.csv", SCHEMA, "no column 'age'. Did you mean 'agee'")
 
