@@ -104,7 +104,8 @@ class Slots:
 class Rows:
     """A chunk as the kernels read it: addresses of arrays that are kept alive here.
 
-    `lines` holds one line of a program for each group, at `places` (groups,) of it.
+    `lines` holds one line of a program for each group, at `places` (groups,) of it;
+    `steps` says how many bytes apart a line's columns are.
     """
 
     n_rows: int
@@ -113,6 +114,7 @@ class Rows:
     weight: npt.NDArray[np.float32]
     lines: npt.NDArray[np.int64]
     places: IntArray
+    steps: IntArray
 
     @classmethod
     def of(cls, chunk: Chunk, slots: Slots) -> Rows:
@@ -121,6 +123,7 @@ class Rows:
         check(len(lengths) == 1, "A chunk's arrays must have one length: encode it.")
         parts: list[AnyArray] = []
         lines = np.zeros((len(chunk.parts), 5), np.int64)
+        steps = np.zeros(len(chunk.parts), np.intp)
         for g, group in enumerate(slots.layout.groups):
             part, stride = chunk.parts[g], 1
             if group.kind == "ones":
@@ -136,7 +139,9 @@ class Rows:
                 part = _matrix(part)
                 stride = part.strides[0] // 2 if len(part) else group.width
                 kind = kernels.COLUMN if stride == 1 else kernels.STRIDED
-                kind = kernels.MATRIX if group.width > 1 else kind
+                steps[g] = part.strides[1]
+                if group.width > 1 and steps[g] == 2:
+                    kind = kernels.MATRIX
             parts.append(part)
             slot = group.start + g
             lines[g] = kind, slot, group.width, stride, part.ctypes.data
@@ -151,31 +156,39 @@ class Rows:
             weight=np.ascontiguousarray(chunk.weight, np.float32),
             lines=lines[order],
             places=np.argsort(order),
+            steps=steps[order],
         )
 
     def program(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
         """Lines of a program on (at least) the coordinates `at`."""
         places = self.places[slots.group_of[at]]
         times = np.bincount(places, minlength=len(self.lines))
-        lines = self.lines[times > 0]
-        few = (self.lines[:, kernels.KIND] == kernels.MATRIX) & (times < WIDE)
-        if few[places].any():
-            single = np.unique(at[few[places]])
-            columns = self.lines[self.places[slots.group_of[single]]]
-            local = slots.of[single] - columns[:, kernels.SLOT]
-            columns[:, kernels.KIND] = kernels.STRIDED
-            columns[:, kernels.SLOT] = slots.of[single]
-            columns[:, kernels.WIDTH] = 1
-            columns[:, kernels.ADDRESS] += 2 * local
-            lines = np.concatenate([self.lines[(times > 0) & ~few], columns])
-        return lines
+        lines, kind = self.lines, self.lines[:, kernels.KIND]
+        # Matrices stored by columns, or of which few columns are asked for, are read
+        # column by column; columns of one kind are worked on four at a time.
+        matrix = (kind == kernels.MATRIX) & (times < WIDE)
+        single = matrix | (kind == kernels.COLUMN) | (kind == kernels.STRIDED)
+        single &= lines[:, kernels.WIDTH] > 1
+        if not single[places].any():
+            return lines[times > 0]
+        at = np.unique(at[single[places]])
+        places = self.places[slots.group_of[at]]
+        columns = lines[places]
+        local = slots.of[at] - columns[:, kernels.SLOT]
+        apart = columns[:, kernels.KIND] == kernels.MATRIX
+        columns[apart, kernels.KIND] = kernels.STRIDED
+        columns[:, kernels.SLOT] += local
+        columns[:, kernels.WIDTH] = 1
+        columns[:, kernels.ADDRESS] += self.steps[places] * local
+        lines = np.concatenate([lines[(times > 0) & ~single], columns])
+        return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
 
 
 def _matrix(part: AnyArray) -> AnyArray:
-    """Integers (n, width) whose rows are contiguous and evenly apart, in place."""
+    """Integers (n, width), in place if rows or columns are contiguous."""
     row, column = part.strides
     even = part.dtype == np.int16 and row > 0 and row % 2 == 0 and part.flags.aligned
-    if even and (column == 2 or part.shape[1] == 1):
+    if even and (column == 2 or row == 2 or part.shape[1] == 1):
         return part
     return np.ascontiguousarray(part, np.int16)
 
