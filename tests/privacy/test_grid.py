@@ -86,6 +86,13 @@ def test_joint_rows_keep_what_the_grid_can_hold(values, norm):
             assert unit * value >= 0
 
 
+def test_in_a_joint_row_nan_is_zero_and_infinity_the_longest():
+    nan, inf = math.nan, math.inf
+    rows = np.array([[nan, 0.5], [nan, nan], [inf, nan], [-inf, 1.0], [0.0, -3.0]])
+    units = grid.joint_rows(rows, 1.0).tolist()
+    assert units == [[0, ONE / 2], [0, 0], [ONE, 0], [-ONE, 0], [0, -ONE]]
+
+
 def test_nearest_rounding_would_break_the_norm():
     """The property above has teeth: half of the rows need rounding toward zero."""
     rng = np.random.default_rng(0)
