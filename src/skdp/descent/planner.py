@@ -13,10 +13,9 @@ from skdp.descent.plan import Plan, check_budget
 from skdp.descent.presets import NOISELESS_PASSES, PRESETS, best_rate
 from skdp.descent.rule import (
     CAP,
-    N_STEPS,
-    NOISELESS_STEPS,
     SQUARED_CAP,
     default_geometry,
+    default_n_steps,
 )
 from skdp.losses import Loss
 from skdp.penalties import ElasticNet
@@ -114,7 +113,7 @@ def make_plan(
             largest_slope=loss.slope_bound,
         )
     if not isinstance(geometry, (str, Diagonal)):
-        steps = NOISELESS_STEPS if mu == math.inf else N_STEPS
+        steps = default_n_steps(loss, mu == math.inf)
         return Plan(
             sampling=samplings.Full(layout.n_features),
             geometry=geometry,

@@ -19,12 +19,29 @@ from skdp.losses import Loss
 from skdp.privacy import accountant
 from skdp.schema import Layout, check
 
-#: Passes over the table, with and without noise.
-N_STEPS, NOISELESS_STEPS = 40, 100
+#: Passes over the table, with noise and (at least) without.
+N_STEPS, NOISELESS_STEPS = 40, 500
+#: Mean second derivative that is expected of a loss, where it is far below the bound.
+#: A Poisson rate is the mean count over the largest one: a sixth is a guess on the
+#: high side (tables with 1/9 to 1/23 did best with 320 to 640 steps at ε = 0.3 to 8).
+EXPECTED_CURVATURE = {"poisson": 1 / 6}
 #: The cap over (nμ)^(1/3): measured for the logistic and the squared loss alone.
 CAP, SQUARED_CAP = 0.25, 0.1
 #: Smallest eigenvalue of the Gram matrix that is kept when nothing is noisy.
 NOISELESS_FLOOR = 1e-6
+
+
+def default_n_steps(loss: Loss, noiseless: bool = False) -> int:
+    """Return the number of steps of the untuned rule, 40 for most losses.
+
+    A step 1/β closes a share E φ''/β of what is left, so that a loss whose curvature
+    is far below its bound takes that many times more steps. Their noise averages out:
+    twice the steps with half the budget each move the tail average no more.
+    Without noise nothing is gained by stopping early: 4 times more, 500 at least.
+    """
+    expected = EXPECTED_CURVATURE.get(loss.name, loss.curvature)
+    n_steps = math.ceil(N_STEPS * loss.curvature / expected)
+    return max(4 * n_steps, NOISELESS_STEPS) if noiseless else n_steps
 
 
 def default_geometry(
@@ -77,14 +94,14 @@ def default_plan(
     n_steps: int | None = None,
     **options: Any,
 ) -> Plan:
-    """Plan a run by the untuned rule: 40 steps on all coordinates, their tail averaged.
+    """Plan a run by the untuned rule: full steps, their tail averaged.
 
     Parameters
     ----------
     layout, loss, n_rows, epsilon, delta
         As in `Plan`; `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
-        40 by default, 100 if epsilon is infinite.
+        `default_n_steps` by default.
     **options
         Further parameters of `Plan`: penalty, relation, …
     """
@@ -94,7 +111,7 @@ def default_plan(
     if options.get("relation", "replace-one") == "replace-one":
         mu /= 2
     cap = SQUARED_CAP if loss.name in ("squared", "huber") else CAP
-    noiseless = NOISELESS_STEPS if epsilon == math.inf else N_STEPS
+    usual = default_n_steps(loss, epsilon == math.inf)
     settings: dict[str, Any] = {"average": averages.tail} | options
     return Plan(
         layout=layout,
@@ -106,6 +123,6 @@ def default_plan(
         geometry=default_geometry(
             layout, n_rows, mu, cap=cap, largest_slope=loss.slope_bound
         ),
-        n_steps=noiseless if n_steps is None else n_steps,
+        n_steps=usual if n_steps is None else n_steps,
         **settings,
     )

@@ -5,11 +5,13 @@ from skdp.estimators.linear import LinearRegression
 from skdp.estimators.logistic import LogisticRegression
 from skdp.estimators.poisson import PoissonRegressor
 from skdp.estimators.svc import LinearSVC
+from skdp.estimators.training import NotPrivateWarning
 
 __all__ = [
     "HuberRegressor",
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
+    "NotPrivateWarning",
     "PoissonRegressor",
 ]

@@ -7,23 +7,29 @@ parameter, and whatever depends on a record passes through ``run`` first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from skdp.descent.plan import Fit, check_budget, release_row_count, run
 from skdp.descent.planner import default_delta, make_plan
 from skdp.engines.choose import engine_named
 from skdp.estimators.design import margins
+from skdp.estimators.inputs import as_column, as_table, check_width, has_names
+from skdp.estimators.ordinary import pipeline
 from skdp.estimators.progress import progress
+from skdp.estimators.spending import spending
+from skdp.estimators.training import remember, warn_if_training
 from skdp.estimators.units import user_units
 from skdp.estimators.unknown import opened
 from skdp.losses import Loss
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import encode
-from skdp.schema import FloatArray, Schema, check
+from skdp.privacy.records import Records, encode
+from skdp.schema import FloatArray, Layout, Schema, check
 from skdp.tables import batches
 
 #: Share of μ² and of δ that finding ranges, categories and labels may spend.
@@ -108,11 +114,13 @@ class PrivateLinearModel(BaseEstimator):
         check(
             self.epsilon > 0, f"epsilon must be positive. Got {self.epsilon}: take 1."
         )
+        private_rows = self.neighbours == "add-remove"
+        remember(self, X)
+        table, y = as_table(X, empty=private_rows), as_column(y)
         about = opened(
-            X, y, schema=self.schema, bounds=self.bounds, target=self._target()
+            table, y, schema=self.schema, bounds=self.bounds, target=self._target()
         )
         noise = Randomness(_seed(self.random_state))
-        private_rows = self.neighbours == "add-remove"
         rows = self.n_rows if private_rows else about.count_rows()
         delta = default_delta(rows) if self.delta is None else self.delta
         if rows is not None:
@@ -124,17 +132,34 @@ class PrivateLinearModel(BaseEstimator):
             assumptions=about.assumptions + self._row_assumption(),
             reserved_delta=DISCOVERY_SHARE * delta if about.needs_levels else 0.0,
         )
-        schema = about.schema_by(record, DISCOVERY_SHARE, noise)
-        table = batches(
-            X,
-            schema,
-            target=y,
-            sample_weight=sample_weight,
-            class_weight=self.class_weight,
-        )
-        records = encode(
-            table, schema, intercept=self.fit_intercept, max_weight=self.max_weight
-        )
+        with spending(record):
+            schema = about.schema_by(record, DISCOVERY_SHARE, noise)
+            read = batches(
+                table,
+                schema,
+                target=y,
+                sample_weight=as_column(sample_weight, "sample_weight"),
+                class_weight=self.class_weight,
+            )
+            records = encode(
+                read, schema, intercept=self.fit_intercept, max_weight=self.max_weight
+            )
+            fit = self._run(records, schema, rows, record, noise)
+        self._set_fitted(fit.weights, schema, about.named and has_names(X))
+        self.plan_ = fit.plan
+        self.privacy_ = fit.record
+        self.n_iter_ = fit.plan.n_steps * fit.plan.n_restarts
+        return self
+
+    def _run(
+        self,
+        records: Records,
+        schema: Schema,
+        rows: int | None,
+        record: PrivacyRecord,
+        noise: Randomness,
+    ) -> Fit:
+        """Plan with what is left of the budget, then run."""
         engine = engine_named(self.engine, self.n_threads)
         if rows is None:
             rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
@@ -143,7 +168,7 @@ class PrivateLinearModel(BaseEstimator):
             self._loss(schema),
             n_rows=rows,
             epsilon=self.epsilon,
-            delta=delta,
+            delta=record.delta,
             mu_squared=record.remaining,
             relation=record.relation,
             alpha=self.alpha,
@@ -155,7 +180,7 @@ class PrivateLinearModel(BaseEstimator):
             assumptions=tuple(record.assumptions),
         )
         with progress(plan, self.verbose) as callback:
-            fit = run(
+            return run(
                 plan,
                 records,
                 engine=engine,
@@ -163,8 +188,6 @@ class PrivateLinearModel(BaseEstimator):
                 record=record,
                 callback=callback,
             )
-        self._set_fitted(fit, schema, about.named)
-        return self
 
     def _row_assumption(self) -> tuple[str, ...]:
         if self.neighbours == "add-remove" and self.n_rows is not None:
@@ -174,17 +197,16 @@ class PrivateLinearModel(BaseEstimator):
     def _target(self) -> Any:
         raise NotImplementedError
 
-    def _set_fitted(self, fit: Fit, schema: Schema, named: bool) -> None:
-        """Set the attributes of a fitted model."""
+    def _set_fitted(self, weights: FloatArray, schema: Schema, named: bool) -> None:
+        """Set the attributes that predictions need."""
         self.schema_ = schema
-        self.plan_ = fit.plan
-        self.privacy_ = fit.record
-        self.weights_ = fit.weights
+        self.weights_ = weights
         self.n_features_in_ = len(schema.inputs)
         if named:
             self.feature_names_in_ = np.array(schema.inputs, dtype=object)
-        self.n_iter_ = fit.plan.n_steps * fit.plan.n_restarts
-        coef, intercept = user_units(schema, fit.plan.layout, fit.weights)
+        elif hasattr(self, "feature_names_in_"):  # of an earlier fit
+            del self.feature_names_in_
+        coef, intercept = user_units(schema, self._layout, weights)
         self._set_coefficients(coef, intercept)
 
     def _set_coefficients(self, coef: FloatArray, intercept: FloatArray) -> None:
@@ -192,15 +214,61 @@ class PrivateLinearModel(BaseEstimator):
         self.coef_: FloatArray = coef
         self.intercept_: FloatArray | float = intercept
 
+    @property
+    def _layout(self) -> Layout:
+        """The coordinates of the weights, the intercept's included if there is one."""
+        layout = self.schema_.layout(intercept=False)
+        if layout.n_features == len(self.weights_):
+            return layout
+        return self.schema_.layout(intercept=True)
+
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """Name of each column of ``coef_``: a column, or column=category."""
-        layout = self.plan_.layout
-        names = zip(layout.labels, layout.penalised, strict=True)
+        check_is_fitted(self, "weights_")
+        names = zip(self._layout.labels, self._layout.penalised, strict=True)
         return np.array([name for name, kept in names if kept], dtype=object)
 
     def _margins(self, X: Any) -> FloatArray:
         """x·w of new rows, shape (n, k)."""
-        return margins(X, self.schema_, self.plan_.layout, self.weights_)
+        check_is_fitted(self, "weights_")
+        table = as_table(X)
+        check_width(table, self.n_features_in_, type(self).__name__)
+        return margins(table, self.schema_, self._layout, self.weights_)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Score on rows that need no protection: accuracy, or R² of a regressor.
+
+        A score is computed without noise. On the very table that the model was fitted
+        to it is not private, and a `NotPrivateWarning` says so, once.
+        """
+        warn_if_training(self, X)
+        return float(super().score(X, y, sample_weight))
+
+    def to_sklearn(self) -> Any:
+        """Return an ordinary fitted scikit-learn ``Pipeline`` that predicts the same.
+
+        It is post-processing of released weights and as private as this model. See
+        `skdp.estimators.ordinary.pipeline` for what it asks of the cells.
+        """
+        check_is_fitted(self, "weights_")
+        return pipeline(self)
+
+    def save(self, directory: str | PathLike[str]) -> None:
+        """Write the fitted model to a directory of text files; `skdp.load` reads it.
+
+        Nothing is pickled, and a seed is never written. An earlier saved model of the
+        same name is replaced; anything else there is left alone, with an error.
+        """
+        from skdp.estimators.storage import save  # which lists the estimators
+
+        check_is_fitted(self, "weights_")
+        save(self, directory)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inputs = tags.input_tags
+        inputs.sparse = inputs.string = inputs.allow_nan = True
+        return tags
 
 
 def _seed(random_state: Any) -> int | None:

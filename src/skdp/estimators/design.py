@@ -45,14 +45,7 @@ def _batch_margins(
 def features(cells: Any, column: Column) -> Any:
     """Scaled values (n, width) of a column, or codes (n,) of one that is one-hot."""
     if isinstance(column, Vector):
-        finite = np.nan_to_num(cells, nan=0.0)
-        largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
-        direction = finite / np.where(largest > 0, largest, 1.0)
-        length = np.linalg.norm(direction, axis=1, keepdims=True)
-        with np.errstate(over="ignore"):
-            return direction * np.minimum(
-                largest / column.norm, 1.0 / np.where(length > 0, length, 1.0)
-            )
+        return within_norm(cells, column.norm)
     if isinstance(column, Categorical):
         return _codes(cells, column)
     scaled, missing = column.scaled(np.asarray(cells, dtype=np.float64))
@@ -62,6 +55,17 @@ def features(cells: Any, column: Column) -> Any:
     if column.indicator:
         return np.column_stack([np.where(missing, 0.0, scaled), missing])
     return scaled[:, None]
+
+
+def within_norm(cells: Any, norm: float) -> FloatArray:
+    """Rows divided by `norm`, or by their own norm if it is larger."""
+    finite = np.nan_to_num(np.asarray(cells, dtype=np.float64), nan=0.0)
+    largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
+    direction = finite / np.where(largest > 0, largest, 1.0)
+    length = np.linalg.norm(direction, axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        scale = np.minimum(largest / norm, 1.0 / np.where(length > 0, length, 1.0))
+    return np.asarray(direction * scale)
 
 
 def _codes(cells: Coded, column: Categorical) -> Any:

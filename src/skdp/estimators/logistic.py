@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 
 from skdp.estimators.base import PrivateLinearModel
@@ -20,11 +21,17 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     def _target(self) -> Any:
         return LEVELS if self.classes is None else Categorical(list(self.classes))
 
-    def _set_fitted(self, fit: Any, schema: Schema, named: bool) -> None:
-        super()._set_fitted(fit, schema, named)
+    def _set_fitted(self, weights: FloatArray, schema: Schema, named: bool) -> None:
+        super()._set_fitted(weights, schema, named)
         column = schema.target_column
         levels = column.levels if isinstance(column, Categorical) else ()
         self.classes_ = np.array(levels)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # On tables as small as those of a test suite, noise drowns what there is.
+        tags.classifier_tags.poor_score = math.isfinite(self.epsilon)
+        return tags
 
     def decision_function(self, X: Any) -> FloatArray:
         """Margins: (n,) for two classes, (n, n_classes) for more."""
@@ -50,7 +57,8 @@ def check_classes(schema: Schema, at_most: int | None = None) -> int:
     assert isinstance(column, Categorical)
     check(
         at_most is None or len(column.levels) <= at_most,
-        f"This classifier takes at most {at_most} classes: use LogisticRegression.",
+        f"Only binary classification is supported. Got {len(column.levels)} classes: "
+        "use LogisticRegression.",
     )
     return len(column.levels)
 
@@ -146,4 +154,7 @@ class LogisticRegression(PrivateClassifier):
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Logarithm of the probabilities."""
-        return np.asarray(np.log(self.predict_proba(X)))
+        margins = self._margins(X)
+        if margins.shape[1] > 1:
+            return np.asarray(log_softmax(margins, axis=1))
+        return np.hstack([log_expit(-margins), log_expit(margins)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,15 @@ class PoissonRegressor(PrivateRegressor):
         )
         return Poisson(self._slope_bound(1.0))
 
-    def _set_coefficients(self, coef: FloatArray, intercept: FloatArray) -> None:
-        self.coef_ = coef[0]
-        high = numeric_target(self.schema_).high
-        self.intercept_ = float(intercept[0] + np.log(high))
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+    def _target_units(self) -> tuple[float, float]:
+        """Logarithm of the largest count, and one: the link is a logarithm."""
+        return math.log(numeric_target(self.schema_).high), 1.0
 
     def predict(self, X: Any) -> FloatArray:
         """Predicted rates, shape (n,)."""
-        high = numeric_target(self.schema_).high
-        return np.asarray(high * np.exp(np.minimum(self._margins(X)[:, 0], 50.0)))
+        return np.exp(super().predict(X))

@@ -19,6 +19,7 @@ from skdp.privacy.record import PrivacyRecord
 from skdp.schema import Categorical, Numeric, Schema, Vector, check
 from skdp.tables import arrays, kinds
 from skdp.tables.batches import numbers
+from skdp.tables.cells import text_number
 from skdp.tables.keys import keys
 from skdp.tables.source import Source
 
@@ -127,17 +128,58 @@ def _is(column: Any, what: str) -> bool:
 
 
 def _labels(column: Categorical, cells: Any) -> Categorical:
-    """Labels of the type that the target has, in order."""
+    """Labels of the type that the target has, in order.
+
+    A target whose type says nothing (a list, an array of objects) has labels that are
+    numbers if all labels found are.
+    """
     check(
         len(column.levels) >= 2,
-        "The labels could not be found within the budget: pass classes=[...], all "
-        "labels there can be, or a larger epsilon.",
+        "A classifier needs more than one class, and the labels could not be found "
+        "within the budget: pass classes=[...], all labels there can be, or a larger "
+        "epsilon, or take a regressor if the target is continuous.",
     )
+    texts = sorted(str(level) for level in column.levels)
+    kind = _kind(cells)
+    if kind == "text":
+        return Categorical(texts)
+    if set(texts) <= {"false", "true"}:
+        return Categorical([False, True])
+    values = [_number(text) for text in texts]
+    if any(math.isnan(value) for value in values):
+        return Categorical(texts)
+    check(
+        kind != "number" or all(math.isinf(v) or v == int(v) for v in values),
+        "Unknown label type: continuous. A classifier needs classes: pass "
+        "classes=[...] if numbers with decimals are meant to be labels.",
+    )
+    return Categorical(sorted(map(float, values) if _is_float(cells) else values))
+
+
+def _number(text: str) -> float:
+    """A label as a number: an integer, exactly, if it is one."""
+    digits = text.removeprefix("-")
+    plain = digits.isascii() and digits.isdigit() and len(digits) <= 18
+    return int(text) if plain else text_number(text)
+
+
+def _kind(cells: Any) -> str:
+    """What the type of a column says of it."""
     dtype = getattr(cells, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "iuf":
-        numeric = [float(str(level)) for level in column.levels]
-        return Categorical(sorted(dtype.type(value).item() for value in numeric))
-    return Categorical(sorted(str(level) for level in column.levels))
+    if isinstance(dtype, np.dtype):
+        return {**dict.fromkeys("UST", "text"), **dict.fromkeys("iuf", "number")}.get(
+            dtype.kind, ""
+        )
+    if hasattr(cells, "type"):
+        from skdp.tables import arrow
+
+        return arrow.kind(cells.type)
+    return ""
+
+
+def _is_float(cells: Any) -> bool:
+    dtype = getattr(cells, "dtype", None) or getattr(cells, "type", "")
+    return "float" in str(dtype) or "double" in str(dtype)
 
 
 def opened(
@@ -176,12 +218,16 @@ def opened(
             columns=dict(schema.columns),
             target=target if described is None else described,
             row_norm=schema.row_norm,
-            named=True,
+            named=source.names is not None,
             assumptions=("What the schema says is public.",),
             source=source,
             apart=apart,
         )
-    check(y is not None, "fit needs the target: pass y, or a schema that names it.")
+    check(
+        y is not None,
+        "fit requires y to be passed, but the target y is None: pass it, or a schema "
+        "that names its column.",
+    )
     source = kinds.source(X)
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     columns: dict[str, Any] = {}

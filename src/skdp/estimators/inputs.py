@@ -1,0 +1,109 @@
+"""What scikit-learn's users hand over, and what is public and wrong about it.
+
+Shapes, types and lengths are public. Nothing here reads a cell: whether a value is
+odd must not show as an error or a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import DataConversionWarning
+
+from skdp.schema import check
+from skdp.tables.kinds import TABLES
+
+_LIBRARIES = {root for root, _ in TABLES} - {"builtins"}
+
+
+def as_table(X: Any, *, empty: bool = True) -> Any:
+    """Return a table that readers know, or refuse it.
+
+    Rows in lists become an array of objects: a type that depends on no cell.
+
+    Parameters
+    ----------
+    X : table
+        As given to ``fit`` or ``predict``.
+    empty : bool
+        Whether it may have no rows.
+    """
+    if isinstance(X, (list, tuple)):
+        X = np.array(X, dtype=object)
+    elif not _known(X) and hasattr(X, "__array__"):
+        X = np.asarray(X)
+    types = getattr(X, "dtypes", None)  # a frame's, by column
+    types = [X.dtype] if hasattr(X, "dtype") else [] if types is None else list(types)
+    _refuse_complex(types)
+    shape = getattr(X, "shape", None)
+    if shape is None:
+        return X
+    check(
+        len(shape) == 2,
+        f"Expected 2D array, got {len(shape)}D array instead. Reshape your data: "
+        "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row.",
+    )
+    for count, what in ((shape[1], "feature(s)"), (shape[0], "sample(s)")):
+        check(
+            count > 0 or (what == "sample(s)" and empty),
+            f"Found array with {count} {what} (shape={tuple(shape)}) while a minimum "
+            "of 1 is required.",
+        )
+    return X
+
+
+def as_column(y: Any, what: str = "y") -> Any:
+    """Return a column that readers know, or refuse it; a (n, 1) array is flattened."""
+    if y is None or isinstance(y, str):
+        return y
+    if not _known(y) and hasattr(y, "__array__"):
+        y = np.asarray(y)
+    elif isinstance(y, (list, tuple)) and y and np.ndim(y[0]) > 0:
+        y = np.array(y, dtype=object)
+    shape = getattr(y, "shape", None)
+    _refuse_complex([y.dtype] if hasattr(y, "dtype") else [])
+    if shape is None or len(shape) == 1:
+        return y
+    check(
+        len(shape) == 2 and shape[1] == 1,
+        f"{what} should be a 1d array, got an array of shape {tuple(shape)} instead: "
+        "choose a column.",
+    )
+    warnings.warn(
+        f"A column-vector {what} was passed when a 1d array was expected: write "
+        f"{what}.ravel().",
+        DataConversionWarning,
+        stacklevel=3,
+    )
+    return y.iloc[:, 0] if hasattr(y, "iloc") else y.reshape(-1)
+
+
+def check_width(X: Any, n_features: int, name: str) -> None:
+    """Refuse a table without column names that has another number of columns."""
+    if isinstance(X, np.ndarray) or hasattr(X, "tocsr"):
+        check(
+            X.shape[1] == n_features,
+            f"X has {X.shape[1]} features, but {name} is expecting {n_features} "
+            "features as input.",
+        )
+
+
+def has_names(X: Any) -> bool:
+    """Whether the columns have names that are texts (pandas numbers them else)."""
+    columns = getattr(X, "columns", None) if hasattr(X, "iloc") else None
+    return columns is None or all(isinstance(name, str) for name in columns)
+
+
+def _known(given: Any) -> bool:
+    """Whether it comes from a library whose tables and columns have readers."""
+    roots = {base.__module__.partition(".")[0] for base in type(given).__mro__}
+    return bool(roots & _LIBRARIES) or hasattr(given, "__arrow_c_stream__")
+
+
+def _refuse_complex(types: list[Any]) -> None:
+    check(
+        all(getattr(dtype, "kind", "") != "c" for dtype in types),
+        "Complex data not supported: give the parts as columns.",
+    )
