@@ -200,6 +200,16 @@ def test_cells_are_encoded_as_defined(key, data):
     assert got == [coordinates(column, cell) for cell in cells]
 
 
+def test_a_vector_is_stored_as_its_joint_row():
+    """To the last unit and in both signs: no integer type wraps."""
+    cells = np.array([[2.0, 0.0, 0.0], [0.0, -9.0, 0.0], [0.3, -0.4, 0.0], [1, 1, 1]])
+    batch = Batch(columns={"text": cells}, target=np.zeros(4))
+    schema = Schema({"text": MIXED["text"]}, target=Numeric(0.0, 1.0))
+    got = features(encode([batch], schema, intercept=False))
+    assert got == grid.joint_rows(cells, 2.0).tolist()
+    assert got[:2] == [[ONE, 0, 0], [0, -ONE, 0]]
+
+
 @given(st.lists(hostile, min_size=1), max_weights)
 def test_weights_are_clipped_and_a_missing_one_is_zero(weights, most):
     rows = [{"x": 1.0, "job": 0, "target": 0, "weight": weight} for weight in weights]
