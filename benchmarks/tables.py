@@ -56,10 +56,9 @@ NUMERIC: dict[str, dict[str, tuple[float, float]]] = {
         "Latitude": (32, 42),
         "Longitude": (-125, -114),
     },
-    "bike": {
-        name: (0, 1)
-        for name in "temp atemp hum windspeed yr holiday workingday".split()
-    },
+    "bike": dict.fromkeys(
+        ["temp", "atemp", "hum", "windspeed", "yr", "holiday", "workingday"], (0, 1)
+    ),
     "wine": {
         "fixed_acidity": (3, 16),
         "volatile_acidity": (0, 1.6),
@@ -75,12 +74,29 @@ NUMERIC: dict[str, dict[str, tuple[float, float]]] = {
     },
 }
 CATEGORICAL: dict[str, list[str]] = {
-    "adult": "workclass marital_status occupation relationship race sex "
-    "native_country".split(),
-    "bank": "job marital education default housing loan contact month poutcome".split(),
+    "adult": [
+        "workclass",
+        "marital_status",
+        "occupation",
+        "relationship",
+        "race",
+        "sex",
+        "native_country",
+    ],
+    "bank": [
+        "job",
+        "marital",
+        "education",
+        "default",
+        "housing",
+        "loan",
+        "contact",
+        "month",
+        "poutcome",
+    ],
     "electricity": ["day"],
     "california": [],
-    "bike": "season mnth hr weekday weathersit".split(),
+    "bike": ["season", "mnth", "hr", "weekday", "weathersit"],
     "wine": ["color"],
 }
 FILES = {
