@@ -134,6 +134,8 @@ class PrivateLinearModel(BaseEstimator):
         )
         with spending(record):
             schema = about.schema_by(record, DISCOVERY_SHARE, noise)
+            if about.finds_target:
+                schema = self._with_found_target(schema)
             read = batches(
                 table,
                 schema,
@@ -188,6 +190,10 @@ class PrivateLinearModel(BaseEstimator):
                 record=record,
                 callback=callback,
             )
+
+    def _with_found_target(self, schema: Schema) -> Schema:
+        """Adapt a target whose description was found privately to the loss."""
+        return schema
 
     def _row_assumption(self) -> tuple[str, ...]:
         if self.neighbours == "add-remove" and self.n_rows is not None:

@@ -118,12 +118,10 @@ def _columns(
         table = table.astype(np.float64)
     whole = ColumnTransformer(listed, sparse_threshold=0.3).fit(table)
     # Fitting has fitted copies of the steps to the example rows: put back our own.
-    fitted = [
-        (key, dict(listed_steps).get(key, step), at)
-        for (key, step, at) in whole.transformers_
-        for listed_steps in [[(name, made) for name, made, _ in listed]]
+    ours = {key: step for key, step, _ in listed}
+    whole.transformers_ = [
+        (key, ours.get(key, step), at) for key, step, at in whole.transformers_
     ]
-    whole.transformers_ = fitted
     return whole
 
 
@@ -210,17 +208,19 @@ def _categorical(column: Categorical, weights: FloatArray) -> Part:
     if not levels:
         example = [column.levels[0]] * 3
         return Part(steps=[], weights=weights[:0], constant=constant, example=example)
-    steps: list[tuple[str, Any]] = []
     values: Any
+    dtype: type = object
     if all(isinstance(level, (int, float, np.number, np.bool_)) for _, level in levels):
         levels.sort(key=lambda pair: float(pair[1]))  # type: ignore[arg-type]
         values = np.array([float(level) for _, level in levels])  # type: ignore[arg-type]
-        number = FunctionTransformer(np.asarray, kw_args={"dtype": float})
-        steps.append(("number", number))
+        dtype = float
     else:
         values = np.array([_cell(level) for _, level in levels], dtype=object)
     one_hot = OneHotEncoder(categories=[values], handle_unknown="ignore")
-    steps.append(("one-hot", one_hot.fit(values[:, None])))
+    steps = [
+        ("cells", FunctionTransformer(np.asarray, kw_args={"dtype": dtype})),
+        ("one-hot", one_hot.fit(values[:, None])),
+    ]
     codes = [place for place, _ in levels]
     return Part(
         steps=steps,
@@ -245,6 +245,8 @@ def _final(model: Any, weights: FloatArray, constant: FloatArray) -> Any:
         final.coef_, final.intercept_ = weights.T.copy(), constant
         final.n_iter_ = np.array([0])
         return final
+    if name == "PoissonRegressor":  # what its link is, it learns in fit
+        final.fit(np.zeros((1, len(weights))), [1.0])
     middle, half = model._target_units()
     final.coef_ = weights[:, 0] * half
     final.intercept_ = float(middle + half * constant[0])

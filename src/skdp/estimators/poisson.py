@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from skdp.estimators.regression import PrivateRegressor, numeric_target
 from skdp.losses import Loss, Poisson
-from skdp.schema import FloatArray, Schema, check
+from skdp.schema import FloatArray, Numeric, Schema, check
 
 
 class PoissonRegressor(PrivateRegressor):
@@ -33,6 +34,11 @@ class PoissonRegressor(PrivateRegressor):
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags
+
+    def _with_found_target(self, schema: Schema) -> Schema:
+        """Counts start at 0, whatever was found."""
+        high = numeric_target(schema).high
+        return replace(schema, target=Numeric(0.0, high if high > 0 else 1.0))
 
     def _target_units(self) -> tuple[float, float]:
         """Logarithm of the largest count, and one: the link is a logarithm."""

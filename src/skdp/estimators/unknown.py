@@ -75,6 +75,11 @@ class Opening:
         """Whether categories are to be found, which costs a part of δ."""
         return any(what == LEVELS for what, _ in self.unknown)
 
+    @property
+    def finds_target(self) -> bool:
+        """Whether the target's range or labels are to be found."""
+        return isinstance(self.target, str)
+
     def count_rows(self) -> int:
         """Count the rows: for relations under which their number is public."""
         if self.source.n_rows is not None:

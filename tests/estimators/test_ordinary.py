@@ -1,0 +1,179 @@
+"""An ordinary pipeline of scikit-learn predicts the same, for every kind of column."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+
+from skdp.estimators import (
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    PoissonRegressor,
+)
+from skdp.schema import Categorical, Numeric, Schema, Vector
+
+rng = np.random.default_rng(1)
+N = 600
+# Values on the edges of bins, beyond the ranges, missing, unknown and infinite.
+NUMBERS = np.concatenate(
+    [np.arange(-5.0, 106.0, 0.5), [np.nan, np.inf, -np.inf, 1e308, -1e-308, 1e9 + 0.3]]
+)
+KINDS = {
+    "linear": (Numeric(0, 100), NUMBERS),
+    "far": (Numeric(1e9, 1e9 + 1), NUMBERS),
+    "log": (Numeric(-3, 100, scale="log", missing=-3), NUMBERS),
+    "bins": (Numeric(0, 100, bins=10), NUMBERS),
+    "sevenths": (Numeric(0, 1, bins=7), np.append(np.arange(0, 8) / 7, np.nan)),
+    "log-bins": (Numeric(0, 100, scale="log", bins=13, missing=7), NUMBERS),
+    "indicator": (Numeric(0, 100, indicator=True), NUMBERS),
+    "bins-indicator": (Numeric(0, 100, bins=10, indicator=True), NUMBERS),
+    "text": (Categorical(["b", "a", "ü"]), ["a", "b", "ü", "?", None, np.nan]),
+    "other": (Categorical(["b", "a"], other="a"), ["a", "b", "?", None]),
+    "only-other": (Categorical(["a"], other="a"), ["a", "?", None]),
+    "codes": (Categorical([3, 1, 2]), [1, 2, 3, 9, np.nan]),
+    "codes-other": (Categorical([3, 1, 2], other=1), [1, 2, 3, 9, np.nan]),
+    "truth": (Categorical([True, False]), [True, False]),
+}
+COLUMNS = {name: column for name, (column, _) in KINDS.items()}
+TABLE = pd.DataFrame(
+    {
+        name: pd.Series(
+            [cells[i] for i in rng.integers(len(cells), size=N)],
+            dtype=object if isinstance(column, Categorical) else float,
+        )
+        for name, (column, cells) in KINDS.items()
+    }
+)
+FEW = ["linear", "far", "log", "bins", "log-bins", "indicator", "codes", "codes-other"]
+COUNTS = rng.poisson(3.0, N)
+LABELS = np.array(["low", "middle", "high"])[np.minimum(COUNTS // 3, 2)]
+
+
+def model_of(name, columns, **options):
+    if name == "binary":
+        target = Categorical(["low", "middle"])
+        return LogisticRegression(schema=Schema(columns, target=target), **options)
+    if name == "multinomial":
+        target = Categorical(["middle", "low", "high"])
+        return LogisticRegression(schema=Schema(columns, target=target), **options)
+    if name == "svc":
+        schema = Schema(columns, target=Categorical(["low", "high"]))
+        return LinearSVC(schema=schema, **options)
+    kind = {
+        "linear": LinearRegression,
+        "huber": HuberRegressor,
+        "poisson": PoissonRegressor,
+    }[name]
+    return kind(schema=Schema(columns, target=Numeric(0, 12)), n_steps=40, **options)
+
+
+MODELS = ["binary", "multinomial", "svc", "linear", "huber", "poisson"]
+
+
+def assert_same(ordinary, model, X):
+    found, expected = ordinary.predict(X), model.predict(X)
+    if found.dtype.kind == "U":
+        assert (found == expected).all()
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+    for method in ("predict_proba", "decision_function"):
+        if hasattr(model, method):
+            np.testing.assert_allclose(
+                getattr(ordinary, method)(X), getattr(model, method)(X), atol=1e-9
+            )
+
+
+def fitted(name, columns, X, **options):
+    y = LABELS if name in ("binary", "multinomial", "svc") else COUNTS
+    return model_of(name, columns, random_state=0, **options).fit(X, y)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_frame_of_every_kind_of_column(name):
+    model = fitted(name, COLUMNS, TABLE)
+    ordinary = model.to_sklearn()
+    assert type(ordinary) is Pipeline
+    assert_same(ordinary, model, TABLE)
+    assert_same(ordinary, model, TABLE[list(TABLE)[::-1]])  # columns by name
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_an_array(name, fit_intercept):
+    columns = {key: COLUMNS[key] for key in FEW}
+    X = TABLE[FEW].to_numpy(dtype=float)
+    model = fitted(name, columns, X, fit_intercept=fit_intercept)
+    assert_same(model.to_sklearn(), model, X)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_column_by_itself(kind):
+    column, cells = KINDS[kind]
+    if kind == "only-other":
+        return  # nothing is left of it: see the frame
+    X = pd.DataFrame({kind: TABLE[kind]})
+    model = fitted("multinomial", {kind: column}, X)
+    rows = pd.DataFrame({kind: pd.Series(cells, dtype=TABLE[kind].dtype)})
+    assert_same(model.to_sklearn(), model, rows)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_vector_is_shortened(named):
+    columns = {"linear": Numeric(0, 100), "v": Vector(["v0", "v1", "v2"], norm=2.0)}
+    X = rng.normal(size=(N, 4)) * np.array([40, 1, 2, 3])
+    X[0, 1:], X[1, 1:], X[2, 1] = np.nan, 1e308, np.inf
+    X = pd.DataFrame(X, columns=["linear", "v0", "v1", "v2"]) if named else X
+    model = fitted("multinomial", columns, X)
+    assert_same(model.to_sklearn(), model, X)
+
+
+def test_no_schema():
+    X = rng.uniform(0, 4, size=(N, 3))
+    model = LinearRegression(bounds=(0, 4), target_bounds=(0, 12)).fit(X, COUNTS)
+    assert_same(model.to_sklearn(), model, X)
+
+
+def test_it_pickles_without_skdp(tmp_path):
+    model = fitted("binary", COLUMNS, TABLE)
+    ordinary = model.to_sklearn()
+    (tmp_path / "model").write_bytes(pickle.dumps(ordinary))
+    TABLE.to_pickle(tmp_path / "table")
+    code = f"""
+import pickle, sys, pandas, numpy
+class Blocked:
+    def find_spec(self, name, *_):
+        assert not name.startswith("skdp"), name
+sys.meta_path.insert(0, Blocked())
+model = pickle.loads(open({str(tmp_path / "model")!r}, "rb").read())
+table = pandas.read_pickle({str(tmp_path / "table")!r})
+numpy.save({str(tmp_path / "chance.npy")!r}, model.predict_proba(table))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    chance = np.load(tmp_path / "chance.npy")
+    np.testing.assert_array_equal(chance, ordinary.predict_proba(TABLE))
+
+
+def test_what_it_cannot_do_is_said():
+    with pytest.raises(NotFittedError):
+        LogisticRegression().to_sklearn()
+    schema = Schema({"x0": Numeric(0, 1)}, target=Numeric(0, 12), row_norm=0.5)
+    model = LinearRegression(schema=schema).fit(rng.uniform(size=(N, 1)), COUNTS)
+    with pytest.raises(ValueError, match="row_norm"):
+        model.to_sklearn()
+
+
+def test_it_is_an_ordinary_estimator():
+    ordinary = fitted("binary", COLUMNS, TABLE).to_sklearn()
+    known = LABELS != "high"
+    again = clone(ordinary["model"]).fit(
+        ordinary[:-1].transform(TABLE)[known], LABELS[known]
+    )
+    assert again.score(ordinary[:-1].transform(TABLE)[known], LABELS[known]) > 0.4
