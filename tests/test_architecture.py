@@ -126,6 +126,7 @@ RELEASES = {
 BUDGETS = {
     "descent/plan.py": "that of a run, unless one is handed in",
     "estimators/base.py": "that of a fit",
+    "estimators/storage.py": "one that was saved, with its releases",
     "cli.py": "what a command shows",
     "privacy/discover.py": "a throw-away one, after the charge: the keys are private",
 }
@@ -153,16 +154,23 @@ def test_every_budget_is_listed():
 
 
 def test_release_is_called_under_its_own_name():
-    """No alias and no reference that is not a call could hide a spending."""
+    """No alias, and no reference that is not a call, may hide a spending."""
     for name in FILES:
+        if name == "privacy/mechanism.py":
+            continue
+        aliases = [
+            alias
+            for node in ast.walk(tree(name))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if alias.name in ("release", "Released", "BoundedSum", "PrivacyRecord")
+        ]
+        assert not [alias for alias in aliases if alias.asname], name
+        if "release" not in {alias.name for alias in aliases}:
+            continue  # then a local variable of that name is nothing to us
         called = {id(node.func) for _, node in calls(name)}
         for node in ast.walk(tree(name)):
-            if isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    hidden = alias.name in ("release", "Released", "BoundedSum")
-                    assert not (hidden and alias.asname), f"{name}: {alias.name}"
-            loaded = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-            if loaded and node.id == "release":
+            if isinstance(node, ast.Name) and node.id == "release":
                 assert id(node) in called, f"{name}:{node.lineno} passes release on"
 
 
@@ -400,6 +408,7 @@ LONG = {
     "descent/theory.py": "one function a theorem, and its proof",
     "engines/kernels.py": "one compiled loop a kind of column",
     "engines/compiled.py": "its caches and threads, beside those loops",
+    "estimators/storage.py": "a saved model is checked value by value when read",
 }
 
 
