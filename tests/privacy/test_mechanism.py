@@ -357,7 +357,7 @@ def test_no_noise_is_exact_and_costs_everything():
 @pytest.mark.parametrize("noise_multiplier", [-1.0, math.nan, math.inf, -math.inf])
 def test_senseless_multipliers_are_refused(noise_multiplier):
     record = free_record()
-    with pytest.raises(ValueError, match="noise_multiplier must be finite and ≥ 0"):
+    with pytest.raises(ValueError, match="noise_multiplier must be finite"):
         release(isotropic(), noise_multiplier, Randomness(8), record)
     assert (record.events, record.transcript) == ({}, [])
 
