@@ -283,14 +283,12 @@ def test_the_squared_norm_bounds_rows_under_a_row_norm(data):
 # --------------------------------------------------- public and wrong, in other ways
 
 
-@pytest.mark.xfail(reason="a negative row_norm is taken, 1e200 overflows")
 @pytest.mark.parametrize("row_norm", [1e200, -3.0])
 def test_row_norm_is_positive_and_its_square_finite(row_norm):
     with pytest.raises(ValueError, match="row_norm"):
         Schema(X, row_norm=row_norm)
 
 
-@pytest.mark.xfail(reason="a fraction of bins is taken and fails in layout")
 def test_bins_are_a_whole_number():
     with pytest.raises(ValueError, match="bins"):
         Numeric(0, 1, bins=2.5)

@@ -65,7 +65,7 @@ class Numeric:
             f"Numeric needs scale 'linear' or 'log'. Got {self.scale!r}: choose one.",
         )
         check(
-            bins is None or 2 <= bins <= 65000,
+            bins is None or (isinstance(bins, int) and 2 <= bins <= 65000),
             f"Numeric needs 2 to 65000 bins. Got {bins}: choose in that range.",
         )
         check(
@@ -109,6 +109,8 @@ class Categorical:
         )
         twice = [key for key, times in Counter(keys).items() if times > 1][:1]
         check(not twice, f"Categorical needs distinct levels. Remove one of {twice}.")
+        same = all(level == level for level in self.levels)
+        check(same, "Categorical needs levels other than nan: missing is no level.")
         check(
             self.other is None or level_key(self.other) in keys,
             f"Categorical needs 'other' among its levels. Add {self.other!r} to them.",
@@ -164,6 +166,8 @@ def level_key(value: object) -> str:
         return str(bool(value)).lower()
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
+    if isinstance(value, int) and value.bit_length() > 10_000:
+        return hex(value)  # Python refuses to write so many decimal digits
     return str(value)
 
 
@@ -279,7 +283,7 @@ class Schema:
         check(not twice, f"Schema needs one role a column. Remove one use of {twice}.")
         fixed = sum(group.kind == "code" for group in self.layout(False).groups)
         check(
-            self.row_norm is None or fixed < self.row_norm**2 < math.inf,
+            self.row_norm is None or math.sqrt(fixed) < self.row_norm < 1e100,
             f"Schema needs row_norm above √{fixed}, which categories reach by "
             f"themselves. Got {self.row_norm}: raise it or leave it out.",
         )

@@ -64,7 +64,6 @@ def test_joint_rows_have_norm_at_most_one_in_integers(values, norm):
     assert all(square <= FULL for square in squares(grid.joint_rows(values, norm)))
 
 
-@pytest.mark.xfail(reason="joint_rows squares in the dtype it is given")
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.longdouble])
 def test_joint_rows_are_checked_in_integers_for_every_dtype(dtype):
     wide = np.random.default_rng(0).standard_normal((200, 64)) * 8

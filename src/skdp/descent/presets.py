@@ -91,7 +91,7 @@ def preset(
         f"The preset 'skgd' has no noise, so epsilon must be inf. Got {epsilon}: "
         "take 'dp_skgd'.",
     )
-    delta = min(1e-6, 0.1 / n_rows) if delta is None else delta
+    delta = min(1e-6, 0.1 / max(n_rows, 1)) if delta is None else delta
     check_budget(epsilon, delta, n_rows)
     sampling = PRESETS[name](layout)
     v = smoothness.from_bounds(sampling, layout.blocks, loss.curvature)

@@ -44,9 +44,9 @@ SLACK_PER_DRAW = 2.0**-50
 
 # gdp_delta is within 4e-13 (+ 5e-15 μ, from ε/μ - μ/2) of the truth; it is raised by:
 _ROUND_UP, _ROUND_UP_PER_MU = 2e-12, 1e-14
-_MU_MAX = 1e9  # beyond it double precision cannot tell δ from 1
-_DELTA_MIN = 1e-300  # below it φ(a) is subnormal; reported instead of anything smaller
-_ULPS = 2.0**-50  # four units in the last place: covers two or three roundings
+# Beyond the first double precision cannot tell δ from 1; below the second φ(a) is
+# subnormal, and it is reported instead; four units in the last place cover roundings.
+_MU_MAX, _DELTA_MIN, _ULPS = 1e9, 1e-300, 2.0**-50
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _RULES: dict[str, tuple[Callable[[float], bool], str]] = {
     "epsilon": (lambda x: x > 0, "above 0 and the sampler's slack; take, say, 1"),

@@ -49,7 +49,7 @@ def joint_rows(values: FloatArray, norm: float) -> FloatArray:
     **Guarantee.** For every matrix of floats, each row of the result has
     Σ k_j² ≤ 2²⁸, checked in integers.
     """
-    finite = np.nan_to_num(values, nan=0.0)
+    finite = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
     largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
     # Dividing by the largest entry first keeps 1e308 and denormals from the squares.
     direction = finite / np.where(largest > 0, largest, 1.0)

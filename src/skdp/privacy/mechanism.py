@@ -49,8 +49,7 @@ def release(
     a Gaussian mechanism with that noise multiplier, hence (1/noise_multiplier)-GDP
     (Dong, Roth, Su 2022, Theorem 2.7, and post-processing), up to the sampler's slack.
     """
-    known = 0 <= noise_multiplier < math.inf
-    check(known, f"noise_multiplier must be finite and ≥ 0. Got {noise_multiplier}.")
+    check(0 <= noise_multiplier < math.inf, "noise_multiplier must be finite, ≥ 0.")
     shape = np.broadcast_to(total.shape, total.value.shape)
     std = noise_multiplier * total.sensitivity * shape
     drawn = total.value.size if noise_multiplier else 0

@@ -62,8 +62,7 @@ class PrivacyRecord:
     transcript: list[Any] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
-        known = self.relation in RELATIONS
-        check(known, f"neighbours must be in {RELATIONS}. Got {self.relation!r}.")
+        check(self.relation in RELATIONS, f"neighbours must be one of {RELATIONS}.")
         left = self.delta - self.reserved_delta
         self.budget = accountant.calibrate(self.epsilon, left, ALLOWED_DRAWS) ** 2
 

@@ -97,6 +97,9 @@ def encode(
     most one in every group, at most ``schema.row_norm`` over all groups but the
     intercept, a weight in [0, max_weight], and depends on its own cells alone.
     """
+    check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30). Got {max_weight}.")
+    most = np.float32(max_weight)  # in single precision, and not above the bound
+    most = most if float(most) <= max_weight else np.nextafter(most, np.float32(0))
     chunks = []
     for batch in batches:
         parts = [_part(batch.columns[key], c) for key, c in schema.columns.items()]
@@ -105,7 +108,7 @@ def encode(
         target, weight = _target(batch.target, schema.target_column)
         if batch.weight is not None:
             given = np.where(np.isnan(batch.weight), 0.0, batch.weight)
-            weight = weight * np.clip(given, 0.0, max_weight).astype(np.float32)
+            weight = weight * np.clip(given, 0.0, float(most)).astype(np.float32)
         if intercept:
             parts.append(np.empty((len(target), 0), np.int16))
         check(len(target) <= grid.CHUNK_ROWS, "A batch must have at most 2²² rows.")
@@ -139,7 +142,7 @@ def _shortened(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
     dense = [part for part in parts if part.ndim == 2]
     joined = np.hstack([np.empty((len(parts[0]), 0)), *dense])
     edges = np.cumsum([part.shape[1] for part in dense])
-    short = iter(np.split(grid.shortened(joined, room).astype(np.int16), edges, 1))
+    short = iter(np.split(grid.shortened(joined, room).astype(np.int16, "F"), edges, 1))
     return [part if part.ndim == 1 else next(short) for part in parts]
 
 

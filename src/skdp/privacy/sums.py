@@ -146,6 +146,7 @@ class Slopes:
         """Bounded integer slopes (n, k) of the rows `at` of the i-th chunk."""
         with np.errstate(over="ignore", invalid="ignore"):
             raw = self.loss.slope(margin, chunk.target[at]) * chunk.weight[at, None]
+        check(raw.shape == margin.shape, "A loss needs slopes of its margins' shape.")
         caps = np.full(len(raw), np.inf) if self.caps is None else self.caps[i][at]
         return self.grid.units(raw, caps)
 
@@ -173,6 +174,8 @@ def gradient(
     of a Lipschitz assumption), twice that if it may be replaced.
     """
     layout = engine.records.layout
+    check(bool(np.all((shape > 1e-50) & (shape < 1e50))), "Keep shapes within 1e±50.")
+    check(len(set(at.tolist())) == len(at), "Ask for each coordinate once.")
     slope = slopes.grid.cap * slopes.grid.unit
     reach = slope * math.sqrt(layout.squared_norm(at, 1.0 / shape**2))
     value = engine.gradient(grid.WeightGrid.of(layout).units(weights), at, slopes)
