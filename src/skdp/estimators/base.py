@@ -22,7 +22,7 @@ from skdp.estimators.inputs import as_column, as_table, check_width, has_names
 from skdp.estimators.ordinary import pipeline
 from skdp.estimators.progress import progress
 from skdp.estimators.spending import spending
-from skdp.estimators.training import remember, warn_if_training
+from skdp.estimators.training import remember
 from skdp.estimators.units import user_units
 from skdp.estimators.unknown import opened
 from skdp.losses import Loss
@@ -115,7 +115,6 @@ class PrivateLinearModel(BaseEstimator):
             self.epsilon > 0, f"epsilon must be positive. Got {self.epsilon}: take 1."
         )
         private_rows = self.neighbours == "add-remove"
-        remember(self, X)
         table, y = as_table(X, empty=private_rows), as_column(y)
         about = opened(
             table, y, schema=self.schema, bounds=self.bounds, target=self._target()
@@ -151,6 +150,7 @@ class PrivateLinearModel(BaseEstimator):
         self.plan_ = fit.plan
         self.privacy_ = fit.record
         self.n_iter_ = fit.plan.n_steps * fit.plan.n_restarts
+        remember(self, X)
         return self
 
     def _run(
@@ -240,15 +240,6 @@ class PrivateLinearModel(BaseEstimator):
         table = as_table(X)
         check_width(table, self.n_features_in_, type(self).__name__)
         return margins(table, self.schema_, self._layout, self.weights_)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Score on rows that need no protection: accuracy, or R² of a regressor.
-
-        A score is computed without noise. On the very table that the model was fitted
-        to it is not private, and a `NotPrivateWarning` says so, once.
-        """
-        warn_if_training(self, X)
-        return float(super().score(X, y, sample_weight))
 
     def to_sklearn(self) -> Any:
         """Return an ordinary fitted scikit-learn ``Pipeline`` that predicts the same.

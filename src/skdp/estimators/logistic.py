@@ -10,12 +10,13 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.training import Scored
 from skdp.estimators.unknown import LEVELS
 from skdp.losses import Logistic, Loss, Softmax
 from skdp.schema import Categorical, FloatArray, Schema, check
 
 
-class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
+class PrivateClassifier(Scored, ClassifierMixin, PrivateLinearModel):
     """What classifiers share: labels and decisions."""
 
     def _target(self) -> Any:

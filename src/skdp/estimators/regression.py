@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.training import Scored
 from skdp.estimators.unknown import RANGE
 from skdp.schema import FloatArray, Numeric, Schema, check
 
@@ -29,7 +30,7 @@ def numeric_target(schema: Schema) -> Numeric:
     return column
 
 
-class PrivateRegressor(RegressorMixin, PrivateLinearModel):
+class PrivateRegressor(Scored, RegressorMixin, PrivateLinearModel):
     """A model of (y - middle) / half-width, which lies in [-1, 1]."""
 
     def _target(self) -> Any:

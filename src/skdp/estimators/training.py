@@ -7,6 +7,8 @@ from os import PathLike
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
+from skdp.estimators.inputs import as_column
+
 
 class NotPrivateWarning(UserWarning):
     """A score was computed on the private table that the model was fitted to.
@@ -34,7 +36,21 @@ def remember(model: Any, table: Any) -> None:
         return
 
 
-def warn_if_training(model: Any, table: Any) -> None:
+class Scored:
+    """Scores that say when they are not private; comes before scikit-learn's mixin."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Score on rows that need no protection: accuracy, or R² of a regressor.
+
+        A score is computed without noise. On the very table that the model was fitted
+        to it is not private, and a `NotPrivateWarning` says so, once a fit.
+        """
+        _warn_if_training(self, X)
+        score: Any = super().score  # type: ignore[misc]  # of the mixin that follows
+        return float(score(X, as_column(y), sample_weight))
+
+
+def _warn_if_training(model: Any, table: Any) -> None:
     """Warn, once a fit, if the very table that the model was fitted to is scored."""
     fitted_to = _FITTED_TO.get(model, lambda: None)()
     if isinstance(table, PathLike):
