@@ -162,6 +162,16 @@ def test_a_mapped_gradient_is_the_sum_in_integers_in_any_order_and_split(loss, d
         assert Fraction(got.unit) == unit
 
 
+@pytest.mark.parametrize("power", [1, 5, 12])
+def test_caps_hold_where_the_root_of_a_norm_is_rounded_down(power):
+    """The float √3 is below √3: a radius of 2ᵖ of its own has no room for 2ᵖ units."""
+    slopes, cap = Slopes(LOSSES["logistic"]()), 1 << power
+    metric = Metric(np.eye(3), 0, cap * math.sqrt(3.0) * slopes.grid.unit)
+    (got,) = metric.caps(np.full((1, 3), float(ONE)), slopes).tolist()
+    assert 3 * Fraction(got * slopes.grid.unit) ** 2 <= Fraction(metric.radius) ** 2
+    assert got == cap - 1
+
+
 @given(st.data())
 @settings(deadline=None)
 def test_the_matrix_product_is_exact_for_integers_of_any_size(data):
