@@ -134,7 +134,7 @@ def test_ridge_prox_solves_its_system(penalised):
     strength = np.ones(4) if penalised is None else np.array([1.0, 1.0, 1.0, 0.0])
     penalty = ridge(l2, None if penalised is None else strength)
     w = rng.normal(size=(4, 2))
-    found = ridge_prox(w, inverse_root(A, 1e-9), beta, penalty)
+    found = ridge_prox(inverse_root(A, 1e-9), beta, penalty)(w)
 
     def objective(u, column):
         away = u - w[:, column]
@@ -144,7 +144,7 @@ def test_ridge_prox_solves_its_system(penalised):
         best = minimize(objective, np.zeros(4), args=(column,), tol=1e-14)
         assert objective(found[:, column], column) <= best.fun + 1e-12
         np.testing.assert_allclose(found[:, column], best.x, atol=1e-5)
-    assert (ridge_prox(w, inverse_root(A, 1e-9), beta, ElasticNet()) == w).all()
+    assert (ridge_prox(inverse_root(A, 1e-9), beta, ElasticNet())(w) == w).all()
 
 
 @pytest.mark.parametrize("intercept", [True, False])

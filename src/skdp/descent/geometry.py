@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from scipy.linalg import lu_factor, lu_solve
 
 from skdp.descent.skgd import Query, Update
 from skdp.penalties import ElasticNet, Penalty
@@ -159,6 +160,7 @@ class Matrix:
         metric = sums.Metric.of(inverse_root(gram, self.floor), self.radius)
         capped = sums.capped(task.engine, task.slopes, metric)
         root = np.ldexp(metric.units, -metric.bits)
+        prox = ridge_prox(root, task.curvature, penalty)
 
         def query(at: IntArray, weights: FloatArray) -> sums.BoundedSum:
             check(
@@ -171,7 +173,7 @@ class Matrix:
             if not isinstance(released, Released):
                 raise TypeError("An update takes released values only: release first.")
             moved = weights - root.T @ released.values / (task.curvature * task.n_rows)
-            return ridge_prox(moved, root, task.curvature, penalty)
+            return prox(moved)
 
         return query, update
 
@@ -199,12 +201,21 @@ def inverse_root(matrix: FloatArray, floor: float) -> FloatArray:
 
 
 def ridge_prox(
-    weights: FloatArray, root: FloatArray, curvature: float, penalty: Penalty
-) -> FloatArray:
-    """argmin_u β/2 ‖u - w‖²_A + ½ l2 Σ_j s_j u_j² with A = (BᵀB)⁻¹, a linear system."""
+    root: FloatArray, curvature: float, penalty: Penalty
+) -> Callable[[FloatArray], FloatArray]:
+    """Map w to argmin_u β/2 ‖u - w‖²_A + ½ l2 Σ_j s_j u_j² with A = (BᵀB)⁻¹.
+
+    It solves a linear system whose matrix is factored once, for all steps.
+    """
     if not isinstance(penalty, ElasticNet) or penalty.l2 == 0:
-        return weights
+        return lambda weights: weights
     strength = np.ones(len(root)) if penalty.penalised is None else penalty.penalised
     inverse = root.T @ root / curvature
     system = np.eye(len(root)) + penalty.l2 * inverse * strength
-    return np.asarray(np.linalg.solve(system, weights), dtype=np.float64)
+    factors = lu_factor(system, check_finite=False)
+
+    def prox(weights: FloatArray) -> FloatArray:
+        solved = lu_solve(factors, weights, check_finite=False)
+        return np.asarray(solved, dtype=np.float64)
+
+    return prox

@@ -34,6 +34,7 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
 _TEXT = "OUST"
 _NUMBERS = "biuf"
+_NONE = type(None)
 
 
 def number(cell: object) -> float:
@@ -100,6 +101,17 @@ class Levels:
         return np.fromiter(map(self.code, cells), np.int32)
 
 
+class _Remembered(dict[object, int]):
+    """Codes of cells, equal ones looked up once."""
+
+    def __init__(self, levels: Levels) -> None:
+        self._levels = levels
+
+    def __missing__(self, cell: object) -> int:
+        code = self[cell] = self._levels.code(cell)
+        return code
+
+
 def numbers(cells: AnyArray | Coded) -> FloatArray:
     """What each cell of a numpy or coded column is as a number."""
     if isinstance(cells, Coded):
@@ -119,7 +131,7 @@ def codes(cells: AnyArray | Coded, levels: Levels) -> AnyArray:
     if isinstance(cells, Coded):
         return looked_up(cells.codes, levels.codes(cells.values), MISSING)
     if cells.dtype.kind in _TEXT:
-        return levels.codes(cells.tolist())
+        return _text_codes(cells, levels)
     if cells.dtype.kind in _NUMBERS:
         # Not tolist: a float32 must be written with its own digits.
         unique, inverse = np.unique(cells, return_inverse=True)
@@ -127,6 +139,15 @@ def codes(cells: AnyArray | Coded, levels: Levels) -> AnyArray:
     if cells.dtype.kind == "c":
         return codes(numbers(cells), levels)
     return np.full(len(cells), MISSING, np.int32)
+
+
+def _text_codes(cells: AnyArray, levels: Levels) -> AnyArray:
+    texts = cells.tolist()
+    # Cells of other types can be equal and yet differ as texts: 1, 1.0 and True.
+    if cells.dtype.kind in "OT" and not set(map(type, texts)) <= {str, float, _NONE}:
+        return levels.codes(texts)
+    code = _Remembered(levels).__getitem__
+    return np.fromiter(map(code, texts), np.int32, len(texts))
 
 
 def looked_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
