@@ -107,8 +107,7 @@ def encode(
             parts = _shortened(parts, schema.row_norm)
         target, weight = _target(batch.target, schema.target_column)
         if batch.weight is not None:
-            given = np.where(np.isnan(batch.weight), 0.0, batch.weight)
-            weight = weight * np.clip(given, 0.0, float(most)).astype(np.float32)
+            weight *= np.clip(np.nan_to_num(batch.weight), 0.0, float(most))
         if intercept:
             parts.append(np.empty((len(target), 0), np.int16))
         check(len(target) <= grid.CHUNK_ROWS, "A batch must have at most 2²² rows.")
