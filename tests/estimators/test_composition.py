@@ -189,6 +189,7 @@ def test_what_is_public_and_wrong_raises():
         (X[:0], Y[:0], r"0 sample\(s\)"),
         (X[:, :0], Y, r"0 feature\(s\)"),
         (X + 1j, Y, "Complex data not supported"),
+        (pd.DataFrame(X + 1j), Y, "Complex data not supported"),
         (X, Y + 1j, "Complex data not supported"),
         (X, None, "requires y"),
         (X, np.column_stack([Y, Y]), "should be a 1d array"),

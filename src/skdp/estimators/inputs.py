@@ -34,9 +34,10 @@ def as_table(X: Any, *, empty: bool = True) -> Any:
         X = np.array(X, dtype=object)
     elif not _known(X) and hasattr(X, "__array__"):
         X = np.asarray(X)
-    types = getattr(X, "dtypes", None)  # a frame's, by column
-    types = [X.dtype] if hasattr(X, "dtype") else [] if types is None else list(types)
-    _refuse_complex(types)
+    if hasattr(X, "dtype"):
+        _refuse_complex([X.dtype])
+    elif hasattr(X, "iloc"):  # only pandas has frames with complex columns
+        _refuse_complex(list(X.dtypes))
     shape = getattr(X, "shape", None)
     if shape is None:
         return X
