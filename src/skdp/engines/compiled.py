@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from skdp import losses
 from skdp.engines import kernels
+from skdp.engines.announce import announce
 from skdp.privacy.grid import FEATURE_ONE, WeightGrid
 from skdp.privacy.records import AnyArray, Chunk, Records
 from skdp.privacy.sums import BigInts, Metric, Slopes, big
@@ -27,6 +28,8 @@ TASK_ENTRIES = 1 << 21
 PIECE = 1 << 19
 #: From how many columns of a matrix on all of them are read, row by row.
 WIDE = 8
+
+announce(kernels.__name__)
 
 _NO_TABLE = np.zeros(2)
 _NO_TABLE.setflags(write=False)
