@@ -15,6 +15,7 @@ import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
 from skdp.descent.skgd import Query, Update
+from skdp.descent.threads import one_thread
 from skdp.penalties import ElasticNet, Penalty
 from skdp.privacy import sums
 from skdp.privacy.mechanism import Released
@@ -196,8 +197,10 @@ def symmetric(
 
 def inverse_root(matrix: FloatArray, floor: float) -> FloatArray:
     """A^(-1/2) of a symmetric matrix whose eigenvalues are raised to `floor`."""
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T)
+    with one_thread(len(matrix)):
+        values, vectors = np.linalg.eigh(matrix)
+        scaled = vectors / np.sqrt(np.maximum(values, floor))
+        return np.asarray(scaled @ vectors.T)
 
 
 def ridge_prox(
@@ -210,9 +213,10 @@ def ridge_prox(
     if not isinstance(penalty, ElasticNet) or penalty.l2 == 0:
         return lambda weights: weights
     strength = np.ones(len(root)) if penalty.penalised is None else penalty.penalised
-    inverse = root.T @ root / curvature
-    system = np.eye(len(root)) + penalty.l2 * inverse * strength
-    factors = lu_factor(system, check_finite=False)
+    with one_thread(len(root)):
+        inverse = root.T @ root / curvature
+        system = np.eye(len(root)) + penalty.l2 * inverse * strength
+        factors = lu_factor(system, check_finite=False)
 
     def prox(weights: FloatArray) -> FloatArray:
         solved = lu_solve(factors, weights, check_finite=False)
