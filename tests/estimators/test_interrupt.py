@@ -70,6 +70,19 @@ def test_a_second_fit_leaves_the_first(monkeypatch):
     assert str(kept.privacy_) == record
 
 
+def test_attributes_change_all_at_once(monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    kept = model(random_state=0).fit(X, Y)
+    before = {name: id(value) for name, value in vars(kept).items()}
+    monkeypatch.setattr(LogisticRegression, "_set_coefficients", stop)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        kept.fit(X, Y)
+    assert {name: id(value) for name, value in vars(kept).items()} == before
+    assert "40 × gradient" in stopped.value.__notes__[0]
+
+
 def test_nothing_is_said_before_anything_is_spent(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt

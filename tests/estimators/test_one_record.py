@@ -207,6 +207,7 @@ def test_one_record_of_an_array(hostile):
         others[0][[3], row] = np.array([hostile, None], dtype=object)[:1]
     others[1][[3]] = np.array([hostile, None], dtype=object)[:1]
     assert shown(*others) == expected
+    assert shown(others[0].tolist(), others[1].tolist()) == expected
     if isinstance(hostile, float):
         typed = others[0].astype(float)
         assert shown(typed, others[1].astype(float)) == expected

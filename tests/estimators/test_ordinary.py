@@ -32,6 +32,7 @@ KINDS = {
     "log": (Numeric(-3, 100, scale="log", missing=-3), NUMBERS),
     "bins": (Numeric(0, 100, bins=10), NUMBERS),
     "sevenths": (Numeric(0, 1, bins=7), np.append(np.arange(0, 8) / 7, np.nan)),
+    "unlucky": (Numeric(0, 49, bins=49), np.arange(50.0)),  # 1/49 · 49 < 1
     "log-bins": (Numeric(0, 100, scale="log", bins=13, missing=7), NUMBERS),
     "indicator": (Numeric(0, 100, indicator=True), NUMBERS),
     "bins-indicator": (Numeric(0, 100, bins=10, indicator=True), NUMBERS),

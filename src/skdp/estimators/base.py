@@ -7,6 +7,7 @@ parameter, and whatever depends on a record passes through ``run`` first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from os import PathLike
 from typing import Any, Self
 
@@ -146,10 +147,13 @@ class PrivateLinearModel(BaseEstimator):
                 read, schema, intercept=self.fit_intercept, max_weight=self.max_weight
             )
             fit = self._run(records, schema, rows, record, noise)
-        self._set_fitted(fit.weights, schema, about.named and has_names(X))
-        self.plan_ = fit.plan
-        self.privacy_ = fit.record
-        self.n_iter_ = fit.plan.n_steps * fit.plan.n_restarts
+            # Attributes change all at once or, if interrupted, not at all.
+            fitted = copy(self)
+            fitted._set_fitted(fit.weights, schema, about.named and has_names(X))
+            fitted.plan_ = fit.plan
+            fitted.privacy_ = fit.record
+            fitted.n_iter_ = fit.plan.n_steps * fit.plan.n_restarts
+            self.__dict__ = fitted.__dict__
         remember(self, X)
         return self
 

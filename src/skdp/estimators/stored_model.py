@@ -1,0 +1,130 @@
+"""Parameters, plan, weights and classes of a model as JSON, and back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from skdp import schema_files
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.plain import number, read_number
+from skdp.schema import Categorical, Schema, check
+
+
+def parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
+    """Parameters as JSON, and the names of those that are objects of the user's."""
+    given = model.get_params(deep=False)
+    del given["random_state"]
+    if given["schema"] is not None:
+        given["schema"] = schema_files.dumps(given["schema"])
+    if given["class_weight"] is not None:
+        given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
+    for name in ("bounds", "classes", "target_bounds"):
+        if given[name] is not None:
+            given[name] = [np.asarray(part).tolist() for part in given[name]]
+    left_out = [
+        name for name in ("sampling", "geometry") if not isinstance(given[name], str)
+    ]
+    kept = {name: number(v) for name, v in given.items() if name not in left_out}
+    return kept, left_out
+
+
+def plan_summary(plan: Any) -> dict[str, Any]:
+    """Sum a plan up in numbers and names; a loaded model has nothing else."""
+    if isinstance(plan, dict):
+        return plan
+    penalty = plan.penalty
+    return {
+        "n_rows": int(plan.n_rows),
+        "epsilon": number(plan.epsilon),
+        "delta": plan.delta,
+        "relation": plan.relation,
+        "calibration": plan.calibration,
+        "loss": plan.loss.name,
+        "slope_bound": plan.loss.slope_bound,
+        "sampling": type(plan.sampling).__name__,
+        "geometry": type(plan.geometry).__name__,
+        "n_steps": int(plan.n_steps),
+        "n_restarts": int(plan.n_restarts),
+        "average": getattr(plan.average, "__name__", "average"),
+        "penalty": type(penalty).__name__,
+        "l1": getattr(penalty, "l1", None),
+        "l2": getattr(penalty, "l2", None),
+    }
+
+
+def read_parameters(
+    given: dict[str, Any], kind: type[PrivateLinearModel]
+) -> dict[str, Any]:
+    """Parameters for an estimator's constructor, which takes anything."""
+    known = kind().get_params(deep=False)
+    read: dict[str, Any] = {}
+    for name, value in given.items():
+        check(
+            name in known and name != "random_state",
+            f"model.json has no parameter {name!r} of {kind.__name__}: take it out.",
+        )
+        check(
+            value is None or isinstance(value, (bool, int, float, str, list)),
+            f"model.json needs a plain value of {name!r}: it was changed.",
+        )
+        read[name] = value
+    if read.get("schema") is not None:
+        check(isinstance(read["schema"], str), "model.json needs the schema as a text.")
+        read["schema"] = schema_files.loads(read["schema"])
+    if read.get("class_weight") is not None:
+        check(
+            isinstance(read["class_weight"], list)
+            and all(
+                isinstance(pair, list)
+                and len(pair) == 2
+                and isinstance(pair[0], (str, int, float))
+                and isinstance(pair[1], (int, float))
+                for pair in read["class_weight"]
+            ),
+            "model.json needs class_weight as pairs of a level and a number.",
+        )
+        read["class_weight"] = dict(map(tuple, read["class_weight"]))
+    for name in ("epsilon", "max_weight"):
+        if name in read:
+            read[name] = read_number(read[name], name)
+    return read
+
+
+def read_weights(given: list[Any], schema: Schema, model: PrivateLinearModel) -> Any:
+    """Weights (d, k) of the size that schema and loss ask for."""
+    loss = model._loss(schema)
+    shape = (schema.layout(model.fit_intercept).n_features, loss.n_outputs)
+    rows = all(isinstance(row, list) and len(row) == shape[1] for row in given)
+    check(
+        len(given) == shape[0] and rows,
+        f"model.json needs {shape[0]} rows of {shape[1]} weights, as its schema says: "
+        "it was changed.",
+    )
+    numbers = all(
+        isinstance(w, (int, float)) and not isinstance(w, bool) and math.isfinite(w)
+        for row in given
+        for w in row
+    )
+    check(numbers, "model.json needs weights that are finite numbers: it was changed.")
+    return np.array(given, dtype=np.float64).reshape(shape)
+
+
+def read_classes(dtype: str | None, schema: Schema) -> Any:
+    """The labels with the type that they had."""
+    column = schema.target_column
+    assert isinstance(column, Categorical)  # a classifier's loss has seen it
+    labels = np.array(column.levels)
+    try:
+        typed = labels.astype(str(dtype))
+    except (TypeError, ValueError):
+        typed = None
+    check(
+        typed is not None
+        and typed.dtype.kind in "biufUO"
+        and all(a == b for a, b in zip(typed.tolist(), column.levels, strict=True)),
+        f"model.json needs a type of the classes. Got {dtype!r}: it was changed.",
+    )
+    return typed
