@@ -126,7 +126,7 @@ RELEASES = {
 BUDGETS = {
     "descent/plan.py": "that of a run, unless one is handed in",
     "estimators/base.py": "that of a fit",
-    "estimators/storage.py": "one that was saved, with its releases",
+    "estimators/stored_record.py": "one that was saved, with its releases",
     "cli.py": "what a command shows",
     "privacy/discover.py": "a throw-away one, after the charge: the keys are private",
 }
@@ -408,7 +408,7 @@ LONG = {
     "descent/theory.py": "one function a theorem, and its proof",
     "engines/kernels.py": "one compiled loop a kind of column",
     "engines/compiled.py": "its caches and threads, beside those loops",
-    "estimators/storage.py": "a saved model is checked value by value when read",
+    "estimators/stored_record.py": "a saved model is checked value by value when read",
 }
 
 

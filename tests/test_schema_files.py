@@ -91,7 +91,7 @@ def test_numpy_levels_become_plain_ones():
     assert schema_files.loads(schema_files.dumps(schema)) == schema
 
 
-@pytest.mark.parametrize("level", [math.inf, math.nan, (1,), "\ud800"])
+@pytest.mark.parametrize("level", [math.inf, (1,), "\ud800"])
 def test_levels_that_a_file_cannot_hold_are_refused(level):
     with pytest.raises(ValueError, match="A schema file"):
         schema_files.dumps(Schema({"a": Categorical([level])}))

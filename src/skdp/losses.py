@@ -63,7 +63,8 @@ class Loss(Protocol):
 
 def interpolate(table: FloatArray, margin: FloatArray) -> FloatArray:
     """Read a table that starts at `TABLE_LOW`, margins outside clipped to its ends."""
-    place = (np.maximum(margin, TABLE_LOW) - TABLE_LOW) * TABLE_STEPS
+    known = np.where(np.isnan(margin), 0.0, margin)
+    place = (np.maximum(known, TABLE_LOW) - TABLE_LOW) * TABLE_STEPS
     place = np.minimum(place, float(len(table) - 1))
     index = np.minimum(place.astype(np.int64), len(table) - 2)
     below = table[index]
@@ -135,20 +136,24 @@ class Softmax:
 
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
         """Loss of margins (n, k)."""
-        picked = margin[np.arange(len(margin)), np.asarray(target, dtype=np.intp)]
+        picked = np.where(self._is_class(target), margin, 0.0).sum(axis=1)
         total: FloatArray = np.logaddexp.reduce(margin, axis=1)
-        return total - picked
+        return np.asarray(total - picked)
 
     def slope(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
         """Class probabilities minus the indicator of y."""
-        below = margin - margin.max(axis=1, keepdims=True)
+        with np.errstate(invalid="ignore"):  # infinities are equally likely
+            below = margin - margin.max(axis=1, keepdims=True)
         odds = interpolate(exp_table(0.0), below)
         total = np.zeros(len(odds))
         for column in range(odds.shape[1]):  # one fixed order, for every engine
             total += odds[:, column]
-        slopes: FloatArray = odds / total[:, None]
-        slopes[np.arange(len(odds)), np.asarray(target, dtype=np.intp)] -= 1.0
-        return slopes
+        return np.asarray(odds / total[:, None] - self._is_class(target))
+
+    def _is_class(self, target: npt.ArrayLike) -> FloatArray:
+        """One where a column is the class of the row: nowhere for a code beyond."""
+        classes = np.asarray(target, dtype=np.float64)[:, None]
+        return np.where(classes == np.arange(self.n_outputs), 1.0, 0.0)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from skdp.descent.conversions import paper_noise_multiplier
 from skdp.descent.geometry import Diagonal, Matrix
 from skdp.descent.plan import Plan, release_row_count, run
 from skdp.descent.presets import PRESETS, preset
+from skdp.engines.reference import ReferenceEngine
 from skdp.losses import LOSSES, Logistic, Softmax
 from skdp.penalties import PENALTIES, ridge
-from skdp.privacy import accountant
+from skdp.privacy import accountant, sums
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import BudgetError, PrivacyRecord
 from skdp.privacy.records import Batch, Coded, encode
@@ -163,9 +164,9 @@ def test_every_penalty_runs(penalty):
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"epsilon": -1.0}, "epsilon must be positive"),
         ({"epsilon": math.nan}, "epsilon must be positive"),
-        ({"n_steps": 0}, "n_steps must be ≥ 1"),
-        ({"n_steps": -3}, "n_steps must be ≥ 1"),
-        ({"n_restarts": 0}, "n_restarts must be ≥ 1"),
+        ({"n_steps": 0}, "n_steps must be a whole number ≥ 1"),
+        ({"n_steps": -3}, "n_steps must be a whole number ≥ 1"),
+        ({"n_restarts": 0}, "n_restarts must be a whole number ≥ 1"),
         ({"n_rows": -1}, "n_rows must be at least 1"),
         ({"calibration": "rdp"}, "calibration must be 'exact' or 'paper'"),
     ],
@@ -222,12 +223,46 @@ def test_another_public_number_of_rows_is_refused(relation):
         run(planned(relation=relation, n_steps=3), fewer)
 
 
-def test_paper_calibration_beyond_its_range_is_refused_before_a_release():
-    plan = planned("matrix", epsilon=20.0, calibration="paper")
-    record = PrivacyRecord(epsilon=20.0, delta=1e-6, relation="replace-one")
+def test_paper_calibration_beyond_its_range_is_refused_when_planning():
     with pytest.raises(ValueError, match="use the exact calibration"):
+        planned("matrix", epsilon=20.0, calibration="paper")
+
+
+def test_a_record_of_another_relation_is_refused():
+    """A zero-out plan charged to a replace-one record would claim half of its ε."""
+    plan = planned("dp_gd", relation="zero-out")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+    with pytest.raises(ValueError, match="use one relation"):
         run(plan, RECORDS, record=record)
     assert record.events == {}
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "Replace-one", ""])
+def test_an_unknown_relation_is_refused(relation):
+    with pytest.raises(ValueError, match="neighbours must be one of"):
+        planned("dp_gd", relation=relation, n_steps=3)
+    with pytest.raises(KeyError):
+        sums.counts(ReferenceEngine(RECORDS), 2, relation)
+
+
+def test_a_spent_record_is_refused():
+    plan = planned("dp_gd", n_steps=3)
+    record = run(plan, RECORDS, seed=0).record
+    with pytest.raises(BudgetError, match="start a new record"):
+        run(plan, RECORDS, seed=0, record=record)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("n_steps", 2.5), ("n_steps", True), ("average", "median")]
+)
+def test_what_would_fail_in_the_middle_is_refused_before(name, value):
+    with pytest.raises(ValueError, match=name):
+        planned("matrix", **{name: value})
+
+
+def test_weights_stay_in_their_box():
+    plan = planned("dp_gd", epsilon=1e-3, n_steps=50)
+    assert np.abs(run(plan, RECORDS, seed=0).weights).max() <= 1024
 
 
 def test_a_run_that_does_not_fit_stops_at_the_budget():

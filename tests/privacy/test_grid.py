@@ -125,7 +125,7 @@ def test_shortened_obeys_the_norm_and_leaves_short_rows_alone(units, room):
 # -------------------------------------------------------------------------- slopes
 
 bounds = st.one_of(
-    st.sampled_from([1.0, math.sqrt(2.0), 0.1, 2.0, 1e-300, 1e300, 1 + 2**-52]),
+    st.sampled_from([1.0, math.sqrt(2.0), 0.1, 2.0, 1e-280, 1e280, 1 + 2**-52]),
     st.floats(1e-6, 1e6),
 )
 
@@ -170,7 +170,7 @@ def test_halves_go_up_and_rounding_comes_before_the_cap(halves, cap):
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, math.inf, math.nan])
 def test_a_slope_bound_must_be_a_positive_number(bound):
-    with pytest.raises(ValueError, match=r"^A slope bound must be finite, > 0\. Got"):
+    with pytest.raises(ValueError, match=r"^A slope bound must be in 1e±290. Got"):
         grid.SlopeGrid.of(bound)
 
 

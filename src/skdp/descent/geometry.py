@@ -18,6 +18,7 @@ from skdp.descent.skgd import Query, Update
 from skdp.descent.threads import one_thread
 from skdp.penalties import ElasticNet, Penalty
 from skdp.privacy import sums
+from skdp.privacy.grid import WEIGHT_BOX
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, Layout, check
 
@@ -50,6 +51,11 @@ class Geometry(Protocol):
         """Return the query and the update of Algorithm 1."""
 
 
+def boxed(weights: FloatArray) -> FloatArray:
+    """Weights clipped to the box that queries clip them to."""
+    return np.clip(weights, -WEIGHT_BOX, WEIGHT_BOX)
+
+
 def diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> Update:
     """θ_S - ΓC(∇f + η) then the proximal map, ΓC = Diag(step) on S.
 
@@ -61,7 +67,7 @@ def diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> Update
             raise TypeError("An update takes released values only: call release first.")
         moved = weights[at] - step[at, None] * released.values / n_rows
         result = weights.copy()
-        result[at] = penalty.prox(moved, 1.0 / step[at], at)
+        result[at] = boxed(penalty.prox(moved, 1.0 / step[at], at))
         return result
 
     return update
@@ -174,7 +180,7 @@ class Matrix:
             if not isinstance(released, Released):
                 raise TypeError("An update takes released values only: release first.")
             moved = weights - root.T @ released.values / (task.curvature * task.n_rows)
-            return prox(moved)
+            return boxed(prox(moved))
 
         return query, update
 

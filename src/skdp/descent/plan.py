@@ -19,7 +19,7 @@ from skdp.penalties import ElasticNet, Penalty
 from skdp.privacy import accountant, sums
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.record import BudgetError, PrivacyRecord
 from skdp.privacy.records import Records
 from skdp.schema import FloatArray, Layout, check
 
@@ -78,10 +78,20 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, self.n_rows)
-        check(self.n_steps >= 1, f"n_steps must be ≥ 1. Got {self.n_steps}: take one.")
+        for name in ("n_steps", "n_restarts"):
+            times = getattr(self, name)
+            whole = isinstance(times, (int, np.integer)) and not isinstance(times, bool)
+            check(
+                whole and times >= 1,
+                f"{name} must be a whole number ≥ 1. Got {times!r}: take one.",
+            )
         check(
-            self.n_restarts >= 1,
-            f"n_restarts must be ≥ 1. Got {self.n_restarts}: take one.",
+            callable(self.average),
+            f"average must be one of descent.averages. Got {self.average!r}.",
+        )
+        check(
+            self.relation in sums.RELATIONS,
+            f"neighbours must be one of {sums.RELATIONS}. Got {self.relation!r}.",
         )
         check(
             self.sampling.n_coordinates == self.layout.n_features,
@@ -92,6 +102,8 @@ class Plan:
             self.calibration in ("exact", "paper"),
             f"calibration must be 'exact' or 'paper'. Got {self.calibration!r}.",
         )
+        if self.calibration == "paper" and self.epsilon < math.inf:
+            paper_noise_multiplier(self.epsilon, self.delta, 1)  # refuses a large ε
 
     def noise_multiplier(self, budget: float) -> float:
         """Noise multiplier of every step, for a budget of μ²."""
@@ -171,6 +183,13 @@ def run(
         assumptions=plan.assumptions,
         seeded=randomness.seeded,
     )
+    check(
+        record.relation == plan.relation,
+        f"The record is for {record.relation} neighbours. Got a plan for "
+        f"{plan.relation}: use one relation.",
+    )
+    if record.budget < math.inf and record.remaining <= 1e-9 * record.budget:
+        raise BudgetError("Nothing is left of the budget: start a new record.")
     budget = record.remaining
     noise_multiplier = plan.noise_multiplier(budget)
 

@@ -89,7 +89,7 @@ class ReferenceEngine:
         """Rows of each class; codes above the last count as the last."""
         total = big(np.zeros(n_classes))
         for _, chunk, rows in self._pieces():
-            classes = np.minimum(chunk.target[rows], n_classes - 1)
+            classes = np.minimum(chunk.target[rows].astype(np.intp), n_classes - 1)
             total = total + big(np.bincount(classes, minlength=n_classes))
         return total
 

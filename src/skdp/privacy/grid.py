@@ -107,7 +107,7 @@ class SlopeGrid:
     @classmethod
     def of(cls, bound: float) -> SlopeGrid:
         """Return the grid of slopes bounded by `bound`; the cap is rounded down."""
-        check(0 < bound < math.inf, f"A slope bound must be finite, > 0. Got {bound}.")
+        check(1e-290 < bound < 1e290, f"A slope bound must be in 1e±290. Got {bound}.")
         unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - SLOPE_BITS)
         return cls(unit=unit, cap=math.floor(bound / unit))
 

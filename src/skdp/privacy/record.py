@@ -97,7 +97,7 @@ class PrivacyRecord:
         Theorem 3.2).
         """
         fits = self.spent + event.mu_squared <= self.budget * (1 + 1e-12)
-        fits &= self._total("delta") + event.delta <= self.reserved_delta
+        fits &= 0 <= event.delta <= self.reserved_delta - self._total("delta")
         fits &= self._total("n_draws") + event.n_draws <= ALLOWED_DRAWS
         if self.budget < math.inf and not fits:
             raise BudgetError(
@@ -107,9 +107,9 @@ class PrivacyRecord:
         self.events[event] = self.events.get(event, 0) + 1
 
     def __str__(self) -> str:
-        claim = f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy"
-        if self.seeded or self.budget == math.inf:
-            claim = ("seeded" if self.seeded else "no noise") + ": no privacy claim"
+        claim = ("seeded" if self.seeded else "no noise") + ": no privacy claim"
+        if not self.seeded and self.budget < math.inf:
+            claim = f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy"
         lines = [claim, f"neighbouring tables: {self.relation}"]
         for e, times in self.events.items():
             noise = f"noise {e.noise_multiplier:.5g} × {e.sensitivity:.5g}"

@@ -101,7 +101,7 @@ class Metric:
         """Put a released or public matrix on the grid: what is rounded is used."""
         largest = float(np.abs(matrix).max())
         check(0 < largest < math.inf, "Metric needs a finite matrix: floor it first.")
-        check(0 < radius < math.inf, f"Metric needs 0 < radius < ∞. Got {radius}.")
+        check(0 < radius < 1e99, f"Metric needs 0 < radius < 1e99. Got {radius}.")
         bits = 23 - math.frexp(largest)[1]
         return cls(np.rint(np.ldexp(matrix, bits)), bits, radius)
 
@@ -210,7 +210,7 @@ def mapped_gradient(
 
 def _difference(relation: Relation) -> float:
     """How many bounds apart the parts of a record and of its replacement can be."""
-    return 2.0 if relation == "replace-one" else 1.0
+    return {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}[relation]
 
 
 def _exact_product(matrix: FloatArray, total: BigInts) -> BigInts:
