@@ -66,7 +66,7 @@ def test_pickles_and_copies_predict_the_same(model):
 
 
 @named
-def test_pickles_hold_no_record_and_no_seed(model):
+def test_pickles_hold_no_record(model):
     marked = X.copy()
     marked[7] = 0.123456789, 0.987654321, 0.5555551
     model = clone(model).set_params(bounds=(0, 1)).fit(marked, Y)

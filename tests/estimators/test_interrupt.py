@@ -74,13 +74,13 @@ def test_attributes_change_all_at_once(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    kept = model(random_state=0).fit(X, Y)
+    kept = model(random_state=0, n_steps=5).fit(X, Y)
     before = {name: id(value) for name, value in vars(kept).items()}
     monkeypatch.setattr(LogisticRegression, "_set_coefficients", stop)
     with pytest.raises(KeyboardInterrupt) as stopped:
         kept.fit(X, Y)
     assert {name: id(value) for name, value in vars(kept).items()} == before
-    assert "40 × gradient" in stopped.value.__notes__[0]
+    assert "5 × gradient" in stopped.value.__notes__[0]
 
 
 def test_nothing_is_said_before_anything_is_spent(monkeypatch):

@@ -99,7 +99,7 @@ class LogisticRegression(PrivateClassifier):
     geometry : str or Geometry
         "auto", "matrix" or "diagonal".
     n_steps : int or "auto"
-        Number of steps.
+        Number of steps; `skdp.descent.rule` says how many by default.
     slope_bound : float or "auto"
         What a record's slope is clipped to, for losses that have no bound themselves.
     calibration : {"exact", "paper"}
@@ -114,7 +114,8 @@ class LogisticRegression(PrivateClassifier):
     n_threads : int, optional
         Threads of the compiled engine.
     random_state : int, optional
-        For tests only: a seeded fit claims no privacy.
+        For tests only: a seeded fit claims no privacy, and its noise can be undone
+        by whoever sees this parameter. ``save`` never writes it; pickle does.
     verbose : int
         Show progress on standard error.
 
@@ -130,6 +131,10 @@ class LogisticRegression(PrivateClassifier):
         What was spent.
     schema_ : Schema
         The public description that was used.
+    n_features_in_, n_iter_ : int
+        Columns of the table, and steps taken.
+    feature_names_in_ : array of str
+        Names of the columns, if they had some; new tables are read by them.
 
     Examples
     --------

@@ -1,0 +1,62 @@
+"""skdp.plan is the plan that fit runs, for every model."""
+
+import math
+
+import numpy as np
+import pytest
+
+import skdp
+from skdp.estimators.planning import MODELS
+from skdp.privacy.sums import RELATIONS
+
+RNG = np.random.default_rng(0)
+N_ROWS = 400
+TABLE = {
+    "age": RNG.uniform(0, 100, N_ROWS),
+    "job": RNG.choice(["a", "b", "c"], N_ROWS),
+    "label": RNG.integers(0, 2, N_ROWS),
+    "count": RNG.integers(0, 9, N_ROWS).astype(float),
+}
+COLUMNS = {"age": skdp.Numeric(0, 100), "job": skdp.Categorical(["a", "b", "c"])}
+
+
+def schema_of(model):
+    if model in ("logistic", "svc"):
+        return skdp.Schema(COLUMNS, target=("label", skdp.Categorical([0, 1])))
+    return skdp.Schema(COLUMNS, target=("count", skdp.Numeric(0, 10)))
+
+
+@pytest.mark.parametrize("neighbours", RELATIONS)
+@pytest.mark.parametrize("epsilon", [0.5, math.inf])
+@pytest.mark.parametrize("model", MODELS)
+def test_fit_runs_the_plan(model, epsilon, neighbours):
+    schema = schema_of(model)
+    given = {"epsilon": epsilon, "neighbours": neighbours}
+    if neighbours == "add-remove":
+        given["n_rows"] = N_ROWS
+    rows = {name: value for name, value in given.items() if name == "n_rows"}
+    plan = skdp.plan(
+        schema, rows.pop("n_rows", N_ROWS), epsilon, model=model, **_rest(given)
+    )
+    fitted = MODELS[model](schema=schema, random_state=0, **given).fit(TABLE)
+    assert fitted.plan_.to_json() == plan.to_json()
+    again = skdp.Plan.from_json(plan.to_json())
+    assert str(again) == str(plan)
+
+
+def _rest(given):
+    rest = {name: value for name, value in given.items() if name == "neighbours"}
+    if rest["neighbours"] == "add-remove":
+        rest["n_rows"] = N_ROWS
+    return rest
+
+
+def test_a_plan_says_what_it_does_and_what_limits_it():
+    text = str(skdp.plan(schema_of("logistic"), 5000, epsilon=0.1))
+    for said in ("5,000 rows", "ε = 0.1", "noise:", "limits the result", "Half the"):
+        assert said in text
+
+
+def test_no_plan_without_a_known_model():
+    with pytest.raises(ValueError, match="model must be one of"):
+        skdp.plan(schema_of("logistic"), 100, model="forest")
