@@ -9,6 +9,9 @@ from typing import Any
 from skdp.tables import arrow
 from skdp.tables.source import Cells, Source, library
 
+#: Bytes of a column that are read ahead.
+BUFFER = 1 << 20
+
 
 def table(path: Path, wanted: Sequence[str] | None) -> Source:
     """A Parquet file."""
@@ -18,10 +21,13 @@ def table(path: Path, wanted: Sequence[str] | None) -> Source:
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         names = [schema.names[position] for position in at]
-        with parquet.ParquetFile(path) as opened:
+        # By default the whole file would be held in memory until its end is read.
+        with parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as opened:
             yield from arrow.batched(
                 _batches(opened, names, rows), range(len(at)), rows
             )
+        # Nor would what was read last be given back, tens of megabytes of it.
+        library("pyarrow").default_memory_pool().release_unused()
 
     kinds = [arrow.kind(field.type) for field in schema]
     return Source(names=schema.names, kinds=kinds, read=read, n_rows=n_rows)
