@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from skdp.descent.plan import Fit, Plan, run
     from skdp.descent.presets import preset
     from skdp.descent.rule import default_plan
+    from skdp.estimators.huber import HuberRegressor
+    from skdp.estimators.linear import LinearRegression
+    from skdp.estimators.logistic import LogisticRegression
+    from skdp.estimators.planning import plan
+    from skdp.estimators.poisson import PoissonRegressor
+    from skdp.estimators.storage import load
+    from skdp.estimators.svc import LinearSVC
     from skdp.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
     from skdp.penalties import ElasticNet
     from skdp.privacy.record import BudgetError, PrivacyRecord
@@ -27,10 +34,15 @@ __all__ = [
     "ElasticNet",
     "Fit",
     "Huber",
+    "HuberRegressor",
+    "LinearRegression",
+    "LinearSVC",
     "Logistic",
+    "LogisticRegression",
     "Numeric",
     "Plan",
     "Poisson",
+    "PoissonRegressor",
     "PrivacyRecord",
     "Records",
     "Schema",
@@ -40,7 +52,9 @@ __all__ = [
     "Vector",
     "default_plan",
     "encode",
+    "load",
     "make_hospital",
+    "plan",
     "preset",
     "run",
 ]
@@ -53,6 +67,13 @@ _HOME = {
         "skdp.descent.plan": "Fit Plan run",
         "skdp.descent.presets": "preset",
         "skdp.descent.rule": "default_plan",
+        "skdp.estimators.huber": "HuberRegressor",
+        "skdp.estimators.linear": "LinearRegression",
+        "skdp.estimators.logistic": "LogisticRegression",
+        "skdp.estimators.planning": "plan",
+        "skdp.estimators.poisson": "PoissonRegressor",
+        "skdp.estimators.storage": "load",
+        "skdp.estimators.svc": "LinearSVC",
         "skdp.losses": "Huber Logistic Poisson SmoothedHinge Softmax Squared",
         "skdp.penalties": "ElasticNet",
         "skdp.privacy.record": "BudgetError PrivacyRecord",

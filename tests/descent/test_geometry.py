@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
+from skdp.datasets import make_hospital
 from skdp.descent import averages, samplings
 from skdp.descent.geometry import (
     Diagonal,
@@ -325,3 +326,33 @@ def test_elliptical_noise_is_the_cheapest(at):
     for _ in range(2000):
         other = np.exp(rng.normal(size=len(layout.groups)))[layout.group_of[at]]
         assert best <= noise_cost(other, at, layout, smoothness) * (1 + 1e-12)
+
+
+def test_shrinkage_is_a_ridge_in_the_metric():
+    """Without noise the fixed point minimises f + ½ λ ‖w‖²_A."""
+    hospital = make_hospital(300)
+    records = encode([hospital.batch], hospital.schema)
+    layout = records.layout
+    shrinkage = 0.05
+    geometry = Matrix(radius=1e4, floor=1e-3, shrinkage=shrinkage)
+    plan = Plan(
+        layout=layout,
+        loss=Logistic(),
+        n_rows=300,
+        epsilon=math.inf,
+        delta=1e-6,
+        sampling=samplings.Full(layout.n_features),
+        geometry=geometry,
+        n_steps=400,
+        average=averages.last,
+    )
+    weights = run(plan, records, seed=0).weights
+    rows = dense(records.chunks[0], slice(None), np.arange(layout.n_features), layout)
+    X = rows / 2**14
+    gram = X.T @ X / 300
+    values, vectors = np.linalg.eigh(gram)
+    metric = (vectors * np.maximum(values, 1e-3)) @ vectors.T
+    chance = 1 / (1 + np.exp(-X @ weights[:, 0]))
+    gradient = X.T @ (chance - records.chunks[0].target) / 300
+    left = gradient + shrinkage * metric @ weights[:, 0]
+    assert np.abs(left).max() < 2e-5

@@ -31,24 +31,17 @@ def schema_of(model):
 @pytest.mark.parametrize("model", MODELS)
 def test_fit_runs_the_plan(model, epsilon, neighbours):
     schema = schema_of(model)
-    given = {"epsilon": epsilon, "neighbours": neighbours}
-    if neighbours == "add-remove":
-        given["n_rows"] = N_ROWS
-    rows = {name: value for name, value in given.items() if name == "n_rows"}
-    plan = skdp.plan(
-        schema, rows.pop("n_rows", N_ROWS), epsilon, model=model, **_rest(given)
-    )
-    fitted = MODELS[model](schema=schema, random_state=0, **given).fit(TABLE)
+    plan = skdp.plan(schema, N_ROWS, epsilon, model=model, neighbours=neighbours)
+    fitted = MODELS[model](
+        schema=schema,
+        epsilon=epsilon,
+        neighbours=neighbours,
+        n_rows=N_ROWS if neighbours == "add-remove" else None,
+        random_state=0,
+    ).fit(TABLE)
     assert fitted.plan_.to_json() == plan.to_json()
     again = skdp.Plan.from_json(plan.to_json())
     assert str(again) == str(plan)
-
-
-def _rest(given):
-    rest = {name: value for name, value in given.items() if name == "neighbours"}
-    if rest["neighbours"] == "add-remove":
-        rest["n_rows"] = N_ROWS
-    return rest
 
 
 def test_a_plan_says_what_it_does_and_what_limits_it():

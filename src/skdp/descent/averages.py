@@ -22,6 +22,12 @@ def tail(n_steps: int) -> FloatArray:
     return np.repeat([0.0, 1.0 / kept], [n_steps - kept, kept])
 
 
+def most(n_steps: int) -> FloatArray:
+    """Average of all iterates but the first fifth, when the start is soon forgotten."""
+    dropped = n_steps // 5
+    return np.repeat([0.0, 1.0 / (n_steps - dropped)], [dropped, n_steps - dropped])
+
+
 def last(n_steps: int) -> FloatArray:
     """The last iterate alone."""
     return np.repeat([0.0, 1.0], [n_steps - 1, 1])
@@ -37,4 +43,9 @@ def growing(rate: float) -> Average:
     return average
 
 
-AVERAGES: dict[str, Average] = {"mean": mean, "tail": tail, "last": last}
+AVERAGES: dict[str, Average] = {
+    "mean": mean,
+    "tail": tail,
+    "most": most,
+    "last": last,
+}

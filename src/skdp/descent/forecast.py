@@ -85,7 +85,7 @@ def forecast(plan: Plan) -> Forecast:
     difference = 2.0 if plan.relation == "replace-one" else 1.0
     z = plan.noise_multiplier(mu**2)
     gram = prior_gram(layout)
-    averaged = plan.n_steps / 2.0
+    averaged = float(1.0 / np.square(plan.average(plan.n_steps)).sum())
     if isinstance(plan.geometry, Matrix):
         # u ← u - (c u + ζ)/β in whitened space: the average of m iterates has
         # variance s²/(c² m) a coordinate, whatever β is.
@@ -130,6 +130,36 @@ def more_to_halve(plan: Plan, what: str) -> float | None:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if excess(middle) <= goal else (middle, high)
     return high
+
+
+def described(plan: Plan) -> str:
+    """A plan for a reader: what it does, and what may be expected of it."""
+    columns = sum(group.kind != "ones" for group in plan.layout.groups)
+    lines = [
+        f"{plan.loss.name} model of {columns} columns, {plan.layout.n_features} "
+        f"coefficients, {plan.n_rows:,} rows",
+        f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, {plan.relation} neighbours",
+    ]
+    if isinstance(plan.geometry, Matrix):
+        matrix = plan.geometry
+        lines.append(
+            f"geometry: Gram matrix for {matrix.share:.0%} of the budget, eigenvalues "
+            f"floored at {matrix.floor:.3g}, a record's gradient capped at "
+            f"{matrix.radius:.3g}"
+        )
+    else:
+        lines.append("geometry: diagonal, from public bounds")
+    lines.append(
+        f"steps: {plan.n_steps * plan.n_restarts:,}, sets by {plan.sampling!r}"
+    )
+    mu = accountant.gdp_mu(plan.epsilon, plan.delta)
+    if mu < math.inf:
+        z = plan.noise_multiplier(mu**2)
+        lines.append(f"noise: {z:.4g} times what one record can change, each step")
+    if plan.rate is not None:
+        bound = plan.rate.bound
+        lines.append(f"bound on the expected excess: {bound:.3g} ({plan.rate.theorem})")
+    return "\n".join([*lines, in_words(plan)])
 
 
 def in_words(plan: Plan) -> str:

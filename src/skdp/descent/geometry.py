@@ -139,11 +139,15 @@ class Matrix:
         Smallest eigenvalue of A that is kept.
     share : float
         Share of μ² spent on the Gram matrix.
+    shrinkage : float
+        λ of a penalty ½ λ ‖w‖²_A, which keeps noise from piling up in directions that
+        the loss does not curve.
     """
 
     radius: float
     floor: float
     share: float = 0.2
+    shrinkage: float = 0.0
 
     def __post_init__(self) -> None:
         for name, high in (("radius", math.inf), ("floor", math.inf), ("share", 1.0)):
@@ -152,6 +156,10 @@ class Matrix:
                 0 < value < high,
                 f"Matrix needs 0 < {name} < {high}. Got {value}: move it inside.",
             )
+        check(
+            0 <= self.shrinkage < math.inf,
+            f"Matrix needs shrinkage ≥ 0. Got {self.shrinkage}: 0 is none.",
+        )
 
     def prepare(self, task: Task) -> tuple[Query, Update]:
         """Release the Gram matrix; return the query and the update of Algorithm 1."""
@@ -180,6 +188,7 @@ class Matrix:
             if not isinstance(released, Released):
                 raise TypeError("An update takes released values only: release first.")
             moved = weights - root.T @ released.values / (task.curvature * task.n_rows)
+            moved /= 1.0 + self.shrinkage / task.curvature
             return boxed(prox(moved))
 
         return query, update

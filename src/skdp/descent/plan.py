@@ -114,6 +114,24 @@ class Plan:
             return exact
         return paper_noise_multiplier(self.epsilon, self.delta, releases)
 
+    def __str__(self) -> str:
+        from skdp.descent.forecast import described  # which works on plans
+
+        return described(self)
+
+    def to_json(self) -> str:
+        """Write the plan."""
+        from skdp.descent.plan_files import dumps
+
+        return dumps(self)
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """Read a plan that `to_json` wrote."""
+        from skdp.descent.plan_files import loads
+
+        return loads(text)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:

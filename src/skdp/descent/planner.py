@@ -118,7 +118,7 @@ def make_plan(
             sampling=samplings.Full(layout.n_features),
             geometry=geometry,
             n_steps=steps if n_steps == "auto" else int(n_steps),
-            average=averages.last if mu == math.inf else averages.tail,
+            average=averages.last if mu == math.inf else averages.most,
             **settings,
         )
     law = _sampling(sampling, layout)

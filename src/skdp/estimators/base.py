@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.descent.plan import Fit, check_budget, release_row_count, run
+from skdp.descent.plan import Fit, Plan, check_budget, release_row_count, run
 from skdp.descent.planner import default_delta, make_plan
 from skdp.engines.choose import engine_named
 from skdp.estimators.design import margins
@@ -51,7 +51,7 @@ class PrivateLinearModel(BaseEstimator):
         bounds: Any = None,
         classes: Any = None,
         target_bounds: Any = None,
-        alpha: float = 1e-4,
+        alpha: float = 1e-5,
         l1_ratio: float = 0.0,
         fit_intercept: bool = True,
         class_weight: Mapping[Any, float] | None = None,
@@ -169,8 +169,21 @@ class PrivateLinearModel(BaseEstimator):
         engine = engine_named(self.engine, self.n_threads)
         if rows is None:
             rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
-        plan = make_plan(
-            records.layout,
+        plan = self._plan(schema, rows, record)
+        with progress(plan, self.verbose) as callback:
+            return run(
+                plan,
+                records,
+                engine=engine,
+                noise=noise,
+                record=record,
+                callback=callback,
+            )
+
+    def _plan(self, schema: Schema, rows: int, record: PrivacyRecord) -> Plan:
+        """Decide everything, from public facts and what is left of the budget."""
+        return make_plan(
+            schema.layout(self.fit_intercept),
             self._loss(schema),
             n_rows=rows,
             epsilon=self.epsilon,
@@ -185,15 +198,6 @@ class PrivateLinearModel(BaseEstimator):
             calibration=self.calibration,
             assumptions=tuple(record.assumptions),
         )
-        with progress(plan, self.verbose) as callback:
-            return run(
-                plan,
-                records,
-                engine=engine,
-                noise=noise,
-                record=record,
-                callback=callback,
-            )
 
     def _with_found_target(self, schema: Schema) -> Schema:
         """Adapt a target whose description was found privately to the loss."""

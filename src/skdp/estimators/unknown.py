@@ -24,6 +24,7 @@ from skdp.tables.keys import keys
 from skdp.tables.source import Source
 
 ROWS = 65_536
+SCHEMA_IS_PUBLIC = "What the schema says is public."
 #: Descriptions that are still to be found.
 RANGE, LEVELS = "range", "levels"
 #: Stands for a column none of whose categories were frequent enough to be shown.
@@ -224,7 +225,7 @@ def opened(
             target=target if described is None else described,
             row_norm=schema.row_norm,
             named=source.names is not None,
-            assumptions=("What the schema says is public.",),
+            assumptions=(SCHEMA_IS_PUBLIC,),
             source=source,
             apart=apart,
         )

@@ -1,0 +1,78 @@
+"""skdp.plan: what a fit will do, before anybody touches a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skdp.descent.plan import Plan
+from skdp.descent.planner import default_delta
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.huber import HuberRegressor
+from skdp.estimators.linear import LinearRegression
+from skdp.estimators.logistic import LogisticRegression
+from skdp.estimators.poisson import PoissonRegressor
+from skdp.estimators.svc import LinearSVC
+from skdp.estimators.unknown import SCHEMA_IS_PUBLIC
+from skdp.privacy.record import PrivacyRecord
+from skdp.schema import Schema, check
+
+MODELS: dict[str, type[PrivateLinearModel]] = {
+    "logistic": LogisticRegression,
+    "linear": LinearRegression,
+    "huber": HuberRegressor,
+    "svc": LinearSVC,
+    "poisson": PoissonRegressor,
+}
+
+
+def plan(
+    schema: Schema,
+    n_rows: int,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    model: str = "logistic",
+    **parameters: Any,
+) -> Plan:
+    """Plan a fit: the one that ``fit`` makes for the same schema and number of rows.
+
+    Parameters
+    ----------
+    schema : Schema
+        The whole public description, the target included.
+    n_rows : int
+        Number of rows.
+    epsilon, delta : float
+        The budget.
+    model : {"logistic", "linear", "huber", "svc", "poisson"}
+        Which estimator.
+    **parameters
+        Its other parameters.
+
+    Returns
+    -------
+    plan : Plan
+        Print it to see what it decides and expects; `skdp.descent.plan_files` writes it
+        as JSON; `skdp.run` runs it on encoded records.
+
+    Examples
+    --------
+    >>> import skdp
+    >>> schema = skdp.Schema({"age": skdp.Numeric(0, 100)},
+    ...                      target=("ill", skdp.Categorical([0, 1])))
+    >>> print(skdp.plan(schema, 10_000, epsilon=0.5).n_steps)
+    80
+    """
+    check(
+        model in MODELS,
+        f"model must be one of {sorted(MODELS)}. Got {model!r}: choose one.",
+    )
+    estimator = MODELS[model](
+        schema=schema, epsilon=epsilon, delta=delta, n_rows=n_rows, **parameters
+    )
+    record = PrivacyRecord(
+        epsilon=epsilon,
+        delta=default_delta(n_rows) if delta is None else delta,
+        relation=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
+        assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption()),
+    )
+    return estimator._plan(schema, n_rows, record)
