@@ -1,12 +1,13 @@
 # make demo   set up and fit a private model on the embedded table
 # make test   set up and run lint, types and tests
+# make bench-speed measure speed and memory (docs/speed.md)
 # make theory print the paper's special cases, measured (docs/theory.md)
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo test lint types unit theory format clean
+.PHONY: demo test lint types unit theory bench-speed format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
@@ -25,6 +26,9 @@ unit: $(VENV)/.dev
 
 theory: $(VENV)/.dev
 	$(BIN)/python experiments/theory_table.py
+
+bench-speed: $(VENV)/.dev
+	$(BIN)/python benchmarks/speed.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -9,15 +9,14 @@ Everything is synthetic; no number here depends on a private table.
 from __future__ import annotations
 
 import argparse
-import time
 import warnings
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from speed_lines import alternate
 from threadpoolctl import threadpool_limits
 
 from skdp import losses
@@ -33,18 +32,6 @@ from skdp.schema import Categorical, Numeric, Schema
 #: Levels of the categories of a census table, beside five numbers: d = 109.
 LEVELS = (9, 16, 7, 15, 6, 2, 48)
 CENSUS_ROWS = 39_073
-
-
-def alternate(repeats: int, *sides: Callable[[], object]) -> list[float]:
-    """Median seconds of each side, one call of each in turn, after a first round."""
-    times: list[list[float]] = [[] for _ in sides]
-    for turn in range(repeats + 1):
-        for side, taken in zip(sides, times, strict=True):
-            start = time.perf_counter()
-            side()
-            if turn:
-                taken.append(time.perf_counter() - start)
-    return [median(taken) for taken in times]
 
 
 def numbers(n_rows: int, n_columns: int) -> tuple[np.ndarray, Records]:

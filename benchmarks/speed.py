@@ -1,0 +1,91 @@
+"""All that is promised about speed and memory, measured: writes docs/speed.md.
+
+    python benchmarks/speed.py [--repeats 7] [--only fit pass scale start]
+
+Two sides take turns in one process, on equally many threads, and medians are compared,
+so that a busy machine slows both. With --only the table is printed and not written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import speed_fit
+import speed_pass
+import speed_scale
+import speed_start
+from speed_lines import HEADER, Line, load
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "speed.md"
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "pyarrow")
+
+PARTS: dict[str, Callable[[int], Iterator[Line]]] = {
+    "fit": speed_fit.lines,
+    "pass": speed_pass.lines,
+    "scale": lambda repeats: speed_scale.lines(),
+    "start": speed_start.lines,
+}
+
+TEXT = """# Speed and memory
+
+Written by `make bench-speed` ({machine}; {before} at the start, {after} at the end).
+
+{table}
+
+What is counted:
+
+- Two sides run in turn in one process with the same number of threads, for the linear
+  algebra of both, for OpenMP and for our kernels; medians of {repeats} runs are given.
+- *Whole fit on Adult*: ours starts from the raw data frame with its texts and ends with
+  a fitted model at ε = 1, δ = 1e-6: reading, encoding, planning and noise are in it.
+  Theirs is not private, starts from the dense one-hot array with numbers scaled to
+  [0, 1] (its making is not counted), and runs to convergence (`max_iter=1000`).
+- *A full pass*: one exact gradient when all weights have moved, against what each
+  further iteration adds to a fit by lbfgs.
+- *A second thread* needs a second core: at a load near the number of cores or above
+  the line says nothing about us.
+- *Seconds a row*: fits from Parquet files of {numbers} numbers, {levels} texts and a
+  target, on all cores, reading included; the small file is fitted before and after the
+  large one.
+- *Memory*: the largest resident size of that process until the end of the large fit,
+  less its size after importing pandas, pyarrow, scikit-learn, numba and skdp. Encoded
+  rows, margins, compiled kernels and the reader's buffers are in it; the raw table is
+  never in memory, and was written by another process.
+- *First fits* are of 10,000 rows, each in a fresh process.
+"""
+
+
+def main() -> None:
+    """Measure, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[])
+    options = parser.parse_args()
+    before, table = load(), [HEADER]
+    print(before, HEADER, sep="\n")
+    for name in options.only or PARTS:
+        for line in PARTS[name](options.repeats):
+            print(line, flush=True)
+            table.append(str(line))
+    after = load()
+    print(after)
+    versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    page = TEXT.format(
+        machine=f"{platform.machine()}, Python {platform.python_version()}, {versions}",
+        before=before,
+        after=after,
+        table="\n".join(table),
+        repeats=options.repeats,
+        numbers=speed_scale.N_NUMBERS,
+        levels=len(speed_scale.LEVELS),
+    )
+    if not options.only:
+        PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
