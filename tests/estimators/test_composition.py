@@ -117,7 +117,7 @@ def test_weights_are_routed():
         model = LogisticRegression(bounds=(0, 1), classes=[0, 1], random_state=0)
         model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
         weight = (X[:, 1] > 0.5).astype(float)
-        search = GridSearchCV(model, {"alpha": [1e-4]}, cv=3)
+        search = GridSearchCV(model, {"epsilon": [1.0]}, cv=3)
         search.fit(X, Y, sample_weight=weight)
         direct = clone(model).fit(X, Y, sample_weight=weight)
         assert (search.best_estimator_.coef_ == direct.coef_).all()
