@@ -32,6 +32,7 @@ from skdp.descent.geometry import Matrix
 from skdp.descent.plan import Fit, Plan, run
 from skdp.descent.presets import preset
 from skdp.descent.rule import default_plan
+from skdp.engines.choose import engine_named
 from skdp.losses import Logistic
 from skdp.privacy.record import PrivacyRecord
 from skdp.privacy.records import Records, encode
@@ -114,10 +115,11 @@ def demo(
     table = make_hospital(rows, TABLE_SEED)
     fresh = make_hospital(FRESH_ROWS, FRESH_SEED)
     records = encode([table.batch], table.schema)
+    engine = engine_named()
     # Sums this small gain nothing from BLAS threads, and lose much on a busy machine.
     with threadpool_limits(1, "blas"), _progress(jobs) as callbacks:
         fits = [
-            run(job.plan, records, seed=seed, callback=callback)
+            run(job.plan, records, engine=engine, seed=seed, callback=callback)
             for job, callback in zip(jobs, callbacks, strict=True)
         ]
     result = _Result(
