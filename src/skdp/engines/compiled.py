@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numba
@@ -26,6 +27,8 @@ MOST_ROWS = 1 << 18
 TASK_ENTRIES = 1 << 21
 #: Numbers written out as float64 at a time, for matrix products.
 PIECE = 1 << 19
+#: Sets of coordinates whose programs are remembered.
+KNOWN_TASKS = 64
 #: From how many columns of a matrix on all of them are read, row by row.
 WIDE = 8
 
@@ -162,6 +165,11 @@ class Rows:
             steps=steps[order],
         )
 
+    @cached_property
+    def addresses(self) -> tuple[int, int]:
+        """Where targets and weights are."""
+        return self.target.ctypes.data, self.weight.ctypes.data
+
     def program(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
         """Lines of a program on (at least) the coordinates `at`."""
         places = self.places[slots.group_of[at]]
@@ -273,6 +281,7 @@ class CompiledEngine:
         self._rows = [Rows.of(chunk, self._slots) for chunk in records.chunks]
         self._weights: FloatArray | None = None
         self._margins: list[FloatArray] = []
+        self._known_tasks: dict[tuple[bytes, bytes, int], list[Any]] = {}
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         self._n_threads = n_threads or int(default)
         self._pool: ThreadPoolExecutor | None = None
@@ -305,22 +314,18 @@ class CompiledEngine:
         moves[:, slots.of[changed]] = (move[changed] * slots.worth[changed, None]).T
         margins = self._margins
         lanes = 4 if slots.count * n_outputs <= 1 << 14 else 1
-        tasks = []
-        for index, rows in enumerate(self._rows):
-            programs = rows.program(slots, changed), rows.program(slots, at)
-            length = _task_rows(n_outputs, *programs)
-            caps = None if slopes.caps is None else _caps(slopes, index, rows.n_rows)
-            for start in range(0, rows.n_rows, length):
-                stop = min(start + length, rows.n_rows)
-                tasks.append((index, start, stop, *programs, caps))
+        caps = [0] * len(self._rows)
+        kept = []  # alive as long as their addresses are used
+        if slopes.caps is not None:
+            kept = [_caps(slopes, i, rows.n_rows) for i, rows in enumerate(self._rows)]
+            caps = [array.ctypes.data for array in kept]
 
         def sweep(
-            index: int, start: int, stop: int, moving: Any, adding: Any, caps: Any
+            index: int, start: int, stop: int, moving: Any, adding: Any
         ) -> FloatArray:
             sums = np.zeros((lanes, n_outputs, slots.count))
             rows = self._rows[index]
-            cap = 0 if caps is None else caps.ctypes.data
-            places = np.array([rows.target.ctypes.data, rows.weight.ctypes.data, cap])
+            places = np.array([*rows.addresses, caps[index]])
             kernels.sweep(
                 start,
                 stop,
@@ -335,12 +340,31 @@ class CompiledEngine:
             total: FloatArray = sums.sum(axis=0)
             return total
 
+        tasks = self._tasks(changed, at, n_outputs)
         self._weights = None  # an interrupted sweep must not leave half-moved margins
         total = np.zeros((n_outputs, slots.count), np.int64)
         for part in self._each(sweep, tasks):
             total += part.astype(np.int64)
         self._weights = units.copy()
         return big(total[:, slots.of[at]].T * slots.worth[at, None])
+
+    def _tasks(self, changed: IntArray, at: IntArray, n_outputs: int) -> list[Any]:
+        """Chunk, first and last row and programs of each task; the same ones return."""
+        at = at.astype(np.intp, copy=False)  # equal bytes are then equal sets
+        key = changed.tobytes(), at.tobytes(), n_outputs
+        if key in self._known_tasks:
+            return self._known_tasks[key]
+        tasks = []
+        for index, rows in enumerate(self._rows):
+            programs = tuple(rows.program(self._slots, some) for some in (changed, at))
+            length = _task_rows(n_outputs, *programs)
+            for start in range(0, rows.n_rows, length):
+                stop = min(start + length, rows.n_rows)
+                tasks.append((index, start, stop, *programs))
+        if len(self._known_tasks) >= KNOWN_TASKS:
+            self._known_tasks.clear()
+        self._known_tasks[key] = tasks
+        return tasks
 
     def gram(self) -> BigInts:
         """Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
