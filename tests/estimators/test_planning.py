@@ -53,3 +53,10 @@ def test_a_plan_says_what_it_does_and_what_limits_it():
 def test_no_plan_without_a_known_model():
     with pytest.raises(ValueError, match="model must be one of"):
         skdp.plan(schema_of("logistic"), 100, model="forest")
+
+
+def test_a_text_file_needs_a_schema(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("age,label\n1,0\n2,1\n")
+    with pytest.raises(ValueError, match="pass a schema"):
+        skdp.LogisticRegression(classes=[0, 1]).fit(path, [0, 1])

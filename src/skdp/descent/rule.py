@@ -22,9 +22,9 @@ from skdp.schema import Layout, check
 #: Passes over the table, with noise and (at least) without.
 N_STEPS, NOISELESS_STEPS = 80, 500
 #: Mean second derivative that is expected of a loss, where it is far below the bound.
-#: A Poisson rate is the mean count over the largest one: a sixth is a guess on the
-#: high side (tables with 1/9 to 1/23 did best with 320 to 640 steps at ε = 0.3 to 8).
-EXPECTED_CURVATURE = {"poisson": 1 / 6}
+#: A Poisson rate is the mean count over the largest one; a third is a guess on the high
+#: side, for 480 steps (tables with 1/9 to 1/23 did best with 320 to 640 of them).
+EXPECTED_CURVATURE = {"poisson": 1 / 3}
 #: The cap over (nμ)^(1/3): measured for the logistic and the squared loss alone.
 CAP, SQUARED_CAP = 0.25, 0.1
 #: The shrinkage over √p·cap/(nμ): with noise of variance σ² in each of p coordinates
