@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -235,6 +236,11 @@ def opened(
         "that names its column.",
     )
     source = kinds.source(X)
+    check(
+        not isinstance(X, (str, PathLike)) or "unknown" not in source.kinds,
+        "A text file does not say what its columns are: pass a schema "
+        "(skdp.schema_files.template writes a form to complete).",
+    )
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
