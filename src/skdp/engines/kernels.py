@@ -121,22 +121,6 @@ def _move_matrix(m: Floats, a: Shorts, u: Floats) -> None:
 
 
 @kernel(integers=True)
-def _move_four_codes(
-    m: Floats,
-    a: Codes,
-    b: Codes,
-    c: Codes,
-    d: Codes,
-    t: Floats,
-    u: Floats,
-    v: Floats,
-    w: Floats,
-) -> None:
-    for i in range(len(m)):
-        m[i] += (t[a[i]] + u[b[i]]) + (v[c[i]] + w[d[i]])
-
-
-@kernel(integers=True)
 def _move_codes(m: Floats, codes: Codes, u: Floats) -> None:
     for i in range(len(m)):
         m[i] += u[codes[i]]
@@ -209,7 +193,6 @@ def _move(
     program: Program, moves: Floats, margins: Floats, start: int, stop: int
 ) -> None:
     """margins[c, i] += Σ_lines x_i · moves[c], for one tile of rows."""
-    zeros = np.zeros(256)
     for c in range(len(moves)):
         m, line = margins[c, start:stop], 0
         while line < len(program):
@@ -242,34 +225,6 @@ def _move(
             elif kind == MATRIX:
                 matrix = carray(_int16(address), (stop, stride))[start:]
                 _move_matrix(m, matrix, moves[c, slot : slot + width])
-            elif (
-                kind == CODE8
-                and line + 1 < len(program)
-                and program[line + 1, KIND] == CODE8
-            ):
-                # Margins are read once for four columns; one that lacks adds zeros.
-                second, third, fourth = line + 1, line + 2, line + 3
-                t = u = zeros
-                if third < len(program) and program[third, KIND] == CODE8:
-                    t = moves[c, program[third, SLOT] :]
-                else:
-                    third = line
-                if fourth < len(program) and program[fourth, KIND] == CODE8:
-                    u = moves[c, program[fourth, SLOT] :]
-                else:
-                    fourth = line
-                _move_four_codes(
-                    m,
-                    carray(_uint8(address), stop)[start:],
-                    carray(_uint8(program[second, ADDRESS]), stop)[start:],
-                    carray(_uint8(program[third, ADDRESS]), stop)[start:],
-                    carray(_uint8(program[fourth, ADDRESS]), stop)[start:],
-                    moves[c, slot:],
-                    moves[c, program[second, SLOT] :],
-                    t,
-                    u,
-                )
-                line += max(third, fourth, second) - line
             elif kind == CODE8:
                 codes = carray(_uint8(address), stop)[start:]
                 _move_codes(m, codes, moves[c, slot : slot + width + 1])
