@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array, issparse
 
 from skdp import losses
 from skdp.engines import kernels
 from skdp.engines.announce import announce
-from skdp.privacy.grid import FEATURE_ONE, WeightGrid
+from skdp.engines.joints import joints
+from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.records import AnyArray, Chunk, Records
 from skdp.privacy.sums import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, Layout, check
@@ -104,6 +106,9 @@ class Slots:
         self.worth = np.array(
             [1 if group.kind == "dense" else FEATURE_ONE for group in layout.groups]
         )[self.group_of]
+        #: Groups of codes that are read together, and slots with those of the joints.
+        self.joints = joints(layout, self.count)
+        self.wide = self.count + sum(joint.size for joint in self.joints)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,19 +120,21 @@ class Rows:
     """
 
     n_rows: int
-    parts: tuple[AnyArray, ...]
+    parts: tuple[Any, ...]
     target: npt.NDArray[np.uint16]
     weight: npt.NDArray[np.float32]
     lines: npt.NDArray[np.int64]
     places: IntArray
     steps: IntArray
+    joined: dict[int, AnyArray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, chunk: Chunk, slots: Slots) -> Rows:
         """Describe a chunk, copying only what a kernel cannot read in place."""
-        lengths = {len(array) for array in (*chunk.parts, chunk.target, chunk.weight)}
+        arrays = (*chunk.parts, chunk.target, chunk.weight)
+        lengths = {array.shape[0] for array in arrays}
         check(len(lengths) == 1, "A chunk's arrays must have one length: encode it.")
-        parts: list[AnyArray] = []
+        parts: list[Any] = []
         lines = np.zeros((len(chunk.parts), 5), np.int64)
         steps = np.zeros(len(chunk.parts), np.intp)
         for g, group in enumerate(slots.layout.groups):
@@ -141,6 +148,8 @@ class Rows:
                     inside = (part >= 0) & (part < group.width)
                     part = np.where(inside, part, group.width)
                 part = np.ascontiguousarray(part, np.uint8 if narrow else np.uint16)
+            elif issparse(part):
+                kind, part = kernels.SPARSE, Sparse.of(part, group.width)
             else:
                 part = _matrix(part)
                 stride = part.strides[0] // 2 if len(part) else group.width
@@ -150,7 +159,7 @@ class Rows:
                     kind = kernels.MATRIX
             parts.append(part)
             slot = group.start + g
-            lines[g] = kind, slot, group.width, stride, part.ctypes.data
+            lines[g] = kind, slot, group.width, stride, _address(part)
         target = chunk.target
         target = target.view(np.uint16) if target.dtype == np.int16 else target
         # Columns of numbers next to each other are worked on four at a time.
@@ -172,6 +181,20 @@ class Rows:
 
     def program(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
         """Lines of a program on (at least) the coordinates `at`."""
+        lines = self._columns(slots, at)
+        for joint in slots.joints:
+            own = np.isin(lines[:, kernels.SLOT], joint.slots)
+            if own.sum() < len(joint.slots):
+                continue
+            if joint.start not in self.joined:
+                self.joined[joint.start] = joint.codes(self.parts)
+            address = self.joined[joint.start].ctypes.data
+            line = [kernels.CODE8, joint.start, joint.size - 1, 1, address]
+            lines = np.concatenate([lines[~own], np.array([line], np.int64)])
+        return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
+
+    def _columns(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
+        """Lines on groups and columns, each by itself."""
         places = self.places[slots.group_of[at]]
         times = np.bincount(places, minlength=len(self.lines))
         lines, kind = self.lines, self.lines[:, kernels.KIND]
@@ -191,8 +214,46 @@ class Rows:
         columns[:, kernels.SLOT] += local
         columns[:, kernels.WIDTH] = 1
         columns[:, kernels.ADDRESS] += self.steps[places] * local
-        lines = np.concatenate([lines[(times > 0) & ~single], columns])
-        return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
+        return np.concatenate([lines[(times > 0) & ~single], columns])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sparse:
+    """Rows of which only entries that are not zero are kept, and their addresses."""
+
+    matrix: Any
+    addresses: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, part: Any, width: int) -> Sparse:
+        """Describe a part; its columns must be those of its group."""
+        check(part.shape[1] == width, "A sparse part must have its group's columns.")
+        matrix = csr_array(
+            (
+                np.ascontiguousarray(part.data, np.int16),
+                np.ascontiguousarray(part.indices, np.int32),
+                np.ascontiguousarray(part.indptr, np.int32),
+            ),
+            shape=part.shape,
+        )
+        matrix.check_format(full_check=True)
+        parts = (matrix.indptr, matrix.indices, matrix.data)
+        where = [array.ctypes.data for array in parts]
+        return cls(matrix, np.array(where, np.int64))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        rows, columns = self.matrix.shape
+        return rows, columns
+
+    def __getitem__(self, rows: slice) -> AnyArray:
+        """Some rows, written out."""
+        return np.asarray(self.matrix[rows].toarray())
+
+
+def _address(part: Any) -> int:
+    return int((part.addresses if isinstance(part, Sparse) else part).ctypes.data)
 
 
 def _matrix(part: AnyArray) -> AnyArray:
@@ -277,7 +338,8 @@ class CompiledEngine:
         )
         self.records = records
         self._slots = Slots(records.layout)
-        self._unit = WeightGrid.of(records.layout).margin_unit
+        bits = WeightGrid.of(records.layout).bits + FEATURE_BITS
+        self._unit = math.ldexp(1.0, -bits)
         self._rows = [Rows.of(chunk, self._slots) for chunk in records.chunks]
         self._weights: FloatArray | None = None
         self._margins: list[FloatArray] = []
@@ -310,10 +372,12 @@ class CompiledEngine:
             self._margins = [np.zeros((n_outputs, r.n_rows)) for r in self._rows]
         move = units - self._weights
         changed = np.flatnonzero(move.any(axis=1))
-        moves = np.zeros((n_outputs, slots.count))
+        moves = np.zeros((n_outputs, slots.wide))
         moves[:, slots.of[changed]] = (move[changed] * slots.worth[changed, None]).T
+        for joint in slots.joints:
+            joint.spread(moves)
         margins = self._margins
-        lanes = 4 if slots.count * n_outputs <= 1 << 14 else 1
+        lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
         caps = [0] * len(self._rows)
         kept = []  # alive as long as their addresses are used
         if slopes.caps is not None:
@@ -323,7 +387,7 @@ class CompiledEngine:
         def sweep(
             index: int, start: int, stop: int, moving: Any, adding: Any
         ) -> FloatArray:
-            sums = np.zeros((lanes, n_outputs, slots.count))
+            sums = np.zeros((lanes, n_outputs, slots.wide))
             rows = self._rows[index]
             places = np.array([*rows.addresses, caps[index]])
             kernels.sweep(
@@ -342,9 +406,11 @@ class CompiledEngine:
 
         tasks = self._tasks(changed, at, n_outputs)
         self._weights = None  # an interrupted sweep must not leave half-moved margins
-        total = np.zeros((n_outputs, slots.count), np.int64)
+        total = np.zeros((n_outputs, slots.wide), np.int64)
         for part in self._each(sweep, tasks):
             total += part.astype(np.int64)
+        for joint in slots.joints:
+            joint.gather(total)
         self._weights = units.copy()
         return big(total[:, slots.of[at]].T * slots.worth[at, None])
 

@@ -26,8 +26,9 @@ from numba.extending import intrinsic
 TILE = 2048
 
 #: What a line of a program does: add a constant, one column of numbers, one column of
-#: a matrix, all of its columns, or a column of codes of one or two bytes.
-ONES, COLUMN, STRIDED, MATRIX, CODE8, CODE16 = range(6)
+#: a matrix, all of its columns, rows of entries that are not zero, or a column of codes
+#: of one or two bytes.
+ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16 = range(7)
 #: Fields of a line: what, its first slot, its columns, elements a row, first element.
 KIND, SLOT, WIDTH, STRIDE, ADDRESS = range(5)
 
@@ -73,9 +74,10 @@ def _pointer_to(kind: Any) -> Any:
     return intrinsic(cast)
 
 
-_int16, _uint8, _uint16, _int32, _float32 = (
+_int64, _int16, _uint8, _uint16, _int32, _float32 = (
     _pointer_to(kind)
     for kind in (
+        numba.types.int64,
         numba.types.int16,
         numba.types.uint8,
         numba.types.uint16,
@@ -118,6 +120,26 @@ def _move_matrix(m: Floats, a: Shorts, u: Floats) -> None:
         for j in range(len(u)):
             total += a[i, j] * u[j]
         m[i] += total
+
+
+@kernel(integers=True)
+def _move_sparse(
+    m: Floats, starts: Codes, columns: Codes, entries: Shorts, u: Floats
+) -> None:
+    for i in range(len(m)):
+        total = 0.0
+        for e in range(starts[i], starts[i + 1]):
+            total += entries[e] * u[columns[e]]
+        m[i] += total
+
+
+@kernel(integers=True)
+def _add_sparse(
+    s: Floats, starts: Codes, columns: Codes, entries: Shorts, out: Floats
+) -> None:
+    for i in range(len(s)):
+        for e in range(starts[i], starts[i + 1]):
+            out[columns[e]] += entries[e] * s[i]
 
 
 @kernel(integers=True)
@@ -225,6 +247,13 @@ def _move(
             elif kind == MATRIX:
                 matrix = carray(_int16(address), (stop, stride))[start:]
                 _move_matrix(m, matrix, moves[c, slot : slot + width])
+            elif kind == SPARSE:
+                where = carray(_int64(address), 3)
+                starts = carray(_int32(where[0]), stop + 1)[start:]
+                columns = carray(_int32(where[1]), starts[stop - start])
+                entries = carray(_int16(where[2]), starts[stop - start])
+                u = moves[c, slot : slot + width]
+                _move_sparse(m, starts, columns, entries, u)
             elif kind == CODE8:
                 codes = carray(_uint8(address), stop)[start:]
                 _move_codes(m, codes, moves[c, slot : slot + width + 1])
@@ -274,6 +303,12 @@ def _add(program: Program, sums: Floats, slopes: Floats, start: int, stop: int) 
             elif kind == MATRIX:
                 matrix = carray(_int16(address), (stop, stride))[start:]
                 _add_matrix(s, matrix, out[:width])
+            elif kind == SPARSE:
+                where = carray(_int64(address), 3)
+                starts = carray(_int32(where[0]), stop + 1)[start:]
+                columns = carray(_int32(where[1]), starts[stop - start])
+                entries = carray(_int16(where[2]), starts[stop - start])
+                _add_sparse(s, starts, columns, entries, out)
             else:
                 second = sums[min(1, last), c, slot : slot + width + 1]
                 third = sums[min(2, last), c, slot : slot + width + 1]

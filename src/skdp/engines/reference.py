@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.sparse import issparse
 
-from skdp.privacy.grid import FEATURE_ONE, WeightGrid
+from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.records import Chunk, Records
 from skdp.privacy.sums import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, Layout
@@ -17,18 +19,19 @@ ROWS = 1 << 14
 
 def dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatArray:
     """Coordinates `at` of some rows, shape (n, len(at)), in units of 2⁻¹⁴."""
-    columns = []
-    for coordinate in at.tolist():
-        group = layout.group_of[coordinate]
-        part, local = chunk.parts[group], coordinate - layout.groups[group].start
-        kind = layout.groups[group].kind
-        if kind == "ones":
-            columns.append(np.full(len(chunk.target[rows]), FEATURE_ONE))
-        elif kind == "code":
-            columns.append((part[rows] == local) * FEATURE_ONE)
+    block = np.empty((len(chunk.target[rows]), len(at)))
+    for g in np.unique(layout.group_of[at]).tolist():
+        group, part = layout.groups[g], chunk.parts[g][rows]
+        where = np.flatnonzero(layout.group_of[at] == g)
+        local = at[where] - group.start
+        if group.kind == "ones":
+            block[:, where] = FEATURE_ONE
+        elif group.kind == "code":
+            block[:, where] = (part[:, None] == local) * FEATURE_ONE
         else:
-            columns.append(part[rows, local])
-    return np.stack(columns, axis=1).astype(np.float64)
+            numbers = part[:, local]
+            block[:, where] = numbers.toarray() if issparse(part) else numbers
+    return block
 
 
 class ReferenceEngine:
@@ -41,7 +44,8 @@ class ReferenceEngine:
     def __init__(self, records: Records) -> None:
         self.records = records
         self._layout = records.layout
-        self._unit = WeightGrid.of(records.layout).margin_unit
+        bits = WeightGrid.of(records.layout).bits + FEATURE_BITS
+        self._unit = math.ldexp(1.0, -bits)
         self._weights: FloatArray = np.zeros((self._layout.n_features, 0))
         self._margins: list[FloatArray] = []
 

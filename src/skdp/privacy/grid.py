@@ -91,11 +91,6 @@ class WeightGrid:
         units: FloatArray = np.rint(np.ldexp(inside, self.bits))
         return units
 
-    @property
-    def margin_unit(self) -> float:
-        """What one unit of Σ_j k_j u_j is worth."""
-        return math.ldexp(1.0, -self.bits - FEATURE_BITS)
-
 
 @dataclass(frozen=True, kw_only=True)
 class SlopeGrid:

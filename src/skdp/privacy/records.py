@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from skdp.privacy import grid
 from skdp.schema import Categorical, Column, Layout, Numeric, Schema, Vector, check
 from skdp.schema import level_key as key_of
 
 AnyArray = npt.NDArray[Any]
+#: Joint columns from which on only entries that are not zero are kept.
+SPARSE_WIDTH = 256
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,15 +52,16 @@ class Chunk:
     Attributes
     ----------
     parts : tuple of arrays, one a group
-        int16 (n, width) in units of 2⁻¹⁴ for dense groups, unsigned (n,) for codes
-        (a code equal to the width touches nothing), empty (n, 0) for the intercept.
+        int16 (n, width) in units of 2⁻¹⁴ for dense groups, compressed by rows from
+        `SPARSE_WIDTH` columns on, unsigned (n,) for codes (a code equal to the width
+        touches nothing), empty (n, 0) for the intercept.
     target : array (n,)
         Class codes, or integers 0..2¹⁴ for a numeric target scaled to [0, 1].
     weight : float32 (n,)
         What the slope is multiplied by, in [0, max_weight]; 0 for a null record.
     """
 
-    parts: tuple[AnyArray, ...]
+    parts: tuple[Any, ...]
     target: AnyArray
     weight: npt.NDArray[np.float32]
 
@@ -111,7 +115,8 @@ def encode(
         if intercept:
             parts.append(np.empty((len(target), 0), np.int16))
         check(len(target) <= grid.CHUNK_ROWS, "A batch must have at most 2²² rows.")
-        chunks.append(Chunk(tuple(parts), target, weight))
+        kept = (csr_array(p) if p.shape[1:] >= (SPARSE_WIDTH,) else p for p in parts)
+        chunks.append(Chunk(tuple(kept), target, weight))
     return Records(schema.layout(intercept), tuple(chunks), max_weight)
 
 
