@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from skdp.datasets import Dataset, make_hospital
+    from skdp.descent.history import History
     from skdp.descent.plan import Fit, Plan, run
     from skdp.descent.presets import preset
     from skdp.descent.rule import default_plan
@@ -33,6 +34,7 @@ __all__ = [
     "Dataset",
     "ElasticNet",
     "Fit",
+    "History",
     "Huber",
     "HuberRegressor",
     "LinearRegression",
@@ -64,6 +66,7 @@ _HOME = {
     name: module
     for module, names in {
         "skdp.datasets": "Dataset make_hospital",
+        "skdp.descent.history": "History",
         "skdp.descent.plan": "Fit Plan run",
         "skdp.descent.presets": "preset",
         "skdp.descent.rule": "default_plan",

@@ -310,6 +310,29 @@ class Schema:
             raise ValueError("Schema needs a target here: add target=(name, column).")
         return column
 
+    def to_toml(self) -> str:
+        """Write the schema as text, which a person may edit."""
+        from skdp.schema_files import dumps
+
+        return dumps(self)
+
+    @staticmethod
+    def from_toml(text: str) -> Schema:
+        """Read a schema from text; `skdp.schema_files.read` reads a file."""
+        from skdp.schema_files import loads
+
+        return loads(text)
+
+    @staticmethod
+    def template(table: object) -> str:
+        """Write a form with a table's column names and types, to be completed.
+
+        No range and no category is read from the data.
+        """
+        from skdp.schema_files import template
+
+        return template(table)
+
     def layout(self, intercept: bool = True) -> Layout:
         """Coordinates of an encoded row, one group a column, the intercept last."""
         groups: list[Group] = []

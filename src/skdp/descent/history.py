@@ -1,0 +1,41 @@
+"""A callback that keeps what it sees: all of it public or released."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skdp.descent.skgd import Step
+from skdp.schema import FloatArray
+
+
+class History:
+    """The steps of a run, for ``run(plan, records, callback=history)``.
+
+    Attributes
+    ----------
+    steps : list of Step
+        One a step, in order.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def __call__(self, step: Step) -> None:
+        """Keep a step."""
+        self.steps.append(step)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def weights(self) -> FloatArray:
+        """Iterates θ after each step, shape (steps, d, k)."""
+        return np.array([step.weights for step in self.steps])
+
+    @property
+    def visits(self) -> FloatArray:
+        """How often each coordinate was moved, shape (d,)."""
+        counts = np.zeros(len(self.steps[0].weights) if self.steps else 0)
+        for step in self.steps:
+            counts[step.at] += 1.0
+        return counts

@@ -1,0 +1,95 @@
+"""Wide joint columns are kept sparse, and both engines add them up alike."""
+
+import numpy as np
+import pytest
+from scipy.sparse import issparse, random_array
+
+from skdp import losses
+from skdp.engines.compiled import CompiledEngine
+from skdp.engines.reference import ReferenceEngine, dense
+from skdp.estimators import LogisticRegression
+from skdp.privacy import sums
+from skdp.privacy.grid import WeightGrid
+from skdp.privacy.records import SPARSE_WIDTH, Batch, Coded, encode
+from skdp.schema import Categorical, Numeric, Schema, Vector
+from skdp.tables import batches
+
+WIDE = SPARSE_WIDTH + 40
+SCHEMA = Schema(
+    {"age": Numeric(0, 1), "text": Vector([f"t{j}" for j in range(WIDE)], norm=2.0)},
+    target=Categorical([0, 1, 2]),
+)
+
+
+def batch(rng, n_rows):
+    text = 3 * random_array((n_rows, WIDE), density=0.03, rng=rng).toarray()
+    text[rng.random(n_rows) < 0.1] = 0.0
+    text.flat[:3] = [np.nan, np.inf, 1e308]
+    return Batch(
+        columns={"age": rng.uniform(size=n_rows), "text": text},
+        target=Coded(rng.integers(0, 3, n_rows), [0, 1, 2]),
+    )
+
+
+def records(seed=0, sizes=(5, 700, 3000)):
+    rng = np.random.default_rng(seed)
+    return encode([batch(rng, n) for n in sizes], SCHEMA)
+
+
+def test_only_entries_that_are_not_zero_are_kept():
+    for chunk in records().chunks:
+        assert issparse(chunk.parts[1])
+        assert chunk.parts[1].dtype == np.int16
+        assert chunk.parts[1].nnz < 0.05 * chunk.parts[1].shape[0] * WIDE
+        squares = chunk.parts[1].astype(np.int64).power(2).sum(axis=1)
+        assert squares.max() <= 2**28
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("loss", [losses.Logistic(), losses.Softmax(3)])
+def test_engines_agree(loss, n_threads):
+    rng = np.random.default_rng(1)
+    table = records()
+    layout = table.layout
+    engines = [ReferenceEngine(table), CompiledEngine(table, n_threads=n_threads)]
+    slopes, grid = sums.Slopes(loss), WeightGrid.of(layout)
+    weights = np.zeros((layout.n_features, loss.n_outputs))
+    every = np.arange(layout.n_features)
+    for at in (every, np.array([0, 3, WIDE]), every[5:60], every[-1:], every):
+        weights[at] += rng.normal(size=(len(at), loss.n_outputs))
+        ours, theirs = (e.gradient(grid.units(weights), at, slopes) for e in engines)
+        assert (ours == theirs).all()
+    assert (engines[0].gram() == engines[1].gram()).all()
+    metric = sums.Metric.of(rng.normal(size=(4, layout.n_features)), 2.0)
+    for ours, theirs in zip(*(e.caps(metric, slopes) for e in engines), strict=True):
+        assert (ours == theirs).all()
+
+
+def test_a_part_of_other_columns_is_refused():
+    table = records(sizes=(20,))
+    chunk = table.chunks[0]
+    narrow = (chunk.parts[0], chunk.parts[1][:, :-1], chunk.parts[2])
+    broken = type(chunk)(narrow, chunk.target, chunk.weight)
+    with pytest.raises(ValueError, match="group's columns"):
+        CompiledEngine(type(table)(table.layout, (broken,)))
+
+
+def test_a_sparse_matrix_is_fitted_as_its_dense_self():
+    rng = np.random.default_rng(2)
+    X = random_array((400, WIDE), density=0.05, rng=rng).tocsr()
+    y = rng.integers(0, 2, 400)
+    schema = Schema(
+        {"text": Vector([f"t{j}" for j in range(WIDE)])}, target=Categorical([0, 1])
+    )
+    fits = [
+        LogisticRegression(schema=schema, n_steps=5, random_state=0).fit(table, y)
+        for table in (X, X.tocsc(), X.toarray())
+    ]
+    assert (fits[0].coef_ == fits[1].coef_).all()
+    assert (fits[0].coef_ == fits[2].coef_).all()
+    encoded = encode(batches(X, schema, target=y), schema)
+    rows = [
+        dense(chunk, slice(None), np.arange(WIDE), encoded.layout)
+        for chunk in encoded.chunks
+    ]
+    assert np.abs(np.vstack(rows) / 2**14).max() <= 1
