@@ -240,7 +240,7 @@ LAYERS = [
 LEVEL = {part: i for i, parts in enumerate(LAYERS) for part in parts}
 #: Imports against the order, and why they may be.
 EXCEPTIONS: dict[tuple[str, str], str] = {
-    ("schema.py", "schema_files"): "its methods for text, imported when they are called",
+    ("schema.py", "schema_files"): "methods for text, imported when they are called",
 }
 
 
