@@ -35,6 +35,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
 _TEXT = "OUST"
 _NUMBERS = "biuf"
 _NONE = type(None)
+_FEW = 16  # levels, so that comparing with each of them is fast
 
 
 def number(cell: object) -> float:
@@ -142,12 +143,27 @@ def codes(cells: AnyArray | Coded, levels: Levels) -> AnyArray:
 
 
 def _text_codes(cells: AnyArray, levels: Levels) -> AnyArray:
+    if cells.dtype.kind == "U" and len(levels.exact) <= _FEW:
+        return _few_codes(cells, levels)
     texts = cells.tolist()
     # Cells of other types can be equal and yet differ as texts: 1, 1.0 and True.
     if cells.dtype.kind in "OT" and not set(map(type, texts)) <= {str, float, _NONE}:
         return levels.codes(texts)
     code = _Remembered(levels).__getitem__
     return np.fromiter(map(code, texts), np.int32, len(texts))
+
+
+def _few_codes(cells: AnyArray, levels: Levels) -> AnyArray:
+    """Codes of texts that are compared to one level after the other."""
+    result = np.full(len(cells), MISSING, np.int32)
+    rest = np.ones(len(cells), bool)
+    for key, code in levels.exact.items():
+        if not key.endswith("\0"):  # numpy drops it, of both sides of a comparison
+            same = cells == key
+            result[same] = code
+            rest &= ~same
+    result[rest] = levels.codes(cells[rest].tolist())
+    return result
 
 
 def looked_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
