@@ -46,8 +46,10 @@ What is counted:
   [0, 1] (its making is not counted), and runs to convergence (`max_iter=1000`).
 - *A full pass*: one exact gradient when all weights have moved, against what each
   further iteration adds to a fit by lbfgs.
-- *A second thread* needs a second core: at a load near the number of cores or above
-  the line says nothing about us.
+- *Two threads* need two cores. At a load near the number of cores or above, the line
+  of 2 threads against 1 says nothing about us, and the peer's fit on two threads is
+  slower than on one, because its linear algebra waits for cores that are busy: look
+  at the lines of one thread then.
 - *Seconds a row*: fits from Parquet files of {numbers} numbers, {levels} texts and a
   target, on all cores, reading included; the small file is fitted before and after the
   large one.
