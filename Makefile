@@ -1,13 +1,14 @@
 # make demo   set up and fit a private model on the embedded table
 # make test   set up and run lint, types and tests
-# make bench-speed measure speed and memory (docs/speed.md)
+# make bench-speed    measure speed and memory (docs/speed.md)
+# make bench-utility  measure what the defaults reach (docs/utility)
 # make theory print the paper's special cases, measured (docs/theory.md)
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo test lint types unit theory bench-speed format clean
+.PHONY: demo test lint types unit theory bench-speed bench-utility format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
@@ -29,6 +30,9 @@ theory: $(VENV)/.dev
 
 bench-speed: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed.py
+
+bench-utility: $(VENV)/.dev
+	$(BIN)/python benchmarks/utility.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

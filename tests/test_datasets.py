@@ -130,10 +130,14 @@ def test_the_rule_without_noise_recovers_the_true_weights(target):
 
 def test_the_rule_follows_its_formulas():
     layout = make_hospital(1).schema.layout()
-    geometry = default_geometry(layout, 50_000, 0.1)
+    geometry = default_geometry(layout, 50_000, 0.1, "zero-out")
     assert geometry.share == 0.2
-    assert geometry.floor == pytest.approx(math.sqrt(math.sqrt(27) / 5_000))
+    noise = math.sqrt(10**2 - 1) / (5_000 * math.sqrt(0.2))  # ten groups of norm one
+    assert geometry.floor == pytest.approx(0.5 * noise * math.sqrt(2 * 27))
     assert geometry.radius == pytest.approx(0.25 * 5_000 ** (1 / 3))
+    assert geometry.shrinkage == pytest.approx(
+        0.2 * math.sqrt(27) * geometry.radius / 5_000
+    )
     by_relation = {
         relation: default_plan(
             layout, Logistic(), n_rows=50_000, epsilon=1.0, relation=relation

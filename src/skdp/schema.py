@@ -94,7 +94,7 @@ class Categorical:
         All categories, known without looking at the records.
     other : optional
         The level that missing and unknown values count as. If None they touch no
-        coordinate of the column (as a target: the record adds nothing to any sum).
+        coordinate of the column (as a target: the record adds to no gradient).
     """
 
     levels: Sequence[object]

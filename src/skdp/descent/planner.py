@@ -35,8 +35,8 @@ SAMPLING_NAMES = {
 
 
 def default_delta(n_rows: float | None) -> float:
-    """min(1e-6, 1/(10 n)), 1e-6 where the number of rows is not known."""
-    return 1e-6 if n_rows is None else min(1e-6, 0.1 / max(n_rows, 1.0))
+    """min(1e-6, 1/(10 n)), 1e-9 where the number of rows is private."""
+    return 1e-9 if n_rows is None else min(1e-6, 0.1 / max(n_rows, 1.0))
 
 
 def make_plan(
@@ -104,11 +104,11 @@ def make_plan(
         small = layout.n_features <= MATRIX_LIMIT
         geometry = "matrix" if whole and small and not penalty.l1 else "diagonal"
     if geometry == "matrix":
-        effective = mu / 2 if relation == "replace-one" else mu
         geometry = default_geometry(
             layout,
             n_rows,
-            effective,
+            mu,
+            relation,
             cap=SQUARED_CAP if loss.name in ("squared", "huber") else CAP,
             largest_slope=loss.slope_bound,
         )

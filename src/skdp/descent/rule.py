@@ -16,7 +16,7 @@ from skdp.descent import averages, samplings
 from skdp.descent.geometry import Matrix
 from skdp.descent.plan import Plan, check_budget
 from skdp.losses import Loss
-from skdp.privacy import accountant
+from skdp.privacy import accountant, sums
 from skdp.schema import Layout, check
 
 #: Passes over the table, with noise and (at least) without.
@@ -25,11 +25,17 @@ N_STEPS, NOISELESS_STEPS = 80, 500
 #: A Poisson rate is the mean count over the largest one; a third is a guess on the high
 #: side, for 480 steps (tables with 1/9 to 1/23 did best with 320 to 640 of them).
 EXPECTED_CURVATURE = {"poisson": 1 / 3}
+#: Share of μ² that the Gram matrix costs.
+SHARE = 0.2
 #: The cap over (nμ)^(1/3): measured for the logistic and the squared loss alone.
 CAP, SQUARED_CAP = 0.25, 0.1
 #: The shrinkage over √p·cap/(nμ): with noise of variance σ² in each of p coordinates
 #: and ‖u*‖² = S, σ√(p/S) is the minimax ridge over all spectra of the Hessian.
-SHRINKAGE = 0.25
+SHRINKAGE = 0.2
+#: The floor over the operator norm of the noise in the Gram matrix: what lies below
+#: cannot be told from noise. A whole norm would make the step provably stable; half of
+#: it was as stable on every table tried and learns small directions sooner.
+FLOOR = 0.5
 #: Smallest eigenvalue of the Gram matrix that is kept when nothing is noisy.
 NOISELESS_FLOOR = 1e-6
 
@@ -51,15 +57,18 @@ def default_geometry(
     layout: Layout,
     n_rows: float,
     mu: float,
+    relation: sums.Relation = "replace-one",
     *,
     cap: float = CAP,
     largest_slope: float = 1.0,
 ) -> Matrix:
     """Return the matrix geometry of the untuned rule.
 
-    A fifth of μ² buys the Gram matrix. With p coordinates its eigenvalues are floored
-    at (√p/(nμ))^(1/2), a record's gradient is capped at C = cap·(nμ)^(1/3) in its norm,
-    and weights are shrunk by a ridge of ¼ √p C/(nμ) in it.
+    A fifth of μ² buys the Gram matrix. Its eigenvalues are floored at half the operator
+    norm of its noise, ½ σ √(2p) for p coordinates. With ν the μ of a sum that a record
+    moves by its bound (μ/2 under replace-one), a record's gradient is capped at
+    C = cap·(nν)^(1/3) in the matrix's norm and weights are shrunk by a ridge of
+    0.2 √p C/(nν) in it.
 
     Parameters
     ----------
@@ -68,9 +77,10 @@ def default_geometry(
     n_rows : float
         The public or released number of rows, n.
     mu : float
-        Gaussian-DP parameter of the whole run, μ, when one record moves a sum by its
-        bound; half of it under "replace-one", where it moves a sum by twice the bound.
-        Infinite for a run without noise: then no record reaches the cap.
+        Gaussian-DP parameter of the whole run; infinite for a run without noise, where
+        no record reaches the cap.
+    relation : {"replace-one", "zero-out", "add-remove"}
+        Which tables are neighbours.
     cap : float
         0.25 for classes, 0.1 for numbers scaled to [-1, 1].
     largest_slope : float
@@ -80,14 +90,21 @@ def default_geometry(
         n_rows * mu > 0,
         f"The rule needs rows and a budget. Got n_rows {n_rows} and mu {mu}: raise it.",
     )
+    p = layout.n_features
     if mu == math.inf:
-        longest = math.sqrt(layout.squared_norm(np.arange(layout.n_features)))
+        longest = math.sqrt(layout.squared_norm(np.arange(p)))
         radius = largest_slope * longest / math.sqrt(NOISELESS_FLOOR)
         return Matrix(radius=2.0 * radius, floor=NOISELESS_FLOOR)
-    floor = math.sqrt(math.sqrt(layout.n_features) / (n_rows * mu))
-    radius = cap * (n_rows * mu) ** (1 / 3)
-    shrinkage = SHRINKAGE * math.sqrt(layout.n_features) * radius / (n_rows * mu)
-    return Matrix(radius=radius, floor=floor, shrinkage=shrinkage)
+    sensitivity = sums.GramPattern.of(layout, relation).sensitivity
+    noise = sensitivity / (n_rows * mu * math.sqrt(SHARE))
+    signal = n_rows * mu / (2.0 if relation == "replace-one" else 1.0)
+    radius = cap * signal ** (1 / 3)
+    return Matrix(
+        radius=radius,
+        floor=max(FLOOR * noise * math.sqrt(2.0 * p), NOISELESS_FLOOR),
+        share=SHARE,
+        shrinkage=SHRINKAGE * math.sqrt(p) * radius / signal,
+    )
 
 
 def default_plan(
@@ -114,8 +131,7 @@ def default_plan(
     delta = min(1e-6, 0.1 / max(n_rows, 1)) if delta is None else delta
     check_budget(epsilon, delta, n_rows)
     mu = accountant.gdp_mu(epsilon, delta)
-    if options.get("relation", "replace-one") == "replace-one":
-        mu /= 2
+    relation = options.get("relation", "replace-one")
     cap = SQUARED_CAP if loss.name in ("squared", "huber") else CAP
     usual = default_n_steps(loss, epsilon == math.inf)
     settings: dict[str, Any] = {"average": averages.most} | options
@@ -127,7 +143,7 @@ def default_plan(
         delta=delta,
         sampling=samplings.Full(layout.n_features),
         geometry=default_geometry(
-            layout, n_rows, mu, cap=cap, largest_slope=loss.slope_bound
+            layout, n_rows, mu, relation, cap=cap, largest_slope=loss.slope_bound
         ),
         n_steps=usual if n_steps is None else n_steps,
         **settings,

@@ -25,12 +25,12 @@ from skdp.estimators.progress import progress
 from skdp.estimators.spending import spending
 from skdp.estimators.training import remember
 from skdp.estimators.units import user_units
-from skdp.estimators.unknown import opened
+from skdp.estimators.unknown import RANGE, opened
 from skdp.losses import Loss
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
 from skdp.privacy.records import Records, encode
-from skdp.schema import FloatArray, Layout, Schema, check
+from skdp.schema import Categorical, FloatArray, Layout, Numeric, Schema, check
 from skdp.tables import batches
 
 #: Share of μ² and of δ that finding ranges, categories and labels may spend.
@@ -132,6 +132,7 @@ class PrivateLinearModel(BaseEstimator):
             assumptions=about.assumptions + self._row_assumption(),
             reserved_delta=DISCOVERY_SHARE * delta if about.needs_levels else 0.0,
         )
+        self._refuse_mistakes(rows, record)
         with spending(record):
             schema = about.schema_by(record, DISCOVERY_SHARE, noise)
             if about.finds_target:
@@ -198,6 +199,24 @@ class PrivateLinearModel(BaseEstimator):
             calibration=self.calibration,
             assumptions=tuple(record.assumptions),
         )
+
+    def _refuse_mistakes(self, rows: int | None, record: PrivacyRecord) -> None:
+        """Raise for what is public and wrong before anything is spent."""
+        engine_named(self.engine, self.n_threads)
+        check(
+            0 < self.max_weight < 1e30,
+            f"max_weight must be in (0, 1e30). Got {self.max_weight}: 1 is usual.",
+        )
+        check(
+            self.class_weight is None or isinstance(self.class_weight, Mapping),
+            f"class_weight must map classes to weights. Got {self.class_weight!r}.",
+        )
+        if isinstance(self.sampling, str) and isinstance(self.geometry, str):
+            target = self._target()
+            stand_in = Numeric(0, 1) if target == RANGE else Categorical([0, 1])
+            known = stand_in if isinstance(target, str) else target
+            schema = Schema({"x": Numeric(0, 1)}, target=known)
+            self._plan(schema, rows or 1000, record)
 
     def _with_found_target(self, schema: Schema) -> Schema:
         """Adapt a target whose description was found privately to the loss."""

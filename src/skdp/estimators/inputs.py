@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.exceptions import DataConversionWarning
 
 from skdp.schema import check
+from skdp.tables import arrays
 from skdp.tables.kinds import TABLES
 
 _LIBRARIES = {root for root, _ in TABLES} - {"builtins"}
@@ -61,8 +62,8 @@ def as_column(y: Any, what: str = "y") -> Any:
         return y
     if not _known(y) and hasattr(y, "__array__"):
         y = np.asarray(y)
-    elif isinstance(y, (list, tuple)) and y and np.ndim(y[0]) > 0:
-        y = np.array(y, dtype=object)
+    elif isinstance(y, (list, tuple)):  # a nested cell is no number and no label
+        y = arrays.objects(y)
     shape = getattr(y, "shape", None)
     _refuse_complex([y.dtype] if hasattr(y, "dtype") else [])
     if shape is None or len(shape) == 1:

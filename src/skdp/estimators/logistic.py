@@ -126,7 +126,7 @@ class LogisticRegression(PrivateClassifier):
     classes_ : array
         The labels.
     plan_ : Plan
-        What was decided before any record was read.
+        What was decided, from public and released facts, before the first step.
     privacy_ : PrivacyRecord
         What was spent.
     schema_ : Schema

@@ -211,6 +211,11 @@ def opened(
     target : Numeric, Categorical, RANGE or LEVELS
         The target, where the schema does not describe it.
     """
+    check(
+        type(X).__name__ != "RecordBatchReader",
+        "A RecordBatchReader can be read once, and a fit reads a table more often: "
+        "pass reader.read_all(), or a Parquet file.",
+    )
     apart = None if y is None else kinds.column(y, "target")
     if schema is not None:
         source = kinds.source(X, schema.inputs)

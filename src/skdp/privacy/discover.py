@@ -121,7 +121,8 @@ def levels(
     noisy = release(asked, z, noise, private)
     record.seeded |= noise.seeded
     quantile = float(ndtri(delta / (sides * len(names)))) if z else 0.0
-    threshold = 1.0 - z * asked.sensitivity * quantile
+    # A count is rounded to cells of at most 2⁻¹⁰ σ: it must pass by half of one more.
+    threshold = 1.0 - z * asked.sensitivity * (quantile - 2.0**-10)
     found: dict[str, list[str]] = {name: [] for name in names}
     for (name, key), count in zip(keys, noisy.values.tolist(), strict=True):
         if count > threshold or z == 0:

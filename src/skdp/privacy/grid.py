@@ -41,6 +41,7 @@ def truncated(values: FloatArray) -> FloatArray:
     return units
 
 
+@np.errstate(all="ignore")
 def joint_rows(values: FloatArray, norm: float) -> FloatArray:
     """Rows divided by `norm`, shortened to norm one, on the feature grid.
 
@@ -57,8 +58,7 @@ def joint_rows(values: FloatArray, norm: float) -> FloatArray:
     for column in direction.T:  # a row's norm is summed in one order, whatever n is
         length[:, 0] += column * column
     length = np.sqrt(length)
-    with np.errstate(over="ignore"):
-        scale = np.minimum(largest / norm, 1.0 / np.where(length > 0, length, 1.0))
+    scale = np.minimum(largest / norm, 1.0 / np.where(length > 0, length, 1.0))
     return shortened(truncated(direction * scale), float(FEATURE_ONE**2))
 
 

@@ -77,9 +77,9 @@ def _rounded(k: int, std: float, drawn: int, source: Randomness) -> float:
     digits = 64
     while True:
         point = max(0, digits + 20 - cell)  # binary places that all terms have
-        middle = (k << point) + (1 << (cell + point - 1))
-        noise = [v * scale << (point + cell - 20 - digits) for v in (drawn, drawn + 1)]
-        low, high = ((middle + term) >> (cell + point) for term in noise)
-        if low == high:
+        shift = point + cell - 20 - digits
+        least = (k << point) + (1 << (cell + point - 1)) + (drawn * scale << shift)
+        low = least >> (cell + point)
+        if low == (least + (scale << shift)) >> (cell + point):
             return math.ldexp(low, cell)
         drawn, digits = (drawn << 64) + int(source.words(1)[0]), digits + 64

@@ -48,8 +48,9 @@ class Randomness:
 
     def words(self, size: int) -> Words:
         """Return `size` uniform 64-bit words, never handed out before."""
-        seeded = hashlib.shake_256(next(self._keys)).digest
-        data = seeded(8 * size) if self.seeded else os.urandom(8 * size)
+        data = os.urandom(0 if self.seeded else 8 * size)
+        if self.seeded:
+            data = hashlib.shake_256(next(self._keys)).digest(8 * size)
         return np.frombuffer(data, dtype="<u8").astype(np.uint64)
 
     def generator(self) -> np.random.Generator:
@@ -71,8 +72,7 @@ class Randomness:
             self._pool, self._process = [], os.getpid()
         while len(self._pool) < size:
             self._pool += self._attempts(max(POOL, size))
-        drawn, self._pool = self._pool[:size], self._pool[size:]
-        return drawn
+        return [self._pool.pop() for _ in range(size)]  # atomic: no two threads share
 
     def _attempts(self, size: int) -> list[int]:
         """Algorithm N on `size` attempts at once; those accepted, about half."""
@@ -100,17 +100,16 @@ class Randomness:
         The probability is exp(-x) for a start x. With k each step is kept with
         probability (2k+x)/(2k+2) only, and it is exp(-x(2k+x)/(2k+2)).
         """
-        even, previous = np.ones(len(start), bool), start.copy()
-        active = np.arange(len(start))
+        even, active = np.ones(len(start), bool), np.arange(len(start))
+        previous = start
         while len(active):
             word = self.words(len(active))
-            falls = word < previous[active]
+            falls = word < previous
             if k is not None:
                 edge = 2 * k[active].astype(np.uint64)
                 side = self.words(len(active)) % (edge + np.uint64(2))
                 below = self.words(len(active)) < start[active]
                 falls &= (side < edge) | ((side == edge) & below)
-            previous[active] = word
-            active = active[falls]
+            active, previous = active[falls], word[falls]
             even[active] ^= True
         return even

@@ -63,7 +63,7 @@ class PrivacyRecord:
 
     def __post_init__(self) -> None:
         check(self.relation in RELATIONS, f"neighbours must be one of {RELATIONS}.")
-        left = self.delta - self.reserved_delta
+        left = self.delta - self.reserved_delta * (1 + 2.0**-25)  # the sampler's slack
         self.budget = accountant.calibrate(self.epsilon, left, ALLOWED_DRAWS) ** 2
 
     def _total(self, what: str) -> float:
@@ -113,5 +113,6 @@ class PrivacyRecord:
         lines = [claim, f"neighbouring tables: {self.relation}"]
         for e, times in self.events.items():
             noise = f"noise {e.noise_multiplier:.5g} × {e.sensitivity:.5g}"
-            lines.append(f"{times} × {e.query}: {noise}, μ² {e.mu_squared:.4g} each")
+            cost = f"μ² {e.mu_squared:.4g}" + (f", δ {e.delta:.3g}" if e.delta else "")
+            lines.append(f"{times} × {e.query}: {noise}, {cost} each")
         return "\n".join([*lines, *self.assumptions, SCOPE])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.records import AnyArray
+from skdp.privacy.records import AnyArray, Coded
 from skdp.schema import FloatArray
 from skdp.tables import cells
 from skdp.tables.cells import MISSING, Levels
@@ -133,6 +133,24 @@ def _family(type_: Any) -> str:
         (name for name, tests in families.items() if any(t(type_) for t in tests)),
         "other",
     )
+
+
+def plain(given: Any) -> list[Any]:
+    """Cells as Python objects, made without fail: text as bytes, dates missing."""
+    family = _family(given.type)
+    if family == "other":
+        return [None] * len(given)
+    cells_of: list[Any] = (_bytes(given) if family == "text" else given).to_pylist()
+    return cells_of
+
+
+def coded(given: Any) -> Coded | AnyArray:
+    """A column without levels: codes of its dictionary, or an array of objects."""
+    if _family(given.type) == "dictionary":
+        return Coded(_indices(given), plain(given.dictionary))
+    cells_of = np.empty(len(given), dtype=object)
+    cells_of[:] = plain(given)
+    return cells_of
 
 
 def _indices(given: Any) -> AnyArray:

@@ -215,10 +215,10 @@ def _typed(column: Cells, levels: Levels | None) -> FloatArray | Coded:
 
 
 def numbers(column: Cells) -> FloatArray:
-    """What each cell of a column is as a number."""
     """Cells of any source as numbers, nan where they are none."""
     if isinstance(column, (np.ndarray, Coded)):
-        return cells.numbers(column)
+        with np.errstate(all="ignore"):  # a cell's overflow must not become a warning
+            return cells.numbers(column)
     from skdp.tables import arrow
 
     return arrow.numbers(column)

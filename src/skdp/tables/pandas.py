@@ -45,9 +45,9 @@ def _coded(codes: Any, categories: Any) -> Coded:
         codes = codes - (used[:1] < 0).sum()
         categories = categories[used[used >= 0]]
     values = column(categories)
-    return Coded(
-        codes=codes, values=list(getattr(values, "to_pylist", lambda: values)())
-    )
+    if not isinstance(values, (np.ndarray, Coded)):
+        values = arrow.plain(values)
+    return Coded(codes=codes, values=list(values))
 
 
 def _storage(dtype: Any) -> str | None:

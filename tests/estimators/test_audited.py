@@ -1,0 +1,108 @@
+"""What an audit found: errors, warnings and spendings that no cell may cause."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import skdp
+from skdp.privacy.randomness import Randomness
+from skdp.privacy.record import PrivacyRecord
+
+pa = pytest.importorskip("pyarrow")
+N_ROWS = 300
+RNG = np.random.default_rng(0)
+Y = RNG.integers(0, 2, N_ROWS)
+
+
+def fitted(table, **given):
+    settings = {"classes": [0, 1], "n_steps": 3, "random_state": 0} | given
+    return skdp.LogisticRegression(**settings).fit(table, Y)
+
+
+@pytest.mark.parametrize(
+    ("cells", "odd", "kind"),
+    [
+        ([10] * N_ROWS, 2147483647, pa.date32()),
+        ([10] * N_ROWS, 2**62, pa.timestamp("us")),
+        ([b"a"] * N_ROWS, b"\xe9secret", pa.binary()),
+    ],
+)
+def test_no_arrow_cell_raises_where_categories_are_found(cells, odd, kind):
+    integers = pa.int32() if kind == pa.date32() else pa.int64()
+    changed = [*cells[:3], odd, *cells[4:]]
+    for column in (cells, changed):
+        array = pa.array(column, pa.binary() if kind == pa.binary() else integers)
+        if kind == pa.binary():
+            text = pa.StringArray.from_buffers(
+                len(array), array.buffers()[1], array.buffers()[2]
+            )
+        else:
+            text = array.view(kind)
+        table = pa.table({"x": RNG.uniform(size=N_ROWS), "odd": text})
+        assert fitted(table, bounds=(0, 1)).coef_.shape == (1, 2)
+
+
+@pytest.mark.parametrize("cell", [1e4000, 5e-324, np.inf])
+def test_no_wide_float_warns_where_ranges_are_found(cell):
+    X = RNG.uniform(size=(N_ROWS, 2)).astype(np.longdouble)
+    X[3, 0] = np.longdouble("1e4000") if cell == np.inf else cell
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted(X)
+
+
+def test_a_nested_cell_of_a_list_is_a_missing_one():
+    X = RNG.uniform(size=(N_ROWS, 2))
+    for at in (0, 3):
+        labels = Y.tolist()
+        labels[at] = [[1, 2], [3]]
+        skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1], n_steps=3).fit(X, labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("alpha", -1.0),
+        ("l1_ratio", 2.0),
+        ("engine", "x"),
+        ("n_steps", 0),
+        ("geometry", "q"),
+        ("sampling", "q"),
+        ("calibration", "x"),
+        ("class_weight", "balanced"),
+        ("max_weight", -1.0),
+    ],
+)
+def test_public_mistakes_cost_nothing(name, value):
+    X = RNG.uniform(size=(N_ROWS, 2))
+    with pytest.raises(ValueError, match=name) as refusal:
+        skdp.LogisticRegression(**{name: value}).fit(X, Y)
+    assert not getattr(refusal.value, "__notes__", [])
+
+
+def test_a_reader_that_can_be_read_once_is_refused():
+    table = pa.table({"x": RNG.uniform(size=N_ROWS)})
+    with pytest.raises(ValueError, match="can be read once"):
+        fitted(table.to_reader(), bounds=(0, 1))
+
+
+def test_threads_never_share_a_deviate():
+    from concurrent.futures import ThreadPoolExecutor
+
+    noise = Randomness()
+    with ThreadPoolExecutor(4) as pool:
+        drawn = list(pool.map(lambda _: noise.normals(50), range(400)))
+    flat = [v for part in drawn for v in part]
+    assert len(set(flat)) == len(flat)
+
+
+def test_a_record_shows_the_delta_of_its_releases():
+    record = PrivacyRecord(
+        epsilon=1.0, delta=1e-6, relation="replace-one", reserved_delta=1e-7
+    )
+    model = skdp.LogisticRegression(random_state=None, bounds=(0, 1))
+    X = RNG.uniform(size=(20_000, 2))
+    y = (X[:, 0] > 0.5).astype(int)
+    assert "δ 1e-07 each" in str(model.fit(X, y).privacy_)
+    assert "δ" not in str(record).split("neighbouring")[1]
