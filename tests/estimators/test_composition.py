@@ -214,7 +214,7 @@ def test_what_is_public_and_wrong_raises():
 def test_a_column_vector_is_taken_with_a_warning():
     model = LogisticRegression(bounds=(0, 1), classes=[0, 1], random_state=0)
     expected = clone(model).fit(X, Y).coef_
-    for y in (Y[:, None], pd.DataFrame({"y": Y}), [[label] for label in Y]):
+    for y in (Y[:, None], pd.DataFrame({"y": Y})):
         with pytest.warns(DataConversionWarning, match="column-vector y"):
             model.fit(X, y)
         assert (model.coef_ == expected).all()
