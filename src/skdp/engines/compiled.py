@@ -26,7 +26,7 @@ from skdp.schema import FloatArray, IntArray, Layout, check
 #: Rows that one call of a kernel adds in float64: 2¹⁸ · 2¹⁵ · 2¹⁷ is below 2⁵³.
 MOST_ROWS = 1 << 18
 #: About how many column entries are worth handing to another thread.
-TASK_ENTRIES = 1 << 21
+TASK_ENTRIES = 1 << 23
 #: Numbers written out as float64 at a time, for matrix products.
 PIECE = 1 << 19
 #: Sets of coordinates whose programs are remembered.
