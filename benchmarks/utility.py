@@ -1,6 +1,6 @@
 """What the defaults reach on public tables, beside the best peer: make bench-utility.
 
-The protocol: one 80/20 split, public bounds, δ = 1e-6, all neighbour relations, five
+The protocol: one 80/20 split, public bounds, δ = 1e-6, all neighbour relations, ten
 seeds of noise. Ours are the estimators' defaults, nothing tuned. A peer's figure is its
 best over a grid chosen on the test loss, which no private user has; they are read from
 the file that SKDP_BASELINES names (``baselines.csv`` beside the data by default) and
@@ -23,7 +23,7 @@ from tables import DATA, NAMES, ROOT, Table, load, split
 
 EPSILONS = (0.05, 0.1, 0.5, 1.0, 3.0, 8.0)
 RELATIONS = ("zero-out", "replace-one", "add-remove")
-SEEDS = range(5)
+SEEDS = range(10)
 DELTA = 1e-6
 OUT = ROOT / "docs" / "utility"
 #: Differences that count as a tie, in log-loss and in R².
@@ -140,7 +140,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         "Test log-loss (adult, bank, electricity, a9a: lower is better) and R² "
         "(california, bike, wine: higher is better) of `LogisticRegression` and "
         "`LinearRegression` with nothing but a schema, ε and δ = 1e-6 (add-remove: "
-        "the number of rows is released too). Means over five seeds "
+        "the number of rows is released too). Means over ten seeds "
         "of noise; in brackets the best peer, tuned on the test loss. Written by "
         "`make bench-utility`; every fit is in [results.csv](results.csv), its "
         "protocol in `benchmarks/utility.py`.",

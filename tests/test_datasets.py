@@ -133,7 +133,11 @@ def test_the_rule_follows_its_formulas():
     geometry = default_geometry(layout, 50_000, 0.1, "zero-out")
     assert geometry.share == 0.2
     noise = math.sqrt(10**2 - 1) / (5_000 * math.sqrt(0.2))  # ten groups of norm one
+    slow = math.sqrt(math.sqrt(27) / 5_000)
+    assert 0.5 * noise * math.sqrt(2 * 27) < slow
     assert geometry.floor == pytest.approx(0.5 * noise * math.sqrt(2 * 27))
+    few = default_geometry(layout, 500, 0.1, "zero-out")
+    assert few.floor == pytest.approx(math.sqrt(math.sqrt(27) / 50))
     assert geometry.radius == pytest.approx(0.25 * 5_000 ** (1 / 3))
     assert geometry.shrinkage == pytest.approx(
         0.2 * math.sqrt(27) * geometry.radius / 5_000

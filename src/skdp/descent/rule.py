@@ -64,11 +64,12 @@ def default_geometry(
 ) -> Matrix:
     """Return the matrix geometry of the untuned rule.
 
-    A fifth of μ² buys the Gram matrix. Its eigenvalues are floored at half the operator
-    norm of its noise, ½ σ √(2p) for p coordinates. With ν the μ of a sum that a record
-    moves by its bound (μ/2 under replace-one), a record's gradient is capped at
-    C = cap·(nν)^(1/3) in the matrix's norm and weights are shrunk by a ridge of
-    0.2 √p C/(nν) in it.
+    A fifth of μ² buys the Gram matrix. With ν the μ of a sum that a record moves by its
+    bound (μ/2 under replace-one), its eigenvalues are floored at half the operator norm
+    of its noise, ½ σ √(2p) for p coordinates, or at (√p/(nν))^(1/2) if that is less: a
+    higher floor slows small directions more than their noise is worth. A record's
+    gradient is capped at C = cap·(nν)^(1/3) in the matrix's norm, and weights are
+    shrunk by a ridge of 0.2 √p C/(nν) in it.
 
     Parameters
     ----------
@@ -99,9 +100,10 @@ def default_geometry(
     noise = sensitivity / (n_rows * mu * math.sqrt(SHARE))
     signal = n_rows * mu / (2.0 if relation == "replace-one" else 1.0)
     radius = cap * signal ** (1 / 3)
+    slow = math.sqrt(math.sqrt(p) / signal)
     return Matrix(
         radius=radius,
-        floor=max(FLOOR * noise * math.sqrt(2.0 * p), NOISELESS_FLOOR),
+        floor=max(min(FLOOR * noise * math.sqrt(2.0 * p), slow), NOISELESS_FLOOR),
         share=SHARE,
         shrinkage=SHRINKAGE * math.sqrt(p) * radius / signal,
     )
