@@ -407,7 +407,7 @@ def test_all_that_must_be_trusted_takes_under_900_lines():
 
 
 LONG = {
-    "descent/samplings.py": "one class a sampling, and their checks",
+    "descent/samplings.py": "one class a sampling, ten of them",
     "descent/theory.py": "one function a theorem, and its proof",
     "engines/kernels.py": "one compiled loop a kind of column",
     "engines/compiled.py": "its caches and threads, beside those loops",

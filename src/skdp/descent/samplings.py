@@ -14,10 +14,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from math import comb
-from typing import Self, TypeVar
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+
+from skdp.descent.sampling_checks import (
+    FloatArray,
+    IntArray,
+    check_partition,
+    distribution,
+    frozen,
+    index_set,
+    index_sets,
+    integer_in,
+    mixed,
+    positive_vector,
+    refusal,
+    vector,
+)
 
 __all__ = [
     "MAX_SUPPORT",
@@ -33,9 +48,6 @@ __all__ = [
     "sketch",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 MAX_SUPPORT = 1024
 """Most sets that a combinatorial sampling lists; beyond it ``support`` is None."""
@@ -67,11 +79,11 @@ class Sampling(ABC):
         support: Sequence[IntArray] | None = None,
         set_probabilities: FloatArray | None = None,
     ) -> None:
-        self._probabilities = _frozen(probabilities)
-        self._coupling = None if coupling is None else _frozen(coupling)
-        self._support = None if support is None else tuple(map(_frozen, support))
+        self._probabilities = frozen(probabilities)
+        self._coupling = None if coupling is None else frozen(coupling)
+        self._support = None if support is None else tuple(map(frozen, support))
         self._set_probabilities = (
-            None if set_probabilities is None else _frozen(set_probabilities)
+            None if set_probabilities is None else frozen(set_probabilities)
         )
 
     @property
@@ -110,7 +122,7 @@ class Sampling(ABC):
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
         """The sets of ``n_steps`` consecutive steps: independent draws."""
-        steps = range(_integer(n_steps, 0, None, "Sampling.sets", "n_steps"))
+        steps = range(integer_in(n_steps, 0, None, "Sampling.sets", "n_steps"))
         return (self.draw(rng) for _ in steps)
 
     def pair_probabilities(self, block: IntArray) -> FloatArray:
@@ -143,14 +155,14 @@ class Full(Sampling):
     """
 
     def __init__(self, n_coordinates: int) -> None:
-        d = _integer(n_coordinates, 1, None, "Full", "n_coordinates")
+        d = integer_in(n_coordinates, 1, None, "Full", "n_coordinates")
         super().__init__(
             np.ones(d),
             coupling=np.ones(d),
             support=(np.arange(d),),
             set_probabilities=np.ones(1),
         )
-        self._everything = _frozen(np.arange(d))
+        self._everything = frozen(np.arange(d))
 
     def draw(self, rng: np.random.Generator) -> IntArray:
         """All coordinates; ``rng`` is not used."""
@@ -167,7 +179,7 @@ class SingleCoordinate(Sampling):
     """
 
     def __init__(self, probabilities: npt.ArrayLike) -> None:
-        p = _distribution(probabilities, "SingleCoordinate")
+        p = distribution(probabilities, "SingleCoordinate")
         super().__init__(
             p,
             coupling=np.zeros(p.size),
@@ -179,7 +191,7 @@ class SingleCoordinate(Sampling):
     @classmethod
     def uniform(cls, n_coordinates: int) -> Self:
         """Every coordinate with probability 1/d."""
-        d = _integer(
+        d = integer_in(
             n_coordinates, 1, None, "SingleCoordinate.uniform", "n_coordinates"
         )
         return cls(np.full(d, 1 / d))
@@ -188,8 +200,8 @@ class SingleCoordinate(Sampling):
     def importance(cls, smoothness: npt.ArrayLike, floor: float = 0.0) -> Self:
         """p_j ∝ M_j, mixed with uniform so that p_j ≥ floor / d."""
         owner = "SingleCoordinate.importance"
-        weights = _positive(smoothness, None, owner, "smoothness")
-        return cls(_mixed(weights, floor, owner, "smoothness"))
+        weights = positive_vector(smoothness, None, owner, "smoothness")
+        return cls(mixed(weights, floor, owner, "smoothness"))
 
     def draw(self, rng: np.random.Generator) -> IntArray:
         """One coordinate, by the inverse of the distribution function."""
@@ -239,20 +251,20 @@ class ExplicitSets(_Listed):
         n_coordinates: int | None = None,
     ) -> None:
         name = "ExplicitSets"
-        support = _index_sets(sets, name, "sets")
+        support = index_sets(sets, name, "sets")
         d = 1 + max(int(chosen[-1]) for chosen in support)
         if n_coordinates is not None:
-            d = _integer(n_coordinates, d, None, name, "n_coordinates")
+            d = integer_in(n_coordinates, d, None, name, "n_coordinates")
         missing = np.setdiff1d(np.arange(d), np.concatenate(support))
         if missing.size:
-            raise _refusal(
+            raise refusal(
                 name,
                 "sets",
                 "hold every coordinate, for the sampling to be proper",
                 f"no set with coordinate {missing[0]}",
                 "Put it in a set, or remove the coordinate from the problem.",
             )
-        super().__init__(support, _distribution(probabilities, name, len(support)), d)
+        super().__init__(support, distribution(probabilities, name, len(support)), d)
 
 
 class _Partition(_Listed):
@@ -295,7 +307,7 @@ class Blocks(_Partition):
     def __init__(
         self, blocks: Sequence[npt.ArrayLike], probabilities: npt.ArrayLike
     ) -> None:
-        super().__init__(blocks, _distribution(probabilities, "Blocks", len(blocks)))
+        super().__init__(blocks, distribution(probabilities, "Blocks", len(blocks)))
 
     @classmethod
     def uniform(cls, blocks: Sequence[npt.ArrayLike]) -> Self:
@@ -325,9 +337,9 @@ class Blocks(_Partition):
         owner = "Blocks.importance"
         partition = check_partition(blocks, None, owner, "blocks")
         d = sum(block.size for block in partition)
-        m = _positive(smoothness, d, owner, "smoothness")
+        m = positive_vector(smoothness, d, owner, "smoothness")
         weights = np.array([m[block].max() for block in partition])
-        return cls(partition, _mixed(weights, floor, owner, "smoothness"))
+        return cls(partition, mixed(weights, floor, owner, "smoothness"))
 
     @classmethod
     def prior(
@@ -356,10 +368,10 @@ class Blocks(_Partition):
         owner = "Blocks.prior"
         partition = check_partition(blocks, None, owner, "blocks")
         d = sum(block.size for block in partition)
-        m = _positive(smoothness, d, owner, "smoothness")
-        delta = _vector(distance, d, owner, "distance")
+        m = positive_vector(smoothness, d, owner, "smoothness")
+        delta = vector(distance, d, owner, "distance")
         if np.any(delta < 0) or not np.any(delta > 0):
-            raise _refusal(
+            raise refusal(
                 owner,
                 "distance",
                 "be nonnegative with a positive entry",
@@ -369,7 +381,7 @@ class Blocks(_Partition):
         # Scaled first: squares of large or tiny guesses must not leave the floats.
         scaled = np.sqrt(m / m.max()) * (delta / delta.max())
         weights = np.array([np.linalg.norm(scaled[block]) for block in partition])
-        return cls(partition, _mixed(weights, floor, owner, "distance"))
+        return cls(partition, mixed(weights, floor, owner, "distance"))
 
 
 class ShuffledBlocks(_Partition):
@@ -392,17 +404,17 @@ class ShuffledBlocks(_Partition):
         name = "ShuffledBlocks"
         given = [1] * len(blocks) if counts is None else list(counts)
         if len(given) != len(blocks):
-            raise _refusal(
+            raise refusal(
                 name,
                 "counts",
                 f"have one entry for each of the {len(blocks)} blocks",
                 f"{len(given)} entries",
                 "Give one count per block.",
             )
-        visits = np.array([_integer(c, 1, None, name, "counts") for c in given])
+        visits = np.array([integer_in(c, 1, None, name, "counts") for c in given])
         super().__init__(blocks, visits / max(visits.sum(), 1))
-        self._cycle = _frozen(np.repeat(np.arange(visits.size), visits))
-        self._counts = _frozen(visits)
+        self._cycle = frozen(np.repeat(np.arange(visits.size), visits))
+        self._counts = frozen(visits)
 
     @property
     def counts(self) -> IntArray:
@@ -411,7 +423,7 @@ class ShuffledBlocks(_Partition):
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
         """The sets of ``n_steps`` steps: shuffled cycles, the last one cut short."""
-        left = _integer(n_steps, 0, None, "ShuffledBlocks.sets", "n_steps")
+        left = integer_in(n_steps, 0, None, "ShuffledBlocks.sets", "n_steps")
         return self._cycles(left, rng)
 
     def _cycles(self, left: int, rng: np.random.Generator) -> Iterator[IntArray]:
@@ -435,8 +447,8 @@ class Nice(Sampling):
     """
 
     def __init__(self, n_coordinates: int, tau: int) -> None:
-        d = _integer(n_coordinates, 1, None, "Nice", "n_coordinates")
-        self._tau = _integer(tau, 1, d, "Nice", "tau")
+        d = integer_in(n_coordinates, 1, None, "Nice", "n_coordinates")
+        self._tau = integer_in(tau, 1, d, "Nice", "tau")
         n_sets = comb(d, self._tau)
         listed = n_sets <= MAX_SUPPORT
         super().__init__(
@@ -472,9 +484,9 @@ class Independent(Sampling):
     """
 
     def __init__(self, probabilities: npt.ArrayLike) -> None:
-        pi = _positive(probabilities, None, "Independent", "probabilities")
+        pi = positive_vector(probabilities, None, "Independent", "probabilities")
         if np.any(pi > 1):
-            raise _refusal(
+            raise refusal(
                 "Independent",
                 "probabilities",
                 "lie in (0, 1]",
@@ -529,9 +541,9 @@ def sketch(sampling: Sampling, chosen: npt.ArrayLike) -> FloatArray:
         1/p_j for j in S and 0 elsewhere, so that E[C x] = x for every x.
     """
     d = sampling.n_coordinates
-    indices = _index_set(chosen, "sketch", "chosen")
+    indices = index_set(chosen, "sketch", "chosen")
     if indices[-1] >= d:
-        raise _refusal(
+        raise refusal(
             "sketch",
             "chosen",
             f"hold indices from 0 to {d - 1}",
@@ -541,161 +553,6 @@ def sketch(sampling: Sampling, chosen: npt.ArrayLike) -> FloatArray:
     diagonal = np.zeros(d)
     diagonal[indices] = 1 / sampling.probabilities[indices]
     return diagonal
-
-
-def check_partition(
-    blocks: Sequence[npt.ArrayLike], n_coordinates: int | None, owner: str, name: str
-) -> tuple[IntArray, ...]:
-    """Return ``blocks`` sorted, or refuse what is no partition of {0, ..., d-1}.
-
-    Parameters
-    ----------
-    blocks : sequence of index arrays
-        What is checked.
-    n_coordinates : int or None
-        The number of coordinates d; the number of indices given if None.
-    owner, name : str
-        The function and its parameter, for the message.
-    """
-    partition = _index_sets(blocks, owner, name)
-    indices = np.concatenate(partition)
-    d = indices.size if n_coordinates is None else n_coordinates
-    counts = np.bincount(np.minimum(indices, d), minlength=d + 1)
-    rule = f"hold each of the coordinates 0 to {d - 1} exactly once"
-    remedy = "Give a partition: disjoint blocks that cover every coordinate."
-    if counts[d]:
-        raise _refusal(owner, name, rule, f"coordinate {indices.max()}", remedy)
-    if np.any(counts[:d] != 1):
-        odd = int(np.argmax(counts[:d] != 1))
-        got = f"coordinate {odd} {counts[odd]} times"
-        raise _refusal(owner, name, rule, got, remedy)
-    return partition
-
-
-def _refusal(owner: str, name: str, rule: str, got: str, remedy: str) -> ValueError:
-    return ValueError(
-        f"The '{name}' parameter of {owner} must {rule}. Got {got} instead. {remedy}"
-    )
-
-
-def _frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    frozen = array.copy()
-    frozen.flags.writeable = False
-    return frozen
-
-
-def _integer(value: object, low: int, high: int | None, owner: str, name: str) -> int:
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        number = int(value)
-        if low <= number and (high is None or number <= high):
-            return number
-    span = f"of at least {low}" if high is None else f"from {low} to {high}"
-    raise _refusal(
-        owner, name, f"be an integer {span}", repr(value), f"Give an integer {span}."
-    )
-
-
-def _index_set(values: npt.ArrayLike, owner: str, name: str) -> IntArray:
-    try:
-        indices = np.asarray(values)
-    except ValueError:
-        indices = np.empty((0, 0))
-    good = indices.ndim == 1 and indices.size > 0 and indices.dtype.kind in "iu"
-    if good:
-        unique = np.unique(indices).astype(np.intp)
-        good = unique.size == indices.size and unique[0] >= 0
-    if not good:
-        raise _refusal(
-            owner,
-            name,
-            "hold nonempty lists of distinct nonnegative integers",
-            repr(values),
-            "Number the coordinates from 0 and leave no set empty.",
-        )
-    return unique
-
-
-def _index_sets(
-    sets: Sequence[npt.ArrayLike], owner: str, name: str
-) -> tuple[IntArray, ...]:
-    if len(sets) == 0:
-        raise _refusal(owner, name, "hold at least one set", "none", "Give the sets.")
-    return tuple(_index_set(values, owner, name) for values in sets)
-
-
-def _vector(
-    values: npt.ArrayLike, length: int | None, owner: str, name: str
-) -> FloatArray:
-    expected = "d" if length is None else str(length)
-    try:
-        vector = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        vector = np.empty((0, 0))
-    if (
-        vector.ndim != 1
-        or vector.size == 0
-        or (length is not None and vector.size != length)
-        or not np.all(np.isfinite(vector))
-    ):
-        raise _refusal(
-            owner,
-            name,
-            f"be a vector of {expected} finite numbers",
-            repr(values),
-            "Give one number per entry and no NaN or infinity.",
-        )
-    return vector
-
-
-def _positive(
-    values: npt.ArrayLike, length: int | None, owner: str, name: str
-) -> FloatArray:
-    vector = _vector(values, length, owner, name)
-    if np.any(vector <= 0):
-        where = int(np.argmin(vector))
-        raise _refusal(
-            owner,
-            name,
-            "be positive everywhere",
-            f"{vector[where]} at {where}",
-            "A zero here makes the sampling improper or the step infinite.",
-        )
-    return vector
-
-
-def _distribution(
-    values: npt.ArrayLike, owner: str, length: int | None = None
-) -> FloatArray:
-    probabilities = _positive(values, length, owner, "probabilities")
-    total = probabilities.sum()
-    if not abs(total - 1) <= 1e-9:
-        raise _refusal(
-            owner,
-            "probabilities",
-            "sum to one within 1e-9",
-            f"a sum of {total}",
-            "Divide them by their sum.",
-        )
-    return np.asarray(probabilities / total)
-
-
-def _mixed(weights: FloatArray, floor: float, owner: str, name: str) -> FloatArray:
-    """Weights made probabilities, of which each is at least floor / len(weights)."""
-    if not 0 <= floor <= 1:
-        raise _refusal(
-            owner, "floor", "lie in [0, 1]", repr(floor), "0.5 is a safe choice."
-        )
-    scaled = weights / weights.max()
-    mixed = (1 - floor) * scaled / scaled.sum() + floor / scaled.size
-    if np.any(mixed <= 0):
-        raise _refusal(
-            owner,
-            name,
-            "give every set a positive probability",
-            f"zero for set {int(np.argmin(mixed))}",
-            "Give 'floor' a positive value.",
-        )
-    return np.asarray(mixed)
 
 
 def _cumulative(weights: FloatArray) -> FloatArray:

@@ -23,7 +23,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from skdp.descent.samplings import FloatArray, IntArray, Sampling, check_partition
+from skdp.descent.sampling_checks import FloatArray, IntArray, check_partition
+from skdp.descent.samplings import Sampling
 
 __all__ = ["from_bounds", "from_hessian", "is_valid", "is_valid_for_bounds"]
 
