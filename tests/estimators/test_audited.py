@@ -1,11 +1,16 @@
 """What an audit found: errors, warnings and spendings that no cell may cause."""
 
+import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import skdp
+from skdp.privacy.discover import level_threshold
+from skdp.privacy.mechanism import _rounded
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
 
@@ -88,13 +93,29 @@ def test_a_reader_that_can_be_read_once_is_refused():
 
 
 def test_threads_never_share_a_deviate():
-    from concurrent.futures import ThreadPoolExecutor
-
-    noise = Randomness()
-    with ThreadPoolExecutor(4) as pool:
-        drawn = list(pool.map(lambda _: noise.normals(50), range(400)))
+    noise, interval = Randomness(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            drawn = list(pool.map(lambda _: noise.normals(50), range(400)))
+    finally:
+        sys.setswitchinterval(interval)
     flat = [v for part in drawn for v in part]
     assert len(set(flat)) == len(flat)
+
+
+@pytest.mark.parametrize("std", [1.0, 3.7, 20.35 * 10**0.5, 64.35, 2047.9, 2048.1])
+@pytest.mark.parametrize("delta", [1e-3, 1e-7, 1e-10])
+def test_a_single_record_passes_the_threshold_with_at_most_delta(std, delta):
+    """The least deviate whose rounded count passes, found by halving in integers."""
+    threshold = level_threshold(std, delta)
+    low, high = 0, 40 << 64
+    while high - low > 1:
+        middle = (low + high) // 2
+        passes = _rounded(1, std, middle, Randomness(0)) > threshold
+        low, high = (low, middle) if passes else (middle, high)
+    assert ndtr(-high / 2.0**64) <= delta
+    assert ndtr(-high / 2.0**64) > 0.98 * delta
 
 
 def test_a_record_shows_the_delta_of_its_releases():

@@ -83,6 +83,18 @@ def ranges(
     return found
 
 
+def level_threshold(noise_std: float, delta: float) -> float:
+    """Return the count that a single record passes with probability at most `delta`.
+
+    Notes
+    -----
+    **Guarantee.** For all noise_std and delta, P(rounded(1 + noise) > threshold) is at
+    most delta: counts are rounded to cells of at most 2⁻¹⁰ of the noise's standard
+    deviation, so that one cell more than the normal quantile is asked for.
+    """
+    return 1.0 - noise_std * (float(ndtri(delta)) - 2.0**-10)
+
+
 def levels(
     batches: Iterable[Mapping[str, Coded]],
     names: Sequence[str],
@@ -120,9 +132,7 @@ def levels(
     private = PrivacyRecord(epsilon=math.inf, delta=0.5, relation=record.relation)
     noisy = release(asked, z, noise, private)
     record.seeded |= noise.seeded
-    quantile = float(ndtri(delta / (sides * len(names)))) if z else 0.0
-    # A count is rounded to cells of at most 2⁻¹⁰ σ: it must pass by half of one more.
-    threshold = 1.0 - z * asked.sensitivity * (quantile - 2.0**-10)
+    threshold = level_threshold(z * asked.sensitivity, delta / (sides * len(names)))
     found: dict[str, list[str]] = {name: [] for name in names}
     for (name, key), count in zip(keys, noisy.values.tolist(), strict=True):
         if count > threshold or z == 0:
