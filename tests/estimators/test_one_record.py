@@ -48,7 +48,17 @@ ROWS = {
 TEXTS = ("job", "town", "label")
 HUGE = [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, -0.0, 2.0**70]
 GARBAGE = ["", "?", "nan", "1e999", "1_0", "\ud7ff", 'a "b", c', "two\nlines", "tech "]
-ODD = [None, True, 10**400, b"\xff", (1, 2), {"a": 1}, object, 1j, np.datetime64("NaT")]
+ODD = [
+    None,
+    True,
+    10**400,
+    b"\xff",
+    (1, 2),
+    {"a": 1},
+    object,
+    1j,
+    np.datetime64("NaT", "s"),
+]
 
 numbers = st.one_of(st.sampled_from(HUGE), st.floats(), st.none())
 texts = st.one_of(st.sampled_from(GARBAGE), st.text(max_size=5), st.none())

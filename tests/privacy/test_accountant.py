@@ -1,5 +1,6 @@
 """The accountant against 80-digit arithmetic, dp-accounting and its own laws."""
 
+import inspect
 import math
 from collections.abc import Callable
 
@@ -528,5 +529,5 @@ def test_public_functions_state_their_guarantee(name: str) -> None:
     if member is not accountant.refuse_bad and (
         getattr(member, "__module__", None) == accountant.__name__
     ):
-        notes = member.__doc__.split("Notes\n    -----\n")[1]
+        notes = inspect.getdoc(member).split("Notes\n-----\n")[1]
         assert notes.lstrip().startswith("**Guarantee.** For all ")
