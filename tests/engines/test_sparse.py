@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from scipy.sparse import issparse, random_array
+from sklearn.linear_model import LogisticRegression as Reference
 
 from skdp import losses
+from skdp.descent.planner import MATRIX_LIMIT
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine, dense
 from skdp.estimators import LogisticRegression
@@ -93,3 +95,29 @@ def test_a_sparse_matrix_is_fitted_as_its_dense_self():
         for chunk in encoded.chunks
     ]
     assert np.abs(np.vstack(rows) / 2**14).max() <= 1
+
+
+def test_a_wide_table_without_noise_reaches_the_optimum():
+    """Beyond the Gram matrix's reach steps are accelerated instead."""
+    rng = np.random.default_rng(3)
+    wide = MATRIX_LIMIT + 50
+    X = random_array((300, wide), density=0.02, rng=rng).tocsr()
+    X.data = np.trunc(X.data / 4 * 2**14) / 2**14
+    y = (X[:, [0, 1, 2, 3, 4, 5, 6, 7]].sum(axis=1) > 0.1).astype(int)
+    names = [f"t{j}" for j in range(wide)]
+    schema = Schema({"text": Vector(names, norm=2.0)}, target=Categorical([0, 1]))
+    alpha = 1e-3
+    model = LogisticRegression(schema=schema, epsilon=np.inf, alpha=alpha).fit(X, y)
+    assert model.plan_.geometry.momentum
+    # Weights are penalised on features over the norm: w_scaled = 2 w.
+    other = Reference(C=1 / (4 * alpha * 300), tol=1e-10, max_iter=10_000).fit(X, y)
+
+    def objective(coef, intercept):
+        margin = X @ coef + intercept
+        loss = np.mean(np.logaddexp(0, margin) - y * margin)
+        return loss + alpha / 2 * 4 * (coef @ coef)
+
+    ours = objective(model.coef_[0], model.intercept_[0])
+    assert ours - objective(other.coef_[0], other.intercept_[0]) < 1e-6
+    largest = np.abs(other.coef_).max()
+    assert np.abs(model.coef_ - other.coef_).max() < 1e-3 * largest

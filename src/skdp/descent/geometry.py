@@ -73,6 +73,28 @@ def diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> Update
     return update
 
 
+def accelerated(update: Update) -> Update:
+    """Nesterov's momentum on full steps, restarted where it points uphill.
+
+    For runs without noise: momentum would add up the noise of many steps.
+    """
+    before: list[FloatArray] = []
+    speed = [1.0]
+
+    def faster(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
+        reached = update(weights, released, at)
+        last = before.pop() if before else reached
+        before.append(reached)
+        if float(((weights - reached) * (reached - last)).sum()) > 0:
+            speed[0] = 1.0
+        following = (1.0 + math.sqrt(1.0 + 4.0 * speed[0] ** 2)) / 2.0
+        push = (speed[0] - 1.0) / following
+        speed[0] = following
+        return boxed(reached + push * (reached - last))
+
+    return faster
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Diagonal:
     """Steps Γ = PM⁻¹ in the norm of a diagonal smoothness M (the paper's).
@@ -84,10 +106,13 @@ class Diagonal:
     elliptical : bool
         Shape the noise to the groups: variance ∝ τ_G^(-1/2), τ_G = Σ_{j in G} 1/M_j,
         which minimises Σ_j s_j²/M_j at a given sensitivity. Isotropic otherwise.
+    momentum : bool
+        Accelerate full steps, for runs without noise.
     """
 
     smoothness: FloatArray
     elliptical: bool = True
+    momentum: bool = False
     share = 0.0
 
     def __post_init__(self) -> None:
@@ -120,7 +145,8 @@ class Diagonal:
                 task.engine, task.slopes, weights, at, task.relation, shape
             )
 
-        return query, diagonal_update(1.0 / self.smoothness, task.penalty, task.n_rows)
+        update = diagonal_update(1.0 / self.smoothness, task.penalty, task.n_rows)
+        return query, accelerated(update) if self.momentum else update
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -161,6 +161,7 @@ def _geometry_state(geometry: Any) -> dict[str, Any]:
         "kind": "diagonal",
         "smoothness": geometry.smoothness.tolist(),
         "elliptical": geometry.elliptical,
+        "momentum": geometry.momentum,
     }
 
 
