@@ -28,7 +28,7 @@ POOL = 4096
 
 
 class Randomness:
-    """The bits of one run.
+    """The bits of one run, for one thread: two may get an error, never the same bits.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Randomness:
             self._pool, self._process = [], os.getpid()
         while len(self._pool) < size:
             self._pool += self._attempts(max(POOL, size))
-        return [self._pool.pop() for _ in range(size)]  # atomic: no two threads share
+        return [self._pool.pop() for _ in range(size)]  # atomic: threads never share
 
     def _attempts(self, size: int) -> list[int]:
         """Algorithm N on `size` attempts at once; those accepted, about half."""
