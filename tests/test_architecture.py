@@ -128,7 +128,7 @@ BUDGETS = {
     "estimators/base.py": "that of a fit",
     "estimators/planning.py": "that of a fit which is only planned: nothing is charged",
     "estimators/stored_record.py": "one that was saved, with its releases",
-    "cli.py": "what a command shows",
+    "cli/demo_fits.py": "what a command shows",
     "privacy/discover.py": "a throw-away one, after the charge: the keys are private",
 }
 

@@ -1,32 +1,24 @@
-"""The command line. It shows public and released values only."""
+"""The fits of the demo, and how they are shown."""
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
-from typing import Annotated, Any, NoReturn
+from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import Progress
+from rich.table import Table
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import skdp
-
-try:
-    import typer
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.progress import Progress
-    from rich.table import Table
-except ModuleNotFoundError:
-    sys.stderr.write("The skdp command needs an extra: pip install 'skdp[cli]'.\n")
-    raise SystemExit(2) from None
-
+from skdp.cli.console import print_json
 from skdp.datasets import Dataset, make_hospital, margins
 from skdp.descent.geometry import Matrix
 from skdp.descent.plan import Fit, Plan, run
@@ -44,68 +36,9 @@ FRESH_ROWS, MAX_ROWS = 50_000, 2_000_000
 #: Steps that a demo has time for: this many row visits, and never fewer than 200.
 DEMO_VISITS = 250_000_000
 
-app = typer.Typer(
-    name="skdp",
-    help="Differentially private linear models.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-#: What typer raises for bad usage; its own name for it differs between versions.
-_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
-
-def main() -> NoReturn:
-    """Run the command: exit code 0, or 2 and one sentence for what is wrong."""
-    try:
-        sys.exit(app(prog_name="skdp", standalone_mode=False) or 0)
-    except _USAGE_ERROR as error:
-        sentence = getattr(error, "format_message", error.__str__)()
-    except ValueError as error:
-        sentence = str(error)
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
-    # Without a command the "sentence" is the help.
-    prefix = "" if sentence.startswith("Usage:") else "skdp: "
-    sys.stderr.write(f"{prefix}{sentence}\n")
-    sys.exit(2)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"skdp {skdp.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _skdp(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            help="Print the version and exit.",
-        ),
-    ] = False,
-) -> None:
-    """Differentially private linear models."""
-
-
-@app.command()
-def demo(
-    epsilon: Annotated[float, typer.Option(help="Privacy budget ε.")] = 1.0,
-    rows: Annotated[int, typer.Option(help="Rows of the table.")] = 50_000,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Repeatable noise, for tests: no privacy is claimed then."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, null for infinity.")
-    ] = False,
-) -> None:
-    """Fit a private model on a synthetic table and show what privacy costs."""
+def run_demo(rows: int, epsilon: float, seed: int | None, as_json: bool) -> None:
+    """Fit the three models and show them."""
     check(rows <= MAX_ROWS, f"The demo takes up to {MAX_ROWS:,} rows. Got {rows:,}.")
     started = perf_counter()
     layout = make_hospital(1).schema.layout()
@@ -129,7 +62,7 @@ def demo(
         seconds=perf_counter() - started,
     )
     if as_json:
-        typer.echo(json.dumps(_plain(result.to_dict()), indent=2, ensure_ascii=False))
+        print_json(result.to_dict())
     else:
         _show_result(console, result)
 
@@ -284,15 +217,6 @@ def _record(record: PrivacyRecord) -> dict[str, Any]:
         "neighbours": record.relation,
         "releases": [asdict(e) | {"count": k} for e, k in record.events.items()],
     }
-
-
-def _plain(value: Any) -> Any:
-    """Replace what JSON has no word for, infinities, by null."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _show_plan(console: Console, jobs: list[_Job], layout: Layout) -> None:
