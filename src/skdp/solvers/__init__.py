@@ -1,0 +1,38 @@
+"""Other algorithms under one front, one file each: `skdp.solvers.<name>`.
+
+Each takes a `Problem`, a budget and parameters of its own that have public defaults,
+and returns a `Solved`. `SOLVERS` lists them for tests, experiments and estimators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from skdp.solvers.problem import Problem, Solved
+
+__all__ = ["SOLVERS", "Problem", "Solved", "Solver"]
+
+
+@dataclass(frozen=True)
+class Solver:
+    """An algorithm and what it needs.
+
+    Attributes
+    ----------
+    run : callable
+        ``run(problem, *, epsilon, delta=None, seed=None, noise=None, record=None,
+        engine=ReferenceEngine, callback=None, **own) -> Solved``.
+    losses : tuple of str
+        Names of the losses that it fits; empty for all.
+    delta_share : float
+        The part of δ that it charges beside μ; a record must keep as much in reserve.
+    """
+
+    run: Callable[..., Solved]
+    losses: tuple[str, ...] = ()
+    delta_share: float = 0.0
+
+
+#: Every solver, by name: a new entry is tested with no new test.
+SOLVERS: dict[str, Solver] = {}
