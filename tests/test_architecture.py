@@ -276,6 +276,8 @@ def test_privacy_imports_schema_and_itself_only():
             assert ours <= {"schema", "privacy"}, name
 
 
+#: The budget on disk: SQLite and files, between runs.
+LEDGER = {n for n in FILES if n.startswith("privacy/ledger/")}
 THIRD = {"numpy", "scipy", "sklearn", "numba"}
 STANDARD_IN_PRIVACY = {
     "__future__",
@@ -292,7 +294,7 @@ STANDARD_IN_PRIVACY = {
 
 @pytest.mark.parametrize(
     "name",
-    [n for n in FILES if n.startswith("privacy/") and n != "privacy/ledger.py"],
+    [n for n in FILES if n.startswith("privacy/") and n not in LEDGER],
 )
 def test_trusted_files_lean_on_little(name):
     roots = {m.split(".")[0] for m in imports(name)} - {"skdp"}
@@ -394,7 +396,7 @@ def counted(names):
 
 
 #: Not needed to trust a run: what is found or kept between runs.
-BESIDE = {"privacy/ledger.py", "privacy/discover.py"}
+BESIDE = {*LEDGER, "privacy/discover.py"}
 MECHANISM = [n for n in FILES if n.startswith("privacy/") and n not in BESIDE]
 MECHANISM = [*MECHANISM, "descent/skgd.py"]
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from skdp.estimators.svc import LinearSVC
     from skdp.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
     from skdp.penalties import ElasticNet
+    from skdp.privacy.ledger import Ledger
     from skdp.privacy.record import BudgetError, PrivacyRecord
     from skdp.privacy.records import Batch, Coded, Records, encode
     from skdp.schema import Categorical, Numeric, Schema, Vector
@@ -37,6 +38,7 @@ __all__ = [
     "History",
     "Huber",
     "HuberRegressor",
+    "Ledger",
     "LinearRegression",
     "LinearSVC",
     "Logistic",
@@ -79,6 +81,7 @@ _HOME = {
         "skdp.estimators.svc": "LinearSVC",
         "skdp.losses": "Huber Logistic Poisson SmoothedHinge Softmax Squared",
         "skdp.penalties": "ElasticNet",
+        "skdp.privacy.ledger": "Ledger",
         "skdp.privacy.record": "BudgetError PrivacyRecord",
         "skdp.privacy.records": "Batch Coded Records encode",
         "skdp.schema": "Categorical Numeric Schema Vector",

@@ -22,7 +22,7 @@ from skdp.estimators.design import margins
 from skdp.estimators.inputs import as_column, as_table, check_width, has_names
 from skdp.estimators.ordinary import pipeline
 from skdp.estimators.progress import progress
-from skdp.estimators.spending import spending
+from skdp.estimators.spending import payer, spending
 from skdp.estimators.training import remember
 from skdp.estimators.units import user_units
 from skdp.estimators.unknown import RANGE, opened
@@ -63,6 +63,7 @@ class PrivateLinearModel(BaseEstimator):
         calibration: str = "exact",
         neighbours: str = "replace-one",
         n_rows: int | None = None,
+        ledger: Any = None,
         engine: str = "auto",
         n_threads: int | None = None,
         random_state: Any = None,
@@ -86,6 +87,7 @@ class PrivateLinearModel(BaseEstimator):
         self.calibration = calibration
         self.neighbours = neighbours
         self.n_rows = n_rows
+        self.ledger = ledger
         self.engine = engine
         self.n_threads = n_threads
         self.random_state = random_state
@@ -115,6 +117,7 @@ class PrivateLinearModel(BaseEstimator):
         check(
             self.epsilon > 0, f"epsilon must be positive. Got {self.epsilon}: take 1."
         )
+        ledger = payer(self.ledger, self.epsilon, self.random_state)
         private_rows = self.neighbours == "add-remove"
         table, y = as_table(X, empty=private_rows), as_column(y)
         about = opened(
@@ -133,7 +136,8 @@ class PrivateLinearModel(BaseEstimator):
             reserved_delta=DISCOVERY_SHARE * delta if about.needs_levels else 0.0,
         )
         self._refuse_mistakes(rows, record)
-        with spending(record):
+        query = f"fit of {type(self).__name__}"
+        with spending(record, ledger, query=query, described=about) as tell:
             schema = about.schema_by(record, DISCOVERY_SHARE, noise)
             if about.finds_target:
                 schema = self._with_found_target(schema)
@@ -154,6 +158,7 @@ class PrivateLinearModel(BaseEstimator):
             fitted.plan_ = fit.plan
             fitted.privacy_ = fit.record
             fitted.n_iter_ = fit.plan.n_steps * fit.plan.n_restarts
+            tell(fit.plan, schema)
             self.__dict__ = fitted.__dict__
         remember(self, X)
         return self

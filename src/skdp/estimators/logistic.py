@@ -109,6 +109,8 @@ class LogisticRegression(PrivateClassifier):
         first two; in the third it is `n_rows` or released.
     n_rows : int, optional
         The public number of rows, for add-remove.
+    ledger : Ledger or absolute path, optional
+        The data set's total budget, charged before a record is read; see `skdp.Ledger`.
     engine : {"auto", "compiled", "reference"}
         What adds up the records; all give the same bits.
     n_threads : int, optional

@@ -1,23 +1,70 @@
-"""A fit that stops half-way still says what it has spent."""
+"""What a fit spends: charged to a ledger beforehand, told if the fit stops half-way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
+from skdp.descent.plan import Plan
+from skdp.privacy.ledger import Ledger, refuse_unpaid
 from skdp.privacy.record import PrivacyRecord
+from skdp.schema import Schema, check
+
+#: Tells the ledger, at the end of a fit, which plan was run and which schema was used.
+Tell = Callable[[Plan, Schema], None]
+
+
+def payer(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None:
+    """Return the ledger that a fit charges, if any, before anything is read.
+
+    A path must be absolute: processes that fit at once may be in different folders.
+    """
+    if ledger is None:
+        return None
+    refuse_unpaid(epsilon, random_state is not None)
+    if isinstance(ledger, Ledger):
+        return ledger
+    check(
+        isinstance(ledger, (str, os.PathLike)) and os.path.isabs(ledger),
+        "ledger must be a Ledger or the absolute path of one. Got "
+        f"{ledger!r}: pass skdp.Ledger(path), which resolves it now.",
+    )
+    return Ledger(ledger)
 
 
 @contextmanager
-def spending(record: PrivacyRecord) -> Iterator[None]:
-    """Add what was spent to whatever ends the block, an interrupt included.
+def spending(
+    record: PrivacyRecord, ledger: Ledger | None, *, query: str, described: Any
+) -> Iterator[Tell]:
+    """Reserve a fit's budget, settle it after, and say what was spent if it stops.
 
-    Releases are charged before anything is drawn, so that the note never says less
-    than what was spent; it holds public and released facts only.
+    Releases are charged before anything is drawn, so that neither the ledger nor the
+    note ever says less than what was spent; both hold public and released facts only.
     """
+    with ExitStack() as stack:
+        ticket = None
+        if ledger is not None:
+            paid = ledger.spend(record, query=query, schema=described)
+            ticket = stack.enter_context(paid)
+
+        def tell(plan: Plan, schema: Schema) -> None:
+            if ticket is not None:
+                ticket.plan, ticket.schema = plan_digest(plan), schema
+
+        try:
+            yield tell
+        except BaseException as stop:
+            if record.events:
+                stop.add_note(f"Spent before the fit stopped:\n{record}")
+            raise
+
+
+def plan_digest(plan: Plan) -> str | None:
+    """SHA-256 of a plan's JSON; None if it has parts of a user's own."""
     try:
-        yield
-    except BaseException as stop:
-        if record.events:
-            stop.add_note(f"Spent before the fit stopped:\n{record}")
-        raise
+        return hashlib.sha256(plan.to_json().encode()).hexdigest()
+    except ValueError:
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ def parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
     """Parameters as JSON, and the names of those that are objects of the user's."""
     given = model.get_params(deep=False)
     del given["random_state"]
+    if given["ledger"] is not None:  # a loaded model charges the same file
+        given["ledger"] = os.path.abspath(os.fsdecode(given["ledger"]))
     if given["schema"] is not None:
         given["schema"] = schema_files.dumps(given["schema"])
     if given["class_weight"] is not None:

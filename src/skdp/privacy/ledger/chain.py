@@ -1,0 +1,334 @@
+"""A log on disk whose entries can be added, and neither changed nor removed.
+
+The file is an SQLite database with two tables. ``entries`` has a row (seq, body, hash)
+for each entry, seq = 0, 1, 2, …; body is JSON on one line, and
+
+    hash = SHA-256 of (hash of the entry before, a line feed, body) in hexadecimal,
+
+the hash before the first entry being 64 zeros. ``head`` has the number of entries and
+the last hash. Anybody can recompute the chain from the two columns.
+
+An edited, removed or inserted row breaks the chain, a removed tail disagrees with the
+head. Whoever rewrites *all* of the file can write any history: only a head that was
+noted elsewhere tells (`Chain` objects remember the last one they saw).
+
+Entries are written in one transaction each, with the rollback journal and
+``synchronous = EXTRA``: once `Chain.append` returns, the entry survives kills and power
+failures; before, all of it is there or nothing. This asks for a file system with
+working locks, which some network ones lack.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import sqlite3
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+Body = dict[str, Any]
+Take = Callable[["Head", Body], None]
+#: Seconds to wait for others that write.
+PATIENCE = 60.0
+#: Largest file and longest entry that are read, in bytes.
+LARGEST, LONGEST = 1 << 28, 1 << 16
+START = "0" * 64
+APPLICATION = 0x736B6470  # "skdp"
+_STOP = "BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END"
+TABLES = {
+    "entries": "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body TEXT, hash TEXT)",
+    "head": "CREATE TABLE head (one INTEGER PRIMARY KEY, size INTEGER, hash TEXT)",
+}
+TRIGGERS = {
+    "no_edit": f"CREATE TRIGGER no_edit BEFORE UPDATE ON entries {_STOP}",
+    "no_removal": f"CREATE TRIGGER no_removal BEFORE DELETE ON entries {_STOP}",
+    "no_gap": "CREATE TRIGGER no_gap BEFORE INSERT ON entries "
+    f"WHEN NEW.seq <> (SELECT size FROM head) {_STOP}",
+    "no_way_back": "CREATE TRIGGER no_way_back BEFORE UPDATE ON head "
+    f"WHEN NEW.size <> OLD.size + 1 {_STOP}",
+    "no_loss": f"CREATE TRIGGER no_loss BEFORE DELETE ON head {_STOP}",
+}
+
+# One connection at a time in a process, and none while it forks: SQLite's locks are
+# those of the process, and a child must not inherit half of one.
+_TURN = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_TURN.acquire,
+        after_in_parent=_TURN.release,
+        after_in_child=_TURN.release,
+    )
+
+
+class LedgerError(ValueError):
+    """A ledger that was changed, is no ledger, or cannot be reached."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """How many entries there are, and the hash of the last."""
+
+    size: int = 0
+    hash: str = START
+
+    @classmethod
+    def of(cls, text: str) -> Head:
+        """Read one that was noted as text."""
+        size, _, digits = text.strip().partition(":")
+        if not (size.isdecimal() and len(size) < 18 and len(digits) == 64):
+            raise LedgerError(f"A head is written as number:hash. Got {text[:99]!r}.")
+        return cls(int(size), digits)
+
+    def __str__(self) -> str:
+        return f"{self.size}:{self.hash}"
+
+    def after(self, body: str) -> Head:
+        """Return the head once an entry is added."""
+        joined = f"{self.hash}\n{body}".encode()
+        return Head(self.size + 1, hashlib.sha256(joined).hexdigest())
+
+
+class Chain:
+    """The log in one file.
+
+    Parameters
+    ----------
+    path : str
+        Absolute; nothing is opened yet, and nothing is ever created but by `create`.
+    seen : Head
+        The last head known: the file must still lead to it.
+    """
+
+    def __init__(self, path: str, seen: Head | None = None) -> None:
+        self.path = path
+        self.seen = seen or Head()
+
+    def create(self, body: Body) -> None:
+        """Make the file with its first entry, unless there is a file already.
+
+        It is written beside and appears under its name complete.
+        """
+        folder, name = os.path.split(self.path)
+        with _TURN, self._told():
+            handle, beside = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+            os.close(handle)
+            try:
+                with closing(_connection(beside)) as database:
+                    database.execute("BEGIN IMMEDIATE")
+                    database.execute(f"PRAGMA application_id = {APPLICATION}")
+                    for command in [*TABLES.values(), *TRIGGERS.values()]:
+                        database.execute(command)
+                    database.execute("INSERT INTO head VALUES (1, 0, ?)", (START,))
+                    _insert(database, Head(), body)
+                    database.execute("COMMIT")
+                try:
+                    os.link(beside, self.path)
+                except FileExistsError:
+                    return
+            finally:
+                os.unlink(beside)
+            _sync_folder(folder)
+
+    def read(self, known: Head, take: Take) -> Head:
+        """Check the entries since `known` and hand each to `take`; return the head."""
+        with self._transaction("BEGIN") as database:
+            return self._checked(database, known, take)
+
+    def append(
+        self,
+        known: Head,
+        take: Take,
+        decide: Callable[[], Body],
+    ) -> int:
+        """Hand the entries since `known` to `take`, then add what `decide` returns.
+
+        Nobody else writes in between. Returns the number of the entry added; if
+        `decide` raises, nothing is.
+        """
+        with self._transaction("BEGIN IMMEDIATE") as database:
+            head = self._checked(database, known, take)
+            after = _insert(database, head, decide())
+            database.execute("COMMIT")
+            self.seen = after
+        return head.size
+
+    def _checked(
+        self,
+        database: sqlite3.Connection,
+        known: Head,
+        take: Take,
+    ) -> Head:
+        """Follow the chain from a head that was checked before to its end."""
+        self._check_form(database)
+        heads = database.execute("SELECT size, hash FROM head").fetchall()
+        at = Head()
+        if known.size:
+            row = database.execute(
+                "SELECT hash FROM entries WHERE seq = ?", (known.size - 1,)
+            ).fetchone()
+            if row != (known.hash,):
+                self.refuse("entries that were seen before are gone or were rewritten")
+            at = known
+        rows = database.execute(
+            "SELECT seq, body, hash FROM entries WHERE seq >= ? ORDER BY seq",
+            (at.size,),
+        )
+        for seq, body, told in rows:
+            number = at.size
+            if seq != number or not isinstance(body, str):
+                self.refuse(f"entry {number} was removed or changed")
+            at = at.after(body)
+            if told != at.hash:
+                self.refuse(f"entry {number} was changed")
+            if at.size == self.seen.size and at.hash != self.seen.hash:
+                self.refuse("entries that were seen before were rewritten")
+            try:
+                take(at, json.loads(body, parse_constant=_no_constant))
+            except (ValueError, TypeError, RecursionError) as error:
+                self.refuse(f"entry {number} is none that skdp writes ({error})")
+        if heads != [(at.size, at.hash)] or not self.seen.size <= at.size > 0:
+            self.refuse(f"its head does not fit its {at.size} entries: some are gone")
+        self.seen = at
+        return at
+
+    def _check_form(self, database: sqlite3.Connection) -> None:
+        """Refuse tables and triggers other than ours."""
+        found = database.execute("SELECT name, sql FROM sqlite_master").fetchall()
+        if sorted(found) != sorted([*TABLES.items(), *TRIGGERS.items()]):
+            self.refuse("it is no ledger, or its triggers were taken off")
+        if database.execute("PRAGMA journal_mode").fetchone() != ("delete",):
+            self.refuse("its journal mode was changed")
+        count = database.execute("SELECT count(*) FROM entries WHERE seq < 0")
+        if count.fetchone() != (0,):
+            self.refuse("an entry was put before the first")
+
+    def sound(self) -> None:
+        """Refuse a file whose pages SQLite finds damaged."""
+        with self._transaction("BEGIN") as database:
+            told = database.execute("PRAGMA integrity_check(1)").fetchone()
+            if told != ("ok",):
+                self.refuse("pages of the file are damaged")
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise: the file must not be trusted."""
+        raise LedgerError(
+            f"The ledger {self.path!r} is refused: {why}. Nothing was read or spent; "
+            "restore it from a copy that has every entry, and find out who changed it."
+        )
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        """One connection and one transaction, undone unless the block commits it."""
+        with _TURN, self._told():
+            self._check_file()
+            with closing(_connection(self.path)) as database:
+                database.execute(begin)
+                yield database
+
+    def _check_file(self) -> None:
+        """Refuse what is no ordinary file of its own; SQLite alone opens it.
+
+        To open it here as well would, on closing, let go of SQLite's locks.
+        """
+        for _ in range(20):  # one that is being made has two names for a moment
+            about = os.stat(self.path)
+            if about.st_nlink <= 1:
+                break
+            time.sleep(0.05)
+        if not stat.S_ISREG(about.st_mode):
+            self.refuse("it is no file")
+        if about.st_nlink > 1:
+            self.refuse("it has a second name (a hard link), under which it is unsafe")
+        if not 0 < about.st_size <= LARGEST:
+            self.refuse("it is empty or far too large")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in a sentence what SQLite or the system says in a traceback."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise LedgerError(
+                f"There is no ledger {self.path!r}: correct the path, or make it with "
+                "skdp.Ledger(path, epsilon=…, delta=…)."
+            ) from None
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", None) or 0
+            name = getattr(error, "sqlite_errorname", "")
+            if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                why = f"others held it for {PATIENCE:g} seconds: try again"
+            elif code & 0xFF in _UNREACHABLE:
+                why = f"it cannot be written or read ({name}): see to disk and rights"
+            else:
+                self.refuse("it is no ledger, or was cut or damaged")
+            raise LedgerError(
+                f"Nothing was entered into the ledger {self.path!r}: {why}."
+            ) from None
+        except OSError as error:
+            word = errno.errorcode.get(error.errno or 0, "an error of the system")
+            raise LedgerError(
+                f"The ledger {self.path!r} cannot be used ({word}): it needs a folder "
+                "that can be written, on a file system with locks and hard links."
+            ) from None
+
+
+_UNREACHABLE = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+}
+
+
+def _connection(path: str) -> sqlite3.Connection:
+    """Open an existing file, and only such."""
+    name = f"{Path(path).as_uri()}?mode=rw"
+    database = sqlite3.connect(name, PATIENCE, isolation_level=None, uri=True)
+    try:
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+        for setting in ("trusted_schema = OFF", "cell_size_check = ON"):
+            database.execute(f"PRAGMA {setting}")
+        database.execute("PRAGMA journal_mode = DELETE")
+        database.execute("PRAGMA synchronous = EXTRA")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _insert(database: sqlite3.Connection, head: Head, body: Body) -> Head:
+    text = dumps(body)
+    after = head.after(text)
+    row = (head.size, text, after.hash)
+    database.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
+    database.execute("UPDATE head SET size = ?, hash = ?", (after.size, after.hash))
+    return after
+
+
+def dumps(body: Body) -> str:
+    """Write JSON on one line, in one way."""
+    return json.dumps(body, allow_nan=False, separators=(",", ":"))
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(word)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make a new name survive a power failure, where the system can."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
