@@ -109,7 +109,9 @@ def test_datasets_draws_read_no_records_of_a_user():
 def test_normals_are_drawn_by_release_alone():
     assert caller_files("normals") == {"privacy/mechanism.py"}
     assert caller_files("generator") == {"descent/skgd.py"}
-    assert caller_files("words") == {"privacy/randomness.py", "privacy/mechanism.py"}
+    words = {"privacy/randomness.py", "privacy/mechanism.py"}
+    # Who is in a batch is as private as the noise, and comes from the same source.
+    assert caller_files("words") == words | {"solvers/batches.py"}
 
 
 # ---- where sums are made and released
@@ -120,6 +122,7 @@ RELEASES = {
     "descent/plan.py": "the number of rows, and what a geometry asks for",
     "descent/geometry.py": "the Gram matrix, through the task it is handed",
     "privacy/discover.py": "ranges and categories that a schema does not give",
+    "solvers/dp_sgd.py": "each batch of DP-SGD, charged together beforehand",
 }
 
 #: Every file that opens a budget.
@@ -131,6 +134,7 @@ BUDGETS = {
     "cli/demo_fits.py": "what a command shows",
     "privacy/discover.py": "a throw-away one, after the charge: the keys are private",
     "solvers/problem.py": "that of a solver's run, unless one is handed in",
+    "solvers/batches.py": "a throw-away one, after the charge: batches are private",
 }
 
 
@@ -177,7 +181,9 @@ def test_release_is_called_under_its_own_name():
 
 
 def test_charges_are_made_by_release_alone():
-    assert caller_files("charge") <= {"privacy/mechanism.py", "privacy/discover.py"}
+    # Batches cost less together than one by one: all of them are charged first.
+    others = {"privacy/discover.py", "solvers/batches.py"}
+    assert caller_files("charge") <= {"privacy/mechanism.py"} | others
     assert "privacy/mechanism.py" in caller_files("charge")
 
 

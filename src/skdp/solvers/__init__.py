@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from skdp.solvers.batches import DELTA_SHARE
+from skdp.solvers.dp_sgd import dp_sgd
 from skdp.solvers.problem import Problem, Solved
 
-__all__ = ["SOLVERS", "Problem", "Solved", "Solver"]
+__all__ = [
+    "SOLVERS",
+    "Problem",
+    "Solved",
+    "Solver",
+    "dp_sgd",
+]
 
 
 @dataclass(frozen=True)
@@ -35,4 +43,6 @@ class Solver:
 
 
 #: Every solver, by name: a new entry is tested with no new test.
-SOLVERS: dict[str, Solver] = {}
+SOLVERS: dict[str, Solver] = {
+    "dp_sgd": Solver(dp_sgd, delta_share=DELTA_SHARE),
+}

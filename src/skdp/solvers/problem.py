@@ -104,29 +104,9 @@ class Problem:
         return math.sqrt(self.layout.squared_norm(self.all))
 
     def slopes(self, bound: float | None = None) -> sums.Slopes:
-        """How slopes are computed and bounded; `bound` clips them to less."""
-        loss = self.loss if bound is None else Clipped(self.loss, bound)
-        return sums.Slopes(loss=loss, max_weight=self.records.max_weight)
-
-
-@dataclass(frozen=True)
-class Clipped:
-    """A loss whose slopes are clipped to less than its own bound.
-
-    A clipped slope of a convex loss is still one. `sums` does the clipping.
-    """
-
-    loss: Loss
-    bound: float
-
-    @property
-    def slope_bound(self) -> float:
-        """Bound on the norm of a record's slopes."""
-        return min(self.bound, self.loss.slope_bound)
-
-    def slope(self, margin: FloatArray, target: Any) -> FloatArray:
-        """Slopes before they are clipped."""
-        return self.loss.slope(margin, target)
+        """How slopes are computed and bounded, by less than their own if so asked."""
+        least = min(bound or math.inf, self.slope_bound)
+        return sums.Slopes(loss=self.loss, max_weight=least / self.loss.slope_bound)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -251,7 +231,6 @@ def whole(value: Any, name: str, least: int = 1) -> int:
 
 __all__ = [
     "Callback",
-    "Clipped",
     "EngineOf",
     "Problem",
     "ReferenceEngine",

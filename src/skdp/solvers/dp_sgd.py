@@ -1,0 +1,256 @@
+"""DP-SGD: steps along noisy gradients of random batches.
+
+Two forms. `"practised"` is what libraries run (Abadi et al. 2016): Poisson batches,
+each record's gradient clipped, a constant step, noise from numerical accounting.
+`"analysed"` is Algorithm 1 of Bassily, Smith and Thakurta (2014): steps that shrink
+like 1/√t, no clipping, weights projected to a ball, the noise that their Theorem 2.1
+prints, or a numerically tight one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+from skdp.descent import averages, presets, samplings, theory
+from skdp.descent.geometry import accelerated, boxed, diagonal_update
+from skdp.descent.skgd import Step
+from skdp.engines.reference import ReferenceEngine
+from skdp.privacy import sums
+from skdp.privacy.mechanism import release
+from skdp.privacy.randomness import Randomness
+from skdp.privacy.record import PrivacyRecord
+from skdp.schema import FloatArray, check
+from skdp.solvers.batches import DELTA_SHARE, Batches, drawn
+from skdp.solvers.problem import Callback, EngineOf, Problem, Run, Solved, opened, whole
+
+#: Full steps without noise, and most steps with it by default.
+NOISELESS_STEPS, MOST_STEPS = 3000, 10_000
+#: Steps of the analysed form by default: T = 1/q², q the rate.
+ANALYSED_STEPS = 2500
+
+
+def dp_sgd(
+    problem: Problem,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    seed: int | None = None,
+    noise: Randomness | None = None,
+    record: PrivacyRecord | None = None,
+    engine: EngineOf = ReferenceEngine,
+    callback: Callback | None = None,
+    form: Literal["practised", "analysed"] = "practised",
+    calibration: Literal["tight", "printed"] = "tight",
+    n_steps: int | None = None,
+    rate: float | None = None,
+    clip: float | None = None,
+    learning_rate: float | None = None,
+    radius: float | None = None,
+) -> Solved:
+    """Fit by DP-SGD.
+
+    Parameters
+    ----------
+    problem, epsilon, delta, seed, noise, record, engine, callback
+        As for every solver (`skdp.solvers.problem`).
+    form : {"practised", "analysed"}
+        Constant steps and clipping, or Algorithm 1 of Bassily et al.
+    calibration : {"tight", "printed"}
+        Numerical accounting, or (analysed only) their noise, √(32 log(n/δ) log(1/δ))/ε
+        times what one record can add, charged at what it truly costs.
+    n_steps : int, optional
+        T; by default K* of full gradient descent, or 2500 (analysed: 1/rate²).
+    rate : float, optional
+        Chance of a record to be in a batch; by default so large that drawing costs
+        little noise, 2μ/√T, and at least 64 records; analysed 1/√T.
+    clip : float, optional
+        Bound on a record's gradient norm; by default (practised, with noise) half of
+        slope_bound·R, what the loss and the columns allow anyway.
+    learning_rate : float, optional
+        Step; by default (practised) 1.9/(βR²): at 2/(βR²) some tables diverge.
+    radius : float, optional
+        Of the ball that weights are projected to (analysed); √(number of columns).
+
+    Notes
+    -----
+    **Guarantee.** For all tables that are neighbours under the problem's relation, the
+    weights and all that the callback sees cost what the record says
+    (`skdp.solvers.subsampled`, `Batches.charged`).
+    """
+    check(
+        form in ("practised", "analysed") and calibration in ("tight", "printed"),
+        "form must be 'practised' or 'analysed', calibration 'tight' or 'printed'. "
+        f"Got {form!r} and {calibration!r}.",
+    )
+    check(
+        calibration == "tight" or form == "analysed",
+        "calibration='printed' is that of form='analysed'. Got form='practised'.",
+    )
+    run = opened(
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        seed=seed,
+        noise=noise,
+        record=record,
+        delta_share=0.0 if rate == 1.0 else DELTA_SHARE,
+    )
+    if form == "analysed":
+        steps = whole(n_steps or _steps_of(rate), "n_steps")
+        chance = rate or 1.0 / math.sqrt(steps)
+        radius = radius or math.sqrt(len(problem.layout.groups))
+    else:
+        steps = whole(n_steps or default_steps(problem, run), "n_steps")
+        chance = rate or default_rate(problem.n_rows, run.mu, steps)
+    if calibration == "printed" and run.mu < math.inf:
+        z = printed_noise_multiplier(
+            run.record.epsilon, run.record.delta, problem.n_rows, chance, steps
+        )
+        batches = Batches.costing(run, chance, steps, z)
+    else:
+        batches = Batches.calibrated(run, chance, steps)
+    moves = _Moves(problem, batches, clip, learning_rate, radius)
+    weights = _run(problem, run, batches, moves, engine, callback)
+    settings = {
+        "form": form,
+        "calibration": calibration,
+        "n_steps": steps,
+        "rate": batches.rate,
+        "noise_multiplier": batches.noise_multiplier,
+        "clip": moves.most,
+        "learning_rate": moves.learning_rate,
+        "radius": radius,
+    }
+    return Solved(weights=weights, record=run.record, n_steps=steps, settings=settings)
+
+
+def default_steps(problem: Problem, run: Run) -> int:
+    """K* of full gradient descent with isotropic noise, at most 10,000."""
+    if run.mu == math.inf:
+        return NOISELESS_STEPS
+    budget = theory.Budget(
+        n_rows=problem.n_rows,
+        epsilon=run.record.epsilon,
+        delta=run.record.delta,
+        neighbours=problem.relation,
+    )
+    rate = presets.best_rate(
+        samplings.Full(problem.layout.n_features),
+        np.full(problem.layout.n_features, problem.curvature * problem.row_norm**2),
+        problem.layout,
+        problem.loss,
+        theory.Prior(),
+        budget,
+    )
+    return min(rate.n_steps, MOST_STEPS)
+
+
+def default_rate(n_rows: int, mu: float, n_steps: int) -> float:
+    """Rate at which drawing costs little: noise is then about twice a record's part."""
+    return min(1.0, max(2.0 * mu / math.sqrt(n_steps), 64.0 / n_rows))
+
+
+def _steps_of(rate: float | None) -> int:
+    return ANALYSED_STEPS if rate is None else math.ceil(rate**-2)
+
+
+def printed_noise_multiplier(
+    epsilon: float, delta: float, n_rows: int, rate: float, n_steps: int
+) -> float:
+    """Noise of Theorem 2.1 over what one record can add, for T steps of any rate.
+
+    σ² = 32 L² n² log(n/δ) log(1/δ)/ε² on n times one record's gradient, n² steps: z =
+    √(32 log(n/δ) log(1/δ))/ε. For T steps of rate q the same proof gives q√T times it.
+    """
+    logs = math.log(n_rows / delta) * math.log(1.0 / delta)
+    return rate * math.sqrt(32.0 * n_steps * logs) / epsilon
+
+
+class _Moves:
+    """What is asked of a batch, and what a released answer does to the weights."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        batches: Batches,
+        clip: float | None,
+        learning_rate: float | None,
+        radius: float | None,
+    ) -> None:
+        largest = problem.slope_bound * problem.row_norm
+        check(clip is None or clip > 0, f"clip must be positive. Got {clip}.")
+        self.problem, self.radius = problem, radius
+        practised = radius is None and batches.noise_multiplier > 0
+        self.most = min(clip or (largest / 2 if practised else largest), largest)
+        self.clipped = self.most < largest
+        d = problem.layout.n_features
+        smoothness = problem.curvature * problem.row_norm**2
+        if radius is not None:  # R₀/√(G² + dσ²) of a batch's mean gradient
+            expected = batches.rate * problem.n_rows
+            std = batches.noise_multiplier * self.most / expected
+            size = d * problem.loss.n_outputs
+            scale = math.sqrt(self.most**2 + size * std**2)
+            self.learning_rate = learning_rate or 2.0 * radius / scale
+        else:
+            scale = 1.9 if practised else 1.0
+            self.learning_rate = learning_rate or scale / smoothness
+        check(self.learning_rate > 0, "learning_rate must be positive.")
+        self._expected = batches.rate * problem.n_rows
+        step = np.full(d, self.learning_rate)
+        self.update = diagonal_update(step, problem.penalty, self._expected)
+        if radius is None and not batches.noise_multiplier and batches.rate == 1.0:
+            self.update = accelerated(self.update)
+
+    def query(self, engine: sums.Engine, weights: FloatArray) -> sums.BoundedSum:
+        """Ask for the sum of a batch's gradients: one record adds at most `most`.
+
+        The accounting is for adding and removing; a replacement is two of them.
+        """
+        problem, slopes = self.problem, self.problem.slopes()
+        if self.clipped:
+            metric = sums.Metric.of(np.eye(problem.layout.n_features), self.most)
+            slopes = sums.capped(engine, slopes, metric)
+            return sums.mapped_gradient(engine, slopes, weights, "add-remove")
+        shape = np.ones(problem.layout.n_features)
+        return sums.gradient(engine, slopes, weights, problem.all, "add-remove", shape)
+
+    def projected(
+        self, weights: FloatArray, index: int, moved: FloatArray
+    ) -> FloatArray:
+        """Shrink the step of the analysed form by √t and project to the ball."""
+        if self.radius is None:
+            return moved
+        scaled = weights + (moved - weights) / math.sqrt(index + 1.0)
+        size = float(np.linalg.norm(scaled))
+        return boxed(scaled * min(1.0, self.radius / size if size else 1.0))
+
+
+def _run(
+    problem: Problem,
+    run: Run,
+    batches: Batches,
+    moves: _Moves,
+    engine: EngineOf,
+    callback: Callback | None,
+) -> FloatArray:
+    steps, weights = batches.n_steps, problem.start
+    n_draws = weights.size * steps if batches.noise_multiplier else 0
+    private = batches.charged(run, moves.most, n_draws)
+    shares = averages.most(steps)
+    if moves.radius is not None or run.mu == math.inf:
+        shares = averages.last(steps)
+    whole_table = engine(problem.records) if batches.rate == 1.0 else None
+    average = np.zeros_like(weights)
+    for index in range(steps):
+        asked = whole_table or engine(drawn(problem.records, batches.rate, run.noise))
+        total = moves.query(asked, weights)
+        released = release(total, batches.noise_multiplier, run.noise, private)
+        moved = moves.update(weights, released, problem.all)
+        weights = moves.projected(weights, index, moved)
+        average += shares[index] * weights
+        if callback is not None:
+            callback(Step(0, index, problem.all, released, weights))
+    return average
