@@ -340,7 +340,13 @@ class CompiledEngine:
         self._slots = Slots(records.layout)
         bits = WeightGrid.of(records.layout).bits + FEATURE_BITS
         self._unit = math.ldexp(1.0, -bits)
-        self._rows = [Rows.of(chunk, self._slots) for chunk in records.chunks]
+        self._rows = []
+        # Chunks that lie in a file give their memory back once they were read.
+        self._rests = [getattr(chunk, "rest", None) for chunk in records.chunks]
+        for chunk, rest in zip(records.chunks, self._rests, strict=True):
+            self._rows.append(Rows.of(chunk, self._slots))
+            if rest is not None:
+                rest()
         self._weights: FloatArray | None = None
         self._margins: list[FloatArray] = []
         self._known_tasks: dict[tuple[bytes, bytes, int], list[Any]] = {}
@@ -350,11 +356,19 @@ class CompiledEngine:
 
     def _each(self, work: Callable[..., Any], tasks: list[Any]) -> Iterator[Any]:
         """Results of the tasks, on all threads if there is more than one."""
+
+        def done(task: Any) -> Any:
+            result = work(*task)
+            rest = self._rests[task[0]]
+            if rest is not None:
+                rest()
+            return result
+
         if self._n_threads == 1 or len(tasks) < 2:
-            return iter([work(*task) for task in tasks])
+            return map(done, tasks)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._n_threads)
-        return self._pool.map(lambda task: work(*task), tasks)
+        return self._pool.map(done, tasks)
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Σ_i x_i,at s_i, shape (len(at), k), in units of features times slopes."""

@@ -22,6 +22,7 @@ from skdp.estimators.design import margins
 from skdp.estimators.inputs import as_column, as_table, check_width, has_names
 from skdp.estimators.ordinary import pipeline
 from skdp.estimators.progress import progress
+from skdp.estimators.reading import count, known_schema, read_records
 from skdp.estimators.spending import payer, spending
 from skdp.estimators.training import remember
 from skdp.estimators.units import user_units
@@ -29,9 +30,8 @@ from skdp.estimators.unknown import RANGE, opened
 from skdp.losses import Loss
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Records, encode
+from skdp.privacy.records import Records
 from skdp.schema import Categorical, FloatArray, Layout, Numeric, Schema, check
-from skdp.tables import batches
 
 #: Share of μ² and of δ that finding ranges, categories and labels may spend.
 DISCOVERY_SHARE = 0.1
@@ -124,7 +124,25 @@ class PrivateLinearModel(BaseEstimator):
             table, y, schema=self.schema, bounds=self.bounds, target=self._target()
         )
         noise = Randomness(_seed(self.random_state))
-        rows = self.n_rows if private_rows else about.count_rows()
+
+        def encoded(schema: Schema) -> Records:
+            return read_records(
+                table,
+                schema,
+                target=y,
+                sample_weight=as_column(sample_weight, "sample_weight"),
+                class_weight=self.class_weight,
+                intercept=self.fit_intercept,
+                max_weight=self.max_weight,
+                verbose=self.verbose,
+            )
+
+        rows, records = self.n_rows, None
+        if not private_rows:
+            # A ledger is charged before a record is read; only rows are counted.
+            known = known_schema(about) if ledger is None else None
+            records = None if known is None else encoded(known)
+            rows = about.count_rows() if records is None else count(records)
         delta = default_delta(rows) if self.delta is None else self.delta
         if rows is not None:
             check_budget(self.epsilon, delta, rows)
@@ -141,16 +159,7 @@ class PrivateLinearModel(BaseEstimator):
             schema = about.schema_by(record, DISCOVERY_SHARE, noise)
             if about.finds_target:
                 schema = self._with_found_target(schema)
-            read = batches(
-                table,
-                schema,
-                target=y,
-                sample_weight=as_column(sample_weight, "sample_weight"),
-                class_weight=self.class_weight,
-            )
-            records = encode(
-                read, schema, intercept=self.fit_intercept, max_weight=self.max_weight
-            )
+            records = encoded(schema) if records is None else records
             fit = self._run(records, schema, rows, record, noise)
             # Attributes change all at once or, if interrupted, not at all.
             fitted = copy(self)

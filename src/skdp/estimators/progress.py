@@ -1,9 +1,10 @@
-"""Progress of a fit on standard error: step counts, which are public, and time left."""
+"""Progress of a fit on standard error: the share that is done, and time left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from skdp.descent.plan import Plan
 from skdp.descent.skgd import Step
@@ -15,6 +16,31 @@ def progress(plan: Plan, verbose: int) -> Iterator[Callable[[Step], None] | None
     if not verbose:
         yield None
         return
+    with _bar() as bar:
+        task = bar.add_task("fitting", total=plan.n_steps * plan.n_restarts)
+
+        def callback(step: Step) -> None:
+            bar.advance(task)
+
+        yield callback
+
+
+@contextmanager
+def reading(verbose: int) -> Iterator[Callable[[float], None] | None]:
+    """Yield what is told the share of a table that was read, or None."""
+    if not verbose:
+        yield None
+        return
+    with _bar() as bar:
+        task = bar.add_task("reading", total=1.0)
+
+        def callback(share: float) -> None:
+            bar.update(task, completed=share)
+
+        yield callback
+
+
+def _bar() -> Any:
     try:
         from rich.console import Console
         from rich.progress import Progress
@@ -22,10 +48,4 @@ def progress(plan: Plan, verbose: int) -> Iterator[Callable[[Step], None] | None
         raise ImportError(
             "verbose needs rich. Install it: pip install 'skdp[cli]', or verbose=0."
         ) from None
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("fitting", total=plan.n_steps * plan.n_restarts)
-
-        def callback(step: Step) -> None:
-            bar.advance(task)
-
-        yield callback
+    return Progress(console=Console(stderr=True))

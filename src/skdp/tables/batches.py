@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ def batches(
     sample_weight: Any = None,
     class_weight: Mapping[Any, float] | None = None,
     batch_rows: int = 65_536,
+    progress: Callable[[float], None] | None = None,
 ) -> Iterator[Batch]:
     """Read a table in batches.
 
@@ -47,6 +48,8 @@ def batches(
         What the rows of a class count for, multiplied in; 1 for a level not listed.
     batch_rows : int
         Most rows of a batch; wide tables take fewer.
+    progress : callable, optional
+        Told, after each batch, the share of the table that was read.
 
     Returns
     -------
@@ -76,7 +79,21 @@ def batches(
         )
     factors = None if class_weight is None else _factors(class_weight, schema)
     rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
-    return _stream(source, schema, at, named, apart, factors, rows)
+    stream = _stream(source, schema, at, named, apart, factors, rows)
+    return stream if progress is None else _watched(stream, source, progress)
+
+
+def _watched(
+    stream: Iterator[Batch], source: Source, progress: Callable[[float], None]
+) -> Iterator[Batch]:
+    read = 0
+    for batch in stream:
+        read += arrays.length(next(iter(batch.columns.values())))
+        if source.share is not None:
+            progress(source.share())
+        elif source.n_rows is not None:
+            progress(read / source.n_rows)
+        yield batch
 
 
 def _roles(

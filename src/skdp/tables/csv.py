@@ -26,19 +26,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar, cast
 
 import numpy as np
 
 from skdp.schema import check
 from skdp.tables.source import Cells, Source, library, slices
 
-BLOCK_BYTES = 1 << 24
+BLOCK_BYTES = 1 << 23
 """Bytes read at a time; a longer record is kept whole."""
 
+T = TypeVar("T")
+
 _DELIMITERS = (b",", b";", b"\t", b"|")
-_ARROW_BYTES = 1 << 20  # what one thread of Arrow's takes; it refuses longer records
+_ARROW_BYTES = 1 << 21  # what one thread of Arrow's takes; it refuses longer records
 _LINE_ENDS = (b"\n", b"\r\n")
 _LARGEST = 1 << 30  # its offsets are 32-bit
 
@@ -56,15 +59,41 @@ def table(
     )
     names, delimiter = _names(header, wanted)
 
-    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+    reached, length = start, max(1, path.stat().st_size)
+
+    def parsed(at: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         with path.open("rb") as file:
             file.seek(start)
             for block in blocks(file, delimiter, size):
-                columns = _columns(block, delimiter, len(names), at)
-                for part in slices(len(columns[0]), rows):
-                    yield [column[part] for column in columns]
+                yield len(block), _columns(block, delimiter, len(names), at)
 
-    return Source(names=names, kinds=["unknown"] * len(names), read=read)
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        nonlocal reached
+        reached = start
+        # A block is parsed while the one before is worked on.
+        for n_bytes, columns in ahead(parsed(at)):
+            reached += n_bytes
+            for part in slices(len(columns[0]), rows):
+                yield [column[part] for column in columns]
+        # Arrow would keep what it read last, tens of megabytes of it.
+        library("pyarrow").default_memory_pool().release_unused()
+
+    return Source(
+        names=names,
+        kinds=["unknown"] * len(names),
+        read=read,
+        share=lambda: reached / length,
+    )
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """Iterate, the next item being made in another thread meanwhile."""
+    end = object()
+    with ThreadPoolExecutor(1, "skdp-csv") as pool:
+        coming = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield cast(T, item)
 
 
 def blocks(file: IO[bytes], delimiter: bytes, size: int) -> Iterator[bytes]:
@@ -163,7 +192,7 @@ def _columns(
         check_utf8=False,
     )
     # Arrow ends a line at every carriage return, the lexer at those of line ends.
-    alike = block.count(b"\r") == block.count(b"\r\n")
+    alike = b"\r" not in block or block.count(b"\r") == block.count(b"\r\n")
     if alike and len(block) < _LARGEST:
         try:
             found = csv.read_csv(

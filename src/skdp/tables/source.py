@@ -36,12 +36,15 @@ class Source:
         most `rows` rows.
     n_rows : int, optional
         Number of rows, if it is known before reading.
+    share : callable, optional
+        Share of a file's bytes that the last `read` has read so far.
     """
 
     names: Sequence[str] | None
     kinds: Sequence[Kind]
     read: Callable[[Sequence[int], int], Iterator[list[Cells]]]
     n_rows: int | None = None
+    share: Callable[[], float] | None = None
 
 
 def library(name: str) -> Any:
