@@ -63,6 +63,7 @@ RANDOM = {
     "datasets.py": "draws public tables, nobody's data",
     "descent/samplings.py": "is handed the public generator of Randomness",
     "descent/skgd.py": "names the generator's type in a signature",
+    "audit/fits.py": "names it too: a sampling that remembers its sets",
 }
 GENERATORS = re.compile(
     r"(^|\.)(default_rng|Generator|RandomState|SeedSequence|PCG64|MT19937|urandom|"
@@ -108,7 +109,8 @@ def test_datasets_draws_read_no_records_of_a_user():
 
 def test_normals_are_drawn_by_release_alone():
     assert caller_files("normals") == {"privacy/mechanism.py"}
-    assert caller_files("generator") == {"descent/skgd.py"}
+    # The coins of an audit decide which made-up records are in a made-up table.
+    assert caller_files("generator") == {"descent/skgd.py", "audit/one_run.py"}
     words = {"privacy/randomness.py", "privacy/mechanism.py"}
     # Who is in a batch is as private as the noise, and comes from the same source.
     assert caller_files("words") == words | {"solvers/batches.py"}
@@ -118,6 +120,7 @@ def test_normals_are_drawn_by_release_alone():
 
 #: Every file that spends privacy. `grep release(` finds the same lines.
 RELEASES = {
+    "audit/mechanisms.py": "sums over tables that were made up for an audit",
     "descent/skgd.py": "each step of Algorithm 1",
     "descent/plan.py": "the number of rows, and what a geometry asks for",
     "descent/geometry.py": "the Gram matrix, through the task it is handed",
@@ -127,6 +130,7 @@ RELEASES = {
 
 #: Every file that opens a budget.
 BUDGETS = {
+    "audit/mechanisms.py": "one a game, on tables that were made up",
     "descent/plan.py": "that of a run, unless one is handed in",
     "estimators/base.py": "that of a fit",
     "estimators/planning.py": "that of a fit which is only planned: nothing is charged",

@@ -1,0 +1,145 @@
+"""What a number of wrong guesses proves about a privacy claim.
+
+An auditor plays a game: a mechanism ran on one of two neighbouring tables, which one?
+Whoever guesses right more often than the claim allows refutes it. Two lower bounds:
+
+- **plain**: (ε, δ)-DP means 1 - β ≤ e^ε α + δ for every test of error rates α, β [1]_.
+  It assumes nothing, and is far below the truth unless there are e^ε/δ games.
+- **gdp**: μ-GDP means that no test has (α + β)/2 below Φ(-μ/2), its error rate at the
+  best threshold [2]_. It tests the claim that skdp makes, a μ, and is near the truth
+  after a thousand games.
+
+Rates are bounded by Clopper and Pearson's intervals, so that no bound rests on large
+numbers.
+
+References
+----------
+.. [1] P. Kairouz, S. Oh, P. Viswanath, "The composition theorem for differential
+   privacy", ICML 2015, Theorem 2.1.
+.. [2] J. Dong, A. Roth, W. J. Su, "Gaussian differential privacy", JRSS B 84 (2022):
+   Definition 2.6; for groups of records Theorem 2.14.
+.. [3] W. Hoeffding, "On the distribution of the number of successes in independent
+   trials", Annals of Mathematical Statistics 27 (1956), Theorem 5.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import betaincinv, ndtr, ndtri
+from scipy.stats import binom
+
+#: How sure a bound is by default, and the power that numbers of trials are chosen for.
+CONFIDENCE, POWER = 0.999, 0.99
+#: The mistake that must be found: noise of this share of its scale.
+SHRUNK = 0.8
+
+
+def rate_upper(errors: int, n_trials: int, miss: float) -> float:
+    """Clopper and Pearson's upper bound on a rate, too low with chance `miss`."""
+    if errors >= n_trials:
+        return 1.0
+    return float(betaincinv(errors + 1.0, float(n_trials - errors), 1.0 - miss))
+
+
+def mu_lower(
+    errors: int, n_trials: int, miss: float, extra_delta: float = 0.0
+) -> float:
+    """Lower bound on μ from wrong guesses, as many games on one table as on the other.
+
+    The sum of the wrong guesses has mean n(α + β)/2 and a lower tail that is below the
+    binomial one of that mean [3]_, so one interval serves both rates. A mechanism that
+    is μ-GDP but for a probability `extra_delta` has α + β ≥ 2Φ(-μ/2) - extra_delta.
+    """
+    rate = rate_upper(errors, n_trials, miss) + extra_delta / 2
+    return max(0.0, -2.0 * float(ndtri(min(rate, 0.5))))
+
+
+def plain_epsilon_lower(
+    false_positives: int,
+    false_negatives: int,
+    n_each: int,
+    delta: float,
+    miss: float,
+) -> float:
+    """Lower bound on ε at `delta` from both error counts, without any assumption."""
+    alpha = rate_upper(false_positives, n_each, miss / 2)
+    beta = rate_upper(false_negatives, n_each, miss / 2)
+    best = 0.0
+    for missed, caught in ((alpha, 1.0 - beta), (beta, 1.0 - alpha)):
+        if caught > delta:
+            best = max(best, math.log((caught - delta) / missed))
+    return best
+
+
+def plain_threshold(mu: float, n_each: int, delta: float, miss: float) -> float:
+    """Threshold t ≥ 0 at which `plain_epsilon_lower` is expected to be largest.
+
+    The log-likelihood ratio of a μ-GDP pair is N(∓μ²/2, μ²). It is fixed before the
+    games, from the claim, so that no game is spent on choosing it.
+    """
+    grid = np.linspace(0.0, mu * (mu / 2 + 4.0), 201)
+    false_positives = np.floor(n_each * ndtr(-grid / mu - mu / 2)).astype(int)
+    false_negatives = np.ceil(n_each * ndtr(grid / mu - mu / 2)).astype(int)
+    found = [
+        plain_epsilon_lower(p, n, n_each, delta, miss)
+        for p, n in zip(false_positives.tolist(), false_negatives.tolist(), strict=True)
+    ]
+    return float(grid[int(np.argmax(found))])
+
+
+def detection_power(
+    mu: float, n_each: int, *, miss: float, shrunk: float = SHRUNK, reach: float = 1.0
+) -> float:
+    """Chance that `n_each` games on each table refute a claim of μ, exactly.
+
+    The noise is `shrunk` times what the claim needs, and the two tables are `reach`
+    times as far apart as the claim allows.
+    """
+    n = 2 * n_each
+    claimed, real = ndtr(-mu / 2), ndtr(-mu * reach / shrunk / 2)
+    most = int(binom.ppf(miss, n, claimed)) - 1  # errors that refute the claim
+    return float(binom.cdf(most, n, real))
+
+
+def trials_needed(
+    mu: float,
+    *,
+    confidence: float = CONFIDENCE,
+    shrunk: float = SHRUNK,
+    reach: float = 1.0,
+    power: float = POWER,
+) -> int:
+    """Games on each table that find noise `shrunk` times too small by the gdp bound.
+
+    Infinite, and refused with an error, where reach/shrunk ≤ 1: the tables are then too
+    close for the mistake to break the claim.
+    """
+    if reach <= shrunk:
+        raise ValueError(
+            f"Tables that reach {reach:.3g} of the claim show no noise of {shrunk} of "
+            "its scale: take tables that are further apart."
+        )
+    miss = gdp_miss(confidence)
+
+    def enough(n: int) -> bool:
+        return detection_power(mu, n, miss=miss, shrunk=shrunk, reach=reach) >= power
+
+    high = 16
+    while not enough(high):
+        high *= 2
+    low = high // 2
+    while high - low > max(1, low // 100):  # within one percent
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+#: Share of the chance to err that the second, measured test of `judge` may use.
+MEASURED_SHARE = 0.1
+
+
+def gdp_miss(confidence: float) -> float:
+    """Chance to err of the first test of `judge`."""
+    return (1.0 - confidence) * (1.0 - MEASURED_SHARE)

@@ -1,0 +1,296 @@
+"""Games between an auditor and a mechanism, and what their outcome proves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from skdp.audit import bounds
+from skdp.privacy import accountant
+from skdp.privacy.mechanism import Released
+from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.sums import BoundedSum
+from skdp.schema import FloatArray, check
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One run, seen by an auditor who knows both tables and all that was released.
+
+    Attributes
+    ----------
+    residual : float64 (m,)
+        (released - f(table)) / noise scale, all releases of the run in one vector.
+    shift : float64 (m,)
+        (f(other) - f(table)) / noise scale, given the same earlier releases.
+    mu_squared, delta : float
+        What the record was charged.
+    uncharged : int
+        Releases in the transcript that the record does not list.
+    """
+
+    residual: FloatArray
+    shift: FloatArray
+    mu_squared: float
+    delta: float = 0.0
+    uncharged: int = 0
+
+
+#: Run the mechanism on the table, or on the other one.
+Game = Callable[[bool], Trial]
+
+
+def difference(
+    released: Released, table: BoundedSum, other: BoundedSum
+) -> tuple[FloatArray, FloatArray]:
+    """Residual and shift of one release, in units of its stated noise."""
+    first = table.value.astype(np.float64) * table.unit
+    second = other.value.astype(np.float64) * other.unit
+    std = np.broadcast_to(released.noise_std, first.shape)
+    residual, shift = (released.values - first) / std, (second - first) / std
+    return residual.ravel(), shift.ravel()
+
+
+def observed(
+    record: PrivacyRecord, pairs: Sequence[tuple[BoundedSum, BoundedSum]]
+) -> Trial:
+    """Compare a record's transcript with the exact sums on both tables."""
+    found = len(record.transcript)
+    check(
+        found == len(pairs),
+        f"An audit must explain every release. Got {found} for {len(pairs)} sums: "
+        "replay all of them.",
+    )
+    parts = [difference(r, *p) for r, p in zip(record.transcript, pairs, strict=True)]
+    return Trial(
+        residual=np.concatenate([residual for residual, _ in parts]),
+        shift=np.concatenate([shift for _, shift in parts]),
+        mu_squared=record.spent,
+        uncharged=found - sum(record.events.values()),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What was claimed, what was found, and the verdict.
+
+    Attributes
+    ----------
+    name, relation : str
+        What was audited, under which neighbour relation.
+    epsilon, delta, mu : float
+        The claim, for one record.
+    group : int
+        Records in which the tables differ; μ-GDP claims group·μ for them.
+    n_trials : int
+        Games, half of them on each table.
+    errors : int
+        Wrong guesses of the likelihood ratio test at its middle.
+    mu_lower, epsilon_lower : float
+        Lower bounds, for one record, on the μ and ε that can be claimed.
+    plain_epsilon_lower : float or None
+        The same without using that the claim is a μ; only for single records.
+    reached : float or None
+        The μ by which the two tables differ in the stated noise, exactly.
+    uncharged : int
+        Releases that the record does not list.
+    confidence : float
+        Each of the two bounds is too high with a chance of at most one minus this.
+    seconds : float
+        Time taken.
+    """
+
+    name: str
+    relation: str
+    epsilon: float
+    delta: float
+    mu: float
+    group: int
+    n_trials: int
+    errors: int
+    mu_lower: float
+    epsilon_lower: float
+    plain_epsilon_lower: float | None
+    reached: float | None
+    uncharged: int
+    confidence: float
+    seconds: float
+
+    @property
+    def violations(self) -> list[str]:
+        """Why the claim does not hold; empty if nothing was found against it."""
+        found = []
+        if self.mu_lower > self.mu:
+            found.append(f"ε ≥ {self.epsilon_lower:.3g} by the gdp bound")
+        if (self.plain_epsilon_lower or 0.0) > self.epsilon:
+            found.append(f"ε ≥ {self.plain_epsilon_lower:.3g} by the plain bound")
+        if self.reached is not None and self.reached > self.mu * (1 + 1e-9):
+            found.append(f"tables differ by μ = {self.reached:.3g}, not {self.mu:.3g}")
+        if self.uncharged:
+            found.append(f"{self.uncharged} releases were not charged")
+        return found
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found against the claim."""
+        return not self.violations
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return asdict(self) | {"violations": self.violations, "passed": self.passed}
+
+    def __str__(self) -> str:
+        verdict = "; ".join(self.violations) or "nothing found against it"
+        return (
+            f"{self.name}, {self.relation}: claims ε = {self.epsilon:.4g} at "
+            f"δ = {self.delta:.3g}; ε ≥ {self.epsilon_lower:.4g} with confidence "
+            f"{self.confidence:g} after {self.n_trials} trials: {verdict}."
+        )
+
+
+def judge(
+    name: str,
+    relation: str,
+    play: Game,
+    n_each: int,
+    *,
+    delta: float,
+    group: int = 1,
+    gaussian: bool = True,
+    confidence: float = bounds.CONFIDENCE,
+    progress: Callable[[int], object] | None = None,
+) -> Audit:
+    """Play `n_each` games on each of two tables and say what they prove.
+
+    Two auditors guess. One trusts the stated noise and uses the likelihood ratio at its
+    middle, the best test if the claim is right. The other measures mean and covariance
+    of the noise in the first half of the games and guesses in the second half: noise
+    that is shared, repeated or fixed betrays itself to it.
+
+    Parameters
+    ----------
+    name, relation : str
+        For the result.
+    play : callable bool -> Trial
+        A game on the table (False) or on the other one (True).
+    n_each : int
+        Games on each.
+    delta : float
+        δ at which ε is read; beside what the record was charged.
+    group : int
+        Records in which the tables differ.
+    gaussian : bool
+        Whether a trial holds released numbers; otherwise residuals are decisions, and
+        their distance says nothing.
+    confidence : float
+        Of each bound.
+    progress : callable, optional
+        Called with the number of games played since the last call.
+    """
+    check(n_each >= 1, f"An audit needs trials. Got {n_each}: take 1000.")
+    start = perf_counter()
+    games: tuple[list[Trial], list[Trial]] = ([], [])
+    for number in range(n_each):
+        for other in (False, True):
+            games[other].append(play(other))
+        if progress is not None and number % 16 == 15:
+            progress(32)
+    if progress is not None:
+        progress(2 * (n_each % 16))
+    trials = games[0] + games[1]
+    charged = max(trial.mu_squared for trial in trials)
+    mu, extra = math.sqrt(charged), max(trial.delta for trial in trials)
+    spare = 1.0 - confidence
+    scores = [np.array([_score(trial) for trial in side]) for side in games]
+    errors = _errors(scores)
+    lower = bounds.mu_lower(errors, 2 * n_each, bounds.gdp_miss(confidence), extra)
+    measured = _measured_scores(games)
+    if measured is not None:
+        wrong, n = _errors(measured), 2 * len(measured[0])
+        share = spare * bounds.MEASURED_SHARE
+        lower = max(lower, bounds.mu_lower(wrong, n, share, extra))
+    epsilon = accountant.spent_epsilon(mu, delta, 0, extra)
+    plain = None
+    if group == 1:
+        plain = _plain_bound(scores, mu, delta, spare, gaussian)
+    reached = None
+    if gaussian:
+        reached = max(float(np.linalg.norm(t.shift)) for t in trials) / group
+    return Audit(
+        name=name,
+        relation=relation,
+        epsilon=epsilon,
+        delta=delta,
+        mu=mu,
+        group=group,
+        n_trials=2 * n_each,
+        errors=errors,
+        mu_lower=lower / group,
+        epsilon_lower=accountant.spent_epsilon(lower / group, delta, 0, extra),
+        plain_epsilon_lower=plain,
+        reached=reached,
+        uncharged=max(trial.uncharged for trial in trials),
+        confidence=confidence,
+        seconds=perf_counter() - start,
+    )
+
+
+def _score(trial: Trial) -> float:
+    """Log-likelihood ratio of the other table, for the stated noise."""
+    return float(trial.shift @ (trial.residual - trial.shift / 2))
+
+
+def _errors(scores: Sequence[FloatArray]) -> int:
+    """Wrong guesses if a positive score means the other table."""
+    return int((scores[0] > 0).sum() + (scores[1] <= 0).sum())
+
+
+def _measured_scores(
+    games: tuple[list[Trial], list[Trial]],
+) -> list[FloatArray] | None:
+    """Scores of the second half of the games, for noise as it was in the first half.
+
+    None where runs differ in length or there are too few of them to measure by.
+    """
+    lengths = {len(trial.shift) for side in games for trial in side}
+    half = len(games[0]) // 2
+    if len(lengths) != 1 or half < 2 * max(lengths):
+        return None
+    noise = np.stack(
+        [t.residual - other * t.shift for other in (0, 1) for t in games[other][:half]]
+    )
+    middle = noise.mean(axis=0)
+    covariance = np.atleast_2d(np.cov(noise, rowvar=False))
+    covariance += 1e-12 * np.eye(len(middle))  # noise that never changes has none
+    scores = []
+    for side in games:
+        shifts = np.stack([trial.shift for trial in side[half:]])
+        away = np.stack([trial.residual for trial in side[half:]]) - middle - shifts / 2
+        scores.append((np.linalg.solve(covariance, shifts.T).T * away).sum(axis=1))
+    return scores
+
+
+def _plain_bound(
+    scores: Sequence[FloatArray], mu: float, delta: float, miss: float, gaussian: bool
+) -> float:
+    """Best plain bound over thresholds that were fixed before the games."""
+    n_each = len(scores[0])
+    top = 0.0
+    if gaussian and mu > 0:
+        top = bounds.plain_threshold(mu, n_each, delta, miss / 2)
+    thresholds = {top, -top}
+    return max(
+        bounds.plain_epsilon_lower(
+            int((scores[0] > threshold).sum()),
+            int((scores[1] <= threshold).sum()),
+            n_each,
+            delta,
+            miss / len(thresholds),
+        )
+        for threshold in thresholds
+    )
