@@ -8,7 +8,8 @@ A saved model is a directory of three files:
 ``schema.toml``
     The public description that was used, as `skdp.schema_files` writes it.
 ``privacy.json``
-    The privacy record: budget, relation, assumptions and every release.
+    The privacy record: budget, relation, assumptions, every release, and the digest
+    of the plan.
 
 Loading executes nothing: it reads numbers and texts, checks their types and sizes, and
 recomputes what the releases add up to. A seed is never written.
@@ -62,10 +63,11 @@ def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
         not target.exists() or _is_model(target),
         f"{str(target)!r} exists and is no saved model: choose another name.",
     )
+    about = _described(model)
     texts = {
-        "model.json": dumps(_described(model)),
+        "model.json": dumps(about),
         "schema.toml": schema_files.dumps(model.schema_),
-        "privacy.json": dumps(stored_record.described(model.privacy_)),
+        "privacy.json": dumps(stored_record.described(model.privacy_, about["plan"])),
     }
     target.parent.mkdir(parents=True, exist_ok=True)
     # Written beside, then renamed: there is never half a model under its name.
@@ -127,7 +129,7 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
         f"{about['estimator']!r}: save the model again.",
     )
     schema = schema_files.read(source / "schema.toml")
-    record = stored_record.read(loads(source / "privacy.json"))
+    record = stored_record.read(loads(source / "privacy.json"), about["plan"])
     kind = ESTIMATORS[about["estimator"]]
     model = kind(**stored_model.read_parameters(about["parameters"], kind))
     model._loss(schema)  # refuses a target that is not the estimator's

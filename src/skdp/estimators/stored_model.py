@@ -11,6 +11,7 @@ import numpy as np
 from skdp import schema_files
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.plain import number, read_number
+from skdp.estimators.spending import plan_digest
 from skdp.schema import Categorical, Schema, check
 
 
@@ -35,7 +36,10 @@ def parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
 
 
 def plan_summary(plan: Any) -> dict[str, Any]:
-    """Sum a plan up in numbers and names; a loaded model has nothing else."""
+    """Sum a plan up in numbers and names; a loaded model has nothing else.
+
+    Its digest is the one that a ledger's entry has.
+    """
     if isinstance(plan, dict):
         return plan
     penalty = plan.penalty
@@ -49,12 +53,14 @@ def plan_summary(plan: Any) -> dict[str, Any]:
         "slope_bound": plan.loss.slope_bound,
         "sampling": type(plan.sampling).__name__,
         "geometry": type(plan.geometry).__name__,
+        "radius": getattr(plan.geometry, "radius", None),
         "n_steps": int(plan.n_steps),
         "n_restarts": int(plan.n_restarts),
         "average": getattr(plan.average, "__name__", "average"),
         "penalty": type(penalty).__name__,
         "l1": getattr(penalty, "l1", None),
         "l2": getattr(penalty, "l2", None),
+        "digest": plan_digest(plan),
     }
 
 

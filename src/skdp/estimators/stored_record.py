@@ -1,7 +1,13 @@
-"""A privacy record as JSON, whose releases must add up to what it says."""
+"""A privacy record as JSON, whose releases must add up to what it says.
+
+It is bound to the plan that was run by the plan's digest.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from typing import Any
 
 from skdp.estimators.plain import check_keys, number, read_number
@@ -28,9 +34,16 @@ RELEASE_KEYS: dict[str, Any] = {
 }
 
 
-def described(record: PrivacyRecord) -> dict[str, Any]:
-    """Return a record as JSON takes it."""
+def summary_digest(summary: dict[str, Any]) -> str:
+    """SHA-256 of a plan that `stored_model.plan_summary` summed up, in hex."""
+    text = json.dumps(summary, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def described(record: PrivacyRecord, summary: dict[str, Any]) -> dict[str, Any]:
+    """Return a record, and the digest of its plan, as JSON takes it."""
     return {
+        "plan_digest": summary_digest(summary),
         "epsilon": number(record.epsilon),
         "delta": record.delta,
         "relation": record.relation,
@@ -52,12 +65,39 @@ def described(record: PrivacyRecord) -> dict[str, Any]:
     }
 
 
-def read(about: Any) -> PrivacyRecord:
-    """Make a record whose releases add up to what the file says."""
-    check_keys(about, RECORD_KEYS, "privacy.json")
+def check_types(about: Any) -> None:
+    """Refuse what is no record: other keys, other types, numbers below zero."""
+    kept = about
+    if isinstance(about, dict):  # files of earlier versions have no digest
+        kept = {key: v for key, v in about.items() if key != "plan_digest"}
+        check(
+            isinstance(about.get("plan_digest", ""), str),
+            "privacy.json has a plan_digest that is no text: it was changed.",
+        )
+    check_keys(kept, RECORD_KEYS, "privacy.json")
     check(
         all(isinstance(line, str) for line in about["assumptions"]),
         "privacy.json needs assumptions that are texts: save the model again.",
+    )
+    for release in about["releases"]:
+        check_keys(release, RELEASE_KEYS, "A release of privacy.json")
+        check(
+            release["times"] >= 1
+            and release["n_draws"] >= 0
+            and 0 <= release["noise_multiplier"] < math.inf
+            and 0 <= release["sensitivity"] < math.inf
+            and 0 <= release["delta"] < 1,
+            "A release of privacy.json has a negative number: save the model again.",
+        )
+
+
+def read(about: Any, summary: dict[str, Any]) -> PrivacyRecord:
+    """Make a record whose releases add up to what the file says, of that plan."""
+    check_types(about)
+    check(
+        about.get("plan_digest") in (None, summary_digest(summary)),
+        "privacy.json is the record of another plan than model.json has: one of them "
+        "was changed.",
     )
     record = PrivacyRecord(
         epsilon=read_number(about["epsilon"], "epsilon"),
@@ -68,16 +108,8 @@ def read(about: Any) -> PrivacyRecord:
         reserved_delta=float(about["reserved_delta"]),
     )
     for release in about["releases"]:
-        check_keys(release, RELEASE_KEYS, "A release of privacy.json")
-        times = release.pop("times")
-        check(
-            times >= 1
-            and release["n_draws"] >= 0
-            and min(release["noise_multiplier"], release["sensitivity"]) >= 0
-            and 0 <= release["delta"] < 1,
-            "A release of privacy.json has a negative number: save the model again.",
-        )
-        record.events[Event(**release)] = times
+        event = {name: value for name, value in release.items() if name != "times"}
+        record.events[Event(**event)] = release["times"]
     claimed = read_number(about["spent_epsilon"], "spent_epsilon")
     check(
         record.spent_epsilon == claimed,

@@ -11,7 +11,7 @@ from skdp.schema import check
 
 #: Draws that a budget leaves room for: 2²⁴ of them cost 2⁻²⁵ of ε.
 ALLOWED_DRAWS = 1 << 24
-SCOPE = "Each row is protected, not each person; time and memory use are not."
+SCOPE = "Rows are protected, not persons; nor time, memory, score() or cv_results_."
 
 
 class BudgetError(ValueError):

@@ -1,0 +1,358 @@
+"""Check a privacy record by computations that share no code with those that made it.
+
+ε is computed anew from the list of releases, by the closed form of the Gaussian
+mechanism in 60 digits (mpmath) and, where it is reliable, by composing privacy loss
+distributions (dp-accounting). `skdp.privacy.accountant` is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from skdp import schema_files
+from skdp.estimators import stored_model, stored_record
+from skdp.estimators.plain import check_keys, loads, read_number
+from skdp.estimators.storage import FILES, MODEL_KEYS
+from skdp.privacy.ledger import Ledger
+from skdp.schema import Layout, check
+
+#: Digits of the closed form.
+DIGITS = 60
+#: Relative difference that counts as equal: for the closed form, and for dp-accounting,
+#: whose grid of losses is 1e-4 wide.
+CLOSE, PLD_CLOSE = 1e-6, 1e-3
+#: Where dp-accounting is reliable.
+PLD_MU, PLD_DELTA = 0.01, 1e-12
+#: The sampler's bound on the logarithm of a cell's probability, per draw: see
+#: `skdp.privacy.randomness`, which derives it.
+SLACK = 2.0**-50
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: `passed` is None if it could not be."""
+
+    name: str
+    passed: bool | None
+    found: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What `verify` found.
+
+    Attributes
+    ----------
+    claim : str
+        What the record claims, in words.
+    claims : bool
+        Whether it claims privacy at all: a seeded run, or one without noise, does not.
+    epsilon : float
+        The ε that the record says was spent.
+    closed_form, pld : float or None
+        The same, computed anew in two ways; None where it could not be.
+    checks : tuple of Check
+        All that was looked at.
+    """
+
+    claim: str
+    claims: bool
+    epsilon: float
+    delta: float
+    closed_form: float | None
+    pld: float | None
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether privacy is claimed and no check has failed."""
+        return self.claims and all(c.passed is not False for c in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return asdict(self) | {
+            "passed": self.passed,
+            "checks": [asdict(one) for one in self.checks],
+        }
+
+    def to_json(self) -> str:
+        """Everything as JSON; null stands for an infinite ε."""
+        plain = {
+            key: None if value == math.inf else value
+            for key, value in self.to_dict().items()
+        }
+        return json.dumps(plain, indent=1, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        words = {True: "ok", False: "FAILED", None: "not checked"}
+        lines = [self.claim]
+        lines += [f"{words[c.passed]:>11}  {c.name}: {c.found}" for c in self.checks]
+        failed = sum(c.passed is False for c in self.checks)
+        if failed:
+            many = "1 check" if failed == 1 else f"{failed} checks"
+            lines.append(f"FAILED: {many} did not pass. Do not rely on this record.")
+        elif self.claims:
+            lines.append("VERIFIED: the releases add up to the claim.")
+        else:
+            lines.append("NO CLAIM: this model is not private.")
+        return "\n".join(lines)
+
+
+def verify(model: Any, ledger: Any = None) -> Verification:
+    """Compute ε anew from a model's record, and compare the record with the plan.
+
+    Parameters
+    ----------
+    model : path or fitted estimator
+        A directory that ``save`` wrote, or a model itself.
+    ledger : Ledger or path, optional
+        The ledger that was charged: it must have an entry of this plan that is not
+        smaller than the record, and its chain must be sound.
+
+    Returns
+    -------
+    Verification
+        Print it; ``passed`` says whether privacy is claimed and all checks hold.
+
+    Raises
+    ------
+    ValueError
+        If the directory is not one that ``save`` wrote.
+
+    Notes
+    -----
+    It shows that a record adds up and fits its plan. Whoever can write the directory
+    can write a record that does: that this is the record of the run is shown by the
+    ledger, where it was entered when it happened.
+
+    Examples
+    --------
+    >>> import numpy as np, skdp
+    >>> X = np.random.default_rng(0).uniform(size=(5000, 2))
+    >>> clf = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1])
+    >>> skdp.verify(clf.fit(X, X[:, 0] > X[:, 1])).passed
+    True
+    """
+    about, record, layout = _read(model)
+    plan = about["plan"]
+    delta, seeded = record["delta"], record["seeded"]
+    claimed = read_number(record["spent_epsilon"], "spent_epsilon")
+    budget = read_number(record["epsilon"], "epsilon")
+    noiseless = budget == math.inf or not all(
+        release["noise_multiplier"] for release in record["releases"]
+    )
+    if seeded or noiseless:
+        claim = ("seeded" if seeded else "no noise") + ": no privacy claim"
+    else:
+        claim = f"claim: ({claimed:.6g}, {delta:g})-differential privacy"
+    checks = list(_agreements(about, record, layout))
+    closed = pld = None
+    if not noiseless:
+        closed = closed_form_epsilon(record["releases"], delta)
+        checks.append(_spent(claimed, closed, budget, plan))
+        pld, why = pld_epsilon(record["releases"], delta)
+        agrees = None if pld is None else _close(pld, closed, PLD_CLOSE)
+        checks.append(Check("privacy loss distributions", agrees, why))
+    if ledger is not None and not noiseless:
+        checks.append(_entered(ledger, plan.get("digest"), record["releases"]))
+    return Verification(
+        claim=claim,
+        claims=not (seeded or noiseless),
+        epsilon=claimed,
+        delta=delta,
+        closed_form=closed,
+        pld=pld,
+        checks=tuple(checks),
+    )
+
+
+def closed_form_epsilon(releases: list[dict[str, Any]], delta: float) -> float:
+    """Smallest ε at δ, from the closed form of the Gaussian mechanism.
+
+    With μ² = Σ times/z², D draws and η = 2⁻⁵⁰, it solves Φ(-ε/μ + μ/2) - e^ε
+    Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ and adds 2Dη.
+    """
+    mp = _mpmath()
+    with mp.workdps(DIGITS):
+        squares = [r["times"] / mp.mpf(r["noise_multiplier"]) ** 2 for r in releases]
+        mu = mp.sqrt(mp.fsum(squares))
+        draws = sum(r["times"] * r["n_draws"] for r in releases)
+        extra = mp.fsum(r["times"] * mp.mpf(r["delta"]) for r in releases)
+        left = mp.mpf(delta) * mp.exp(-draws * mp.mpf(SLACK)) - extra
+
+        def excess(epsilon: Any) -> Any:
+            t, h = epsilon / mu, mu / 2
+            return mp.ncdf(h - t) - mp.exp(epsilon) * mp.ncdf(-t - h) - left
+
+        if left <= 0:
+            return math.inf
+        low, high = mp.mpf(0), mp.mpf(1)
+        if mu == 0 or excess(low) <= 0:
+            return float(2 * draws * SLACK)
+        while excess(high) > 0:
+            low, high = high, 2 * high
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+        return float(high + 2 * draws * mp.mpf(SLACK))
+
+
+def pld_epsilon(
+    releases: list[dict[str, Any]], delta: float
+) -> tuple[float | None, str]:
+    """ε by dp-accounting's privacy loss distributions, or why it was not used."""
+    extra = math.fsum(r["times"] * r["delta"] for r in releases)
+    mu = math.sqrt(_mu_squared(releases))
+    if mu < PLD_MU or delta - extra < PLD_DELTA:
+        return None, (
+            f"not used: dp-accounting is reliable for μ ≥ {PLD_MU} and δ ≥ "
+            f"{PLD_DELTA:g} only, and here they are {mu:.3g} and {delta - extra:.3g}"
+        )
+    try:
+        dp = import_module("dp_accounting")
+    except ModuleNotFoundError:
+        return None, "not used: dp-accounting is missing, pip install 'skdp[verify]'"
+    # Noise multipliers are relative to what one record changes under the relation.
+    account = dp.pld.PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for r in releases:
+        one = dp.GaussianDpEvent(r["noise_multiplier"])
+        account.compose(dp.SelfComposedDpEvent(one, r["times"]))
+    epsilon = float(account.get_epsilon(delta - extra))
+    return epsilon, f"ε = {epsilon:.6g} by dp-accounting"
+
+
+def _entered(ledger: Any, digest: str | None, releases: list[dict[str, Any]]) -> Check:
+    """Whether a sound ledger has an entry of the plan that covers the releases."""
+    book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger).resolve())
+    book.check()
+    mine = [e for e in book.entries() if e.kind == "commit" and e.plan == digest]
+    spent = _mu_squared(releases)
+    extra = math.fsum(r["times"] * r["delta"] for r in releases)
+    for entry in mine if digest is not None else []:
+        if entry.mu_squared >= spent * (1 - 1e-9) and entry.delta >= extra * (1 - 1e-9):
+            return Check("ledger", True, f"entry {entry.seq} of {entry.time}")
+    found = "no entry of this plan" if not mine else "its entry says less"
+    return Check("ledger", False, found)
+
+
+def _mu_squared(releases: list[dict[str, Any]]) -> float:
+    return math.fsum(r["times"] / r["noise_multiplier"] ** 2 for r in releases)
+
+
+def _mpmath() -> Any:
+    try:
+        return import_module("mpmath").mp
+    except ModuleNotFoundError:
+        raise ValueError(
+            "Verification computes with mpmath: pip install 'skdp[verify]'."
+        ) from None
+
+
+def _close(a: float, b: float, tolerance: float) -> bool:
+    return math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-7)
+
+
+def _spent(claimed: float, closed: float, budget: float, plan: Any) -> Check:
+    """Whether the ε claimed, the ε of the releases and the budget are one number."""
+    found = f"ε = {closed:.9g} from the releases, {claimed:.9g} claimed"
+    right = _close(closed, claimed, CLOSE) and claimed <= budget * (1 + 1e-9)
+    # A ledger may allow a little less, for the slack of all its draws.
+    if plan.get("calibration") == "exact" and closed < budget * (1 - 1e-3):
+        right = False
+        found += f", but a plan for ε = {budget:g} spends all of it"
+    return Check("closed form", right, found)
+
+
+def _agreements(
+    about: dict[str, Any], record: dict[str, Any], layout: Layout
+) -> Iterator[Check]:
+    """Compare the record with the plan, value by value."""
+    plan = about["plan"]
+    digest = record.get("plan_digest")
+    right = None if digest is None else digest == stored_record.summary_digest(plan)
+    told = "none was saved" if digest is None else f"{digest[:16]}…"
+    yield Check("digest of the plan", right, told)
+    for name in ("relation", "delta", "epsilon"):
+        same = plan.get(name) == record[name]
+        found = f"{record[name]}" + ("" if same else f", planned {plan.get(name)}")
+        yield Check(name, same, found)
+    releases = record["releases"]
+    steps = [r for r in releases if r["query"].startswith("gradient of")]
+    taken = sum(r["times"] for r in steps)
+    planned = plan.get("n_steps", 0) * plan.get("n_restarts", 1)
+    found = f"{taken} releases, {planned} planned, {about['n_iter']} reported"
+    yield Check("number of steps", taken == planned == about["n_iter"], found)
+    noise = sorted({r["noise_multiplier"] for r in steps})
+    found = ", ".join(f"{z:.6g}" for z in noise)
+    yield Check("one noise multiplier for all steps", len(noise) == 1, found)
+    grams = sum(r["times"] for r in releases if r["query"].endswith("Gram matrix"))
+    wanted = 1 if plan.get("geometry") == "Matrix" else 0
+    found = f"{grams} of {wanted}"
+    yield Check("releases of the Gram matrix", grams == wanted, found)
+    yield _sensitivities(plan, releases, about["parameters"], layout)
+
+
+def _sensitivities(
+    plan: dict[str, Any],
+    releases: list[dict[str, Any]],
+    parameters: dict[str, Any],
+    layout: Layout,
+) -> Check:
+    """Whether no release says that a record can do less than schema and plan say."""
+    twice = 2.0 if plan.get("relation") == "replace-one" else 1.0
+    weight = read_number(parameters.get("max_weight", 1.0), "max_weight")
+    slope = plan.get("slope_bound", math.inf) * weight
+    radius = plan.get("radius")
+    # A table's rows have one entry of norm one a group, or the schema's row norm.
+    dense = [group for group in layout.groups if group.kind != "ones"]
+    square = float(len(dense)) if layout.row_norm is None else layout.row_norm**2
+    constant = len(dense) < len(layout.groups)
+    square = min(square, float(len(dense))) + constant
+    low = []
+    for r in releases:
+        least = 0.0
+        if r["query"].endswith("in a matrix metric") and radius is not None:
+            least = twice * radius
+        elif r["query"].startswith("gradient of"):
+            least = twice * slope * (1 - 2.0**-15)  # shapes are at most one
+        elif r["query"].endswith("Gram matrix"):
+            least = math.sqrt(twice * max(square**2 - constant, 0.0))
+        elif r["query"].startswith(("counts of", "categories of", "magnitudes of")):
+            least = math.sqrt(twice)
+        if r["sensitivity"] < least * (1 - 1e-9):
+            low.append(f"{r['query']}: {r['sensitivity']:.6g}, at least {least:.6g}")
+    return Check("sensitivities", not low, "; ".join(low) or "none is too small")
+
+
+def _read(model: Any) -> tuple[dict[str, Any], dict[str, Any], Layout]:
+    """Model, record and layout as JSON has them, from a directory or an estimator."""
+    if not isinstance(model, (str, PathLike)):
+        check(
+            hasattr(model, "privacy_"),
+            "verify takes a saved model's directory or a fitted estimator: fit it.",
+        )
+        parameters, _ = stored_model.parameters(model)
+        plan = stored_model.plan_summary(model.plan_)
+        about = {"plan": plan, "parameters": parameters, "n_iter": model.n_iter_}
+        return about, stored_record.described(model.privacy_, plan), model._layout
+    source = Path(model)
+    for name in FILES:
+        check(
+            (source / name).is_file(),
+            f"A saved model has a file {name}. {str(source)!r} has none: verify what "
+            "save wrote.",
+        )
+    about = loads(source / "model.json")
+    check_keys(about, MODEL_KEYS, "model.json")
+    record = loads(source / "privacy.json")
+    stored_record.check_types(record)
+    schema = schema_files.read(source / "schema.toml")
+    intercept = about["parameters"].get("fit_intercept") is not False
+    return about, record, schema.layout(intercept)
