@@ -124,6 +124,7 @@ RELEASES = {
     "descent/skgd.py": "each step of Algorithm 1",
     "descent/plan.py": "the number of rows, and what a geometry asks for",
     "descent/geometry.py": "the Gram matrix, through the task it is handed",
+    "evaluation/scoring.py": "counts that scores are computed from",
     "privacy/discover.py": "ranges and categories that a schema does not give",
     "solvers/dp_sgd.py": "each batch of DP-SGD, charged together beforehand",
 }
@@ -133,6 +134,7 @@ BUDGETS = {
     "audit/mechanisms.py": "one a game, on tables that were made up",
     "descent/plan.py": "that of a run, unless one is handed in",
     "estimators/base.py": "that of a fit",
+    "evaluation/evaluate.py": "that of an evaluation",
     "estimators/planning.py": "that of a fit which is only planned: nothing is charged",
     "estimators/stored_record.py": "one that was saved, with its releases",
     "cli/demo_fits.py": "what a command shows",
@@ -245,7 +247,7 @@ LAYERS = [
     ["descent"],
     ["solvers"],
     ["estimators", "datasets"],
-    ["report", "audit"],
+    ["report", "audit", "evaluation", "statements", "verification"],
     ["cli"],
 ]
 LEVEL = {part: i for i, parts in enumerate(LAYERS) for part in parts}
@@ -405,8 +407,8 @@ def counted(names):
     return sum(sizes.values())
 
 
-#: Not needed to trust a run: what is found or kept between runs.
-BESIDE = {*LEDGER, "privacy/discover.py"}
+#: Not needed to trust a run: what is found, chosen or kept between runs.
+BESIDE = {*LEDGER, "privacy/discover.py", "privacy/selection.py"}
 MECHANISM = [n for n in FILES if n.startswith("privacy/") and n not in BESIDE]
 MECHANISM = [*MECHANISM, "descent/skgd.py"]
 
@@ -465,6 +467,7 @@ PROMISES = {
     },
     "privacy/discover.py": {"ranges", "levels"},
     "privacy/mechanism.py": {"release"},
+    "privacy/selection.py": {"trial_delta", "search_epsilon", "trial_mu"},
     "privacy/randomness.py": {"Randomness.normals"},
     "privacy/record.py": {"PrivacyRecord.charge"},
     "privacy/accountant.py": {

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from skdp.estimators.poisson import PoissonRegressor
     from skdp.estimators.storage import load
     from skdp.estimators.svc import LinearSVC
+    from skdp.evaluation.evaluate import evaluate
+    from skdp.evaluation.result import Evaluation
     from skdp.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
     from skdp.penalties import ElasticNet
     from skdp.privacy.ledger import Ledger
     from skdp.privacy.record import BudgetError, PrivacyRecord
     from skdp.privacy.records import Batch, Coded, Records, encode
     from skdp.schema import Categorical, Numeric, Schema, Vector
+    from skdp.statements import statement
+    from skdp.verification import Verification, verify
 
 __version__ = "0.1.0.dev0"
 
@@ -34,6 +38,7 @@ __all__ = [
     "Coded",
     "Dataset",
     "ElasticNet",
+    "Evaluation",
     "Fit",
     "History",
     "Huber",
@@ -54,13 +59,17 @@ __all__ = [
     "Softmax",
     "Squared",
     "Vector",
+    "Verification",
     "default_plan",
     "encode",
+    "evaluate",
     "load",
     "make_hospital",
     "plan",
     "preset",
     "run",
+    "statement",
+    "verify",
 ]
 
 # Where each public name lives: it is imported when it is first asked for.
@@ -79,12 +88,16 @@ _HOME = {
         "skdp.estimators.poisson": "PoissonRegressor",
         "skdp.estimators.storage": "load",
         "skdp.estimators.svc": "LinearSVC",
+        "skdp.evaluation.evaluate": "evaluate",
+        "skdp.evaluation.result": "Evaluation",
         "skdp.losses": "Huber Logistic Poisson SmoothedHinge Softmax Squared",
         "skdp.penalties": "ElasticNet",
         "skdp.privacy.ledger": "Ledger",
         "skdp.privacy.record": "BudgetError PrivacyRecord",
         "skdp.privacy.records": "Batch Coded Records encode",
         "skdp.schema": "Categorical Numeric Schema Vector",
+        "skdp.statements": "statement",
+        "skdp.verification": "Verification verify",
     }.items()
     for name in names.split()
 }

@@ -291,10 +291,14 @@ def counts(engine: Engine, n_classes: int, relation: Relation) -> BoundedSum:
 def histogram(value: BigInts, n: int, relation: Relation, query: str) -> BoundedSum:
     """Counts to which a record adds at most one in each of `n` columns.
 
+    Or, more generally, counts to which it adds integers that are not negative and
+    whose squares sum to at most `n`.
+
     Notes
     -----
     **Guarantee.** For all tables that are neighbours under `relation`, such counts
-    differ by at most `sensitivity` in Euclidean norm: by √n, by √(2n) if replaced.
+    differ by at most `sensitivity` in Euclidean norm: by √n, by √(2n) if replaced,
+    since two records' parts are at an acute angle.
     """
     sensitivity = grid.round_up(math.sqrt(_difference(relation) * n))
     return BoundedSum(value, 1.0, np.ones(value.shape), sensitivity, query)

@@ -1,0 +1,1 @@
+"""Scores of a model, and choices between models, that are paid for."""

@@ -1,0 +1,269 @@
+"""Scores of encoded rows: what is asked, released and computed from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, ndtri
+
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.poisson import PoissonRegressor
+from skdp.estimators.regression import PrivateRegressor, numeric_target
+from skdp.evaluation import cells, metrics
+from skdp.evaluation.result import Bin, Score
+from skdp.evaluation.rows import LARGEST_LOSS, Rows, margin_range, predicted
+from skdp.privacy import accountant
+from skdp.privacy.mechanism import release
+from skdp.privacy.randomness import Randomness
+from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.records import Records, encode
+from skdp.schema import FloatArray, check
+from skdp.tables import batches
+
+#: Share of μ² that finds bins of scores which hold about as many rows each.
+BINS_SHARE = 0.1
+#: Fewest and most bins of scores; most lines of a calibration table.
+FEWEST_BINS, MOST_BINS, CALIBRATION_BINS = 8, 512, 10
+CALIBRATION = "calibration"
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Scores, and the number of rows or the sum of their weights."""
+
+    scores: dict[str, Score]
+    calibration: tuple[Bin, ...]
+    n_rows: float
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """Bins of the margin: inner edges (b - 1,), and mean probabilities (b,)."""
+
+    edges: FloatArray
+    predicted: FloatArray
+
+    def cell(self, rows: Rows) -> Any:
+        """Twice the bin plus the class; the last cell is for no class."""
+        at = np.searchsorted(self.edges, rows.margin[:, 0], side="right")
+        last = 2 * len(self.predicted)
+        return np.where(rows.known, 2 * at + rows.target, last)
+
+
+def encoded(
+    model: PrivateLinearModel, table: Any, y: Any, sample_weight: Any, max_weight: float
+) -> Records:
+    """Read a table as the model's ``fit`` does, without its weights of classes."""
+    read = batches(table, model.schema_, target=y, sample_weight=sample_weight)
+    intercept = any(group.kind == "ones" for group in model._layout.groups)
+    return encode(read, model.schema_, intercept=intercept, max_weight=max_weight)
+
+
+def released_scores(
+    model: PrivateLinearModel,
+    records: Records,
+    wanted: Sequence[str],
+    *,
+    budget: float,
+    n_rows: float | None,
+    expected_rows: float,
+    weighted: bool = False,
+    scale: metrics.Scale,
+    confidence: float,
+    noise: Randomness,
+    record: PrivacyRecord,
+) -> Found:
+    """Release what the wanted scores need, for `budget` of the record's μ².
+
+    Parameters
+    ----------
+    model : PrivateLinearModel
+        A fitted one.
+    records : Records
+        The rows, encoded with the model's schema.
+    wanted : sequence of str
+        Names in `metrics.METRICS`, and ``"calibration"``.
+    budget : float
+        μ² to spend.
+    n_rows : float, optional
+        The number of rows where it is public and rows have no weights.
+    expected_rows : float
+        A public guess of it, for the number of bins.
+    weighted : bool
+        Whether rows have weights.
+    scale : metrics.Scale
+        From `scale_of`.
+    confidence : float
+        As in `evaluate`.
+    noise, record : Randomness, PrivacyRecord
+        Where noise comes from and what is charged.
+    """
+
+    def pieces() -> Iterator[Rows]:
+        return predicted(records, model.weights_, weighted)
+
+    bins = None
+    if {"auc", CALIBRATION} & set(wanted):
+        bins = _bins(model, pieces(), budget, expected_rows, noise, record)
+        budget *= 1.0 - BINS_SHARE
+    columns = _columns(model, wanted, bins, scale)
+    asked = cells.bounded_sum(columns, pieces(), record.relation)
+    z = accountant.noise_multiplier(math.sqrt(budget), 1)
+    answer = release(asked, z, noise, record)
+    values = answer.values / cells.UNIT
+    std = float(answer.noise_std.max()) / cells.UNIT
+    reach = float(ndtri((1 + confidence) / 2))
+    scores = {}
+    for name in wanted:
+        if name == CALIBRATION:
+            continue
+        metric = metrics.METRICS[name]
+
+        def value(raw: FloatArray, metric: metrics.Metric = metric) -> float:
+            return metric.value(*cells.counts(columns, raw, n_rows), scale)
+
+        found = value(values)
+        noise_std = std * _slope(value, values)
+        sampling_std = metric.spread(*_usable(columns, values, n_rows), scale)
+        wide = reach * math.hypot(noise_std, sampling_std)
+        low, high = max(metric.low, found - wide), min(metric.high, found + wide)
+        scores[name] = Score(
+            value=found,
+            noise_std=noise_std,
+            sampling_std=sampling_std,
+            low=min(low, metric.high),
+            high=max(high, metric.low),
+        )
+    counts, n = cells.counts(columns, values, n_rows)
+    table: tuple[Bin, ...] = ()
+    if bins is not None and CALIBRATION in wanted:
+        table = tuple(_calibration(bins, counts[metrics.SCORES], std))
+    return Found(scores, table, n)
+
+
+def _usable(
+    columns: list[cells.Column], values: FloatArray, n_rows: float | None
+) -> tuple[Mapping[str, FloatArray], float]:
+    """Counts that standard errors can be computed from: at least one row."""
+    counts, n = cells.counts(columns, values, n_rows)
+    return counts, max(n, 1.0)
+
+
+def _slope(function: Callable[[FloatArray], float], at: FloatArray) -> float:
+    """Norm of the gradient of a function, by central differences of half a row."""
+    moves = 0.5 * np.eye(len(at))
+    slopes = [function(at + move) - function(at - move) for move in moves]
+    return float(np.linalg.norm(slopes))
+
+
+def scale_of(
+    model: PrivateLinearModel, max_loss: float, max_residual: float | None
+) -> metrics.Scale:
+    """What scores are multiples of; what is public and wrong about it raises."""
+    if not isinstance(model, PrivateRegressor):
+        check(
+            0 < max_loss <= LARGEST_LOSS,
+            f"max_loss must be in (0, {LARGEST_LOSS:g}]. Got {max_loss}: 5 is usual.",
+        )
+        return metrics.Scale(max_loss)
+    column = numeric_target(model.schema_)
+    width = column.high - column.low
+    largest = width if max_residual is None else float(max_residual)
+    check(
+        0 < largest <= width,
+        f"max_residual must be in (0, {width:g}], the width of the target's range. Got "
+        f"{max_residual}: leave it out.",
+    )
+    return metrics.Scale(largest, width)
+
+
+def _columns(
+    model: PrivateLinearModel,
+    wanted: Sequence[str],
+    bins: Bins | None,
+    scale: metrics.Scale,
+) -> list[cells.Column]:
+    """The columns that the wanted scores are computed from, each once."""
+    link = "log" if isinstance(model, PoissonRegressor) else "identity"
+    part = scale.largest / scale.width
+    made: dict[str, Callable[[], cells.Column]] = {
+        metrics.RIGHT: lambda: cells.indicator(metrics.RIGHT, Rows.right),
+        metrics.LOSS: lambda: cells.moments(
+            metrics.LOSS, lambda rows: rows.log_loss(scale.largest)
+        ),
+        metrics.SQUARES: lambda: cells.moments(
+            metrics.SQUARES, lambda rows: rows.residual(link, part) ** 2
+        ),
+        metrics.SIZES: lambda: cells.moments(
+            metrics.SIZES, lambda rows: rows.residual(link, part)
+        ),
+        metrics.TARGET: lambda: cells.moments(metrics.TARGET, Rows.outcome, degree=4),
+    }
+    if bins is not None:
+        size = 2 * len(bins.predicted) + 1
+        made[metrics.SCORES] = lambda: cells.histogram(metrics.SCORES, size, bins.cell)
+    needed = [
+        column
+        for name in wanted
+        for column in (
+            (metrics.SCORES,) if name == CALIBRATION else metrics.METRICS[name].columns
+        )
+    ]
+    return [made[name]() for name in dict.fromkeys(needed)]
+
+
+def _bins(
+    model: PrivateLinearModel,
+    pieces: Iterator[Rows],
+    budget: float,
+    expected_rows: float,
+    noise: Randomness,
+    record: PrivacyRecord,
+) -> Bins:
+    """Release a histogram of margins; cut them so that bins hold as many rows each."""
+    power = expected_rows * math.sqrt(budget)
+    n_bins = round(min(max(power**0.4, FEWEST_BINS), MOST_BINS))
+    low, high = margin_range(model._layout, model.weights_)
+    edges = np.linspace(low, high, 4 * n_bins + 1)
+    column = cells.histogram(
+        "margins",
+        len(edges) - 1,
+        lambda rows: np.searchsorted(edges[1:-1], rows.margin[:, 0], side="right"),
+    )
+    asked = cells.bounded_sum([column], pieces, record.relation)
+    z = accountant.noise_multiplier(math.sqrt(budget * BINS_SHARE), 1)
+    answer = release(asked, z, noise, record)
+    kept = np.maximum(answer.values / cells.UNIT, 0.0) + 1e-6 / len(answer.values)
+    reached = np.concatenate([[0.0], np.cumsum(kept)]) / kept.sum()
+    cuts = np.interp(np.arange(1, n_bins) / n_bins, reached, edges)
+    inside = (np.arange(n_bins)[:, None] + (np.arange(8) + 0.5) / 8) / n_bins
+    chance = expit(np.interp(inside, reached, edges)).mean(axis=1)
+    return Bins(edges=cuts, predicted=chance)
+
+
+def _calibration(bins: Bins, counts: FloatArray, std: float) -> Iterator[Bin]:
+    """Merge bins to a table that can be read."""
+    zeros, ones = metrics.by_class(counts)
+    shares = np.array_split(np.arange(len(zeros)), min(CALIBRATION_BINS, len(zeros)))
+    limits = [0.0, *expit(bins.edges).tolist(), 1.0]
+    for part in shares:
+        positives, count = float(ones[part].sum()), float((zeros + ones)[part].sum())
+        rate = rate_std = math.nan
+        if count > 0:
+            rate = positives / count
+            inside = min(1.0, max(0.0, rate))
+            own = std**2 * len(part) * ((1 - rate) ** 2 + rate**2) / count**2
+            rate_std = math.sqrt(own + inside * (1 - inside) / max(count, 1.0))
+        yield Bin(
+            low=limits[part[0]],
+            high=limits[part[-1] + 1],
+            predicted=float(bins.predicted[part].mean()),
+            count=count,
+            positives=positives,
+            rate=rate,
+            rate_std=rate_std,
+        )
