@@ -194,7 +194,8 @@ def affordable(left: Amount, delta: float, reserved_delta: float = 0.0) -> float
     mu = math.sqrt(rounded(left.mu_squared, 0.0))
     told = f"{accountant.spent_epsilon(mu, most, ALLOWED_DRAWS):.3e}"
     epsilon, step = float(told), 10.0 ** (int(told.partition("e")[2]) - 3)
-    while epsilon > step:
+    slack = 2 * ALLOWED_DRAWS * accountant.SLACK_PER_DRAW
+    while epsilon > max(step, 1.001 * slack):
         if accountant.calibrate(epsilon, most, ALLOWED_DRAWS) ** 2 <= left.mu_squared:
             return float(f"{epsilon:.4g}")
         epsilon -= step

@@ -193,8 +193,8 @@ class Chain:
                 self.refuse("entries that were seen before were rewritten")
             try:
                 take(at, json.loads(body, parse_constant=_no_constant))
-            except (ValueError, TypeError, RecursionError) as error:
-                self.refuse(f"entry {number} is none that skdp writes ({error})")
+            except (ValueError, TypeError, RecursionError):
+                self.refuse(f"entry {number} is none that skdp writes")
         if heads != [(at.size, at.hash)] or not self.seen.size <= at.size > 0:
             self.refuse(f"its head does not fit its {at.size} entries: some are gone")
         self.seen = at
@@ -223,7 +223,7 @@ class Chain:
         raise LedgerError(
             f"The ledger {self.path!r} is refused: {why}. Nothing was read or spent; "
             "restore it from a copy that has every entry, and find out who changed it."
-        )
+        ) from None
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
@@ -239,11 +239,12 @@ class Chain:
 
         To open it here as well would, on closing, let go of SQLite's locks.
         """
-        for _ in range(20):  # one that is being made has two names for a moment
-            about = os.stat(self.path)
-            if about.st_nlink <= 1:
+        about = os.stat(self.path)
+        for _ in range(10):  # one that is being made has two names for a moment
+            if not stat.S_ISREG(about.st_mode) or about.st_nlink <= 1:
                 break
             time.sleep(0.05)
+            about = os.stat(self.path)
         if not stat.S_ISREG(about.st_mode):
             self.refuse("it is no file")
         if about.st_nlink > 1:
@@ -273,6 +274,8 @@ class Chain:
             raise LedgerError(
                 f"Nothing was entered into the ledger {self.path!r}: {why}."
             ) from None
+        except UnicodeDecodeError:  # of damaged text, in SQLite's own messages too
+            self.refuse("it is no ledger, or was damaged")
         except OSError as error:
             word = errno.errorcode.get(error.errno or 0, "an error of the system")
             raise LedgerError(

@@ -1,0 +1,390 @@
+"""What a ledger promises: its ceiling, its sums, its refusals, its views."""
+
+import copy
+import csv
+import hashlib
+import io
+import json
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skdp import BudgetError, Categorical, Ledger, Numeric, PrivacyRecord, Schema
+from skdp.privacy import accountant
+from skdp.privacy.ledger import LedgerError, schema_digest
+from skdp.privacy.ledger.ceiling import Amount, Terms, affordable
+from skdp.privacy.record import ALLOWED_DRAWS, Event
+
+SCHEMA = Schema(
+    {"age": Numeric(0, 90), "job": Categorical(["a", "b"])}, target=Categorical([0, 1])
+)
+OTHER = Schema({"age": Numeric(0, 91)}, target=Categorical([0, 1]))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "budget.db"
+
+
+@pytest.fixture
+def ledger(path):
+    return Ledger(path, epsilon=1.0, delta=1e-6, reserved_delta=1e-7)
+
+
+def ask(ledger, mu_squared, delta=0.0, **options):
+    options = {"relation": "replace-one", "query": "a test"} | options
+    return ledger.reserve(mu_squared, delta, **options)
+
+
+def record_of(epsilon, delta=1e-6, **options):
+    options = {"relation": "replace-one"} | options
+    return PrivacyRecord(epsilon=epsilon, delta=delta, **options)
+
+
+# ---- the ceiling
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 8.0, 50.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-5])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
+def test_all_that_fits_under_the_ceiling_is_private(epsilon, delta, share):
+    """The three sums at their most, by the lemma's formula, give at most (ε, δ)."""
+    terms = Terms.of(epsilon, delta, share * delta)
+    slack = terms.n_draws * accountant.SLACK_PER_DRAW
+    mu = math.sqrt(terms.mu_squared * (1 + 2e-12))  # what records may be off by
+    ideal = accountant.gdp_delta(epsilon - 2 * slack, mu)
+    real = math.exp(slack) * (ideal + terms.reserved_delta * (1 + 2e-12))
+    assert real <= delta
+    assert terms.n_draws >= 64 * ALLOWED_DRAWS
+    # and nothing to speak of is lost beside what is set aside
+    whole = accountant.gdp_mu(epsilon, delta * (1 - share)) ** 2
+    lost = 1 - terms.mu_squared / whole
+    assert lost < (2e-3 if share > 0.5 else max(4e-4, 8e-6 / epsilon))
+
+
+def test_a_fit_of_the_same_budget_fits_exactly_once(ledger, path):
+    record = record_of(1.0, reserved_delta=1e-7)
+    with ledger.spend(record, query="all") as ticket:
+        assert record.budget == ledger.terms.mu_squared
+        assert ledger.remaining == 0.0
+        z = accountant.noise_multiplier(math.sqrt(record.budget), 1)
+        record.charge(Event("all of it", 1.0, z, 10, 1e-7))
+        assert ticket.amount.mu_squared == Fraction(ledger.terms.mu_squared)
+    assert 0.999 < ledger.spent_epsilon <= 1.0
+    with pytest.raises(BudgetError):
+        ask(Ledger(path), 1e-9)
+
+
+def test_a_larger_fit_is_not_cut_down(ledger):
+    for record in (record_of(1.01), record_of(1.0, delta=1e-5)):
+        with pytest.raises(BudgetError), ledger.spend(record, query="too much"):
+            pytest.fail("the block must not run")
+    assert len(ledger.entries()) == 1
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"epsilon": 0.0, "delta": 1e-6},
+        {"epsilon": math.inf, "delta": 1e-6},
+        {"epsilon": math.nan, "delta": 1e-6},
+        {"epsilon": 1.0, "delta": 0.0},
+        {"epsilon": 1.0, "delta": 1.0},
+        {"epsilon": 1.0, "delta": 1e-6, "reserved_delta": 1e-6},
+        {"epsilon": 1.0, "delta": 1e-6, "reserved_delta": -1e-9},
+        {"epsilon": 1.0, "delta": 1e-6, "neighbours": "both"},
+        {"epsilon": 1e-9, "delta": 1e-6},
+    ],
+)
+def test_ceilings_that_mean_nothing_are_refused(path, terms):
+    with pytest.raises(ValueError, match="Got"):
+        Ledger(path, **terms)
+    assert not path.exists()
+
+
+def test_opening_again(ledger, path):
+    assert Ledger(path) == ledger
+    assert Ledger(str(path), epsilon=1, delta=1e-6).terms == ledger.terms
+    for other in (
+        {"epsilon": 2.0},
+        {"delta": 1e-7},
+        {"reserved_delta": 0.0},
+        {"neighbours": "zero-out"},
+    ):
+        with pytest.raises(LedgerError, match="Got"):
+            Ledger(path, **other)
+
+
+def test_a_ledger_is_never_made_in_passing(path):
+    with pytest.raises(LedgerError, match="There is no ledger"):
+        Ledger(path)
+    with pytest.raises(LedgerError, match="There is no ledger"):
+        Ledger(path, epsilon=1.0)
+    assert not path.exists()
+    ledger = Ledger(path, epsilon=1.0, delta=1e-6)
+    path.unlink()
+    with pytest.raises(LedgerError, match="There is no ledger"):
+        ask(ledger, 0.01)
+    assert not path.exists()
+
+
+# ---- spending
+
+
+def test_reserve_and_settle(ledger):
+    whole = ledger.remaining
+    ticket = ask(ledger, 0.02, 5e-8)
+    assert ledger.remaining <= whole - 0.02
+    assert ledger.remaining_delta == pytest.approx(5e-8)
+    ticket.settle(0.01, 1e-8, n_draws=5)
+    assert ledger.remaining == pytest.approx(whole - 0.01)
+    assert ledger.remaining_delta == pytest.approx(9e-8)
+    with pytest.raises(ValueError, match="settled before"):
+        ticket.settle(0.0)
+
+
+@pytest.mark.parametrize("more", [(0.03,), (0.01, 1e-9), (0.01, 0.0, 11)])
+def test_no_more_is_settled_than_was_reserved(ledger, more):
+    ticket = ask(ledger, 0.02, n_draws=10)
+    left = ledger.remaining
+    mu_squared, delta, draws = (*more, 0.0, 5)[:3]
+    with pytest.raises(ValueError, match="reservation stays"):
+        ticket.settle(mu_squared, delta, n_draws=int(draws))
+    assert ledger.remaining == left
+
+
+@pytest.mark.parametrize(
+    "amount", [(-1e-9,), (math.nan,), (math.inf,), (0.01, -1e-9), (0.01, 1.0)]
+)
+def test_only_amounts_can_be_reserved(ledger, amount):
+    with pytest.raises(ValueError, match="finite"):
+        ask(ledger, *amount)
+
+
+def test_each_sum_has_its_own_ceiling(ledger):
+    with pytest.raises(BudgetError, match="not Gaussian"):
+        ask(ledger, 0.0, 1.01e-7)
+    with pytest.raises(BudgetError):
+        ask(ledger, 0.0, n_draws=ledger.terms.n_draws + 1)
+    ask(ledger, ledger.terms.mu_squared, 1e-7, n_draws=ledger.terms.n_draws)
+    assert (ledger.remaining, ledger.remaining_delta) == (0.0, 0.0)
+    assert ledger.spent_epsilon == 1.0
+
+
+def test_what_could_be_afforded_is_said_and_can_be(ledger):
+    ask(ledger, ledger.terms.mu_squared * 0.7)
+    said = r"epsilon=0\.\d+ could be afforded"
+    with (
+        pytest.raises(BudgetError, match=said) as error,
+        ledger.spend(record_of(0.9, delta=1e-7), query="The fit"),
+    ):
+        pytest.fail("the block must not run")
+    words = str(error.value)
+    assert "The fit asks for μ²" in words
+    assert "1 unsettled" in words
+    assert "at δ = 1e-07" in words
+    epsilon = float(words.partition("epsilon=")[2].split()[0])
+    more = record_of(epsilon * 1.002, delta=1e-7)
+    with pytest.raises(BudgetError), ledger.spend(more, query="more"):
+        pytest.fail("the block must not run")
+    with ledger.spend(record_of(epsilon, delta=1e-7), query="as much"):
+        assert ledger.remaining >= 0
+
+
+@given(st.floats(1e-6, 1.0), st.floats(-12, -3), st.floats(0, 0.9))
+@settings(max_examples=50)
+def test_affordable_is_the_largest_to_four_digits(mu_squared, exponent, share):
+    delta = 10.0**exponent
+    left = Amount.of(mu_squared, share * delta, 1 << 40)
+    epsilon = affordable(left, delta, share * delta)
+    if epsilon == 0:  # too little for the sampler's slack
+        assert mu_squared < 1e-4
+        return
+    assert float(f"{epsilon:.3e}") == epsilon
+    fit = record_of(epsilon, delta, reserved_delta=share * delta)
+    assert fit.budget <= mu_squared
+    more = record_of(epsilon * 1.003, delta, reserved_delta=share * delta)
+    assert more.budget > mu_squared
+
+
+def test_a_block_that_raises_settles_what_was_charged(ledger):
+    record = record_of(0.5)
+
+    def fit():
+        with ledger.spend(record, query="a fit"):
+            record.charge(Event("something", 1.0, 50.0, 3))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fit()
+    reserve, stop = ledger.entries()[1:]
+    assert (reserve.kind, stop.kind, stop.of) == ("reserve", "stop", 1)
+    assert record.spent < stop.mu_squared < record.spent * (1 + 1e-11)
+    assert stop.mu_squared < reserve.mu_squared == record.budget
+    assert stop.n_draws == 3
+
+
+def test_a_block_that_commits_settles_no_less_than_was_released(ledger):
+    record = record_of(0.5)
+    z = accountant.noise_multiplier(math.sqrt(record.budget), 7)
+    with ledger.spend(record, query="a fit"):
+        for _ in range(7):
+            record.charge(Event("a step", 1.0, z, 3))
+    exact = 7 / Fraction(z) ** 2
+    assert exact <= Fraction(ledger.entries()[-1].mu_squared) <= Fraction(record.budget)
+
+
+def test_what_claims_no_privacy_is_refused(ledger):
+    for record in (record_of(math.inf), record_of(0.5, seeded=True)):
+        with (
+            pytest.raises(ValueError, match="ledger"),
+            ledger.spend(record, query="a fit"),
+        ):
+            pytest.fail("the block must not run")
+    assert len(ledger.entries()) == 1
+
+
+def test_a_record_that_turns_out_seeded_is_not_settled(ledger):
+    record = record_of(0.5)
+    with pytest.raises(ValueError, match="seeded"), ledger.spend(record, query="a fit"):
+        record.seeded = True
+    assert [e.kind for e in ledger.entries()] == ["open", "reserve"]
+
+
+def test_a_record_with_releases_is_too_late(ledger):
+    record = record_of(0.5)
+    record.charge(Event("something", 1.0, 50.0, 3))
+    with (
+        pytest.raises(ValueError, match="before the first release"),
+        ledger.spend(record, query="a fit"),
+    ):
+        pytest.fail("the block must not run")
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "add-remove"])
+def test_relations_are_not_mixed(ledger, relation):
+    with pytest.raises(LedgerError, match="do not add"):
+        ask(ledger, 0.01, relation=relation)
+
+
+def test_sums_are_exact(path):
+    """Ten thousand small charges after a large one: floats would lose them."""
+    terms = Terms.of(1e4, 1e-6)
+    total = Amount.of(2.0**30, 0.0, 0)
+    small = Amount.of(2.0**-40, 0.0, 0)
+    for _ in range(10_000):
+        total = total.plus(small)
+    assert total.mu_squared == 2**30 + Fraction(10_000, 2**40)
+    assert terms.ceiling.mu_squared == Fraction(terms.mu_squared)
+
+
+# ---- schemas
+
+
+def test_bound_to_the_first_schema(ledger, path):
+    ask(ledger, 0.01, schema=SCHEMA)
+    ask(ledger, 0.01, schema=Schema(SCHEMA.columns, target=("y", SCHEMA.target)))
+    with pytest.raises(LedgerError, match="another schema"):
+        ask(ledger, 0.01, schema=OTHER)
+    with pytest.raises(LedgerError, match="another schema"):
+        Ledger(path, schema=OTHER)
+    ledger.admit(OTHER)
+    ask(Ledger(path, schema=OTHER), 0.01, schema=OTHER)
+    assert [e.kind for e in ledger.entries()][-2:] == ["admit", "reserve"]
+
+
+def test_bound_when_made(path):
+    ledger = Ledger(path, epsilon=1.0, delta=1e-6, schema=SCHEMA)
+    with pytest.raises(LedgerError, match="another schema"):
+        ask(ledger, 0.01, schema=OTHER)
+
+
+def test_a_digest_is_of_what_the_schema_means():
+    same = Schema(
+        {"age": Numeric(np.float64(0), 90.0), "job": Categorical(("a", "b"))},
+        target=Categorical([0.0, np.int64(1)]),
+    )
+    assert schema_digest(same) == schema_digest(SCHEMA)
+    changes = [
+        Schema(dict(reversed(SCHEMA.columns.items())), target=SCHEMA.target),
+        Schema(SCHEMA.columns, target=Categorical([1, 0])),
+        Schema(SCHEMA.columns, target=SCHEMA.target, row_norm=2.0),
+        Schema(SCHEMA.columns | {"age": Numeric(0, 90, bins=4)}, target=SCHEMA.target),
+        Schema({"Age": Numeric(0, 90)}, target=SCHEMA.target),
+    ]
+    assert len({schema_digest(s) for s in [SCHEMA, *changes]}) == 1 + len(changes)
+
+
+# ---- views
+
+
+def test_entries_say_what_was_asked(ledger):
+    ticket = ask(ledger, 0.02, schema=SCHEMA)
+    ticket.plan = "0" * 64
+    ticket.settle(0.01)
+    opening, reserve, commit = ledger.entries()
+    assert opening.terms["epsilon"] == 1.0
+    assert (reserve.query, reserve.schema) == ("a test", schema_digest(SCHEMA))
+    assert (commit.plan, commit.of, commit.seq) == ("0" * 64, 1, 2)
+    assert commit.time.endswith("+00:00")
+    assert 0 < commit.epsilon < reserve.epsilon < 1
+    assert commit.epsilon == ledger.spent_epsilon
+
+
+def test_anybody_can_recompute_the_chain_from_an_export(ledger):
+    ask(ledger, 0.02, query='Γ "quoted",\n and broken').settle(0.01)
+    before, lines = "0" * 64, ledger.export().splitlines()
+    for line in lines:
+        body, mark, told = line.rpartition(',"hash":"')
+        assert mark
+        text = f"{before}\n{body}}}"
+        before = hashlib.sha256(text.encode()).hexdigest()
+        assert told == f'{before}"}}'
+    assert f"{len(lines)}:{before}" == str(ledger.head)
+    rows = list(csv.DictReader(io.StringIO(ledger.export("csv"))))
+    assert [row["hash"] for row in rows] == [json.loads(x)["hash"] for x in lines]
+    with pytest.raises(ValueError, match="jsonl"):
+        ledger.export("xml")
+
+
+def test_words(ledger):
+    ask(ledger, 0.02)
+    text = str(ledger)
+    for part in ("(1, 1e-06)-differential privacy", "replace-one", "in full: 1"):
+        assert part in text
+    assert str(ledger.head) in text
+    assert repr(ledger) == f"Ledger({ledger.path!r})"
+
+
+def test_copies_and_pickles_are_the_same_ledger(ledger, monkeypatch, tmp_path):
+    ask(ledger, 0.02)
+    stored = pickle.dumps(ledger)
+    assert len(stored) < 1000
+    monkeypatch.chdir("/")
+    for other in (pickle.loads(stored), copy.copy(ledger), copy.deepcopy(ledger)):
+        assert other == ledger
+        before = ledger.remaining
+        ask(other, 0.001)
+        assert ledger.remaining < before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_relative_paths_and_links_lead_to_the_same_file(ledger, path, monkeypatch):
+    link = path.parent / "link.db"
+    link.symlink_to(path)
+    monkeypatch.chdir(path.parent)
+    assert Ledger("budget.db").path == Ledger(link).path == str(path)
+    monkeypatch.chdir("/")
+    ask(Ledger(link), 0.01)
+    assert ledger.remaining < ledger.terms.mu_squared
+
+
+def test_a_dangling_link_is_no_new_ledger(path):
+    path.symlink_to(path.parent / "nowhere" / "x.db")
+    with pytest.raises(LedgerError):
+        Ledger(path, epsilon=1.0, delta=1e-6)
