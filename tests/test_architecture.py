@@ -127,6 +127,8 @@ RELEASES = {
     "evaluation/scoring.py": "counts that scores are computed from",
     "privacy/discover.py": "ranges and categories that a schema does not give",
     "solvers/dp_sgd.py": "each batch of DP-SGD, charged together beforehand",
+    "solvers/dp_svrg.py": "full gradients, and batches charged together beforehand",
+    "solvers/dp_cd.py": "mean squares of the columns, for step sizes",
 }
 
 #: Every file that opens a budget.

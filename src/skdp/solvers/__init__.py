@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from skdp.solvers.batches import DELTA_SHARE
+from skdp.solvers.dp_cd import dp_cd
 from skdp.solvers.dp_sgd import dp_sgd
+from skdp.solvers.dp_svrg import dp_svrg
 from skdp.solvers.problem import Problem, Solved
 
 __all__ = [
@@ -18,7 +20,9 @@ __all__ = [
     "Problem",
     "Solved",
     "Solver",
+    "dp_cd",
     "dp_sgd",
+    "dp_svrg",
 ]
 
 
@@ -45,4 +49,6 @@ class Solver:
 #: Every solver, by name: a new entry is tested with no new test.
 SOLVERS: dict[str, Solver] = {
     "dp_sgd": Solver(dp_sgd, delta_share=DELTA_SHARE),
+    "dp_svrg": Solver(dp_svrg, delta_share=DELTA_SHARE),
+    "dp_cd": Solver(dp_cd),
 }
