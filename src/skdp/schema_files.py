@@ -170,7 +170,7 @@ def dumps(schema: Schema) -> str:
     return "\n".join(parts)
 
 
-def template(table: Any) -> str:
+def template(table: Any, target: str | None = None) -> str:
     """Write the schema of a table as far as its column names and types tell.
 
     No cell is read: ranges and categories are public facts that a person must know
@@ -181,15 +181,26 @@ def template(table: Any) -> str:
     ----------
     table : table or path
         Whatever `skdp.tables.batches` takes, if its columns have names.
+    target : str, optional
+        Name of the column that is to be predicted.
     """
     source = kinds.source(table)
     check(
         source.names is not None,
         "A template needs column names: give a frame, a dict or a file.",
     )
+    kind_of = dict(zip(source.names or (), source.kinds, strict=True))
+    check(
+        target is None or target in kind_of,
+        f"The table has no column {target!r} to be the target: name one of its own.",
+    )
     parts = [_HELP]
-    for name, kind in zip(source.names or (), source.kinds, strict=True):
-        parts.append(f"[columns.{_key(name)}]\n{_BODIES[kind]}")
+    for name, kind in kind_of.items():
+        if name != target:
+            parts.append(f"[columns.{_key(name)}]\n{_BODIES[kind]}")
+    if target is not None:
+        name = _text(target)
+        parts.append(f"[target]\nname = {name}\n{_BODIES[kind_of[target]]}")
     return "\n".join(parts)
 
 

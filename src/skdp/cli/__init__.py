@@ -2,7 +2,8 @@
 
 To add a command `skdp NAME`: write `cli/NAME.py`, put NAME on the list COMMANDS below.
 The file defines NAME, either a function (its parameters are the options, its docstring
-is the help) or, for sub-commands, a `typer.Typer(help=..., no_args_is_help=True)`.
+is the help) and a list EXAMPLES of command lines, which the help shows; or, for
+sub-commands, a `typer.Typer(help=..., no_args_is_help=True)`.
 
 - Import what computes inside the function, not at the top: `skdp --help` imports every
   file of a command, and must stay fast.
@@ -14,6 +15,7 @@ is the help) or, for sub-commands, a `typer.Typer(help=..., no_args_is_help=True
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Annotated, NoReturn
@@ -28,13 +30,13 @@ except ModuleNotFoundError:
     raise SystemExit(2) from None
 
 #: Every command, in the order of the help.
-COMMANDS = ["demo"]
+COMMANDS = ["demo", "schema", "plan", "fit", "predict", "compare"]
 
 app = typer.Typer(
     name="skdp",
     help="Differentially private linear models.",
-    add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -42,20 +44,47 @@ app = typer.Typer(
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
+#: Exit codes beside 0, and 1 for a check that failed.
+REFUSED, INTERNAL, INTERRUPTED, CLOSED = 2, 70, 130, 141
+
+
 def main() -> NoReturn:
-    """Run the command: exit code 0, or 2 and one sentence for what is wrong."""
+    """Run the command: exit code 0, or another and one sentence for what is wrong."""
     try:
         sys.exit(app(prog_name="skdp", standalone_mode=False) or 0)
     except _USAGE_ERROR as error:
-        sentence = getattr(error, "format_message", error.__str__)()
-    except ValueError as error:
-        sentence = str(error)
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
+        _stop(getattr(error, "format_message", error.__str__)(), REFUSED)
+    except (ValueError, ImportError) as error:
+        _stop(_with_notes(str(error), error), REFUSED)
+    except BrokenPipeError:  # whoever read stdout has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(CLOSED)
+    except OSError as error:
+        named = f": {error.filename!r}" if error.filename else ""
+        _stop(_with_notes(f"{error.strerror or 'Failed'}{named}.", error), REFUSED)
+    except (KeyboardInterrupt, typer.Abort) as error:
+        _stop(_with_notes("Interrupted.", error), INTERRUPTED)
+    except Exception as error:
+        # Neither its message nor a traceback is shown: they may quote a record.
+        if os.environ.get("SKDP_DEBUG"):
+            raise
+        _stop(
+            f"Something is wrong inside skdp ({type(error).__name__}). Set "
+            "SKDP_DEBUG=1 to see where; what it shows may quote records.",
+            INTERNAL,
+        )
+
+
+def _with_notes(sentence: str, error: BaseException) -> str:
+    """The sentence, and what was spent by a fit that stopped half-way."""
+    return "\n".join([sentence, *getattr(error, "__notes__", [])])
+
+
+def _stop(sentence: str, code: int) -> NoReturn:
     # Without a command the "sentence" is the help.
     prefix = "" if sentence.startswith("Usage:") else "skdp: "
     sys.stderr.write(f"{prefix}{sentence}\n")
-    sys.exit(2)
+    sys.exit(code)
 
 
 def _print_version(wanted: bool) -> None:
@@ -80,11 +109,14 @@ def _skdp(
 
 
 def _add(name: str) -> None:
-    command = getattr(import_module(f"skdp.cli.{name}"), name)
+    module = import_module(f"skdp.cli.{name}")
+    command = getattr(module, name)
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
-    else:
-        app.command(name)(command)
+        return
+    lines = "\n".join(f"  {example}" for example in module.EXAMPLES)
+    # The backspace keeps the lines as they are.
+    app.command(name, epilog=f"\b\nExamples:\n{lines}")(command)
 
 
 for _name in COMMANDS:

@@ -1,17 +1,41 @@
-"""What all commands share: their common options and how they print JSON."""
+"""What all commands share: common options, how they print, where they may write."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: `as_json: AsJson = False`: one object on stdout and nothing else.
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object, null for infinity.")
 ]
+#: `quiet: Quiet = False`: errors only.
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print nothing unless something fails.")
+]
+#: `force: Force = False`: an output that exists is replaced.
+Force = Annotated[bool, typer.Option("--force", help="Replace what --out names.")]
+
+
+def screen(as_json: bool = False, quiet: bool = False) -> Console:
+    """Where people read: stdout, silent if a script reads it."""
+    from rich.console import Console
+
+    return Console(highlight=False, quiet=as_json or quiet, soft_wrap=False)
+
+
+def watched(as_json: bool = False, quiet: bool = False) -> bool:
+    """Whether somebody looks at stderr, so that progress is worth showing there."""
+    return sys.stderr.isatty() and not quiet and not as_json
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -22,6 +46,24 @@ def print_json(value: dict[str, Any]) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def check_out(out: Path, force: bool) -> None:
+    """Refuse a place that cannot be written to, before anything is spent."""
+    from skdp.schema import check
+
+    there = os.path.lexists(out)
+    check(
+        force or not there,
+        f"{str(out)!r} exists: choose another --out, or replace it by --force.",
+    )
+    above = out.parent
+    while not os.path.lexists(above):
+        above = above.parent
+    check(
+        above.is_dir() and os.access(above, os.W_OK | os.X_OK),
+        f"Nothing can be written in {str(above)!r}: choose another --out.",
+    )

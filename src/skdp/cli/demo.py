@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson
+from skdp.cli.console import AsJson, Quiet
+
+EXAMPLES = [
+    "skdp demo",
+    "skdp demo --epsilon 0.3 --rows 10000 --save stays",
+]
 
 
 def demo(
@@ -16,9 +22,23 @@ def demo(
         int | None,
         typer.Option(help="Repeatable noise, for tests: no privacy is claimed then."),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write the table and its schema there too, to try other commands on.",
+        ),
+    ] = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Fit a private model on a synthetic table and show what privacy costs."""
+    """Fit a synthetic table and show what privacy costs."""
     from skdp.cli.demo_fits import run_demo
 
-    run_demo(rows, epsilon, seed, as_json)
+    run_demo(rows, epsilon, seed, as_json, quiet)
+    if save is not None:
+        from skdp.cli.demo_table import write
+
+        for path in write(save, rows):
+            if not quiet and not as_json:
+                typer.echo(f"written  {path}")

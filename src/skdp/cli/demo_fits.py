@@ -18,7 +18,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import skdp
-from skdp.cli.console import print_json
+from skdp.cli.console import print_json, screen
 from skdp.datasets import Dataset, make_hospital, margins
 from skdp.descent.geometry import Matrix
 from skdp.descent.plan import Fit, Plan, run
@@ -37,13 +37,15 @@ FRESH_ROWS, MAX_ROWS = 50_000, 2_000_000
 DEMO_VISITS = 250_000_000
 
 
-def run_demo(rows: int, epsilon: float, seed: int | None, as_json: bool) -> None:
+def run_demo(
+    rows: int, epsilon: float, seed: int | None, as_json: bool, quiet: bool = False
+) -> None:
     """Fit the three models and show them."""
     check(rows <= MAX_ROWS, f"The demo takes up to {MAX_ROWS:,} rows. Got {rows:,}.")
     started = perf_counter()
     layout = make_hospital(1).schema.layout()
     jobs = _jobs(layout, rows, epsilon)
-    console = Console(highlight=False, quiet=as_json)
+    console = screen(as_json, quiet)
     _show_plan(console, jobs, layout)
     table = make_hospital(rows, TABLE_SEED)
     fresh = make_hospital(FRESH_ROWS, FRESH_SEED)

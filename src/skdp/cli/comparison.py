@@ -1,0 +1,217 @@
+"""Fits at several budgets on one table, and what they spend together."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import skdp
+from skdp.cli.fitting import fitted, summary
+from skdp.descent.forecast import Forecast, forecast
+from skdp.descent.plan import check_budget
+from skdp.descent.planner import default_delta
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.unknown import opened
+from skdp.evaluation.result import Evaluation
+from skdp.privacy import accountant
+from skdp.privacy.record import ALLOWED_DRAWS, PrivacyRecord
+from skdp.schema import Schema, check
+
+
+def together(records: Sequence[PrivacyRecord], delta: float) -> float:
+    """The ε that holds at δ for everything that the records released."""
+    events = [item for record in records for item in record.events.items()]
+    mu = math.sqrt(math.fsum(record.spent for record in records))
+    draws = sum(times * event.n_draws for event, times in events)
+    extra = math.fsum(times * event.delta for event, times in events)
+    return accountant.spent_epsilon(mu, delta, draws, extra)
+
+
+def planned_total(epsilons: Sequence[float], delta: float) -> float:
+    """The ε at δ of fits and scores with these budgets, before anything is spent."""
+    squares = (accountant.calibrate(e, delta, ALLOWED_DRAWS) ** 2 for e in epsilons)
+    draws = ALLOWED_DRAWS * len(epsilons)
+    return accountant.spent_epsilon(math.sqrt(math.fsum(squares)), delta, draws)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Side:
+    """A fit: its budget, where it is, what was expected and what it scored."""
+
+    epsilon: float
+    out: Path
+    model: PrivateLinearModel
+    expected: Forecast
+    scored: Evaluation | None
+
+    def lines(self) -> dict[str, str]:
+        """Return what is shown of it, by name: all of it public or released."""
+        lines = {"expected cost of privacy": f"{self.expected.privacy_excess:.2g}"}
+        for name, score in self.scores().items():
+            lines[name] = f"{score['value']:.4g} ± {score['noise_std']:.1g}"
+        for name, values in self.coefficients().items():
+            for output, value in enumerate(values):
+                mark = f" [{output}]" if len(values) > 1 else ""
+                lines[name + mark] = f"{value:+.3g}"
+        return lines
+
+    def coefficients(self) -> dict[str, list[float]]:
+        """Return coefficients by name, a category's centred to sum to zero.
+
+        What is common to all of its levels belongs to the intercept as well as to
+        them, so that two fits need not agree on it.
+        """
+        coef = np.atleast_2d(self.model.coef_).copy()
+        for group in self.model.schema_.layout(intercept=False).groups:
+            if group.kind == "code":
+                at = group.coordinates
+                coef[:, at] -= coef[:, at].mean(axis=1, keepdims=True)
+        names = [str(name) for name in self.model.get_feature_names_out()]
+        return dict(zip(names, coef.T.tolist(), strict=True))
+
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Return value and privacy noise of each score that was paid for."""
+        if self.scored is None:
+            return {}
+        return {
+            name: {"value": score.value, "noise_std": score.noise_std}
+            for name, score in self.scored.scores.items()
+        }
+
+    def records(self) -> list[PrivacyRecord]:
+        """Return what was spent on it."""
+        scored = [] if self.scored is None else [self.scored.privacy_]
+        return [self.model.privacy_, *scored]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """All sides, and the δ that they share."""
+
+    sides: list[Side]
+    delta: float
+
+    @property
+    def spent_epsilon(self) -> float:
+        """What all of them spent together."""
+        records = [record for side in self.sides for record in side.records()]
+        return together(records, self.delta)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the noise can be computed by whoever knows the seed."""
+        return any(record.seeded for side in self.sides for record in side.records())
+
+    @property
+    def claim(self) -> str:
+        """What holds for all of it."""
+        if self.seeded:
+            return "seeded: no privacy claim"
+        return (
+            f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy for all "
+            f"{len(self.sides)} together"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for JSON."""
+        return {
+            "claim": "none" if self.seeded else "differential privacy",
+            "spent_epsilon": None if self.seeded else self.spent_epsilon,
+            "delta": self.delta,
+            "models": [
+                summary(side.model, side.out)
+                | {"expected_privacy_excess": side.expected.privacy_excess}
+                | {"scores": side.scores()}
+                for side in self.sides
+            ],
+        }
+
+
+def compared(
+    file: Path,
+    schema: Schema,
+    *,
+    epsilons: Sequence[float],
+    total: float,
+    score: float | None,
+    delta: float | None,
+    out: Path,
+    **options: Any,
+) -> Comparison:
+    """Fit at each budget, and score if asked to; refuse all of it above the total.
+
+    Parameters
+    ----------
+    file, schema
+        The table, and what is public about it.
+    epsilons, total : floats
+        Budget of each fit, and of everything.
+    score : float, optional
+        Budget of the scores of each model.
+    delta : float, optional
+        The δ of each fit and of everything.
+    out : path
+        Directory of the models.
+    **options
+        Those of `skdp.cli.fitting.fitted`.
+    """
+    check(
+        score is None or options["ledger"] is None or _charges_ledgers(),
+        "Scores are not charged to a ledger yet: leave out --score or --ledger.",
+    )
+    rows = options["n_rows"]
+    if options["neighbours"] != "add-remove":
+        about = opened(file, None, schema=schema, bounds=None, target=None)
+        rows = about.count_rows()
+    delta = default_delta(rows) if delta is None else delta
+    scores = [] if score is None else [score] * len(epsilons)
+    for epsilon in [*epsilons, *scores]:
+        check_budget(epsilon, delta, rows or 1)
+    spent = planned_total([*epsilons, *scores], delta)
+    check(
+        spent <= total,
+        f"Together these spend ε = {spent:.4g} at δ = {delta:g}, and --total allows "
+        f"{total:g}: lower them, or raise it.",
+    )
+    sides = []
+    for epsilon in epsilons:
+        place = out / f"epsilon-{epsilon:g}"
+        options |= {"epsilon": epsilon, "delta": delta, "out": place}
+        model = fitted(file, schema, **options)
+        scored = None if score is None else _scored(model, file, score, options)
+        sides.append(
+            Side(
+                epsilon=epsilon,
+                out=place,
+                model=model,
+                expected=forecast(model.plan_),
+                scored=scored,
+            )
+        )
+    return Comparison(sides=sides, delta=delta)
+
+
+def _scored(
+    model: PrivateLinearModel, file: Path, epsilon: float, options: dict[str, Any]
+) -> Evaluation:
+    ledger = {} if options["ledger"] is None else {"ledger": options["ledger"]}
+    return skdp.evaluate(
+        model,
+        file,
+        epsilon=epsilon,
+        delta=options["delta"],
+        neighbours=options["neighbours"],
+        n_rows=options["n_rows"],
+        random_state=options["seed"],
+        **ledger,
+    )
+
+
+def _charges_ledgers() -> bool:
+    return "ledger" in inspect.signature(skdp.evaluate).parameters

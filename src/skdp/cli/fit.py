@@ -1,0 +1,98 @@
+"""`skdp fit`: a private model of a file, saved as a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skdp.cli.console import (
+    AsJson,
+    Force,
+    Quiet,
+    check_out,
+    print_json,
+    screen,
+    watched,
+)
+from skdp.cli.inputs import (
+    Delta,
+    Epsilon,
+    Ledger,
+    ModelName,
+    Neighbours,
+    NeighboursName,
+    SchemaFile,
+    Seed,
+    Table,
+    TargetName,
+    Threads,
+    model_name,
+    read_schema,
+)
+
+EXAMPLES = [
+    "skdp fit stays.csv --schema stays.toml --epsilon 1 --out model",
+    "skdp fit stays.parquet --schema stays.toml --epsilon 0.5 --force --out model",
+]
+
+
+def fit(
+    file: Table,
+    schema: SchemaFile,
+    epsilon: Epsilon,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory to save the model in.")
+    ],
+    target: TargetName = None,
+    delta: Delta = None,
+    model: ModelName = None,
+    neighbours: NeighboursName = Neighbours.replace_one,
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            help="The public number of rows, for add-remove; it is released if not "
+            "given."
+        ),
+    ] = None,
+    ledger: Ledger = None,
+    seed: Seed = None,
+    threads: Threads = None,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fit a private model to a CSV or Parquet file.
+
+    The file may be larger than memory. What is printed, and what the model holds, is
+    public or was released with noise and charged to the budget.
+    """
+    from skdp.cli.fitting import fitted, summary
+
+    check_out(out, force)
+    described = read_schema(schema, target)
+    made = fitted(
+        file,
+        described,
+        model=model_name(model, described),
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours.value,
+        n_rows=rows,
+        ledger=ledger,
+        seed=seed,
+        n_threads=threads,
+        verbose=watched(as_json, quiet),
+        out=out,
+    )
+    if as_json:
+        print_json(summary(made, out))
+        return
+    console = screen(quiet=quiet)
+    claim, relation, *_ = str(made.privacy_).splitlines()
+    console.print(f"[bold]{claim}[/bold]\n{relation}")
+    console.print(f"model  {out}", markup=False, soft_wrap=True)
+    console.print(
+        f"next   skdp predict {out} NEW.csv --out predictions.csv", markup=False
+    )

@@ -1,0 +1,78 @@
+"""A fit of a file, and what may be said of it afterwards: released values only."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from skdp.estimators import storage
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.planning import MODELS
+from skdp.schema import Schema, check
+
+
+def fitted(
+    file: Path, schema: Schema, *, model: str, ledger: Path | None, **options: Any
+) -> PrivateLinearModel:
+    """Fit a file and save the model.
+
+    Parameters
+    ----------
+    file : path
+        The table.
+    schema : Schema
+        What is public about it, the target's name included.
+    model : str
+        One of `skdp.estimators.planning.MODELS`.
+    ledger : path, optional
+        What is charged.
+    **options
+        Further parameters of the estimator: ``seed`` stands for ``random_state``,
+        ``out`` is where the model is saved.
+    """
+    out, seed = options.pop("out"), options.pop("seed")
+    check(
+        not out.exists() or storage._is_model(out),
+        f"{str(out)!r} is no saved model, and --force replaces nothing else: choose "
+        "another --out.",
+    )
+    check(
+        ledger is None or ledger.is_file(),
+        f"There is no ledger {str(ledger)!r}: make it by `skdp ledger create`.",
+    )
+    made = MODELS[model](
+        schema=schema,
+        random_state=seed,
+        ledger=None if ledger is None else ledger.absolute(),
+        **options,
+    )
+    made.fit(file)
+    made.save(out)
+    return made
+
+
+def summary(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
+    """Return what a script wants to know of a fitted model."""
+    record = model.privacy_
+    claims = not record.seeded and record.budget < math.inf
+    names = [str(name) for name in model.get_feature_names_out()]
+    coef = np.atleast_2d(model.coef_)
+    intercept = np.atleast_1d(np.asarray(model.intercept_))
+    return {
+        "model": type(model).__name__,
+        "out": str(out),
+        "claim": "differential privacy" if claims else "none",
+        "seeded": record.seeded,
+        "epsilon": record.epsilon,
+        "delta": record.delta,
+        "spent_epsilon": record.spent_epsilon if claims else None,
+        "neighbours": record.relation,
+        "assumptions": list(record.assumptions),
+        "coefficients": [
+            dict(zip(names, map(float, row), strict=True)) for row in coef
+        ],
+        "intercept": intercept.tolist(),
+    }

@@ -1,0 +1,128 @@
+"""`skdp plan`: what a budget buys, before anybody touches a record."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skdp.cli.console import AsJson, Force, Quiet, check_out, print_json, screen
+from skdp.cli.inputs import (
+    Delta,
+    Epsilon,
+    ModelName,
+    Neighbours,
+    NeighboursName,
+    SchemaFile,
+    TargetName,
+    model_name,
+    read_schema,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from skdp.descent.plan import Plan
+
+#: Budgets that are shown beside the one asked for.
+OTHERS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+WIDTH = 28
+
+EXAMPLES = [
+    "skdp plan --schema stays.toml --rows 50000",
+    "skdp plan --schema stays.toml --rows 50000 --epsilon 0.5 --out plan.json",
+]
+
+
+def plan(
+    schema: SchemaFile,
+    rows: Annotated[int, typer.Option(help="Number of rows, as far as is public.")],
+    epsilon: Epsilon = 1.0,
+    delta: Delta = None,
+    target: TargetName = None,
+    model: ModelName = None,
+    neighbours: NeighboursName = Neighbours.replace_one,
+    out: Annotated[
+        Path | None, typer.Option(metavar="JSON", help="Write the plan here.")
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show what a fit would do and what ε buys; no data is read."""
+    import skdp
+    from skdp.descent.forecast import forecast
+
+    if out is not None:
+        check_out(out, force)
+    described = read_schema(schema, target)
+    chosen = model_name(model, described)
+
+    def planned(budget: float) -> Plan:
+        return skdp.plan(
+            described, rows, budget, delta, chosen, neighbours=neighbours.value
+        )
+
+    asked = planned(epsilon)
+    budgets = sorted({*OTHERS, epsilon} - {math.inf})
+    forecasts = {budget: forecast(planned(budget)) for budget in budgets}
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(asked.to_json(), encoding="utf-8")
+    if as_json:
+        print_json(
+            {
+                "model": chosen,
+                "n_rows": rows,
+                "n_coefficients": asked.layout.n_features,
+                "epsilon": epsilon,
+                "delta": asked.delta,
+                "neighbours": neighbours.value,
+                "n_steps": asked.n_steps * asked.n_restarts,
+                "in_words": str(asked),
+                "forecasts": [
+                    {
+                        "epsilon": budget,
+                        "privacy_excess": seen.privacy_excess,
+                        "sampling_excess": seen.sampling_excess,
+                    }
+                    for budget, seen in forecasts.items()
+                ],
+                "out": None if out is None else str(out),
+            }
+        )
+        return
+    console = screen(quiet=quiet)
+    console.print(str(asked), markup=False)
+    console.print("\nWhat ε buys: the expected cost in mean loss, on a log scale")
+    console.print(_table(forecasts, epsilon))
+    console.print(
+        "█ for privacy, ░ because there are not more rows. A forecast from public "
+        "facts, not a bound: it takes columns to be independent and evenly spread."
+    )
+
+
+def _table(forecasts: dict[float, Any], asked: float) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("ε", "privacy", "few rows", "both"):
+        table.add_column(name, justify="right")
+    table.add_column("", no_wrap=True)
+    totals = [seen.excess for seen in forecasts.values()]
+    low, high = math.log(min(totals) / 2), math.log(max(totals))
+    for budget, seen in forecasts.items():
+        mark = "→ " if budget == asked else ""
+        length = WIDTH * (math.log(seen.excess) - low) / (high - low)
+        numbers = (seen.privacy_excess, seen.sampling_excess, seen.excess)
+        bar = _bar(max(1, round(length)), seen.privacy_excess / seen.excess)
+        table.add_row(f"{mark}{budget:g}", *(f"{x:.2g}" for x in numbers), bar)
+    return table
+
+
+def _bar(length: int, share: float) -> str:
+    private = round(length * share)
+    return "█" * private + "░" * (length - private)
