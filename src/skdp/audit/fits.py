@@ -17,6 +17,7 @@ from skdp.descent.planner import default_delta
 from skdp.descent.samplings import Full, Sampling
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.unknown import RANGE
+from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Categorical, IntArray, Numeric, Schema, check
 
 
@@ -61,6 +62,15 @@ def described(estimator: PrivateLinearModel) -> PrivateLinearModel:
     return model
 
 
+def low_is_steeper(model: PrivateLinearModel, schema: Schema) -> bool:
+    """Whether the loss is steeper, at weights of zero, for the lower target."""
+    loss = model._loss(schema)
+    numeric = isinstance(schema.target_column, Numeric)
+    units = np.array([0, FEATURE_ONE if numeric else 1])
+    low, high = np.abs(loss.slope(np.zeros((2, loss.n_outputs)), units)).max(axis=1)
+    return bool(low > high)
+
+
 def game(
     estimator: PrivateLinearModel,
     *,
@@ -84,6 +94,7 @@ def game(
         group=group,
         n_rows=n_rows,
         twins=twins,
+        low_target=low_is_steeper(model, schema),
         max_weight=model.max_weight,
     )
     records = tuple(

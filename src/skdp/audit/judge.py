@@ -259,7 +259,7 @@ def _measured_scores(
     """
     lengths = {len(trial.shift) for side in games for trial in side}
     half = len(games[0]) // 2
-    if len(lengths) != 1 or half < 2 * max(lengths):
+    if len(lengths) != 1 or half < max(lengths):
         return None
     noise = np.stack(
         [t.residual - other * t.shift for other in (0, 1) for t in games[other][:half]]

@@ -25,7 +25,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from skdp.audit import bounds
-from skdp.audit.fits import described
+from skdp.audit.fits import described, low_is_steeper
 from skdp.audit.replay import replay
 from skdp.audit.tables import Table, targets
 from skdp.engines.choose import engine_named
@@ -169,11 +169,11 @@ def one_run(
         schema=schema, fit_intercept=False, neighbours="zero-out", sampling="full"
     )
     coins = Randomness().generator().integers(0, 2, n_canaries).astype(bool)
-    high = targets(schema.target_column)[1]
-    table = _table(names, high, coins)
+    own = targets(schema.target_column)[0 if low_is_steeper(model, schema) else 1]
+    table = _table(names, own, coins)
     model.fit(table.columns, table.target, sample_weight=table.weight)
     record, mu = model.privacy_, math.sqrt(model.privacy_.spent)
-    everyone = _table(names, high, np.ones(n_canaries, dtype=bool))
+    everyone = _table(names, own, np.ones(n_canaries, dtype=bool))
     scores, reached = _scores(model, everyone)
     miss = 1.0 - confidence
     n_guesses = best_guesses(n_canaries, mu, record.delta, miss)

@@ -45,6 +45,7 @@ def neighbours(
     n_rows: int = 8,
     twins: int = 0,
     replace_features: bool = False,
+    low_target: bool = False,
     max_weight: float = 1.0,
 ) -> tuple[Table, Table]:
     """Two tables that differ in `group` canaries: records at the edge of the schema.
@@ -70,6 +71,8 @@ def neighbours(
         Pairs of records with the canary's columns and opposite targets.
     replace_features : bool
         Under replace-one, exchange a canary's columns and keep its target.
+    low_target : bool
+        Give canaries the lower target, not the higher one.
     max_weight : float
         The weight of a canary.
     """
@@ -87,6 +90,7 @@ def neighbours(
                 "zeroed out would: audit another relation.",
             )
     low, high = targets(schema.target_column)
+    own, opposite = (low, high) if low_target else (high, low)
     filler = {key: _opposite(column) for key, column in schema.columns.items()}
     canary = {key: _extreme(column) for key, column in schema.columns.items()}
     rest = [canary] * (2 * twins) + [filler] * (n_rows - 2 * twins - group)
@@ -99,15 +103,15 @@ def neighbours(
         rows = [first] * times + rest
         return Table(_columns(schema, rows), [target] * times + calm, weights)
 
-    whole = table(canary, group, high, max_weight)
+    whole = table(canary, group, own, max_weight)
     if relation == "replace-one":
         if replace_features:
-            return whole, table(filler, group, high, max_weight)
-        return whole, table(canary, group, low, max_weight)
+            return whole, table(filler, group, own, max_weight)
+        return whole, table(canary, group, opposite, max_weight)
     if relation == "add-remove":
-        return whole, table(canary, 0, high, max_weight)
+        return whole, table(canary, 0, own, max_weight)
     nothing = {key: _nothing(column) for key, column in schema.columns.items()}
-    return whole, table(nothing, group, high, 0.0)
+    return whole, table(nothing, group, own, 0.0)
 
 
 def _columns(schema: Schema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

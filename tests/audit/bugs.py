@@ -1,0 +1,107 @@
+"""Mistakes, planted for as long as a `with` lasts: each breaks a claim of privacy."""
+
+import dataclasses
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+
+from skdp.privacy import discover, mechanism, sums
+from skdp.privacy.randomness import Randomness
+from skdp.privacy.record import PrivacyRecord
+
+
+@contextmanager
+def noise_times(factor):
+    """Noise of a wrong scale, stated as if it were right."""
+    right = mechanism._rounded
+
+    def wrong(k, std, drawn, source):
+        return right(k, factor * std, drawn, source)
+
+    with mock.patch.object(mechanism, "_rounded", wrong):
+        yield
+
+
+@contextmanager
+def no_factor_two():
+    """A replaced record is taken to move a sum by one bound, not by two."""
+    with mock.patch.object(sums, "_difference", return_value=1.0):
+        yield
+
+
+@contextmanager
+def uncharged(query):
+    """A release is made and nobody pays for it."""
+    charge = PrivacyRecord.charge
+
+    def forgetful(record, event):
+        if query not in event.query:
+            charge(record, event)
+
+    with mock.patch.object(PrivacyRecord, "charge", forgetful):
+        yield
+
+
+@contextmanager
+def one_deviate_a_release():
+    """All entries of a release get the same noise, as classes might."""
+    normals = Randomness.normals
+
+    def same(source, size):
+        return normals(source, 1) * size
+
+    with mock.patch.object(Randomness, "normals", same):
+        yield
+
+
+@contextmanager
+def same_noise_each_step():
+    """Every release of a run draws the same deviates again."""
+    normals, kept = Randomness.normals, {}
+
+    def again(source, size):
+        if len(kept.get(source, ())) < size:
+            kept[source] = kept.get(source, []) + normals(source, size)
+        return kept[source][:size]
+
+    with mock.patch.object(Randomness, "normals", again):
+        yield
+
+
+@contextmanager
+def fixed_seed():
+    """The source is seeded alike in every run."""
+    make = Randomness.__init__
+
+    def seeded(source, seed=None):
+        make(source, 7)
+
+    with mock.patch.object(Randomness, "__init__", seeded):
+        yield
+
+
+@contextmanager
+def small_noise_off_the_diagonal():
+    """Off-diagonal entries of the Gram matrix get half of the noise they need."""
+    right = sums.GramPattern.of.__func__
+
+    def wrong(cls, layout, relation):
+        pattern = right(cls, layout, relation)
+        off = np.where(pattern.rows == pattern.columns, 1.0, 0.5)
+        return dataclasses.replace(pattern, shape=pattern.shape * off)
+
+    with mock.patch.object(sums.GramPattern, "of", classmethod(wrong)):
+        yield
+
+
+@contextmanager
+def low_threshold():
+    """The threshold of categories forgets that a record counts for one itself."""
+    right = discover.level_threshold
+
+    def wrong(noise_std, delta):
+        return right(noise_std, delta) - 1.0
+
+    with mock.patch.object(discover, "level_threshold", wrong):
+        yield

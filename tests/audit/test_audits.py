@@ -1,0 +1,183 @@
+"""Right noise is never flagged, planted mistakes always; see also docs/audit.md.
+
+Numbers of trials and the confidence make a wrong outcome a matter of one in a million,
+test by test.
+"""
+
+import json
+
+import pytest
+from bugs import (
+    fixed_seed,
+    low_threshold,
+    no_factor_two,
+    noise_times,
+    one_deviate_a_release,
+    same_noise_each_step,
+    small_noise_off_the_diagonal,
+    uncharged,
+)
+
+import skdp
+from skdp import audit
+from skdp.audit import bounds
+
+SURE = 1 - 1e-6
+SETTINGS = [
+    (name, relation)
+    for name, mechanism in audit.MECHANISMS.items()
+    for relation in mechanism.relations
+]
+#: Releases of numbers, with tables that reach the sensitivity.
+GAUSSIAN = [(n, r) for n, r in SETTINGS if audit.MECHANISMS[n].gaussian]
+
+
+@pytest.mark.parametrize(("name", "relation"), SETTINGS)
+def test_right_noise_is_not_flagged(name, relation):
+    delta = 0.05 if name == "rare level" else 1e-6
+    found = audit.mechanism(
+        name,
+        epsilon=8.0,
+        delta=delta,
+        neighbours=relation,
+        n_trials=400,
+        confidence=SURE,
+    )
+    assert found.passed, found
+    assert found.epsilon == pytest.approx(8.0, rel=0.01)
+    assert "nothing found against it" in str(found)
+
+
+@pytest.mark.parametrize(("name", "relation"), GAUSSIAN)
+def test_tables_reach_the_stated_sensitivity(name, relation):
+    found = audit.mechanism(name, neighbours=relation, n_trials=2, group=3)
+    assert found.reached == pytest.approx(found.mu, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", ["gradient", "matrix gradient", "gram", "counts", "row count", "levels"]
+)
+def test_noise_a_fifth_too_small_is_found(name):
+    n_each = bounds.trials_needed(1.53, confidence=SURE, power=SURE)
+    with noise_times(0.8):
+        found = audit.mechanism(
+            name,
+            epsilon=8.0,
+            neighbours="add-remove",
+            n_trials=2 * n_each,
+            confidence=SURE,
+        )
+    assert any("gdp" in text for text in found.violations)
+
+
+def test_noise_of_ranges_a_fifth_too_small_is_found():
+    n_each = bounds.trials_needed(3.0, confidence=SURE, power=SURE)
+    with noise_times(0.8):
+        found = audit.mechanism(
+            "ranges", epsilon=18.5, n_trials=2 * n_each, confidence=SURE
+        )
+    assert found.mu == pytest.approx(3.0, rel=0.1)
+    assert any("gdp" in text for text in found.violations)
+
+
+@pytest.mark.parametrize("name", ["gradient", "matrix gradient", "gram", "counts"])
+def test_sensitivity_without_the_factor_two_is_found(name):
+    """By the distance of the tables, and by guessing alone."""
+    with no_factor_two():
+        found = audit.mechanism(name, epsilon=8.0, n_trials=3000, confidence=SURE)
+    assert any("gdp" in text for text in found.violations)
+    assert any("tables differ" in text for text in found.violations)
+
+
+def test_small_noise_off_the_diagonal_is_found():
+    with small_noise_off_the_diagonal():
+        found = audit.mechanism("gram", epsilon=8.0, n_trials=3000, confidence=SURE)
+    assert any("gdp" in text for text in found.violations)
+    assert any("tables differ" in text for text in found.violations)
+
+
+@pytest.mark.parametrize("name", ["gradient", "ranges"])
+def test_noise_shared_by_entries_is_found(name):
+    with one_deviate_a_release():
+        found = audit.mechanism(name, epsilon=1.0, n_trials=1300, confidence=SURE)
+    assert found.mu_lower > 4 * found.mu
+
+
+def test_noise_that_is_the_same_in_every_run_is_found():
+    with fixed_seed():
+        model = skdp.LinearRegression(epsilon=1.0, neighbours="zero-out", n_steps=1)
+        found = audit.fit(model, n_trials=100, n_rows=20, twins=0, confidence=SURE)
+    assert found.mu_lower > 4 * found.mu
+
+
+def test_a_low_threshold_of_categories_is_found():
+    """δ is what a category of one record is shown with: no ε can make up for more."""
+    with low_threshold():
+        found = audit.mechanism(
+            "rare level",
+            epsilon=1.0,
+            delta=0.05,
+            neighbours="zero-out",
+            n_trials=6000,
+            confidence=SURE,
+        )
+    assert any("plain" in text for text in found.violations)
+
+
+FITTED = {"epsilon": 8.0, "delta": 1e-6, "n_steps": 2}
+QUICK = {"n_rows": 60, "twins": 0, "confidence": SURE}
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
+@pytest.mark.parametrize("kind", [skdp.LogisticRegression, skdp.LinearRegression])
+def test_fits_with_right_noise_are_not_flagged(kind, relation):
+    found = audit.fit(kind(neighbours=relation, **FITTED), n_trials=60, **QUICK)
+    assert found.passed, found
+    assert found.epsilon == pytest.approx(8.0, rel=1e-6)
+    assert json.loads(json.dumps(found.to_dict()))["passed"] is True
+
+
+def test_fits_with_half_the_noise_are_found():
+    model = skdp.LinearRegression(neighbours="zero-out", **FITTED)
+    with noise_times(0.5):
+        found = audit.fit(model, n_trials=240, **QUICK)
+    assert any("gdp" in text for text in found.violations)
+
+
+@pytest.mark.parametrize("query", ["Gram", "counts"])
+def test_a_release_that_is_not_charged_is_found(query):
+    model = skdp.LinearRegression(neighbours="add-remove", **FITTED)
+    with uncharged(query):
+        found = audit.fit(model, n_trials=16, **QUICK)
+    assert "1 releases were not charged" in found.violations
+    if query == "Gram":
+        assert any("tables differ" in text for text in found.violations)
+
+
+def test_noise_repeated_in_each_step_is_found():
+    """What a canary adds differs from step to step, and so betrays itself."""
+    model = skdp.LinearRegression(neighbours="zero-out", geometry="diagonal", **FITTED)
+    model.set_params(sampling="full", n_steps=4)
+    with same_noise_each_step():
+        found = audit.fit(model, n_trials=160, **QUICK)
+    assert any("gdp" in text for text in found.violations)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"name": "laplace"}, "must be one of"),
+        ({"name": "row count"}, "add-remove"),
+        ({"name": "levels", "group": 2}, "does not scale with groups"),
+        ({"name": "gram", "n_trials": 0}, "needs trials"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        audit.mechanism(**given)
+
+
+def test_progress_counts_every_trial():
+    seen = []
+    audit.mechanism("gram", n_trials=90, progress=seen.append)
+    assert sum(seen) == 90

@@ -1,0 +1,128 @@
+"""The auditor's view of a fit is the fit: same weights, sums that differ as stated."""
+
+import numpy as np
+import pytest
+
+import skdp
+from skdp.audit import fits
+from skdp.audit.replay import replay
+from skdp.audit.tables import neighbours
+from skdp.schema import Categorical, Numeric, Schema, Vector
+
+RELATIONS = ("replace-one", "zero-out", "add-remove")
+SETTINGS = [
+    {},
+    {"geometry": "diagonal"},
+    {"geometry": "diagonal", "sampling": "columns"},
+    {"geometry": "diagonal", "sampling": "coordinates", "n_steps": 30},
+    {"fit_intercept": False, "alpha": 0.1},
+    {"max_weight": 2.0, "l1_ratio": 0.5},
+]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize(
+    "kind", [skdp.LogisticRegression, skdp.PoissonRegressor, skdp.LinearSVC]
+)
+def test_games_stay_within_their_claim(kind, setting, relation):
+    settings = {"epsilon": 2.0, "delta": 1e-6, "n_steps": 5} | setting
+    model = kind(neighbours=relation, **settings)
+    play = fits.game(model, n_rows=30, twins=2, group=2)
+    for other in (False, True):
+        trial = play(other)
+        assert trial.mu_squared == pytest.approx(0.448**2, rel=0.05)
+        distance = np.linalg.norm(trial.shift) / 2
+        assert 0.1 * trial.mu_squared**0.5 < distance
+        assert distance <= trial.mu_squared**0.5 * (1 + 1e-9)
+        assert trial.uncharged == 0
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("geometry", ["matrix", "diagonal"])
+def test_a_replay_ends_at_the_weights_of_the_fit(geometry, relation):
+    model = fits.described(
+        skdp.LogisticRegression(
+            geometry=geometry,
+            sampling="full",
+            neighbours=relation,
+            n_rows=40,
+            n_steps=6,
+        )
+    )
+    table, other = neighbours(model.schema, relation, n_rows=40)
+    model.fit(table.columns, table.target, sample_weight=table.weight)
+    for asked in (table, other):  # whatever is asked, weights follow the releases
+        records = asked.encoded(model.schema, intercept=True, max_weight=1.0)
+        weights, _ = replay(model.plan_, [records], model.privacy_.transcript)
+        np.testing.assert_array_equal(weights, model.weights_)
+
+
+def test_a_replay_needs_the_sets_that_were_drawn():
+    model = fits.described(skdp.LogisticRegression(sampling="columns", n_steps=3))
+    table, _ = neighbours(model.schema, "replace-one", n_rows=40)
+    model.fit(table.columns, table.target)
+    records = table.encoded(model.schema, intercept=True, max_weight=1.0)
+    with pytest.raises(ValueError, match="sets that a sampling drew"):
+        replay(model.plan_, [records], model.privacy_.transcript)
+
+
+WIDE = Schema(
+    {
+        "n": Numeric(-5.0, 5.0, indicator=True),
+        "l": Numeric(0.0, 9.0, scale="log"),
+        "k": Categorical(["x", "y"]),
+        "v": Vector(["v0", "v1"], norm=3.0),
+    },
+    target=Categorical(["no", "yes"]),
+)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_tables_differ_in_the_canaries_alone(relation):
+    table, other = neighbours(WIDE, relation, group=3, n_rows=12, twins=2)
+    assert len(table.target) == 12
+    removed = relation == "add-remove"
+    assert len(other.target) == (9 if removed else 12)
+    for first, second in (
+        (table.target, other.target),
+        (table.weight, other.weight),
+        *((table.columns[name], other.columns[name]) for name in WIDE.inputs),
+    ):
+        assert list(first[3:]) == list(second[0 if removed else 3 :])
+
+
+def test_a_zeroed_record_adds_nothing():
+    _, other = neighbours(WIDE, "zero-out", n_rows=4)
+    chunk = other.encoded(WIDE, intercept=False, max_weight=1.0).chunks[0]
+    assert chunk.weight[0] == 0
+    assert [np.asarray(part)[0].tolist() for part in chunk.parts] == [
+        [0, 0],
+        [0],
+        2,  # a code beyond the last touches nothing
+        [0, 0],
+    ]
+
+
+@pytest.mark.parametrize(
+    "column", [Numeric(0.0, 1.0, bins=3), Categorical(["a", "b"], other="a")]
+)
+def test_columns_that_cannot_be_zeroed_are_refused(column):
+    with pytest.raises(ValueError, match="audit another relation"):
+        neighbours(Schema({"c": column}, target=WIDE.target), "zero-out")
+
+
+@pytest.mark.parametrize(
+    "given", [{"epsilon": np.inf}, {"random_state": 0}], ids=["no noise", "seeded"]
+)
+def test_fits_that_claim_nothing_are_refused(given):
+    with pytest.raises(ValueError, match="claims nothing"):
+        fits.game(skdp.LinearRegression(**given))
+
+
+def test_no_ledger_is_charged_and_no_estimator_changed():
+    model = skdp.LinearRegression(ledger="a ledger", target_bounds=(0, 3), epsilon=9.0)
+    before = dict(vars(model))
+    assert fits.described(model).ledger is None
+    fits.game(model, n_rows=20, twins=1)(False)
+    assert vars(model) == before
