@@ -13,6 +13,7 @@ from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.inputs import as_column, as_table
 from skdp.estimators.logistic import LogisticRegression
 from skdp.estimators.regression import PrivateRegressor, numeric_target
+from skdp.estimators.spending import payer, spending
 from skdp.estimators.unknown import opened
 from skdp.evaluation.metrics import Scale
 from skdp.evaluation.result import Evaluation
@@ -41,6 +42,7 @@ def evaluate(
     max_loss: float = 5.0,
     max_residual: float | None = None,
     confidence: float = 0.95,
+    ledger: Any = None,
     random_state: int | None = None,
 ) -> Evaluation:
     """Score a model on a private table, for a budget of its own.
@@ -77,6 +79,9 @@ def evaluate(
         proportional to it, that of mse to its square: give one if you know one.
     confidence : float
         Level of the intervals.
+    ledger : Ledger or absolute path, optional
+        The total budget of the data set that `table` is from: it is charged before a
+        record is read.
     random_state : int, optional
         For tests: a seeded evaluation claims no privacy.
 
@@ -120,6 +125,7 @@ def evaluate(
         0 < confidence < 1, f"confidence must be in (0, 1). Got {confidence}: take .95."
     )
     check(epsilon > 0, f"epsilon must be positive. Got {epsilon}: take 1.")
+    book = payer(ledger, epsilon, random_state)
     table, y = as_table(table), as_column(y)
     sample_weight = as_column(sample_weight, "sample_weight")
     about = opened(table, y, schema=model.schema_, bounds=None, target=None)
@@ -135,20 +141,21 @@ def evaluate(
         assumptions=(MODEL_IS_PUBLIC,)
         + (("The number of rows given is public.",) if given else ()),
     )
-    records = encoded(model, table, y, sample_weight, max_weight)
-    found = released_scores(
-        model,
-        records,
-        wanted,
-        budget=record.budget,
-        n_rows=None if sample_weight is not None else public_rows,
-        expected_rows=1000.0 if public_rows is None else float(public_rows),
-        weighted=sample_weight is not None,
-        scale=scale,
-        confidence=confidence,
-        noise=Randomness(random_state),
-        record=record,
-    )
+    query = f"evaluation of a {type(model).__name__}"
+    with spending(record, book, query=query, described=about):
+        found = released_scores(
+            model,
+            encoded(model, table, y, sample_weight, max_weight),
+            wanted,
+            budget=record.budget,
+            n_rows=None if sample_weight is not None else public_rows,
+            expected_rows=1000.0 if public_rows is None else float(public_rows),
+            weighted=sample_weight is not None,
+            scale=scale,
+            confidence=confidence,
+            noise=Randomness(random_state),
+            record=record,
+        )
     return Evaluation(
         scores=found.scores,
         calibration=found.calibration,

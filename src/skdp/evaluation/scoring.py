@@ -12,6 +12,7 @@ from scipy.special import expit, ndtri
 
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.poisson import PoissonRegressor
+from skdp.estimators.reading import read_records
 from skdp.estimators.regression import PrivateRegressor, numeric_target
 from skdp.evaluation import cells, metrics
 from skdp.evaluation.result import Bin, Score
@@ -20,9 +21,8 @@ from skdp.privacy import accountant
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Records, encode
+from skdp.privacy.records import Records
 from skdp.schema import FloatArray, check
-from skdp.tables import batches
 
 #: Share of μ² that finds bins of scores which hold about as many rows each.
 BINS_SHARE = 0.1
@@ -58,9 +58,16 @@ def encoded(
     model: PrivateLinearModel, table: Any, y: Any, sample_weight: Any, max_weight: float
 ) -> Records:
     """Read a table as the model's ``fit`` does, without its weights of classes."""
-    read = batches(table, model.schema_, target=y, sample_weight=sample_weight)
-    intercept = any(group.kind == "ones" for group in model._layout.groups)
-    return encode(read, model.schema_, intercept=intercept, max_weight=max_weight)
+    return read_records(
+        table,
+        model.schema_,
+        target=y,
+        sample_weight=sample_weight,
+        class_weight=None,
+        intercept=any(group.kind == "ones" for group in model._layout.groups),
+        max_weight=max_weight,
+        verbose=0,
+    )
 
 
 def released_scores(

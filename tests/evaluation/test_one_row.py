@@ -1,0 +1,180 @@
+"""What one row can do to a score: no more than it is charged for, and nothing else."""
+
+import math
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import skdp
+from skdp.evaluation import cells, metrics
+from skdp.evaluation.evaluate import metrics_of
+from skdp.evaluation.rows import predicted
+from skdp.evaluation.scoring import Bins, _columns, encoded, scale_of
+
+COLUMNS = {
+    "age": skdp.Numeric(0, 90),
+    "gain": skdp.Numeric(0, 1e5, scale="log", indicator=True),
+    "v": skdp.Vector(["v0", "v1"], norm=2.0),
+    "job": skdp.Categorical(["admin", "tech"]),
+}
+TARGETS = {
+    "logistic": skdp.Categorical(["no", "yes"]),
+    "softmax": skdp.Categorical(["no", "yes", "maybe"]),
+    "linear": skdp.Numeric(-1, 1),
+    "poisson": skdp.Numeric(0, 3),
+}
+KINDS = {
+    "logistic": skdp.LogisticRegression,
+    "softmax": skdp.LogisticRegression,
+    "linear": skdp.LinearRegression,
+    "poisson": skdp.PoissonRegressor,
+}
+N = 20
+RNG = np.random.default_rng(0)
+ROWS = {
+    "age": RNG.uniform(0, 90, N).tolist(),
+    "gain": RNG.uniform(0, 1e5, N).tolist(),
+    "v0": RNG.normal(size=N).tolist(),
+    "v1": RNG.normal(size=N).tolist(),
+    "job": RNG.choice(["admin", "tech"], N).tolist(),
+}
+
+
+def model(kind, seed=0, size=10.0):
+    """A model with weights of our own, large enough that losses reach their bounds."""
+    schema = skdp.Schema(COLUMNS, target=("y", TARGETS[kind]))
+    made = KINDS[kind](schema=schema)
+    outputs = 3 if kind == "softmax" else 1
+    shape = (schema.layout(True).n_features, outputs)
+    made._set_fitted(np.random.default_rng(seed).normal(0, size, shape), schema, True)
+    return made
+
+
+def targets(kind, n=N):
+    column = TARGETS[kind]
+    if isinstance(column, skdp.Categorical):
+        return RNG.choice(column.levels, n).tolist()
+    return RNG.uniform(column.low, column.high, n).tolist()
+
+
+def asked(kind, made, rows, relation="replace-one", weighted=False):
+    """The exact sum that is released for all scores of a model."""
+    table = {name: np.array(cells_, dtype=object) for name, cells_ in rows.items()}
+    weight = "w" if weighted else None
+    records = encoded(made, table, None, weight, 1.0)
+    bins = (
+        Bins(np.array([-1.0, 0.0, 2.0]), np.full(4, 0.5))
+        if kind == "logistic"
+        else None
+    )
+    wanted = metrics_of(made)
+    columns = _columns(made, wanted, bins, scale_of(made, 5.0, None))
+    pieces = predicted(records, made.weights_, weighted)
+    return cells.bounded_sum(columns, pieces, relation), columns
+
+
+HOSTILE = [math.nan, math.inf, -math.inf, 1e308, 5e-324, -0.0, None, "", "x", 10**400]
+cell = st.one_of(st.sampled_from(HOSTILE), st.floats(), st.text(max_size=3))
+row = st.fixed_dictionaries(
+    dict.fromkeys((*ROWS, "w"), cell)
+    | {"y": st.one_of(cell, st.sampled_from(["no", "yes", "maybe", -1, 1, 3]))}
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    weighted=st.booleans(),
+    one=row,
+    other=row,
+    size=st.sampled_from([0.1, 10.0, 1e6]),
+)
+def test_one_row_changes_no_more_than_the_sensitivity(kind, weighted, one, other, size):
+    made = model(kind, size=size)
+    table = ROWS | {"y": targets(kind), "w": RNG.uniform(0, 1, N).tolist()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = (
+            {name: [*table[name], new[name]] for name in table} for new in (one, other)
+        )
+        kept, _ = asked(kind, made, table, weighted=weighted)
+        before, columns = asked(kind, made, first, weighted=weighted)
+        after, _ = asked(kind, made, second, weighted=weighted)
+
+    def apart(a, b):
+        return math.sqrt(sum(int(d) ** 2 for d in a.value - b.value))
+
+    assert apart(before, after) <= before.sensitivity
+    added, _ = asked(kind, made, first, "add-remove", weighted)
+    assert apart(before, kept) <= added.sensitivity
+    # It is the row's own part that changed: nothing negative, one unit a column.
+    edges = np.cumsum([column.size for column in columns])[:-1]
+    for part in np.split(before.value - kept.value, edges):
+        assert min(part) >= 0
+        assert sum(part) <= cells.UNIT
+
+
+def test_the_sensitivity_is_reached():
+    """A right answer that becomes a wrong one changes every column by √2."""
+    made = model("logistic")
+    table = ROWS | {"y": targets("logistic")}
+    made.weights_ = made.weights_ * 0
+    made.weights_[-1] = 20.0
+    yes, _ = asked("logistic", made, table | {"y": ["yes", *table["y"][1:]]})
+    no, columns = asked("logistic", made, table | {"y": ["no", *table["y"][1:]]})
+    apart = math.sqrt(sum(int(d) ** 2 for d in yes.value - no.value))
+    assert len(columns) == 3
+    assert apart == pytest.approx(yes.sensitivity, rel=1e-5)
+    assert yes.sensitivity == pytest.approx(math.sqrt(2 * 3) * cells.UNIT)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_rows_add_up_whatever_stands_beside_them(kind):
+    """To the last bit, over sizes at which libraries change their loops."""
+    made = model(kind, size=1.0)
+    n = 67
+    frame = {name: RNG.choice(ROWS[name], n).tolist() for name in ROWS}
+    frame["y"] = targets(kind, n)
+    whole, _ = asked(kind, made, frame)
+    for cut in (1, 2, 3, 8, 33):
+        parts = [
+            asked(kind, made, {name: frame[name][a:b] for name in frame})[0].value
+            for a, b in ((0, cut), (cut, n))
+        ]
+        assert (parts[0] + parts[1] == whole.value).all()
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+def test_no_cell_shows_but_in_released_numbers(relation):
+    made = model("logistic", size=1.0)
+    told = set()
+    for odd in HOSTILE:
+        table = {name: np.array([odd, *ROWS[name][1:]], dtype=object) for name in ROWS}
+        table["y"] = np.array([odd, *targets("logistic")[1:]], dtype=object)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = skdp.evaluate(made, table, epsilon=1.0, neighbours=relation)
+        told.add((str(found.privacy_), tuple(found.scores), len(found.calibration)))
+    assert len(told) == 1
+
+
+def test_wrong_noise_is_caught():
+    """Counts of one cell that no row is in show the noise by itself."""
+    made = model("logistic", size=1.0)
+    table = pd.DataFrame(ROWS).assign(y=targets("logistic"))
+    drawn = []
+    for seed in range(30):
+        found = skdp.evaluate(made, table, epsilon=1.0, delta=1e-6, random_state=seed)
+        released = found.privacy_.transcript[-1]
+        drawn += (released.values[-1:] / cells.UNIT).tolist()
+        std = float(released.noise_std[-1]) / cells.UNIT
+    # Three columns under replace-one, nine tenths of μ² = 0.0560².
+    mu = skdp.evaluate(made, table, epsilon=1.0, delta=1e-6).privacy_.spent ** 0.5
+    assert std == pytest.approx(math.sqrt(6) / (mu * math.sqrt(0.9)), rel=1e-3)
+    scaled = np.sum(np.square(drawn)) / std**2
+    assert 14 < scaled < 52  # χ² of 30 degrees, beyond 0.5 % on either side
+    assert metrics.RIGHT in str(found.privacy_)
