@@ -136,6 +136,11 @@ def trials_needed(
     return high
 
 
+def best_group(mu: float) -> int:
+    """Records that two tables should differ in: games show most where μ is near 2."""
+    return max(1, round(2.0 / mu))
+
+
 #: Share of the chance to err that the second, measured test of `judge` may use.
 MEASURED_SHARE = 0.1
 

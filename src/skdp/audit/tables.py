@@ -26,7 +26,7 @@ class Table:
     """A made-up table: nobody's records."""
 
     columns: dict[str, Any]
-    target: list[Any]
+    target: Any
     weight: FloatArray
 
     def encoded(self, schema: Schema, *, intercept: bool, max_weight: float) -> Records:
@@ -101,7 +101,10 @@ def neighbours(
     ) -> Table:
         weights = np.array([weight] * times + [1.0] * len(rest))
         rows = [first] * times + rest
-        return Table(_columns(schema, rows), [target] * times + calm, weights)
+        cells = [target] * times + calm
+        numeric = isinstance(schema.target_column, Numeric)
+        whole = np.array(cells, dtype=np.float64) if numeric else cells
+        return Table(_columns(schema, rows), whole, weights)
 
     whole = table(canary, group, own, max_weight)
     if relation == "replace-one":
