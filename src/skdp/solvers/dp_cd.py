@@ -99,7 +99,7 @@ def dp_cd(
     private = isinstance(smoothness, str) and smoothness == "private"
     share = smoothness_share if private and run.mu < math.inf else 0.0
     M = _smoothness(
-        problem, run.share(share), smoothness, floor or _floor(problem, run)
+        problem, run.share(share or 1.0), smoothness, floor or _floor(problem, run)
     )
     left = run.share(1.0 - share)
     sampling = samplings.SingleCoordinate.uniform(problem.layout.n_features)

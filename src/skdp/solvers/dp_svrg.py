@@ -142,14 +142,14 @@ def _tight(
 ) -> _Plan:
     """ṽ once an epoch, and corrections but for its first step, where x = w̃."""
     corrections = n_epochs * (n_inner - 1)
-    left = run.share(1.0 - share if corrections else 0.0)
-    full = run.share(share if corrections else 1.0)
-    z = accountant.noise_multiplier(full.mu, n_epochs)
-    chance = rate or default_rate(problem.n_rows, left.mu, max(corrections, 1))
-    if corrections:
-        batches = Batches.calibrated(left, chance, corrections)
-    else:  # plain gradient descent
-        batches = Batches(rate=1.0, n_steps=0, noise_multiplier=z, mu=0.0, delta=0.0)
+    if not corrections:  # plain gradient descent
+        z = accountant.noise_multiplier(run.mu, n_epochs)
+        none = Batches(rate=1.0, n_steps=0, noise_multiplier=z, mu=0.0, delta=0.0)
+        return _Plan(n_epochs, n_inner, z, none, fresh=False)
+    left = run.share(1.0 - share)
+    z = accountant.noise_multiplier(run.share(share).mu, n_epochs)
+    chance = rate or default_rate(problem.n_rows, left.mu, corrections)
+    batches = Batches.calibrated(left, chance, corrections)
     return _Plan(n_epochs, n_inner, z, batches, fresh=False)
 
 

@@ -45,7 +45,7 @@ from skdp.privacy.sums import Relation
 from skdp.schema import FloatArray, check
 
 #: Grid points for a step's standard deviation of the loss, and at most in all.
-FINENESS, MOST_POINTS = 50.0, 1 << 21
+FINENESS, MOST_POINTS = 50.0, 1 << 19
 #: Chance of leaving the circle that is aimed at, and points of a profile compared.
 TAIL, COMPARED = 1e-14, 3000
 #: Relative room for rounding in δ_GDP as it is computed here.
