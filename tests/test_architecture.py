@@ -109,8 +109,10 @@ def test_datasets_draws_read_no_records_of_a_user():
 
 def test_normals_are_drawn_by_release_alone():
     assert caller_files("normals") == {"privacy/mechanism.py"}
-    # The coins of an audit decide which made-up records are in a made-up table.
-    assert caller_files("generator") == {"descent/skgd.py", "audit/one_run.py"}
+    # The coins of an audit decide which made-up records are in a made-up table, those
+    # of a search how many candidates it tries and which.
+    public = {"descent/skgd.py", "audit/one_run.py", "evaluation/search.py"}
+    assert caller_files("generator") == public
     words = {"privacy/randomness.py", "privacy/mechanism.py"}
     # Who is in a batch is as private as the noise, and comes from the same source.
     assert caller_files("words") == words | {"solvers/batches.py"}
@@ -129,6 +131,8 @@ RELEASES = {
     "solvers/dp_sgd.py": "each batch of DP-SGD, charged together beforehand",
     "solvers/dp_svrg.py": "full gradients, and batches charged together beforehand",
     "solvers/dp_cd.py": "mean squares of the columns, for step sizes",
+    "solvers/objective_perturbation.py": "a secret tilt, and the distance to a minimum",
+    "solvers/output_perturbation.py": "a minimiser, once",
 }
 
 #: Every file that opens a budget.
@@ -137,17 +141,32 @@ BUDGETS = {
     "descent/plan.py": "that of a run, unless one is handed in",
     "estimators/base.py": "that of a fit",
     "evaluation/evaluate.py": "that of an evaluation",
+    "evaluation/search.py": "that of a search, which its trials are entered in",
+    "evaluation/trials.py": "the part that a trial's score has of it",
     "estimators/planning.py": "that of a fit which is only planned: nothing is charged",
     "estimators/stored_record.py": "one that was saved, with its releases",
     "cli/demo_fits.py": "what a command shows",
     "privacy/discover.py": "a throw-away one, after the charge: the keys are private",
     "solvers/problem.py": "that of a solver's run, unless one is handed in",
     "solvers/batches.py": "a throw-away one, after the charge: batches are private",
+    "solvers/objective_perturbation.py": "a throw-away one, after the charge: the tilt "
+    "of the objective is secret, and what it hides is charged by a theorem",
+}
+
+#: Files that state a sensitivity themselves, and the theorem that it is.
+STATED = {
+    "solvers/objective_perturbation.py": "none for a zero; a certified distance",
+    "solvers/output_perturbation.py": "minimisers of strongly convex sums are stable",
 }
 
 
 def test_sums_are_made_in_one_file():
     assert caller_files("BoundedSum") == {"privacy/sums.py"}
+
+
+def test_sensitivities_are_stated_where_a_theorem_is():
+    """`sums.public` takes a sensitivity on trust."""
+    assert caller_files("public") == set(STATED)
 
 
 def test_released_values_are_made_in_one_file():
@@ -164,7 +183,8 @@ def test_every_spending_of_privacy_is_listed():
 
 def test_every_budget_is_listed():
     """A release charged to a record that nobody keeps would be a free one."""
-    assert caller_files("PrivacyRecord") <= set(BUDGETS)
+    made = caller_files("PrivacyRecord") | caller_files("SearchRecord")
+    assert made <= set(BUDGETS)
 
 
 def test_release_is_called_under_its_own_name():
@@ -189,8 +209,10 @@ def test_release_is_called_under_its_own_name():
 
 
 def test_charges_are_made_by_release_alone():
-    # Batches cost less together than one by one: all of them are charged first.
+    # Batches cost less together than one by one: all of them are charged first. What
+    # the tilt of an objective hides is charged by the curve of the whole algorithm.
     others = {"privacy/discover.py", "solvers/batches.py"}
+    others |= {"solvers/objective_perturbation.py"}
     assert caller_files("charge") <= {"privacy/mechanism.py"} | others
     assert "privacy/mechanism.py" in caller_files("charge")
 

@@ -13,6 +13,8 @@ from skdp.solvers.batches import DELTA_SHARE
 from skdp.solvers.dp_cd import dp_cd
 from skdp.solvers.dp_sgd import dp_sgd
 from skdp.solvers.dp_svrg import dp_svrg
+from skdp.solvers.objective_perturbation import objective_perturbation
+from skdp.solvers.output_perturbation import output_perturbation
 from skdp.solvers.problem import Problem, Solved
 
 __all__ = [
@@ -23,6 +25,8 @@ __all__ = [
     "dp_cd",
     "dp_sgd",
     "dp_svrg",
+    "objective_perturbation",
+    "output_perturbation",
 ]
 
 
@@ -46,9 +50,13 @@ class Solver:
     delta_share: float = 0.0
 
 
+#: Losses of one margin.
+ONE_OUTPUT = ("logistic", "hinge", "squared", "huber", "poisson")
 #: Every solver, by name: a new entry is tested with no new test.
 SOLVERS: dict[str, Solver] = {
     "dp_sgd": Solver(dp_sgd, delta_share=DELTA_SHARE),
     "dp_svrg": Solver(dp_svrg, delta_share=DELTA_SHARE),
     "dp_cd": Solver(dp_cd),
+    "output_perturbation": Solver(output_perturbation, losses=ONE_OUTPUT),
+    "objective_perturbation": Solver(objective_perturbation, losses=ONE_OUTPUT),
 }
