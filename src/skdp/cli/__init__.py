@@ -30,7 +30,7 @@ except ModuleNotFoundError:
     raise SystemExit(2) from None
 
 #: Every command, in the order of the help.
-COMMANDS = ["demo", "schema", "plan", "fit", "predict", "compare"]
+COMMANDS = ["demo", "schema", "plan", "fit", "predict", "compare", "audit"]
 
 app = typer.Typer(
     name="skdp",
