@@ -10,7 +10,7 @@ import pytest
 
 import skdp
 from skdp.privacy import accountant
-from skdp.verification import closed_form_epsilon, pld_epsilon
+from skdp.verification.epsilon import closed_form_epsilon, pld_epsilon
 
 pytest.importorskip("mpmath")
 RNG = np.random.default_rng(0)
@@ -207,7 +207,7 @@ def test_what_is_no_model_is_refused_in_one_sentence(file, tmp_path):
 
 def test_the_accountant_is_not_imported_by_the_check():
     text = (
-        "import sys, skdp.verification as v, skdp.privacy.accountant as a;"
+        "import sys, skdp.verification.epsilon as v, skdp.privacy.accountant as a;"
         "names = vars(v).values();"
         "assert a not in names and not any("
         "getattr(x, '__module__', '') == a.__name__ for x in names)"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from skdp.estimators.svc import LinearSVC
     from skdp.evaluation.evaluate import evaluate
     from skdp.evaluation.result import Evaluation
+    from skdp.evaluation.search import PrivateSearchCV
     from skdp.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
     from skdp.penalties import ElasticNet
     from skdp.privacy.ledger import Ledger
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from skdp.privacy.records import Batch, Coded, Records, encode
     from skdp.schema import Categorical, Numeric, Schema, Vector
     from skdp.statements import statement
-    from skdp.verification import Verification, verify
+    from skdp.verification.model import Verification, verify
 
 __version__ = "0.1.0.dev0"
 
@@ -53,6 +54,7 @@ __all__ = [
     "Poisson",
     "PoissonRegressor",
     "PrivacyRecord",
+    "PrivateSearchCV",
     "Records",
     "Schema",
     "SmoothedHinge",
@@ -90,6 +92,7 @@ _HOME = {
         "skdp.estimators.svc": "LinearSVC",
         "skdp.evaluation.evaluate": "evaluate",
         "skdp.evaluation.result": "Evaluation",
+        "skdp.evaluation.search": "PrivateSearchCV",
         "skdp.losses": "Huber Logistic Poisson SmoothedHinge Softmax Squared",
         "skdp.penalties": "ElasticNet",
         "skdp.privacy.ledger": "Ledger",
@@ -97,7 +100,7 @@ _HOME = {
         "skdp.privacy.records": "Batch Coded Records encode",
         "skdp.schema": "Categorical Numeric Schema Vector",
         "skdp.statements": "statement",
-        "skdp.verification": "Verification verify",
+        "skdp.verification.model": "Verification verify",
     }.items()
     for name in names.split()
 }

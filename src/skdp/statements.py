@@ -14,6 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from skdp.privacy import accountant
 from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.selection import SearchRecord, search_delta
 from skdp.schema import check
 
 #: The rate of false alarms at which an attacker is described.
@@ -26,17 +27,34 @@ RELATIONS = {
 }
 
 
+def reached_delta(record: PrivacyRecord, epsilon: float) -> float:
+    """δ that the record's releases have at another ε."""
+    if isinstance(record, SearchRecord) and record.stop is not None:
+        return search_delta(epsilon, math.sqrt(record.budget), record.stop)
+    mu, extra = math.sqrt(record.spent), _extra(record)
+    return min(1.0, accountant.gdp_delta(epsilon, mu) + extra)
+
+
+def _extra(record: PrivacyRecord) -> float:
+    """What releases that are not Gaussian may fail by."""
+    return math.fsum(times * event.delta for event, times in record.events.items())
+
+
 def detection_rate(record: PrivacyRecord, false_alarms: float = FALSE_ALARMS) -> float:
     """Best true-positive rate of any attacker with that false-positive rate.
 
     The attacker knows every other row, the model and every released number, and tests
-    whether a row is in the table. Telling N(0, 1) from N(μ, 1) is the hardest that
-    could be, so that it is Φ(Φ⁻¹(α) + μ), plus what releases that are not Gaussian may
-    fail by (Dong, Roth, Su 2022, Definition 2.6).
+    whether a row is in the table. For Gaussian releases telling N(0, 1) from N(μ, 1)
+    is the hardest that could be, so that it is Φ(Φ⁻¹(α) + μ), plus what other releases
+    may fail by (Dong, Roth, Su 2022, Definition 2.6). For the best of a random number
+    of trials it is at most e^ε α + δ(ε), for every ε.
     """
+    if isinstance(record, SearchRecord) and record.stop is not None:
+        tried = [record.spent_epsilon * share / 50 for share in range(1, 51)]
+        rates = [math.exp(e) * false_alarms + reached_delta(record, e) for e in tried]
+        return min(1.0, *rates)
     mu = math.sqrt(record.spent)
-    extra = math.fsum(times * event.delta for event, times in record.events.items())
-    return min(1.0, float(ndtr(ndtri(false_alarms) + mu)) + extra)
+    return min(1.0, float(ndtr(ndtri(false_alarms) + mu)) + _extra(record))
 
 
 def failure_rate(record: PrivacyRecord) -> float:
@@ -47,12 +65,11 @@ def failure_rate(record: PrivacyRecord) -> float:
     e^{-ε} times that: for a set S on which P > e^ε P', P'(S) < e^{-ε} P(S), and
     P(S) ≤ e^{ε-t} P'(S) + δ(ε - t).
     """
-    mu, epsilon = math.sqrt(record.spent), record.spent_epsilon
-    extra = math.fsum(times * event.delta for event, times in record.events.items())
+    epsilon = record.spent_epsilon
     bounds = [1.0]
     for share in range(1, 100):
         t = epsilon * share / 100
-        reached = accountant.gdp_delta(epsilon - t, mu) + extra
+        reached = reached_delta(record, epsilon - t)
         bounds.append((1 + math.exp(-epsilon)) * reached / -math.expm1(-t))
     return min(bounds)
 
@@ -195,11 +212,14 @@ def _unprotected() -> Part:
 
 
 def _checked(record: PrivacyRecord) -> Part:
-    mu = math.sqrt(record.spent)
+    mu, search = math.sqrt(record.spent), ""
+    if isinstance(record, SearchRecord) and record.stop is not None:
+        search = "They are those of one trial of a search, whose cost follows by the "
+        search += "theorem in skdp/privacy/selection.py. "
     return "How to check it", [
         f"The releases above add up to μ = {mu:.6g}: μ² is the sum of 1/(noise "
-        "multiplier)². `skdp verify MODEL`, or skdp.verify(model), computes ε from "
-        "the saved list of releases by two computations that share no code with the "
+        f"multiplier)². {search}`skdp verify MODEL`, or skdp.verify(model), computes "
+        "ε from the saved list of releases by computations that share no code with the "
         "program that spent it. docs/verify.md says what to read to be convinced of "
         "the rest."
     ]

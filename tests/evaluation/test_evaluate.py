@@ -9,7 +9,7 @@ import pytest
 from sklearn import metrics
 
 import skdp
-from skdp.evaluation.evaluate import metrics_of
+from skdp.evaluation.asked import metrics_of
 from skdp.evaluation.scoring import BINS_SHARE
 from skdp.privacy.accountant import gdp_mu
 
@@ -71,7 +71,7 @@ MODELS = {
 def test_without_noise_the_scores_are_the_exact_ones(name, weighted):
     model, y = MODELS[name]
     weight = RNG.uniform(0, 2, N) if weighted else None
-    wanted = [m for m in metrics_of(model) if m != "calibration"]
+    wanted = [m for m in metrics_of(model, model.schema_) if m != "calibration"]
     found = skdp.evaluate(
         model,
         X,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import skdp
 from skdp.evaluation import cells, metrics
-from skdp.evaluation.evaluate import metrics_of
+from skdp.evaluation.asked import metrics_of, scale_of
 from skdp.evaluation.rows import predicted
-from skdp.evaluation.scoring import Bins, _columns, encoded, scale_of
+from skdp.evaluation.scoring import Bins, _columns, encoded
 
 COLUMNS = {
     "age": skdp.Numeric(0, 90),
@@ -71,8 +71,8 @@ def asked(kind, made, rows, relation="replace-one", weighted=False):
         if kind == "logistic"
         else None
     )
-    wanted = metrics_of(made)
-    columns = _columns(made, wanted, bins, scale_of(made, 5.0, None))
+    wanted = metrics_of(made, made.schema_)
+    columns = _columns(made, wanted, bins, scale_of(made, made.schema_, 5.0, None))
     pieces = predicted(records, made.weights_, weighted)
     return cells.bounded_sum(columns, pieces, relation), columns
 

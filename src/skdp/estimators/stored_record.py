@@ -12,6 +12,7 @@ from typing import Any
 
 from skdp.estimators.plain import check_keys, number, read_number
 from skdp.privacy.record import Event, PrivacyRecord
+from skdp.privacy.selection import SearchRecord
 from skdp.schema import check
 
 RECORD_KEYS: dict[str, Any] = {
@@ -32,6 +33,8 @@ RELEASE_KEYS: dict[str, Any] = {
     "n_draws": int,
     "delta": (float, int),
 }
+#: Of a model that a search chose.
+SEARCH_KEYS: dict[str, Any] = {"n_trials": int, "stop": (float, type(None))}
 
 
 def summary_digest(summary: dict[str, Any]) -> str:
@@ -42,7 +45,10 @@ def summary_digest(summary: dict[str, Any]) -> str:
 
 def described(record: PrivacyRecord, summary: dict[str, Any]) -> dict[str, Any]:
     """Return a record, and the digest of its plan, as JSON takes it."""
-    return {
+    search = {}
+    if isinstance(record, SearchRecord):
+        search["search"] = {"n_trials": record.n_trials, "stop": record.stop}
+    return search | {
         "plan_digest": summary_digest(summary),
         "epsilon": number(record.epsilon),
         "delta": record.delta,
@@ -69,12 +75,15 @@ def check_types(about: Any) -> None:
     """Refuse what is no record: other keys, other types, numbers below zero."""
     kept = about
     if isinstance(about, dict):  # files of earlier versions have no digest
-        kept = {key: v for key, v in about.items() if key != "plan_digest"}
+        optional = ("plan_digest", "search")
+        kept = {key: v for key, v in about.items() if key not in optional}
         check(
             isinstance(about.get("plan_digest", ""), str),
             "privacy.json has a plan_digest that is no text: it was changed.",
         )
     check_keys(kept, RECORD_KEYS, "privacy.json")
+    if "search" in about:
+        check_keys(about["search"], SEARCH_KEYS, "The search of privacy.json")
     check(
         all(isinstance(line, str) for line in about["assumptions"]),
         "privacy.json needs assumptions that are texts: save the model again.",
@@ -99,7 +108,9 @@ def read(about: Any, summary: dict[str, Any]) -> PrivacyRecord:
         "privacy.json is the record of another plan than model.json has: one of them "
         "was changed.",
     )
-    record = PrivacyRecord(
+    kind = SearchRecord if "search" in about else PrivacyRecord
+    record = kind(
+        **about.get("search", {}),
         epsilon=read_number(about["epsilon"], "epsilon"),
         delta=about["delta"],
         relation=about["relation"],
@@ -115,5 +126,10 @@ def read(about: Any, summary: dict[str, Any]) -> PrivacyRecord:
         record.spent_epsilon == claimed,
         f"privacy.json says that ε = {claimed:g} was spent, but its releases add up to "
         f"{record.spent_epsilon:g}: it was changed.",
+    )
+    check(
+        claimed <= record.epsilon * (1 + 1e-9),
+        f"privacy.json has a budget of ε = {record.epsilon:g} and says that {claimed:g} "
+        "was spent: it was changed.",
     )
     return record

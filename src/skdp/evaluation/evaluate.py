@@ -11,13 +11,13 @@ from skdp.descent.plan import check_budget
 from skdp.descent.planner import default_delta
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.inputs import as_column, as_table
-from skdp.estimators.logistic import LogisticRegression
 from skdp.estimators.regression import PrivateRegressor, numeric_target
 from skdp.estimators.spending import payer, spending
 from skdp.estimators.unknown import opened
+from skdp.evaluation.asked import scale_of, wanted_metrics
 from skdp.evaluation.metrics import Scale
 from skdp.evaluation.result import Evaluation
-from skdp.evaluation.scoring import CALIBRATION, encoded, released_scores, scale_of
+from skdp.evaluation.scoring import encoded, released_scores
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
 from skdp.schema import check
@@ -119,8 +119,8 @@ def evaluate(
         f"evaluate takes a model of skdp. Got {type(model).__name__}: pass one.",
     )
     check_is_fitted(model, "weights_")
-    wanted = _wanted(model, metrics)
-    scale = scale_of(model, max_loss, max_residual)
+    wanted = wanted_metrics(model, model.schema_, metrics)
+    scale = scale_of(model, model.schema_, max_loss, max_residual)
     check(
         0 < confidence < 1, f"confidence must be in (0, 1). Got {confidence}: take .95."
     )
@@ -164,34 +164,6 @@ def evaluate(
         notes=tuple(_notes(model, wanted, scale)),
         privacy_=record,
     )
-
-
-def metrics_of(model: PrivateLinearModel) -> list[str]:
-    """Names of the scores that a model has, those of the default first."""
-    if isinstance(model, PrivateRegressor):
-        return ["r2", "rmse", "mae", "mse"]
-    found = ["log_loss"] if isinstance(model, LogisticRegression) else []
-    found.append("accuracy")
-    if model.weights_.shape[1] == 1:
-        found.append("auc")
-        found += [CALIBRATION] if isinstance(model, LogisticRegression) else []
-    return found
-
-
-def _wanted(model: PrivateLinearModel, metrics: Sequence[str] | None) -> list[str]:
-    """Names of the scores to release, refused if the model has none such."""
-    known = metrics_of(model)
-    if metrics is None:
-        return [name for name in known if name != "mse"]
-    asked = [metrics] if isinstance(metrics, str) else list(metrics)
-    for name in asked:
-        check(
-            name in known,
-            f"metrics of a {type(model).__name__} like this one are {known}. Got "
-            f"{name!r}: choose among them.",
-        )
-    check(bool(asked), f"metrics must name a score. Got none: choose among {known}.")
-    return list(dict.fromkeys(asked))
 
 
 def _notes(

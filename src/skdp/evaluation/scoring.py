@@ -13,22 +13,21 @@ from scipy.special import expit, ndtri
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.poisson import PoissonRegressor
 from skdp.estimators.reading import read_records
-from skdp.estimators.regression import PrivateRegressor, numeric_target
 from skdp.evaluation import cells, metrics
+from skdp.evaluation.asked import CALIBRATION
 from skdp.evaluation.result import Bin, Score
-from skdp.evaluation.rows import LARGEST_LOSS, Rows, margin_range, predicted
+from skdp.evaluation.rows import Rows, margin_range, predicted
 from skdp.privacy import accountant
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
 from skdp.privacy.records import Records
-from skdp.schema import FloatArray, check
+from skdp.schema import FloatArray
 
 #: Share of μ² that finds bins of scores which hold about as many rows each.
 BINS_SHARE = 0.1
 #: Fewest and most bins of scores; most lines of a calibration table.
 FEWEST_BINS, MOST_BINS, CALIBRATION_BINS = 8, 512, 10
-CALIBRATION = "calibration"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +102,7 @@ def released_scores(
     weighted : bool
         Whether rows have weights.
     scale : metrics.Scale
-        From `scale_of`.
+        From `asked.scale_of`.
     confidence : float
         As in `evaluate`.
     noise, record : Randomness, PrivacyRecord
@@ -165,27 +164,6 @@ def _slope(function: Callable[[FloatArray], float], at: FloatArray) -> float:
     moves = 0.5 * np.eye(len(at))
     slopes = [function(at + move) - function(at - move) for move in moves]
     return float(np.linalg.norm(slopes))
-
-
-def scale_of(
-    model: PrivateLinearModel, max_loss: float, max_residual: float | None
-) -> metrics.Scale:
-    """What scores are multiples of; what is public and wrong about it raises."""
-    if not isinstance(model, PrivateRegressor):
-        check(
-            0 < max_loss <= LARGEST_LOSS,
-            f"max_loss must be in (0, {LARGEST_LOSS:g}]. Got {max_loss}: 5 is usual.",
-        )
-        return metrics.Scale(max_loss)
-    column = numeric_target(model.schema_)
-    width = column.high - column.low
-    largest = width if max_residual is None else float(max_residual)
-    check(
-        0 < largest <= width,
-        f"max_residual must be in (0, {width:g}], the width of the target's range. Got "
-        f"{max_residual}: leave it out.",
-    )
-    return metrics.Scale(largest, width)
 
 
 def _columns(

@@ -1,28 +1,33 @@
 r"""What choosing the best of several private trials costs.
 
 A *trial* draws a candidate at random, fits it and releases a score; it is μ-GDP. The
-search makes K trials, K geometric (after each, it stops with probability γ), and hands
-out the trial with the best score and nothing of the others [1]_, [2]_.
+search makes K trials and hands out the one with the best score and nothing of the
+others [1]_, [2]_. K is the number of failures before the r-th success of coins that
+succeed with probability γ, none left out: a truncated negative binomial, r = `SHAPE`.
+Its generating function has the derivative
+
+.. math:: f'(1 - u) = m (γ / (γ + (1-γ) u))^{r+1} , m = E[K] = r (1-γ)/(γ (1-γ^r)) .
 
 **Theorem.** Let δ_Q be a curve of trials: P(E) ≤ e^ε P'(E) + δ_Q(ε) for all ε ≥ 0, all
 events E and both orders of the two tables. Let δ_Q(log C) ≤ (C - 1) γ/(1-γ), C ≥ 1.
-Then the search is (ε + 2 log C, δ_Q(ε)/γ)-differentially private for all ε ≥ 0.
+Then the search is (ε + (r+1) log C, m δ_Q(ε))-differentially private for all ε ≥ 0.
 
 *Proof.* Order outcomes y by score, ties at random, and let u(y) be the probability that
-a trial is better than y. The best of K trials has the law P(dy) g(u), g(u) = E[K
-(1-u)^{K-1}] = γ/(γ + (1-γ) u)², which is at most 1/γ. On the other table u' ≤ C u +
-δ_Q(log C), so that γ + (1-γ) u' ≤ γ + (1-γ) C u + (C-1) γ = C (γ + (1-γ) u), hence
-g(u) ≤ C² g(u'). For an event E, with e^{ε + 2 log C} = C² e^ε,
+a trial is better than y. The best of K trials has the law g(u) dP, g(u) = E[K
+(1-u)^{K-1}] = f'(1 - u), which is at most m. On the other table u' ≤ C u + δ_Q(log C),
+so that γ + (1-γ) u' ≤ γ + (1-γ) C u + (C-1) γ = C (γ + (1-γ) u), and hence g(u) ≤
+C^{r+1} g(u'). For an event E,
 
-.. math:: ∫_E g(u) dP - C² e^ε ∫_E g(u') dP' ≤ ∫_E g(u) (dP - e^ε dP') ≤ δ_Q(ε)/γ . ∎
+.. math:: ∫_E g(u) dP - C^{r+1} e^ε ∫_E g(u') dP'
+   ≤ ∫_E g(u) (dP - e^ε dP') ≤ m δ_Q(ε) . ∎
 
 The number of trials is not handed out, but time shows it; that is not protected.
 
-For a GDP trial log C is about μ for 20 trials, and at a δ of 1e-6 the search costs as
-much as one release with 1.3 to 2 times the μ, whereas m trials one after the other cost
-√m times. Near ε = 0, however, the curve is no better than theirs: the smallest Gaussian
-curve above it has about μ √E[K]. A ledger adds up Gaussian curves, so that there a
-random search gains nothing, and it is refused.
+At a δ of 1e-6 and E[K] = 20 the search costs as much as one release with about twice
+the μ, whereas 20 trials one after the other cost √20 times. Near ε = 0, however, the
+curve is no better than theirs: the smallest Gaussian curve above it has about μ √E[K].
+A ledger adds up Gaussian curves, so that there a random search gains nothing, and it
+is refused.
 
 References
 ----------
@@ -35,13 +40,16 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from skdp.privacy import accountant
-from skdp.privacy.record import ALLOWED_DRAWS, PrivacyRecord
+from skdp.privacy.record import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.schema import check
 
+#: r of the law of the number of trials: 1 is geometric and often makes a single trial;
+#: larger ones cost more. With 3, 3.5 trials a candidate miss one with probability 10 %.
+SHAPE = 3
 #: Logarithm of the factor that the sampler's slack is, for one trial.
 SLACK = ALLOWED_DRAWS * accountant.SLACK_PER_DRAW
 
@@ -66,6 +74,20 @@ def tail_ratio(mu: float, stop: float) -> float:
     return _first(lambda c: trial_delta(c, mu) <= math.expm1(c) * stop / (1 - stop))
 
 
+def mean_trials(stop: float) -> float:
+    """E[K] for a γ in (0, 1]."""
+    if stop == 1:
+        return 1.0
+    return SHAPE * (1 - stop) / (stop * -math.expm1(SHAPE * math.log(stop)))
+
+
+def stop_for(mean: float) -> float:
+    """Return the γ at which E[K] is `mean`, at least 1."""
+    if mean == 1:
+        return 1.0
+    return 1.0 / _first(lambda x: x > 1 and mean_trials(1 / x) >= mean)
+
+
 def search_epsilon(mu: float, delta: float, stop: float) -> float:
     """ε of a search at δ.
 
@@ -76,17 +98,31 @@ def search_epsilon(mu: float, delta: float, stop: float) -> float:
     delta : float
         In (0, 1).
     stop : float
-        γ, in (0, 1]: the chance to stop after a trial.
+        γ, in (0, 1].
 
     Notes
     -----
-    **Guarantee.** For all μ, δ and γ, the best of a geometric number of μ-GDP trials is
+    **Guarantee.** For all μ, δ and γ, the best of K μ-GDP trials is
     (search_epsilon(μ, δ, γ), δ)-DP (the theorem of this module).
     """
     if mu == math.inf:
         return math.inf
-    reached = _first(lambda epsilon: trial_delta(epsilon, mu) <= stop * delta)
-    return (reached + 2 * tail_ratio(mu, stop)) * (1 + 1e-12)
+    most = delta / (mean_trials(stop) * (1 + 1e-12))
+    reached = _first(lambda epsilon: trial_delta(epsilon, mu) <= most)
+    return (reached + (SHAPE + 1) * tail_ratio(mu, stop)) * (1 + 1e-12)
+
+
+def search_delta(epsilon: float, mu: float, stop: float) -> float:
+    """δ at ε of a search.
+
+    Notes
+    -----
+    **Guarantee.** For all ε ≥ 0, the best of K μ-GDP trials is (ε, search_delta(ε, μ,
+    γ))-DP (the theorem of this module; below (r+1) log C it says nothing).
+    """
+    left = epsilon * (1 - 1e-12) - (SHAPE + 1) * tail_ratio(mu, stop)
+    most = mean_trials(stop) * (1 + 1e-12)
+    return min(1.0, most * trial_delta(left, mu)) if left >= 0 else 1.0
 
 
 def trial_mu(epsilon: float, delta: float, stop: float) -> float:
@@ -128,9 +164,9 @@ class SearchRecord(PrivacyRecord):
     n_trials : int
         Number of models fitted one after the other, all of whose releases are listed.
     stop : float, optional
-        The chance γ to stop after a trial, for a random number of trials. `epsilon`
-        and `delta` are then those of the theorem of this module, the releases listed
-        are those of one trial, and the budget is that of one trial.
+        γ of the theorem of this module, for a random number of trials. `epsilon`
+        and `delta` are then those of the search; the releases listed and the budget
+        are those of one trial.
     """
 
     n_trials: int = 1
@@ -148,3 +184,31 @@ class SearchRecord(PrivacyRecord):
         if self.stop is None:
             return super().spent_epsilon
         return search_epsilon(math.sqrt(self.budget), self.delta, self.stop)
+
+    def begin(self, mu_squared: float) -> Event:
+        """Charge a whole trial before it reads a record; `end` says what it spent."""
+        z = 0.0 if mu_squared == math.inf else 1.0 / math.sqrt(mu_squared)
+        event = Event("trial that did not end", 1.0, z * (1 + 1e-12), 0)
+        self.charge(event)
+        return event
+
+    def end(self, event: Event, records: Iterable[PrivacyRecord]) -> None:
+        """Replace the charge for a trial by the releases that it made.
+
+        Notes
+        -----
+        **Guarantee.** For all trials, the releases entered sum to no more than what was
+        charged beforehand, or BudgetError is raised and the charge stays.
+        """
+        records = list(records)
+        spent = math.fsum(record.spent for record in records)
+        if spent > event.mu_squared * (1 + 1e-9):
+            raise BudgetError(
+                "A trial spent more than its part of the search's budget."
+            )
+        del self.events[event]
+        for record in records:
+            self.seeded |= record.seeded
+            self.transcript.extend(record.transcript)
+            for release, times in record.events.items():
+                self.events[release] = self.events.get(release, 0) + times

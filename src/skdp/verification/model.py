@@ -1,9 +1,4 @@
-"""Check a privacy record by computations that share no code with those that made it.
-
-ε is computed anew from the list of releases, by the closed form of the Gaussian
-mechanism in 60 digits (mpmath) and, where it is reliable, by composing privacy loss
-distributions (dp-accounting). `skdp.privacy.accountant` is not imported.
-"""
+"""Check a model's privacy record: that it adds up, and fits the plan."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,17 +16,11 @@ from skdp.estimators.plain import check_keys, loads, read_number
 from skdp.estimators.storage import FILES, MODEL_KEYS
 from skdp.privacy.ledger import Ledger
 from skdp.schema import Layout, check
+from skdp.verification.epsilon import closed_form_epsilon, mu_squared, pld_epsilon
 
-#: Digits of the closed form.
-DIGITS = 60
-#: Relative difference that counts as equal: for the closed form, and for dp-accounting,
-#: whose grid of losses is 1e-4 wide.
-CLOSE, PLD_CLOSE = 1e-6, 1e-3
-#: Where dp-accounting is reliable.
-PLD_MU, PLD_DELTA = 0.01, 1e-12
-#: The sampler's bound on the logarithm of a cell's probability, per draw: see
-#: `skdp.privacy.randomness`, which derives it.
-SLACK = 2.0**-50
+#: Relative difference that counts as equal: for the closed form, for dp-accounting,
+#: whose grid of losses is 1e-4 wide, and for a search, whose trials round down.
+CLOSE, PLD_CLOSE, SEARCH_CLOSE = 1e-6, 1e-3, 1e-4
 
 
 @dataclass(frozen=True)
@@ -155,9 +143,12 @@ def verify(model: Any, ledger: Any = None) -> Verification:
     checks = list(_agreements(about, record, layout))
     closed = pld = None
     if not noiseless:
-        closed = closed_form_epsilon(record["releases"], delta)
-        checks.append(_spent(claimed, closed, budget, plan))
-        pld, why = pld_epsilon(record["releases"], delta)
+        search = record.get("search")
+        closed = closed_form_epsilon(record["releases"], delta, search)
+        checks.append(_spent(claimed, closed, budget, plan, search))
+        pld, why = None, "not used: they are for releases that are all handed out"
+        if search is None or search["stop"] is None:
+            pld, why = pld_epsilon(record["releases"], delta)
         agrees = None if pld is None else _close(pld, closed, PLD_CLOSE)
         checks.append(Check("privacy loss distributions", agrees, why))
     if ledger is not None and not noiseless:
@@ -173,67 +164,12 @@ def verify(model: Any, ledger: Any = None) -> Verification:
     )
 
 
-def closed_form_epsilon(releases: list[dict[str, Any]], delta: float) -> float:
-    """Smallest ε at δ, from the closed form of the Gaussian mechanism.
-
-    With μ² = Σ times/z², D draws and η = 2⁻⁵⁰, it solves Φ(-ε/μ + μ/2) - e^ε
-    Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ and adds 2Dη.
-    """
-    mp = _mpmath()
-    with mp.workdps(DIGITS):
-        squares = [r["times"] / mp.mpf(r["noise_multiplier"]) ** 2 for r in releases]
-        mu = mp.sqrt(mp.fsum(squares))
-        draws = sum(r["times"] * r["n_draws"] for r in releases)
-        extra = mp.fsum(r["times"] * mp.mpf(r["delta"]) for r in releases)
-        left = mp.mpf(delta) * mp.exp(-draws * mp.mpf(SLACK)) - extra
-
-        def excess(epsilon: Any) -> Any:
-            t, h = epsilon / mu, mu / 2
-            return mp.ncdf(h - t) - mp.exp(epsilon) * mp.ncdf(-t - h) - left
-
-        if left <= 0:
-            return math.inf
-        low, high = mp.mpf(0), mp.mpf(1)
-        if mu == 0 or excess(low) <= 0:
-            return float(2 * draws * SLACK)
-        while excess(high) > 0:
-            low, high = high, 2 * high
-        for _ in range(100):
-            middle = (low + high) / 2
-            low, high = (middle, high) if excess(middle) > 0 else (low, middle)
-        return float(high + 2 * draws * mp.mpf(SLACK))
-
-
-def pld_epsilon(
-    releases: list[dict[str, Any]], delta: float
-) -> tuple[float | None, str]:
-    """ε by dp-accounting's privacy loss distributions, or why it was not used."""
-    extra = math.fsum(r["times"] * r["delta"] for r in releases)
-    mu = math.sqrt(_mu_squared(releases))
-    if mu < PLD_MU or delta - extra < PLD_DELTA:
-        return None, (
-            f"not used: dp-accounting is reliable for μ ≥ {PLD_MU} and δ ≥ "
-            f"{PLD_DELTA:g} only, and here they are {mu:.3g} and {delta - extra:.3g}"
-        )
-    try:
-        dp = import_module("dp_accounting")
-    except ModuleNotFoundError:
-        return None, "not used: dp-accounting is missing, pip install 'skdp[verify]'"
-    # Noise multipliers are relative to what one record changes under the relation.
-    account = dp.pld.PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    for r in releases:
-        one = dp.GaussianDpEvent(r["noise_multiplier"])
-        account.compose(dp.SelfComposedDpEvent(one, r["times"]))
-    epsilon = float(account.get_epsilon(delta - extra))
-    return epsilon, f"ε = {epsilon:.6g} by dp-accounting"
-
-
 def _entered(ledger: Any, digest: str | None, releases: list[dict[str, Any]]) -> Check:
     """Whether a sound ledger has an entry of the plan that covers the releases."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger).resolve())
     book.check()
     mine = [e for e in book.entries() if e.kind == "commit" and e.plan == digest]
-    spent = _mu_squared(releases)
+    spent = mu_squared(releases)
     extra = math.fsum(r["times"] * r["delta"] for r in releases)
     for entry in mine if digest is not None else []:
         if entry.mu_squared >= spent * (1 - 1e-9) and entry.delta >= extra * (1 - 1e-9):
@@ -242,27 +178,17 @@ def _entered(ledger: Any, digest: str | None, releases: list[dict[str, Any]]) ->
     return Check("ledger", False, found)
 
 
-def _mu_squared(releases: list[dict[str, Any]]) -> float:
-    return math.fsum(r["times"] / r["noise_multiplier"] ** 2 for r in releases)
-
-
-def _mpmath() -> Any:
-    try:
-        return import_module("mpmath").mp
-    except ModuleNotFoundError:
-        raise ValueError(
-            "Verification computes with mpmath: pip install 'skdp[verify]'."
-        ) from None
-
-
 def _close(a: float, b: float, tolerance: float) -> bool:
     return math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-7)
 
 
-def _spent(claimed: float, closed: float, budget: float, plan: Any) -> Check:
+def _spent(
+    claimed: float, closed: float, budget: float, plan: Any, search: Any
+) -> Check:
     """Whether the ε claimed, the ε of the releases and the budget are one number."""
     found = f"ε = {closed:.9g} from the releases, {claimed:.9g} claimed"
-    right = _close(closed, claimed, CLOSE) and claimed <= budget * (1 + 1e-9)
+    right = _close(closed, claimed, CLOSE if search is None else SEARCH_CLOSE)
+    right &= claimed <= budget * (1 + 1e-9)
     # A ledger may allow a little less, for the slack of all its draws.
     if plan.get("calibration") == "exact" and closed < budget * (1 - 1e-3):
         right = False
@@ -274,34 +200,43 @@ def _agreements(
     about: dict[str, Any], record: dict[str, Any], layout: Layout
 ) -> Iterator[Check]:
     """Compare the record with the plan, value by value."""
-    plan = about["plan"]
+    plan, search = about["plan"], record.get("search")
     digest = record.get("plan_digest")
     right = None if digest is None else digest == stored_record.summary_digest(plan)
     told = "none was saved" if digest is None else f"{digest[:16]}…"
     yield Check("digest of the plan", right, told)
-    for name in ("relation", "delta", "epsilon"):
+    # The plan of a model that a search chose has a part of the search's ε.
+    for name in ("relation", "delta") if search else ("relation", "delta", "epsilon"):
         same = plan.get(name) == record[name]
         found = f"{record[name]}" + ("" if same else f", planned {plan.get(name)}")
         yield Check(name, same, found)
     releases = record["releases"]
     steps = [r for r in releases if r["query"].startswith("gradient of")]
     taken = sum(r["times"] for r in steps)
-    planned = plan.get("n_steps", 0) * plan.get("n_restarts", 1)
-    found = f"{taken} releases, {planned} planned, {about['n_iter']} reported"
-    yield Check("number of steps", taken == planned == about["n_iter"], found)
-    noise = sorted({r["noise_multiplier"] for r in steps})
-    found = ", ".join(f"{z:.6g}" for z in noise)
-    yield Check("one noise multiplier for all steps", len(noise) == 1, found)
     grams = sum(r["times"] for r in releases if r["query"].endswith("Gram matrix"))
+    planned = plan.get("n_steps", 0) * plan.get("n_restarts", 1)
     wanted = 1 if plan.get("geometry") == "Matrix" else 0
-    found = f"{grams} of {wanted}"
-    yield Check("releases of the Gram matrix", grams == wanted, found)
-    yield _sensitivities(plan, releases, about["parameters"], layout)
+    right = planned == about["n_iter"]
+    if search and search["stop"] is None:  # other candidates' plans are not saved
+        fits = search["n_trials"]
+        right &= planned + fits - 1 <= taken
+        yield Check("number of steps", right, f"{taken} releases in {fits} fits")
+        right = wanted <= grams <= fits
+        yield Check("releases of the Gram matrix", right, f"{grams} in {fits} fits")
+    else:
+        found = f"{taken} releases, {planned} planned, {about['n_iter']} reported"
+        yield Check("number of steps", right and taken == planned, found)
+        noise = sorted({r["noise_multiplier"] for r in steps})
+        found = ", ".join(f"{z:.6g}" for z in noise)
+        yield Check("one noise multiplier for all steps", len(noise) == 1, found)
+        found = f"{grams} of {wanted}"
+        yield Check("releases of the Gram matrix", grams == wanted, found)
+    yield _sensitivities(plan, record, about["parameters"], layout)
 
 
 def _sensitivities(
     plan: dict[str, Any],
-    releases: list[dict[str, Any]],
+    record: dict[str, Any],
     parameters: dict[str, Any],
     layout: Layout,
 ) -> Check:
@@ -316,8 +251,11 @@ def _sensitivities(
     constant = len(dense) < len(layout.groups)
     square = min(square, float(len(dense))) + constant
     low = []
-    for r in releases:
+    search = record.get("search") is not None
+    for r in record["releases"]:
         least = 0.0
+        if search and r["query"].startswith("gradient of"):
+            continue  # of other candidates too, whose radius is theirs
         if r["query"].endswith("in a matrix metric") and radius is not None:
             least = twice * radius
         elif r["query"].startswith("gradient of"):

@@ -1,0 +1,362 @@
+"""skdp.PrivateSearchCV: hyper-parameters chosen within one budget."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from sklearn.base import clone
+from sklearn.model_selection import ParameterGrid, ParameterSampler
+
+from skdp.descent.plan import check_budget
+from skdp.descent.planner import default_delta
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.inputs import as_column, as_table
+from skdp.estimators.spending import payer, spending
+from skdp.estimators.unknown import Opening, opened
+from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metrics
+from skdp.evaluation.chosen import Chosen
+from skdp.evaluation.split import EVERY, held_out, rows_at
+from skdp.evaluation.trials import Outcome, Trials
+from skdp.privacy import accountant
+from skdp.privacy.randomness import Randomness
+from skdp.privacy.record import Event
+from skdp.privacy.selection import (
+    SHAPE,
+    SearchRecord,
+    mean_trials,
+    stop_for,
+    trial_mu,
+)
+from skdp.schema import Schema, check
+
+#: Trials that a random search makes on average, for each candidate.
+TRIALS_PER_CANDIDATE = 3.5
+#: Parameters that are the search's own, or on which all candidates must agree.
+FIXED = (
+    *("epsilon", "delta", "ledger", "random_state", "neighbours", "n_rows"),
+    *("schema", "bounds", "classes", "target_bounds"),
+)
+
+
+class PrivateSearchCV(Chosen):
+    """Choose hyper-parameters by released scores, everything within one budget.
+
+    scikit-learn's searches fit many models, look at every score without noise and
+    say which was best: ``cv_results_``, ``best_params_`` and ``best_score_`` are not
+    private, whatever the models are. Here the budget (epsilon, delta) covers all fits,
+    all scores and the choice.
+
+    Parameters
+    ----------
+    estimator : LogisticRegression, LinearRegression, ...
+        A model of skdp with a whole public description: a schema, or bounds and
+        classes or target_bounds. Its epsilon, delta, ledger and random_state are
+        replaced by the search's.
+    param_grid : dict of lists, or list of them
+        Candidates, as for ``GridSearchCV``; with `n_candidates` also distributions, as
+        for ``RandomizedSearchCV``. They are public.
+    epsilon, delta : float
+        The budget of the whole search.
+    n_candidates : int, optional
+        Draw as many candidates from `param_grid`; all of a grid by default.
+    scoring : str, optional
+        One of the metrics of `skdp.evaluate`; log_loss, accuracy or r2 by default.
+    method : {"auto", "split", "random"}
+        ``"split"`` fits every candidate, each for its part of the budget. ``"random"``
+        fits candidates drawn at random, a random number of times, and hands out the
+        best of them alone: each has a budget that hardly depends on how many there
+        are, but a candidate may be missed, and no ledger takes it. ``"auto"`` takes
+        the one that gives a candidate the larger budget.
+    n_trials : float, optional
+        Fits that a random search makes on average; 3.5 for each candidate by default,
+        so that it misses any one of them with a probability of 10 %.
+    max_loss, max_residual : float
+        As for `skdp.evaluate`.
+    ledger : Ledger or absolute path, optional
+        Charged with the whole search before a record is read.
+    random_state : int, optional
+        For tests: a seeded search claims no privacy.
+
+    Attributes
+    ----------
+    best_estimator_ : estimator
+        The chosen model. Its ``privacy_`` is that of the whole search.
+    best_params_, best_score_
+        Its parameters and its released score.
+    results_ : list of Trial
+        Parameters and released scores of all candidates; of the best alone in a random
+        search, whose budget covers nothing else.
+    method_ : {"split", "random"}
+        How the search was made: a public decision.
+    privacy_ : SearchRecord
+        What the rows paid that models were fitted to.
+    score_privacy_ : PrivacyRecord
+        What the rows paid that models were scored on; where they are the same rows,
+        the same record.
+
+    Notes
+    -----
+    Where the number of rows is public (replace-one, zero-out) every fifth row, by its
+    position, scores the models and the others fit them. A record is in one part, and
+    its replacement in the same, so that each part has the whole budget: to a row that
+    scores, models are public; to one that fits, scores are post-processing of the
+    models and of rows that are the same in both tables. Under add-remove positions
+    move; then all rows do both, and a tenth of a trial's budget pays for its score.
+
+    **Split.** m trials of μ/√m each compose to μ, exactly (Dong, Roth, Su 2022,
+    Corollary 3.3).
+
+    **Random.** `skdp.privacy.selection` has the theorem and its proof.
+
+    Examples
+    --------
+    >>> import numpy as np, skdp
+    >>> X = np.random.default_rng(0).uniform(size=(5000, 2))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> clf = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1])
+    >>> search = skdp.PrivateSearchCV(clf, {"alpha": [1e-5, 10.0]}, epsilon=2.0)
+    >>> search.fit(X, y).best_params_
+    {'alpha': 1e-05}
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Any,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        n_candidates: int | None = None,
+        scoring: str | None = None,
+        method: str = "auto",
+        n_trials: float | None = None,
+        max_loss: float = 5.0,
+        max_residual: float | None = None,
+        ledger: Any = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_candidates = n_candidates
+        self.scoring = scoring
+        self.method = method
+        self.n_trials = n_trials
+        self.max_loss = max_loss
+        self.max_residual = max_residual
+        self.ledger = ledger
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Search, within the budget.
+
+        Parameters
+        ----------
+        X, y : table and column
+            As the estimator's ``fit`` takes them; tables in memory.
+        """
+        check(
+            isinstance(self.estimator, PrivateLinearModel),
+            "PrivateSearchCV takes a model of skdp, whose fits can be charged. Got "
+            f"{type(self.estimator).__name__}: pass one, not a pipeline.",
+        )
+        check(
+            self.epsilon > 0, f"epsilon must be positive. Got {self.epsilon}: take 1."
+        )
+        candidates = self._candidates()
+        book = payer(self.ledger, self.epsilon, self.random_state)
+        table, y = as_table(X), as_column(y)
+        model = self.estimator
+        about = opened(
+            table, y, schema=model.schema, bounds=model.bounds, target=model._target()
+        )
+        apart = model.neighbours != "add-remove"
+        rows = about.count_rows() if apart else model.n_rows
+        delta = default_delta(rows) if self.delta is None else self.delta
+        if rows is not None:
+            check_budget(self.epsilon, delta, rows)
+        stop = self._stop(len(candidates), delta, book is not None)
+        told = (*about.assumptions, *model._row_assumption())
+        record = self._record(told, delta, len(candidates), stop)
+        trials = self._trials(about, table, y, rows, record)
+        score_record = record
+        if apart:
+            public = ("Models are public to the rows that score them.",)
+            score_record = self._record(public, delta, len(candidates), stop)
+        query = f"search among {len(candidates)} of {type(model).__name__}"
+        with spending(record, book, query=query, described=about):
+            score_record.budget = record.budget = min(
+                score_record.budget, record.budget
+            )
+            if stop is None:
+                found = _all(trials, candidates, record, score_record)
+            else:
+                found = [_some(trials, candidates, record, score_record, stop)]
+        best = max(found, key=lambda one: one.rank)
+        best.model.privacy_ = record
+        self.best_estimator_ = best.model
+        self.best_params_, self.best_score_ = best.trial.params, best.trial.score
+        self.results_ = [one.trial for one in found]
+        self.method_ = "split" if stop is None else "random"
+        self.scoring_ = trials.scoring
+        self.privacy_, self.score_privacy_ = record, score_record
+        return self
+
+    def _record(
+        self, told: tuple[str, ...], delta: float, n_trials: int, stop: float | None
+    ) -> SearchRecord:
+        """Open the budget of the search."""
+        if stop is None:
+            said = f"All {n_trials} fits and scores of the search are listed."
+        else:
+            said = (
+                "This is the best of a random number of fits, "
+                f"{mean_trials(stop):.3g} on average; the list is that of one. Time "
+                "shows how many there were."
+            )
+        return SearchRecord(
+            epsilon=self.epsilon,
+            delta=delta,
+            relation=self.estimator.neighbours,
+            assumptions=(*told, said),
+            n_trials=n_trials,
+            stop=stop,
+        )
+
+    def _trials(
+        self, about: Opening, table: Any, y: Any, rows: int | None, record: SearchRecord
+    ) -> Trials:
+        """Divide the table; what is public and wrong raises."""
+        check(
+            not about.unknown,
+            "A search needs a whole public description, or each fit would pay to find "
+            "it: give the estimator a schema, or bounds and classes (target_bounds).",
+        )
+        model = self.estimator
+        schema = Schema(about.columns, target=about.target, row_norm=about.row_norm)
+        scoring = self.scoring or metrics_of(model, schema)[0]
+        wanted_metrics(model, schema, scoring)
+        check(
+            scoring != CALIBRATION,
+            "scoring must be one number. Got 'calibration': log_loss rewards it.",
+        )
+        fit_part = score_part = (table, y)
+        apart = record.relation != "add-remove"
+        if apart:
+            assert rows is not None
+            check(rows >= EVERY, f"A search needs {EVERY} rows. Got {rows}: find more.")
+            kept, out = held_out(rows)
+            fit_part = rows_at(table, kept), rows_at(y, kept)
+            score_part = rows_at(table, out), rows_at(y, out)
+            rows = len(out)
+        return Trials(
+            estimator=model,
+            fit_part=fit_part,
+            score_part=score_part,
+            apart=apart,
+            score_rows=rows,
+            scoring=scoring,
+            scale=scale_of(model, schema, self.max_loss, self.max_residual),
+            delta=record.delta,
+            relation=record.relation,
+            noise=Randomness(self.random_state),
+            seed=self.random_state,
+        )
+
+    def _candidates(self) -> list[dict[str, Any]]:
+        """All candidates, and what is public and wrong about them."""
+        if self.n_candidates is None:
+            listed = list(ParameterGrid(self.param_grid))
+        else:
+            # scikit-learn draws them: candidates are public.
+            listed = list(
+                ParameterSampler(
+                    self.param_grid, self.n_candidates, random_state=self.random_state
+                )
+            )
+        check(bool(listed), "param_grid must have a candidate. Got none: list some.")
+        for params in listed:
+            for name in params:
+                check(
+                    name not in FIXED,
+                    f"param_grid must leave {name!r} alone, on which all candidates "
+                    "agree: set it in the estimator or in the search.",
+                )
+            clone(self.estimator).set_params(**params)  # refuses unknown names
+        return listed
+
+    def _stop(self, n_candidates: int, delta: float, has_ledger: bool) -> float | None:
+        """γ of the number of trials, None to fit all: decided from public facts."""
+        check(
+            self.method in ("auto", "split", "random"),
+            f"method must be 'auto', 'split' or 'random'. Got {self.method!r}.",
+        )
+        check(
+            not (self.method == "random" and has_ledger),
+            "A ledger adds up Gaussian curves, and the smallest one above a random "
+            "search is no better than a split: pass method='split', or no ledger.",
+        )
+        trials = self.n_trials or TRIALS_PER_CANDIDATE * n_candidates
+        check(
+            1 <= trials < 1e6,
+            f"n_trials must be in [1, 1e6). Got {self.n_trials}: leave it out.",
+        )
+        stop = stop_for(trials)
+        if self.method == "random":
+            return stop
+        if self.method == "split" or has_ledger or self.epsilon == math.inf:
+            return None
+        each = accountant.gdp_mu(self.epsilon, delta) / math.sqrt(n_candidates)
+        return stop if trial_mu(self.epsilon, delta, stop) > each else None
+
+
+def _all(
+    trials: Trials,
+    candidates: list[dict[str, Any]],
+    record: SearchRecord,
+    score_record: SearchRecord,
+) -> list[Outcome]:
+    """Fit and score every candidate, each for its part of the budget."""
+    part = record.budget / len(candidates)
+    found = []
+    for index, params in enumerate(candidates):
+        charged = record.begin(part)
+        found.append(trials.run(params, part, index))
+        _enter(found[-1], charged, record, score_record)
+    return found
+
+
+def _some(
+    trials: Trials,
+    candidates: list[dict[str, Any]],
+    record: SearchRecord,
+    score_record: SearchRecord,
+    stop: float,
+) -> Outcome:
+    """Fit and score candidates drawn at random; hand out the best and nothing else."""
+    coins, n_trials = trials.noise.generator(), 1 if stop == 1 else 0
+    while not n_trials:
+        n_trials = int(coins.negative_binomial(SHAPE, stop))
+    best = None
+    for index in range(n_trials):
+        params = candidates[int(coins.integers(len(candidates)))]
+        one = trials.run(params, record.budget, index)
+        # Of equal scores the first is kept: trials are alike, so that this is fair.
+        if best is None or one.rank > best.rank:
+            best = one
+    assert best is not None  # there is a trial
+    _enter(best, record.begin(record.budget), record, score_record)
+    return best
+
+
+def _enter(
+    one: Outcome, charged: Event, record: SearchRecord, score_record: SearchRecord
+) -> None:
+    """Enter what a trial released, each release where it belongs."""
+    records = [one.model.privacy_, one.score_record]
+    if score_record is not record:
+        score_record.end(score_record.begin(charged.mu_squared), records[1:])
+        records = records[:1]
+    record.end(charged, records)

@@ -1,0 +1,144 @@
+"""One trial of a search: a candidate is fitted and scored, for a budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.base import clone
+
+from skdp.estimators.base import PrivateLinearModel
+from skdp.evaluation.metrics import Scale
+from skdp.evaluation.scoring import encoded, released_scores
+from skdp.privacy import accountant
+from skdp.privacy.randomness import Randomness
+from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.sums import Relation
+from skdp.schema import check
+
+#: Share of a trial's μ² that its score costs where fit and score read the same rows.
+SCORE_SHARE = 0.1
+#: Scores of which less is better.
+LESS_IS_BETTER = ("log_loss", "rmse", "mae", "mse")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A candidate that was fitted and scored.
+
+    Attributes
+    ----------
+    params : dict
+        Its parameters.
+    score, noise_std : float
+        The released score and the standard error of its noise.
+    """
+
+    params: dict[str, Any]
+    score: float
+    noise_std: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outcome:
+    """A trial, its model, and what its score cost."""
+
+    trial: Trial
+    model: PrivateLinearModel
+    score_record: PrivacyRecord
+    rank: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Trials:
+    """What all trials of a search share.
+
+    Attributes
+    ----------
+    estimator : PrivateLinearModel
+        What candidates are made of.
+    fit_part, score_part : (table, column)
+        The rows that fit and that score: disjoint parts, or all rows twice.
+    apart : bool
+        Which of the two it is.
+    score_rows : int, optional
+        Number of rows that score, where it is public.
+    scoring, scale
+        The score that decides.
+    delta, relation
+        Of the search.
+    noise : Randomness
+        Where the noise of scores comes from.
+    seed : int, optional
+        For tests.
+    """
+
+    estimator: PrivateLinearModel
+    fit_part: tuple[Any, Any]
+    score_part: tuple[Any, Any]
+    apart: bool
+    score_rows: int | None
+    scoring: str
+    scale: Scale
+    delta: float
+    relation: Relation
+    noise: Randomness
+    seed: int | None
+
+    def run(self, params: dict[str, Any], budget: float, index: int) -> Outcome:
+        """Fit and score a candidate for a budget of μ².
+
+        Notes
+        -----
+        **Guarantee.** For all tables that are neighbours, the model and the score are
+        together √budget-GDP: by parallel composition if the parts are disjoint, since
+        a row that scores does not change the model, and a row that fits changes the
+        score through the model alone; by composition of 9/10 and 1/10 of it if not.
+        """
+        share = 0.0 if self.apart else SCORE_SHARE
+        model: PrivateLinearModel = clone(self.estimator).set_params(
+            **params,
+            epsilon=epsilon_of(budget * (1 - share), self.delta),
+            delta=self.delta,
+            ledger=None,
+            random_state=None if self.seed is None else self.seed + 1 + index,
+        )
+        model.fit(*self.fit_part)
+        spent = budget * (share or 1.0)
+        record = PrivacyRecord(
+            epsilon=epsilon_of(spent, self.delta),
+            delta=self.delta,
+            relation=self.relation,
+        )
+        found = released_scores(
+            model,
+            encoded(model, *self.score_part, None, 1.0),
+            [self.scoring],
+            budget=min(spent, record.budget),
+            n_rows=self.score_rows,
+            expected_rows=float(self.score_rows or 1000),
+            scale=self.scale,
+            confidence=0.95,
+            noise=self.noise,
+            record=record,
+        )
+        score = found.scores[self.scoring]
+        sign = -1.0 if self.scoring in LESS_IS_BETTER else 1.0
+        trial = Trial(params=params, score=score.value, noise_std=score.noise_std)
+        return Outcome(
+            trial=trial, model=model, score_record=record, rank=sign * score.value
+        )
+
+
+def epsilon_of(budget: float, delta: float) -> float:
+    """ε at δ of a budget of μ², rounded so that it buys no more than that."""
+    if budget == math.inf:
+        return math.inf
+    epsilon = accountant.gdp_epsilon(math.sqrt(budget) * (1 - 1e-9), delta)
+    check(
+        epsilon > 1e-6,
+        f"The budget is too small for a search: each fit would have ε = {epsilon:.2g}. "
+        "Take fewer candidates or a larger epsilon.",
+    )
+    return epsilon

@@ -1,0 +1,330 @@
+"""A search whose whole cost is charged: fits, scores and the choice."""
+
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy import sparse
+from scipy.stats import loguniform
+from sklearn.base import clone, is_classifier, is_regressor
+
+import skdp
+from skdp.evaluation import search as searching
+from skdp.evaluation.split import held_out, rows_at
+from skdp.evaluation.trials import Outcome, Trial, Trials, epsilon_of
+from skdp.privacy.accountant import calibrate, gdp_mu
+from skdp.privacy.record import ALLOWED_DRAWS, PrivacyRecord
+
+N = 1500
+RNG = np.random.default_rng(3)
+X = RNG.uniform(size=(N, 3))
+MARGIN = X @ [4.0, -4.0, 1.0]
+Y = (RNG.uniform(size=N) < 1 / (1 + np.exp(-2 * MARGIN))).astype(int)
+LOGISTIC = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1], n_steps=15)
+GRID = {"alpha": [1e-5, 0.01, 10.0]}
+
+
+def search(grid=GRID, estimator=LOGISTIC, **given):
+    return skdp.PrivateSearchCV(estimator, grid, **({"epsilon": 4.0} | given))
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
+@pytest.mark.parametrize("method", ["split", "random"])
+def test_the_whole_search_spends_its_budget_and_no_more(method, relation):
+    model = clone(LOGISTIC).set_params(neighbours=relation)
+    found = search(estimator=model, method=method, delta=1e-6).fit(X, Y)
+    assert found.method_ == method
+    apart = relation != "add-remove"
+    assert (found.score_privacy_ is not found.privacy_) == apart
+    for record in (found.privacy_, found.score_privacy_):
+        assert record.relation == relation
+        assert record.spent_epsilon <= 4.0
+        assert record.spent_epsilon == pytest.approx(4.0, rel=1e-5)
+        # Every release is on the list, or that of one trial with the right budget.
+        assert record.spent == pytest.approx(record.budget, rel=1e-5)
+        assert record.spent <= record.budget * (1 + 1e-9)
+        if method == "split":
+            assert record.spent == pytest.approx(gdp_mu(4.0, 1e-6) ** 2, rel=1e-5)
+    steps = [k for e, k in found.privacy_.events.items() if "gradient" in e.query]
+    assert sum(steps) == (45 if method == "split" else 15)
+    scores = [k for e, k in found.score_privacy_.events.items() if "scores" in e.query]
+    assert sum(scores) == len(found.results_) == (3 if method == "split" else 1)
+    assert found.best_estimator_.privacy_ is found.privacy_
+    assert skdp.verify(found.best_estimator_).passed
+    assert "differential privacy" in skdp.statement(found)
+
+
+def test_it_finds_what_is_better_and_predicts_as_it():
+    found = search(epsilon=20.0, random_state=1, method="split").fit(X, Y)
+    assert found.best_params_["alpha"] < 1
+    assert found.scoring_ == "log_loss"
+    assert [trial.params for trial in found.results_] == [
+        {"alpha": alpha} for alpha in GRID["alpha"]
+    ]
+    best = min(found.results_, key=lambda trial: trial.score)
+    assert (found.best_score_, found.best_params_) == (best.score, best.params)
+    for method in ("predict", "predict_proba", "predict_log_proba"):
+        mine, its = (getattr(m, method)(X) for m in (found, found.best_estimator_))
+        assert (mine == its).all()
+    assert (found.decision_function(X) > 0).tolist() == found.predict(X).tolist()
+    assert found.classes_.tolist() == [0, 1]
+    assert found.n_features_in_ == 3
+    assert found.score(X, Y) > 0.75
+    assert str(found.privacy_).startswith("seeded: no privacy claim")
+    again = search(epsilon=20.0, random_state=1, method="split").fit(X, Y)
+    assert again.results_ == found.results_
+
+
+def test_more_is_better_where_it_is():
+    for scoring in ("accuracy", "auc"):
+        found = search(scoring=scoring, method="split", random_state=0).fit(X, Y)
+        scores = [trial.score for trial in found.results_]
+        assert found.best_score_ == max(scores)
+
+
+def test_a_search_without_noise_scores_the_rows_it_says():
+    found = search(epsilon=math.inf, scoring="accuracy").fit(X, Y)
+    kept, out = held_out(N)
+    assert len(out) == N // 5
+    model = clone(LOGISTIC).set_params(**found.best_params_, epsilon=math.inf)
+    model.fit(X[kept], Y[kept])
+    assert (model.coef_ == found.best_estimator_.coef_).all()
+    right = (model.predict(X[out]) == Y[out]).mean()
+    assert found.best_score_ == pytest.approx(right, abs=0.005)
+
+
+def test_a_row_that_scores_changes_no_model_and_one_that_fits_no_split():
+    """Parallel composition: each part has the whole budget because of this."""
+    kept, out = held_out(N)
+    assert sorted([*kept, *out]) == list(range(N))
+    given = {"random_state": 5, "method": "split"}
+    models = []
+    for at in (None, out[7], kept[7]):
+        table, labels = X.copy(), Y.copy()
+        if at is not None:
+            table[at], labels[at] = 1e300, 1 - labels[at]
+        models.append(search(**given).fit(table, labels))
+    events = [found.privacy_.events for found in models]
+    assert events[0] == events[1] == events[2]
+    weights = [found.privacy_.transcript[-1].values for found in models]
+    assert (weights[0] == weights[1]).all()
+    assert not (weights[0] == weights[2]).all()
+
+
+def test_auto_takes_what_gives_a_candidate_more():
+    assert search({"alpha": [0.1, 1.0]}, epsilon=1.0)._stop(2, 1e-6, False) is None
+    stop = search(epsilon=1.0)._stop(10, 1e-6, False)
+    assert stop is not None
+    assert search(epsilon=1.0)._stop(10, 1e-6, True) is None
+    assert search(epsilon=math.inf)._stop(10, 1e-6, False) is None
+
+
+class Toy(Trials):
+    """Trials whose score is uniform: the best of K has a known law."""
+
+    def run(self, params, budget, index):
+        calls.append(params["alpha"])
+        score = float(draws.uniform())
+        model = clone(LOGISTIC)
+        model.privacy_ = own
+        trial = Trial(params=params, score=score, noise_std=0.0)
+        return Outcome(trial=trial, model=model, score_record=own, rank=score)
+
+
+calls: list[float] = []
+own = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+draws = np.random.default_rng(0)
+
+
+def test_the_number_of_trials_and_the_best_have_the_law_of_the_theorem():
+    mean = 4.0
+    made = search(method="random", n_trials=mean)
+    record = made._record((), 1e-6, 3, made._stop(3, 1e-6, False))
+    trials = object.__new__(Toy)
+    vars(trials)["noise"] = searching.Randomness(0)
+    candidates = [{"alpha": alpha} for alpha in GRID["alpha"]]
+    best, rounds = [], 600
+    calls.clear()
+    for _ in range(rounds):
+        one = searching._some(trials, candidates, record, record, record.stop)
+        best.append(one.trial.score)
+        record.events.clear()
+    assert len(calls) / rounds == pytest.approx(mean, rel=0.1)
+    for alpha in GRID["alpha"]:
+        assert calls.count(alpha) == pytest.approx(len(calls) / 3, rel=0.15)
+    stop = record.stop
+    for x in (0.2, 0.5, 0.8):  # the generating function at x is P(best ≤ x)
+        chance = ((1 - (1 - stop) * x) ** -3 - 1) / (stop**-3 - 1)
+        assert np.mean(np.array(best) <= x) == pytest.approx(chance, abs=0.06)
+
+
+def test_what_a_random_search_does_not_hand_out():
+    found = search(method="random", n_trials=6.0).fit(X, Y)
+    assert len(found.results_) == 1
+    text = pickle.dumps(found)  # nothing of other trials is kept anywhere
+    state = vars(found) | vars(found.best_estimator_)
+    assert not {"n_trials_", "trials_", "noise"} & set(state)
+    assert len(found.privacy_.transcript) == 1 + 15
+    assert len(found.score_privacy_.transcript) == 1
+    assert pickle.loads(text).best_params_ == found.best_params_
+    assert "one. Time shows how many there were." in str(found.privacy_)
+
+
+def test_a_search_that_stops_has_charged_the_trial_it_was_in(tmp_path, monkeypatch):
+    ledger = skdp.Ledger(tmp_path / "ledger", epsilon=4.0, delta=1e-5)
+    whole, run = [], Trials.run
+
+    def fails(self, params, budget, index):
+        whole.append(budget)
+        if index == 1:
+            raise KeyboardInterrupt
+        return run(self, params, budget, index)
+
+    monkeypatch.setattr(Trials, "run", fails)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        search(ledger=ledger, delta=1e-6).fit(X, Y)
+    assert "trial that did not end" in "".join(stop.value.__notes__)
+    entry = ledger.entries()[-1]
+    assert entry.kind == "stop"
+    assert entry.mu_squared == pytest.approx(2 * whole[0], rel=1e-6)
+
+
+def test_a_ledger_is_charged_with_all_of_it(tmp_path):
+    ledger = skdp.Ledger(tmp_path / "ledger", epsilon=4.0, delta=1e-5)
+    found = search(ledger=ledger, delta=1e-6).fit(X, Y)
+    assert found.method_ == "split"
+    assert len([e for e in ledger.entries() if e.kind == "commit"]) == 1
+    assert ledger.entries()[-1].mu_squared == pytest.approx(found.privacy_.spent)
+    with pytest.raises(skdp.BudgetError):
+        search(ledger=ledger, delta=1e-6).fit(X, Y)
+    with pytest.raises(ValueError, match="no better than a split"):
+        search(ledger=ledger, method="random").fit(X, Y)
+    with pytest.raises(ValueError, match="seeded"):
+        search(ledger=ledger, random_state=1).fit(X, Y)
+
+
+def test_saved_models_say_what_the_search_cost(tmp_path):
+    for method in ("split", "random"):
+        found = search(method=method).fit(X, Y)
+        found.best_estimator_.save(tmp_path / "model")
+        other = skdp.load(tmp_path / "model")
+        assert other.privacy_.spent_epsilon == found.privacy_.spent_epsilon
+        assert str(other.privacy_) == str(found.privacy_)
+        checked = skdp.verify(tmp_path / "model")
+        assert checked.passed, str(checked)
+        assert checked.closed_form == pytest.approx(4.0, rel=1e-4)
+        path = tmp_path / "model" / "privacy.json"
+        text = path.read_text()
+        path.write_text(text.replace('"epsilon": 4.0', '"epsilon": 2.0'))
+        with pytest.raises(ValueError, match="it was changed"):
+            skdp.load(tmp_path / "model")
+        assert not skdp.verify(tmp_path / "model").passed
+        if method == "random":
+            path.write_text(text.replace('"stop": 0', '"stop": 0.9'))
+            assert not skdp.verify(tmp_path / "model").passed
+
+
+def as_frame(kind):
+    frame = pd.DataFrame(X, columns=list("abc"))
+    return {
+        "pandas": frame,
+        "polars": pl.from_pandas(frame),
+        "arrow": pa.Table.from_pandas(frame),
+        "dict": {name: frame[name].to_numpy() for name in frame},
+        "array": X,
+        "lists": X.tolist(),
+        "sparse": sparse.csr_array(X),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind", ["pandas", "polars", "arrow", "dict", "array", "lists", "sparse"]
+)
+def test_every_table_in_memory_is_divided_alike(kind):
+    model = LOGISTIC
+    if kind == "sparse":
+        model = clone(LOGISTIC).set_params(bounds=(0, 2))
+    given = {"epsilon": 8.0, "random_state": 2, "method": "split", "estimator": model}
+    expected = search(**given).fit(sparse.csr_array(X) if kind == "sparse" else X, Y)
+    labels = Y.tolist() if kind == "lists" else Y
+    found = search(**given).fit(as_frame(kind), labels)
+    assert found.results_ == expected.results_
+
+
+def test_a_file_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="in memory"):
+        rows_at(tmp_path / "t.csv", np.arange(3))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"grid": {"epsilon": [1.0, 2.0]}}, "must leave 'epsilon' alone"),
+        ({"grid": {"nonsense": [1]}}, "Invalid parameter 'nonsense'"),
+        ({"grid": []}, "must have a candidate"),
+        ({"estimator": skdp.LogisticRegression(bounds=(0, 1))}, "whole public"),
+        ({"estimator": object()}, "a model of skdp"),
+        ({"method": "best"}, "method must be"),
+        ({"n_trials": 0.5}, "n_trials must be"),
+        ({"scoring": "r2"}, "choose among them"),
+        ({"scoring": "calibration"}, "one number"),
+        ({"epsilon": 0.0}, "epsilon must be positive"),
+        ({"epsilon": 1e-6, "method": "split"}, "too small for a search"),
+        ({"delta": 0.1}, "delta must be in"),
+    ],
+)
+def test_public_mistakes_raise(given, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        search(**given).fit(X, Y)
+
+
+def test_candidates_may_be_drawn_from_laws():
+    grid = {"alpha": loguniform(1e-6, 1.0)}
+    found = search(grid, n_candidates=4, random_state=0, method="split").fit(X, Y)
+    assert len({trial.params["alpha"] for trial in found.results_}) == 4
+
+
+def test_regressors_and_three_classes():
+    real = MARGIN + RNG.normal(size=N)
+    model = skdp.LinearRegression(bounds=(0, 1), target_bounds=(-9, 9), n_steps=15)
+    found = search(estimator=model, epsilon=20.0, max_residual=4.0).fit(X, real)
+    assert found.scoring_ == "r2"
+    assert is_regressor(found)
+    assert not is_classifier(found)
+    assert not hasattr(found, "predict_proba")
+    three = np.digitize(real, [-1.0, 1.0])
+    model = clone(LOGISTIC).set_params(classes=[0, 1, 2])
+    found = search(estimator=model, epsilon=20.0).fit(X, three)
+    assert is_classifier(found)
+    assert found.predict_proba(X).shape == (N, 3)
+
+
+def test_it_is_an_estimator_of_scikit_learn_s():
+    made = search(scoring="auc", n_trials=5.0)
+    assert clone(made).get_params(deep=False).keys() == made.get_params(False).keys()
+    assert clone(made).scoring == "auc"
+    assert made.get_params()["estimator__alpha"] == LOGISTIC.alpha
+    with pytest.raises(ValueError, match="not fitted"):
+        made.predict(X)
+
+
+@pytest.mark.parametrize("budget", [1e-4, 0.05, 2.0])
+def test_a_part_of_the_budget_buys_no_more_than_it_is(budget):
+    epsilon = epsilon_of(budget, 1e-6)
+    bought = calibrate(epsilon, 1e-6, ALLOWED_DRAWS) ** 2
+    assert budget * (1 - 1e-3) < bought <= budget
+
+
+def test_odd_cells_do_not_show():
+    for odd in (math.nan, 1e308, "x", None, 10**400):
+        table = X.astype(object)
+        table[4, 0] = table[3, 1] = odd  # a row that scores, and one that fits
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = search(method="split").fit(table, Y)
+        assert len(found.results_) == 3

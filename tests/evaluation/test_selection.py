@@ -1,0 +1,158 @@
+"""The cost of a random search, against brute force on mechanisms that are known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from skdp.privacy.accountant import gdp_delta, gdp_mu
+from skdp.privacy.record import BudgetError, Event, PrivacyRecord
+from skdp.privacy.selection import (
+    SHAPE,
+    SearchRecord,
+    mean_trials,
+    search_delta,
+    search_epsilon,
+    stop_for,
+    tail_ratio,
+    trial_mu,
+)
+
+Y = np.linspace(-12, 12, 40_001)
+STEP = Y[1] - Y[0]
+
+
+def normal(mean):
+    return np.exp(-((Y - mean) ** 2) / 2) / math.sqrt(2 * math.pi) * STEP
+
+
+def law(k, stop):
+    """P(K = k), from the definition: failures before the third success."""
+    binomial = math.comb(k + SHAPE - 1, SHAPE - 1)
+    return binomial * (1 - stop) ** k * stop**SHAPE / (1 - stop**SHAPE)
+
+
+def best_of(density, score, stop):
+    """The law of the best of K trials on a grid, K summed over without its formula."""
+    order = np.argsort(score, kind="stable")
+    below = np.empty(len(density))
+    cumulated = np.cumsum(density[order])
+    below[order] = cumulated - density[order] / 2
+    below = np.clip(below, 0.0, 1.0)
+    total, power = np.zeros(len(density)), np.ones(len(density))
+    for k in range(1, 4000):
+        weight = law(k, stop)
+        total += k * weight * power
+        power = power * below
+        if k > 5 / stop and weight * k < 1e-16:
+            break
+    return density * total
+
+
+SCORES = {
+    "likelihood": Y,
+    "against it": -Y,
+    "outliers": np.abs(Y),
+    "middle": -np.abs(Y - 0.3),
+    "nothing": np.sin(1e4 * Y),
+    "two steps": np.where(Y > 1.0, 1e3, 0.0) + np.sin(1e4 * Y),
+    "few": np.where(Y > 2.5, 1e3, 0.0) + np.sin(1e4 * Y),
+}
+
+
+@pytest.mark.parametrize("mu", [0.1, 0.5, 1.5])
+@pytest.mark.parametrize("mean", [2.0, 10.0, 50.0])
+def test_no_order_of_the_outcomes_shows_more_than_is_charged(mu, mean):
+    stop = stop_for(mean)
+    epsilons = np.linspace(0, 14 * mu, 40)
+    most = np.array([search_delta(epsilon, mu, stop) for epsilon in epsilons])
+    bound = epsilons[np.argmax(most < 1e-6)]
+    reached = 0.0
+    for score in SCORES.values():
+        laws = [best_of(normal(at), score, stop) for at in (0.0, mu)]
+        assert [one.sum() for one in laws] == pytest.approx([1.0, 1.0], abs=1e-3)
+        for one, other in (laws, laws[::-1]):
+            shown = np.array(
+                [np.maximum(one - math.exp(e) * other, 0.0).sum() for e in epsilons]
+            )
+            assert (shown <= most * (1 + 1e-3) + 1e-12).all()
+            reached = max(reached, epsilons[np.argmax(shown < 1e-6)])
+    # The bound is not idle: the worst order has a good part of its ε.
+    assert 0.5 * bound < reached < bound
+
+
+def test_a_weaker_bound_would_not_hold():
+    """Trials as cheap as a single release are refuted: the choice has a price."""
+    mu, stop = 0.5, stop_for(10.0)
+    one, other = (best_of(normal(at), Y, stop) for at in (mu, 0.0))
+    excess = [
+        np.maximum(one - math.exp(epsilon) * other, 0.0).sum() / gdp_delta(epsilon, mu)
+        for epsilon in np.linspace(0.2, 2.5, 20)
+    ]
+    assert max(excess) > 1.3
+
+
+@pytest.mark.parametrize("mean", [1.0, 1.5, 7.0, 100.0])
+def test_the_law_of_the_number_of_trials(mean):
+    stop = stop_for(mean)
+    assert mean_trials(stop) == pytest.approx(mean)
+    if mean > 1:
+        ks = range(1, round(80 * mean))
+        assert sum(law(k, stop) for k in ks) == pytest.approx(1.0)
+        assert sum(k * law(k, stop) for k in ks) == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("mu", [0.02, 0.3, 2.0])
+@pytest.mark.parametrize("mean", [3.0, 30.0])
+def test_the_ratio_of_tails_holds_for_every_tail(mu, mean):
+    """(γ + (1-γ) u')/(γ + (1-γ) u) ≤ C for the worst u' = Φ(Φ⁻¹(u) + μ), and is met."""
+    stop = stop_for(mean)
+    tails, others = ndtr(-Y), ndtr(mu - Y)
+    ratio = (stop + (1 - stop) * others) / (stop + (1 - stop) * tails)
+    assert math.log(ratio.max()) <= tail_ratio(mu, stop)
+    assert math.log(ratio.max()) == pytest.approx(tail_ratio(mu, stop), rel=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
+@pytest.mark.parametrize("mean", [1.0, 20.0])
+def test_budgets_are_used_up_and_not_exceeded(epsilon, mean):
+    stop = stop_for(mean)
+    mu = trial_mu(epsilon, 1e-6, stop)
+    assert search_epsilon(mu, 1e-6, stop) <= epsilon
+    assert search_epsilon(mu * 1.0001, 1e-6, stop) > epsilon
+    assert search_delta(epsilon, mu, stop) <= 1e-6 * (1 + 1e-9)
+    single = gdp_mu(epsilon, 1e-6)
+    assert mu < single
+    if mean == 1:
+        assert mu == pytest.approx(single, rel=1e-5)
+
+
+def test_a_random_search_is_cheaper_than_a_split_one():
+    for n, most in ((5, 1.9), (20, 2.4), (60, 2.8)):
+        cost = gdp_mu(1.0, 1e-6) / trial_mu(1.0, 1e-6, stop_for(3.5 * n))
+        assert cost < most < math.sqrt(n)
+
+
+def test_a_trial_may_not_spend_more_than_its_charge():
+    record = SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", n_trials=2)
+    charged = record.begin(record.budget / 2)
+    with pytest.raises(BudgetError):
+        record.begin(record.budget)
+    own = PrivacyRecord(epsilon=9.0, delta=1e-6, relation="replace-one")
+    own.charge(Event("q", 1.0, 1 / math.sqrt(record.budget / 2 * 1.01), 3))
+    with pytest.raises(BudgetError, match="more than its part"):
+        record.end(charged, [own])
+    assert charged in record.events
+    own.events = {Event("q", 1.0, 1 / math.sqrt(record.budget / 2.01), 3): 1}
+    record.end(charged, [own])
+    assert record.events == own.events
+
+
+def test_infinite_budgets_claim_nothing():
+    record = SearchRecord(
+        epsilon=math.inf, delta=1e-6, relation="replace-one", stop=stop_for(4.0)
+    )
+    assert record.budget == record.spent_epsilon == math.inf
+    with pytest.raises(ValueError, match="stop must be"):
+        SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", stop=1.5)
