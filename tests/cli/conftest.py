@@ -1,8 +1,11 @@
+import json
 import sys
 
+import pandas as pd
 import pytest
 
-from skdp import cli
+import skdp
+from skdp import cli, schema_files
 
 
 @pytest.fixture
@@ -17,3 +20,39 @@ def call(monkeypatch, capsys):
         return stopped.value.code, shown.out, shown.err
 
     return run
+
+
+@pytest.fixture
+def parsed(call):
+    """Run the command with --json: the object that it prints, and nothing else."""
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    def run(*arguments):
+        code, out, err = call(*arguments, "--json")
+        assert (code, err) == (0, ""), err
+        return json.loads(out, parse_constant=refuse)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """A table as CSV and Parquet, and schemas of it."""
+    folder = tmp_path_factory.mktemp("files")
+    for target in ("readmitted", "visits"):
+        data = skdp.make_hospital(3000, target=target)
+        schema_files.write(data.schema, folder / f"{target}.toml")
+        frame = pd.DataFrame(data.columns)
+        frame.to_csv(folder / f"{target}.csv", index=False)
+        frame.to_parquet(folder / f"{target}.parquet")
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty directory that commands run in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return tmp_path

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import skdp
 
@@ -51,18 +53,20 @@ REFUSED, INTERNAL, INTERRUPTED, CLOSED = 2, 70, 130, 141
 def main() -> NoReturn:
     """Run the command: exit code 0, or another and one sentence for what is wrong."""
     try:
-        sys.exit(app(prog_name="skdp", standalone_mode=False) or 0)
+        code = app(prog_name="skdp", standalone_mode=False) or 0
+        sys.stdout.flush()  # here, so that a pipe that was closed is noticed
+        sys.exit(code)
     except _USAGE_ERROR as error:
         _stop(getattr(error, "format_message", error.__str__)(), REFUSED)
     except (ValueError, ImportError) as error:
-        _stop(_with_notes(str(error), error), REFUSED)
+        _stop(_with_notes(_sentence(error), error), REFUSED)
     except BrokenPipeError:  # whoever read stdout has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(CLOSED)
     except OSError as error:
         named = f": {error.filename!r}" if error.filename else ""
         _stop(_with_notes(f"{error.strerror or 'Failed'}{named}.", error), REFUSED)
-    except (KeyboardInterrupt, typer.Abort) as error:
+    except (Interrupted, KeyboardInterrupt, typer.Abort) as error:
         _stop(_with_notes("Interrupted.", error), INTERRUPTED)
     except Exception as error:
         # Neither its message nor a traceback is shown: they may quote a record.
@@ -73,6 +77,32 @@ def main() -> NoReturn:
             "SKDP_DEBUG=1 to see where; what it shows may quote records.",
             INTERNAL,
         )
+
+
+class Interrupted(Exception):
+    """A KeyboardInterrupt with its notes, which typer would drop."""
+
+
+def _heard(command: Callable[..., None]) -> Callable[..., None]:
+    @wraps(command)
+    def heard(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt as stop:
+            told = Interrupted()
+            for note in getattr(stop, "__notes__", []):
+                told.add_note(note)
+            raise told from None
+
+    return heard
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says, if it is no other library's: those may quote a record."""
+    home = type(error).__module__.partition(".")[0]
+    if home in ("builtins", "skdp"):
+        return str(error)
+    return f"A file could not be read ({type(error).__name__}). Check it."
 
 
 def _with_notes(sentence: str, error: BaseException) -> str:
@@ -116,7 +146,7 @@ def _add(name: str) -> None:
         return
     lines = "\n".join(f"  {example}" for example in module.EXAMPLES)
     # The backspace keeps the lines as they are.
-    app.command(name, epilog=f"\b\nExamples:\n{lines}")(command)
+    app.command(name, epilog=f"\b\nExamples:\n{lines}")(_heard(command))
 
 
 for _name in COMMANDS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -161,10 +160,6 @@ def compared(
     **options
         Those of `skdp.cli.fitting.fitted`.
     """
-    check(
-        score is None or options["ledger"] is None or _charges_ledgers(),
-        "Scores are not charged to a ledger yet: leave out --score or --ledger.",
-    )
     rows = options["n_rows"]
     if options["neighbours"] != "add-remove":
         about = opened(file, None, schema=schema, bounds=None, target=None)
@@ -173,6 +168,7 @@ def compared(
     scores = [] if score is None else [score] * len(epsilons)
     for epsilon in [*epsilons, *scores]:
         check_budget(epsilon, delta, rows or 1)
+        check(epsilon < math.inf, "A comparison needs finite budgets: lower --epsilon.")
     spent = planned_total([*epsilons, *scores], delta)
     check(
         spent <= total,
@@ -200,7 +196,7 @@ def compared(
 def _scored(
     model: PrivateLinearModel, file: Path, epsilon: float, options: dict[str, Any]
 ) -> Evaluation:
-    ledger = {} if options["ledger"] is None else {"ledger": options["ledger"]}
+    ledger = options["ledger"]
     return skdp.evaluate(
         model,
         file,
@@ -209,9 +205,5 @@ def _scored(
         neighbours=options["neighbours"],
         n_rows=options["n_rows"],
         random_state=options["seed"],
-        **ledger,
+        ledger=None if ledger is None else ledger.absolute(),
     )
-
-
-def _charges_ledgers() -> bool:
-    return "ledger" in inspect.signature(skdp.evaluate).parameters

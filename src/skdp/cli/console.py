@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +31,11 @@ def screen(as_json: bool = False, quiet: bool = False) -> Console:
     """Where people read: stdout, silent if a script reads it."""
     from rich.console import Console
 
-    return Console(highlight=False, quiet=as_json or quiet, soft_wrap=False)
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # for `main`, which knows the exit code
+
+    return Screen(highlight=False, quiet=as_json or quiet, soft_wrap=False)
 
 
 def watched(as_json: bool = False, quiet: bool = False) -> bool:
@@ -58,12 +63,14 @@ def check_out(out: Path, force: bool) -> None:
     there = os.path.lexists(out)
     check(
         force or not there,
-        f"{str(out)!r} exists: choose another --out, or replace it by --force.",
+        f"{str(out)!r} exists: choose another place, or replace it by --force.",
     )
     above = out.parent
     while not os.path.lexists(above):
         above = above.parent
-    check(
-        above.is_dir() and os.access(above, os.W_OK | os.X_OK),
-        f"Nothing can be written in {str(above)!r}: choose another --out.",
-    )
+    try:
+        tempfile.TemporaryFile(dir=above).close()
+        writable = True
+    except OSError:
+        writable = False
+    check(writable, f"Nothing can be written in {str(above)!r}: choose another place.")

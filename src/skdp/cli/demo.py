@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson, Quiet
+from skdp.cli.console import AsJson, Quiet, check_out
 
 EXAMPLES = [
     "skdp demo",
@@ -34,7 +34,12 @@ def demo(
 ) -> None:
     """Fit a synthetic table and show what privacy costs."""
     from skdp.cli.demo_fits import run_demo
+    from skdp.schema import check
 
+    if save is not None:
+        check_out(save / "stays.csv", force=True)
+        for path in (save / "stays.csv", save / "stays.toml"):
+            check(not path.exists(), f"{str(path)!r} exists: choose another --save.")
     run_demo(rows, epsilon, seed, as_json, quiet)
     if save is not None:
         from skdp.cli.demo_table import write

@@ -11,7 +11,7 @@ from skdp.datasets import make_hospital
 
 
 def write(folder: Path, rows: int) -> list[Path]:
-    """Write stays.csv and stays.toml; files that are there already are kept."""
+    """Write stays.csv and stays.toml; files that are there already stay."""
     table = make_hospital(rows, TABLE_SEED)
     folder.mkdir(parents=True, exist_ok=True)
     cells, schema = folder / "stays.csv", folder / "stays.toml"

@@ -57,6 +57,10 @@ def table(
         b"\r" not in header,
         f"The lines of {path.name!r} need to end with a line feed: convert it.",
     )
+    check(
+        b"\0" not in header,
+        f"{path.name!r} needs to be text in UTF-8 or the like: convert it.",
+    )
     names, delimiter = _names(header, wanted)
 
     reached, length = start, max(1, path.stat().st_size)

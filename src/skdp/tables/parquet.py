@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from skdp.tables import arrow
-from skdp.tables.source import Cells, Source, library
+from skdp.tables.source import Cells, Source, library, quietly
 
 #: Bytes of a column that are read ahead.
 BUFFER = 1 << 20
@@ -16,8 +16,8 @@ BUFFER = 1 << 20
 def table(path: Path, wanted: Sequence[str] | None) -> Source:
     """A Parquet file."""
     parquet = library("pyarrow.parquet")
-    with parquet.ParquetFile(path) as file:
-        schema, n_rows = file.schema_arrow, file.metadata.num_rows
+    (about,) = quietly(_opened(parquet, path), f"{path.name!r}")
+    schema, n_rows = about
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         names = [schema.names[position] for position in at]
@@ -31,6 +31,11 @@ def table(path: Path, wanted: Sequence[str] | None) -> Source:
 
     kinds = [arrow.kind(field.type) for field in schema]
     return Source(names=schema.names, kinds=kinds, read=read, n_rows=n_rows)
+
+
+def _opened(parquet: Any, path: Path) -> Iterator[tuple[Any, int]]:
+    with parquet.ParquetFile(path) as file:
+        yield file.schema_arrow, file.metadata.num_rows
 
 
 def _batches(opened: Any, names: list[str], rows: int) -> Iterator[Any]:

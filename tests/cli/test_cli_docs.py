@@ -1,0 +1,64 @@
+"""The page on the command line is true: its commands run, in order, as written."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from skdp import cli
+from skdp.cli import demo_fits
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+LINES = [
+    line
+    for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
+    for line in block.splitlines()
+]
+
+
+def test_every_command_has_an_example_here_and_in_its_help():
+    for name in ("demo", "schema", "plan", "fit", "predict", "compare"):
+        assert any(line.startswith(f"skdp {name} ") for line in LINES), name
+        assert f"\n## {name}\n" in TEXT
+    assert len(LINES) > 6
+
+
+def test_the_page_runs(call, here, monkeypatch):
+    monkeypatch.setattr(demo_fits, "FRESH_ROWS", 2_000)
+    for line in LINES:
+        words = shlex.split(line)
+        if words[0] != "skdp":
+            subprocess.run(words, check=True, capture_output=True)
+            continue
+        code, out, err = call(*words[1:])
+        assert (code, err) == (0, ""), line
+        assert out
+    assert (here / "models" / "epsilon-0.5" / "model.json").exists()
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_names_every_option_and_gives_examples(call, name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = call(name, "--help")
+    assert (code, err) == (0, "")
+    assert "--json" in out or "Commands:" in out
+    assert "Examples:" in out or "Commands:" in out
+    for line in out.splitlines():
+        assert len(line) <= 80 or line.lstrip().startswith("skdp")
+
+
+def test_examples_of_the_help_are_usage_that_typer_takes(call, here):
+    """Nothing is there to be read, so that each stops at its first file."""
+    from importlib import import_module
+
+    for name in cli.COMMANDS:
+        for example in getattr(import_module(f"skdp.cli.{name}"), "EXAMPLES", []):
+            words = shlex.split(example)
+            assert words[:2] == ["skdp", name]
+            if name in ("schema", "plan", "fit", "predict", "compare"):
+                code, _, err = call(*words[1:])
+                assert code == 2
+                assert "There is no" in err, example

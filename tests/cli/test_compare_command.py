@@ -1,0 +1,107 @@
+import math
+
+import pytest
+
+import skdp
+from skdp.cli.comparison import planned_total, together
+from skdp.privacy import accountant
+
+
+def arguments(files, *more, total=1.5):
+    return (
+        *("compare", files / "readmitted.csv", "--schema", files / "readmitted.toml"),
+        *("--epsilon", "1", "--epsilon", "0.5", "--total", total, "--out", "models"),
+        *more,
+    )
+
+
+def test_models_stand_side_by_side_and_the_sum_is_said(call, files, here):
+    code, out, err = call(*arguments(files))
+    assert (code, err) == (0, "")
+    half, one = (skdp.load(f"models/epsilon-{e}") for e in ("0.5", "1"))
+    assert out.index("ε = 0.5") < out.index("ε = 1")
+    row = next(line for line in out.splitlines() if " prior_admissions " in line)
+    at = list(half.get_feature_names_out()).index("prior_admissions")
+    assert row.split() == [
+        "prior_admissions",
+        *(f"{model.coef_.ravel()[at]:+.3g}" for model in (half, one)),
+    ]
+    spent = math.hypot(*(math.sqrt(model.privacy_.spent) for model in (half, one)))
+    total = accountant.gdp_epsilon(spent, 1e-6)
+    assert f"({total:.4g}"[:6] in out
+    assert "together" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_scores_are_charged_too(parsed, files, here):
+    plain = parsed(*arguments(files))
+    scored = parsed(*arguments(files, "--force", "--score", "0.3"))
+    assert plain["spent_epsilon"] < scored["spent_epsilon"] <= 1.5
+    for model in scored["models"]:
+        assert {"log_loss", "accuracy"} <= set(model["scores"])
+        assert model["scores"]["accuracy"]["noise_std"] > 0
+    assert all(model["scores"] == {} for model in plain["models"])
+
+
+def test_what_exceeds_the_total_is_refused_before_it_is_spent(call, files, here):
+    code, out, err = call(*arguments(files, total=1.0))
+    assert (code, out) == (2, "")
+    assert "Together these spend" in err
+    assert not (here / "models").exists()
+    assert call(*arguments(files, "--score", "1.2"))[0] == 2
+
+
+def test_the_total_is_that_of_the_releases():
+    delta = 1e-6
+    records = []
+    for epsilon in (0.3, 0.4):
+        record = skdp.PrivacyRecord(
+            epsilon=epsilon, delta=delta, relation="replace-one"
+        )
+        record.charge(
+            skdp.privacy.record.Event(
+                query="all of it",
+                sensitivity=1.0,
+                noise_multiplier=1 / math.sqrt(record.budget),
+                n_draws=10,
+            )
+        )
+        records.append(record)
+    planned = planned_total([0.3, 0.4], delta)
+    assert together(records, delta) == pytest.approx(planned, rel=1e-6)
+    assert 0.4 < together(records, delta) <= planned < 0.7
+
+
+def test_a_seeded_comparison_claims_nothing(call, parsed, files, here):
+    code, out, _ = call(*arguments(files, "--seed", "1"))
+    assert code == 0
+    assert "seeded: no privacy claim" in out
+    assert "differential privacy" not in out
+    shown = parsed(*arguments(files, "--seed", "1", "--force"))
+    assert (shown["claim"], shown["spent_epsilon"]) == ("none", None)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--epsilon", "inf"], "finite"),
+        (["--epsilon", "-1"], "epsilon must be positive"),
+        (["--score", "nan"], "epsilon must be positive"),
+        (["--delta", "0.5"], "delta must be in"),
+        ([w for e in "23456" for w in ("--epsilon", e)], "2 to 6 budgets"),
+    ],
+)
+def test_refusals(call, files, here, more, sentence):
+    code, out, err = call(*arguments(files, *more, total="inf"))
+    assert (code, out) == (2, "")
+    assert sentence in err
+
+
+def test_a_ledger_pays_for_fits_and_scores(parsed, files, here):
+    ledger = skdp.Ledger(here / "stays.ledger", epsilon=3, delta=1e-5)
+    more = ("--ledger", "stays.ledger", "--score", "0.3")
+    shown = parsed(*arguments(files, *more))
+    # One more charge for each: two fits and two scores.
+    assert sum(entry.kind == "reserve" for entry in ledger.entries()) == 4
+    assert ledger.spent_epsilon > 0
+    assert shown["spent_epsilon"] <= 1.5

@@ -1,0 +1,152 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import skdp
+from skdp import schema_files
+
+
+def arguments(files, target="readmitted", form="csv", out="model", epsilon=1):
+    return (
+        *("fit", files / f"{target}.{form}", "--schema", files / f"{target}.toml"),
+        *("--epsilon", epsilon, "--out", out),
+    )
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_fit_says_what_it_promises_and_where_it_is(call, files, here, form):
+    code, out, err = call(*arguments(files, form=form))
+    assert (code, err) == (0, "")
+    model = skdp.load("model")
+    claim = str(model.privacy_).splitlines()[0]
+    assert "differential privacy" in claim
+    assert out.startswith(f"{claim}\nneighbouring tables: replace-one\nmodel  model\n")
+    assert isinstance(model, skdp.LogisticRegression)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_nothing_private_is_printed(call, parsed, files, here):
+    """All numbers on the screen are those of the budget; the rest was released."""
+    _, out, _ = call(*arguments(files))
+    assert "3000" not in out.replace(",", "")
+    shown = parsed(*arguments(files, out="other"))
+    model = skdp.load("other")
+    assert set(shown) == {
+        *("model", "out", "claim", "seeded", "epsilon", "delta", "spent_epsilon"),
+        *("neighbours", "assumptions", "coefficients", "intercept"),
+    }
+    np.testing.assert_array_equal(
+        list(shown["coefficients"][0].values()), model.coef_.ravel()
+    )
+
+
+def test_options_reach_the_estimator(parsed, files, here):
+    shown = parsed(
+        *arguments(files, "visits", "parquet", epsilon=0.5),
+        *("--model", "poisson", "--delta", "1e-7", "--neighbours", "add-remove"),
+        *("--rows", "2900", "--threads", "1"),
+    )
+    assert shown["model"] == "PoissonRegressor"
+    assert (shown["epsilon"], shown["delta"]) == (0.5, 1e-7)
+    assert shown["neighbours"] == "add-remove"
+    assert "The number of rows given is public." in shown["assumptions"]
+    assert 0.49 < shown["spent_epsilon"] <= 0.5
+    assert skdp.load("model").plan_["n_rows"] == 2900
+
+
+@pytest.mark.parametrize("model", ["linear", "huber", "poisson"])
+def test_seeded_fits_repeat_and_claim_nothing(call, parsed, files, here, model):
+    more = ("--model", model, "--seed", "7")
+    code, out, _ = call(*arguments(files, "visits", out="one"), *more)
+    assert code == 0
+    assert out.startswith("seeded: no privacy claim\n")
+    shown = parsed(*arguments(files, "visits", out="two"), *more)
+    assert shown["claim"] == "none"
+    assert shown["spent_epsilon"] is None
+    one, two = skdp.load("one"), skdp.load("two")
+    np.testing.assert_array_equal(one.weights_, two.weights_)
+
+
+def test_a_fit_equals_that_of_the_library(parsed, files, here):
+    shown = parsed(*arguments(files), "--seed", "3")
+    schema = schema_files.read(files / "readmitted.toml")
+    model = skdp.LogisticRegression(epsilon=1.0, schema=schema, random_state=3)
+    model.fit(files / "readmitted.csv")
+    found = list(shown["coefficients"][0].values())
+    np.testing.assert_array_equal(found, model.coef_.ravel())
+
+
+def test_an_earlier_model_is_replaced_only_by_force(call, files, here):
+    assert call(*arguments(files, epsilon=1))[0] == 0
+    code, _, err = call(*arguments(files, epsilon=2))
+    assert code == 2
+    assert "--force" in err
+    assert skdp.load("model").epsilon == 1
+    assert call(*arguments(files, epsilon=2), "--force", "-q") == (0, "", "")
+    assert skdp.load("model").epsilon == 2
+
+
+def test_force_replaces_nothing_but_models(call, files, here):
+    (here / "model").mkdir()
+    (here / "model" / "thesis.txt").write_text("years of work")
+    code, _, err = call(*arguments(files), "--force")
+    assert code == 2
+    assert "no saved model" in err
+    assert (here / "model" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_ledger_is_charged_and_refuses(call, files, here):
+    ledger = skdp.Ledger(here / "stays.ledger", epsilon=1.2, delta=1e-5)
+    more = ("--ledger", "stays.ledger")
+    code, _, err = call(*arguments(files), *more)
+    assert (code, err) == (0, "")
+    assert ledger.spent_epsilon > 0.5
+    code, out, err = call(*arguments(files, out="second"), *more)
+    assert (code, out) == (2, "")
+    assert not (here / "second").exists()
+
+
+def command(*words):
+    return [sys.executable, "-c", "from skdp.cli import main; main()", *map(str, words)]
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_fit_that_is_stopped_leaves_no_model(files, here, stop):
+    """Stopped at the moment at which the model is being written."""
+    program = (
+        "import os, pathlib, time\n"
+        "from skdp.estimators import storage\n"
+        "def wait(file):\n"
+        "    pathlib.Path('writing').touch(); time.sleep(20)\n"
+        "storage.os.fsync = wait\n"
+        "from skdp.cli import main; main()"
+    )
+    words = [sys.executable, "-c", program, *map(str, arguments(files))]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (here / "writing").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(process.pid, stop)
+    _, err = process.communicate(timeout=30)
+    assert not (here / "model").exists()
+    assert "Traceback" not in err
+    if stop == signal.SIGINT:
+        assert process.returncode == 130
+        assert "Interrupted." in err
+        assert [path.name for path in here.iterdir()] == ["writing"]
+
+
+def test_json_is_all_that_a_script_reads(files, here):
+    done = subprocess.run(
+        command(*arguments(files), "--json"), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("{")
+    assert done.stdout.endswith("}\n")
+    assert "reading" not in done.stderr  # no bars, as nobody looks

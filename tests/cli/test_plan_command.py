@@ -1,0 +1,89 @@
+import pytest
+
+import skdp
+from skdp import schema_files
+from skdp.cli.inputs import with_target
+from skdp.descent.forecast import forecast
+from skdp.schema import Categorical, Numeric, Schema, Vector
+
+
+def test_it_shows_the_plan_and_what_epsilon_buys(call, files, here):
+    arguments = ("plan", "--schema", files / "readmitted.toml", "--rows", "50000")
+    code, out, err = call(*arguments, "--epsilon", "0.7")
+    assert (code, err) == (0, "")
+    schema = schema_files.read(files / "readmitted.toml")
+    plan = skdp.plan(schema, 50_000, 0.7)
+    assert str(plan).splitlines()[0] in out
+    assert "→ 0.7" in out
+    assert "█" in out
+    assert max(map(len, out.splitlines())) <= 80
+    seen = forecast(plan)
+    row = next(line for line in out.splitlines() if "→" in line)
+    assert f"{seen.privacy_excess:.2g}" in row
+    assert call(*arguments, "--quiet") == (0, "", "")
+
+
+def test_bars_shrink_as_the_budget_grows(call, files, here):
+    _, out, _ = call("plan", "--schema", files / "visits.toml", "--rows", "9000")
+    lengths = [
+        line.count("█") + line.count("░")
+        for line in out.splitlines()
+        if "░" in line and "privacy" not in line
+    ]
+    assert len(lengths) == 7
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[-1]
+
+
+@pytest.mark.parametrize(
+    ("target", "model", "chosen"),
+    [
+        ("readmitted", None, "logistic"),
+        ("visits", None, "linear"),
+        ("visits", "poisson", "poisson"),
+        ("readmitted", "svc", "svc"),
+    ],
+)
+def test_the_target_chooses_the_model(parsed, files, here, target, model, chosen):
+    more = () if model is None else ("--model", model)
+    shown = parsed("plan", "--schema", files / f"{target}.toml", "--rows", 1000, *more)
+    assert shown["model"] == chosen
+    schema = schema_files.read(files / f"{target}.toml")
+    assert shown["in_words"] == str(skdp.plan(schema, 1000, model=chosen))
+
+
+def test_the_plan_can_be_kept(parsed, files, here):
+    parsed(
+        *("plan", "--schema", files / "readmitted.toml", "--rows", 1000),
+        *("--neighbours", "zero-out", "--out", "plan.json"),
+    )
+    plan = skdp.Plan.from_json((here / "plan.json").read_text())
+    assert (plan.n_rows, plan.relation) == (1000, "zero-out")
+
+
+NUMBER, CLASS = Numeric(0, 1), Categorical([0, 1])
+
+
+def test_the_target_is_found_where_it_is_described():
+    named = Schema({"a": NUMBER}, target=("y", CLASS))
+    assert with_target(named, None) == named
+    assert with_target(named, "y") == named
+    unnamed = Schema({"a": NUMBER}, target=CLASS)
+    assert with_target(unnamed, "y") == named
+    among = Schema({"a": NUMBER, "y": CLASS})
+    assert with_target(among, "y") == named
+
+
+@pytest.mark.parametrize(
+    ("schema", "name", "sentence"),
+    [
+        (Schema({"a": NUMBER}), None, "What is to be predicted"),
+        (Schema({"a": NUMBER}, target=CLASS), None, "What is to be predicted"),
+        (Schema({"a": NUMBER}, target=("y", CLASS)), "a", "change one of them"),
+        (Schema({"a": NUMBER}), "y", "describes no target"),
+        (Schema({"v": Vector(["p", "q"])}), "v", "describes no target"),
+    ],
+)
+def test_a_target_that_is_not_described_is_refused(schema, name, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        with_target(schema, name)
