@@ -33,10 +33,9 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 Body = dict[str, Any]
-Take = Callable[["Head", Body], None]
 #: Seconds to wait for others that write.
 PATIENCE = 60.0
 #: Largest file and longest entry that are read, in bytes.
@@ -97,6 +96,17 @@ class Head:
         return Head(self.size + 1, hashlib.sha256(joined).hexdigest())
 
 
+class Reader(Protocol):
+    """What takes entries as they are checked, and says how far it has come."""
+
+    @property
+    def head(self) -> Head:
+        """The head of what was taken."""
+
+    def take(self, head: Head, body: Body) -> None:
+        """Take an entry; ValueError, and nothing changes, if it cannot be one."""
+
+
 class Chain:
     """The log in one file.
 
@@ -138,51 +148,37 @@ class Chain:
                 os.unlink(beside)
             _sync_folder(folder)
 
-    def read(self, known: Head, take: Take) -> Head:
-        """Check the entries since `known` and hand each to `take`; return the head."""
+    def read(self, reader: Reader) -> Head:
+        """Check the entries that a reader has not taken yet; return the head."""
         with self._transaction("BEGIN") as database:
-            return self._checked(database, known, take)
+            return self._checked(database, reader)
 
-    def append(
-        self,
-        known: Head,
-        take: Take,
-        decide: Callable[[], Body],
-    ) -> int:
-        """Hand the entries since `known` to `take`, then add what `decide` returns.
+    def append(self, reader: Reader, decide: Callable[[], Body]) -> int:
+        """Let a reader take what is new, then add the entry that `decide` returns.
 
         Nobody else writes in between. Returns the number of the entry added; if
         `decide` raises, nothing is.
         """
         with self._transaction("BEGIN IMMEDIATE") as database:
-            head = self._checked(database, known, take)
+            head = self._checked(database, reader)
             after = _insert(database, head, decide())
             database.execute("COMMIT")
             self.seen = after
         return head.size
 
-    def _checked(
-        self,
-        database: sqlite3.Connection,
-        known: Head,
-        take: Take,
-    ) -> Head:
+    def _checked(self, database: sqlite3.Connection, reader: Reader) -> Head:
         """Follow the chain from a head that was checked before to its end."""
         self._check_form(database)
-        heads = database.execute("SELECT size, hash FROM head").fetchall()
-        at = Head()
-        if known.size:
-            row = database.execute(
-                "SELECT hash FROM entries WHERE seq = ?", (known.size - 1,)
-            ).fetchone()
-            if row != (known.hash,):
+        heads = _rows(database, "SELECT size, hash FROM head")
+        at = reader.head
+        if at.size:
+            found = _rows(
+                database, "SELECT hash FROM entries WHERE seq = ?", at.size - 1
+            )
+            if found != [(at.hash,)]:
                 self.refuse("entries that were seen before are gone or were rewritten")
-            at = known
-        rows = database.execute(
-            "SELECT seq, body, hash FROM entries WHERE seq >= ? ORDER BY seq",
-            (at.size,),
-        )
-        for seq, body, told in rows:
+        select = "SELECT seq, body, hash FROM entries WHERE seq >= ? ORDER BY seq"
+        for seq, body, told in _rows(database, select, at.size):
             number = at.size
             if seq != number or not isinstance(body, str):
                 self.refuse(f"entry {number} was removed or changed")
@@ -192,7 +188,7 @@ class Chain:
             if at.size == self.seen.size and at.hash != self.seen.hash:
                 self.refuse("entries that were seen before were rewritten")
             try:
-                take(at, json.loads(body, parse_constant=_no_constant))
+                reader.take(at, json.loads(body, parse_constant=_no_constant))
             except (ValueError, TypeError, RecursionError):
                 self.refuse(f"entry {number} is none that skdp writes")
         if heads != [(at.size, at.hash)] or not self.seen.size <= at.size > 0:
@@ -202,20 +198,18 @@ class Chain:
 
     def _check_form(self, database: sqlite3.Connection) -> None:
         """Refuse tables and triggers other than ours."""
-        found = database.execute("SELECT name, sql FROM sqlite_master").fetchall()
+        found = _rows(database, "SELECT name, sql FROM sqlite_master")
         if sorted(found) != sorted([*TABLES.items(), *TRIGGERS.items()]):
             self.refuse("it is no ledger, or its triggers were taken off")
-        if database.execute("PRAGMA journal_mode").fetchone() != ("delete",):
+        if _rows(database, "PRAGMA journal_mode") != [("delete",)]:
             self.refuse("its journal mode was changed")
-        count = database.execute("SELECT count(*) FROM entries WHERE seq < 0")
-        if count.fetchone() != (0,):
+        if _rows(database, "SELECT seq FROM entries WHERE seq < 0 LIMIT 1"):
             self.refuse("an entry was put before the first")
 
     def sound(self) -> None:
         """Refuse a file whose pages SQLite finds damaged."""
         with self._transaction("BEGIN") as database:
-            told = database.execute("PRAGMA integrity_check(1)").fetchone()
-            if told != ("ok",):
+            if _rows(database, "PRAGMA integrity_check(1)") != [("ok",)]:
                 self.refuse("pages of the file are damaged")
 
     def refuse(self, why: str) -> NoReturn:
@@ -232,7 +226,11 @@ class Chain:
             self._check_file()
             with closing(_connection(self.path)) as database:
                 database.execute(begin)
-                yield database
+                try:
+                    yield database
+                finally:
+                    if database.in_transaction:
+                        database.execute("ROLLBACK")
 
     def _check_file(self) -> None:
         """Refuse what is no ordinary file of its own; SQLite alone opens it.
@@ -307,6 +305,13 @@ def _connection(path: str) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _rows(
+    database: sqlite3.Connection, select: str, *values: object
+) -> list[tuple[Any, ...]]:
+    """All rows: a cursor left half-read, in a traceback say, would keep its lock."""
+    return database.execute(select, values).fetchall()
 
 
 def _insert(database: sqlite3.Connection, head: Head, body: Body) -> Head:

@@ -202,7 +202,7 @@ class Ledger:
     def entries(self) -> list[Entry]:
         """All entries, checked."""
         books = Books(kept=[])
-        self._chain.read(Head(), books.take)
+        self._chain.read(books)
         return books.kept or []
 
     def check(self, expected_head: Head | str | None = None) -> Head:
@@ -222,7 +222,7 @@ class Ledger:
         noted = Head.of(expected_head) if isinstance(expected_head, str) else None
         chain = Chain(self.path, noted or expected_head)  # type: ignore[arg-type]
         chain.sound()
-        return chain.read(Head(), Books().take)
+        return chain.read(Books())
 
     def export(self, form: str = "jsonl") -> str:
         """Write all entries as JSON lines or CSV, each with its hash last.
@@ -336,12 +336,11 @@ class Ledger:
 
     def _read(self) -> Books:
         """The sums, up to date."""
-        self._chain.read(self._books.head, self._books.take)
+        self._chain.read(self._books)
         return self._books
 
     def _append(self, decide: Callable[[], Entry]) -> int:
-        books = self._books
-        return self._chain.append(books.head, books.take, lambda: decide().body())
+        return self._chain.append(self._books, lambda: decide().body())
 
     def _check_schema(self, digest: str | None) -> None:
         known = self._books.schemas
