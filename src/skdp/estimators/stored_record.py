@@ -129,7 +129,7 @@ def read(about: Any, summary: dict[str, Any]) -> PrivacyRecord:
     )
     check(
         claimed <= record.epsilon * (1 + 1e-9),
-        f"privacy.json has a budget of ε = {record.epsilon:g} and says that {claimed:g} "
-        "was spent: it was changed.",
+        f"privacy.json has a budget of ε = {record.epsilon:g} and spends {claimed:g}: "
+        "it was changed.",
     )
     return record
