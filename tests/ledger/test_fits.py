@@ -149,37 +149,36 @@ def test_no_cell_enters_the_file(ledger):
 # ---- nothing is read before the reservation
 
 
-class Watched:
-    """A cell that notes when anything is done with it."""
+class Watched(str):
+    """A cell that counts what is done with it."""
 
     touched = 0
 
     def __getattribute__(self, name):
-        if name != "__class__":
-            type(self).touched += 1
+        Watched.touched += 1
         return super().__getattribute__(name)
 
-    def _used(self, *_):
-        type(self).touched += 1
-        return 0.5
+    def __hash__(self):
+        Watched.touched += 1
+        return super().__hash__()
 
-    __float__ = __str__ = __repr__ = __hash__ = __eq__ = __bool__ = _used
+    def __eq__(self, other):
+        Watched.touched += 1
+        return super().__eq__(other)
 
 
 @pytest.fixture
 def watched():
-    Watched.touched = 0
-    table = np.empty((200, 2), dtype=object)
-    table[:] = [[Watched(), Watched()] for _ in range(200)]
-    labels = np.empty(200, dtype=object)
-    labels[:] = [Watched() for _ in range(200)]
+    table, labels = np.empty((200, 2), dtype=object), np.empty(200, dtype=object)
+    table[:] = [[Watched("0.5"), Watched("0.2")] for _ in range(200)]
+    labels[:] = [Watched("1") for _ in range(200)]
     Watched.touched = 0
     return table, labels
 
 
 def test_a_watched_cell_notices_a_fit(watched, ledger):
     model(ledger).fit(*watched)
-    assert Watched.touched >= 400
+    assert Watched.touched >= 600
     assert kinds(ledger) == ["open", "reserve", "commit"]
 
 

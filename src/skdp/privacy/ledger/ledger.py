@@ -291,12 +291,11 @@ class Ledger:
                 f"neighbours={terms.neighbours!r}, or use another ledger."
             )
         digest = None if schema is None else schema_digest(schema)
-        entry = new_entry("reserve", query, terms, amount, schema=digest)
 
         def decide() -> Entry:
             self._check_schema(digest)
             self._check_affordable(amount, fit_delta or terms.delta, query)
-            return entry
+            return new_entry("reserve", query, terms, amount, schema=digest)
 
         return Ticket(self, self._append(decide), amount, query)
 
