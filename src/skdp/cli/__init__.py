@@ -32,7 +32,17 @@ except ModuleNotFoundError:
     raise SystemExit(2) from None
 
 #: Every command, in the order of the help.
-COMMANDS = ["demo", "schema", "plan", "fit", "predict", "compare", "verify", "audit"]
+COMMANDS = [
+    "demo",
+    "schema",
+    "plan",
+    "fit",
+    "predict",
+    "compare",
+    "verify",
+    "ledger",
+    "audit",
+]
 
 app = typer.Typer(
     name="skdp",

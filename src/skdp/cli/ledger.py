@@ -1,0 +1,177 @@
+"""`skdp ledger`: a data set's total budget, on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skdp.cli.console import AsJson, Force, Quiet, check_out, print_json, screen
+
+if TYPE_CHECKING:
+    from skdp.privacy.ledger import Entry, Ledger
+
+ledger = typer.Typer(
+    help="Make, show, check and export the total budget of a data set.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.")]
+
+
+def _example(line: str) -> str:
+    return f"\b\nExamples:\n  {line}"
+
+
+@ledger.command(epilog=_example("skdp ledger make budget.db --epsilon 3 --delta 1e-6"))
+def make(
+    path: File,
+    epsilon: Annotated[float, typer.Option(help="ε of all that is ever released.")],
+    delta: Annotated[float, typer.Option(help="δ of all that is ever released.")],
+    reserved_delta: Annotated[
+        float,
+        typer.Option(help="Part of δ for finding categories; 0 if a schema has all."),
+    ] = 0.0,
+    neighbours: Annotated[
+        str, typer.Option(help="replace-one, zero-out or add-remove.")
+    ] = "replace-one",
+    schema: Annotated[
+        Path | None, typer.Option(metavar="TOML", help="Only for tables of this one.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a ledger with a ceiling (ε, δ), which is fixed from then on."""
+    import skdp
+    from skdp import schema_files
+
+    check_out(path, force=False)
+    made = skdp.Ledger(
+        path,
+        epsilon,
+        delta,
+        reserved_delta=reserved_delta,
+        neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
+        schema=None if schema is None else schema_files.read(schema),
+    )
+    if as_json:
+        print_json(_summary(made))
+    elif not quiet:
+        typer.echo(f"{made}\nGive it to every fit: skdp fit ... --ledger {path}")
+
+
+@ledger.command(epilog=_example("skdp ledger show budget.db --last 20"))
+def show(
+    path: File,
+    last: Annotated[int, typer.Option(min=0, help="Entries to show.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show what was spent, what is left, and the last entries."""
+    import skdp
+
+    opened = skdp.Ledger(path)
+    entries = opened.entries()
+    tail = entries[len(entries) - min(last, len(entries)) :]
+    if as_json:
+        print_json(_summary(opened) | {"entries": [_fields(entry) for entry in tail]})
+        return
+    typer.echo(opened)
+    _print_table(tail)
+
+
+@ledger.command(epilog=_example("skdp ledger check budget.db --head 12:3f9c..."))
+def check(
+    path: File,
+    head: Annotated[
+        str | None,
+        typer.Option(help="A head noted earlier, which the entries must lead to."),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Recompute the chain and the sums; exits with 1 if the file was changed.
+
+    Somebody who rewrites all of the file can write any history: note the head that
+    this prints elsewhere, and give it back as --head.
+    """
+    from skdp.privacy.ledger import Head, Ledger, LedgerError
+    from skdp.schema import check as refuse_unless
+
+    there = f"There is no file {str(path)!r}: correct the path."
+    refuse_unless(path.exists(), there)
+    noted = None if head is None else Head.of(head)
+    try:
+        found, why = str(Ledger(path).check(noted)), None
+    except LedgerError as error:
+        found, why = None, str(error)
+    if as_json:
+        print_json({"passed": why is None, "head": found, "why": why})
+    elif why is not None or not quiet:
+        typer.echo(f"WHOLE: head {found}" if why is None else f"FAILED: {why}")
+    if why is not None:
+        raise typer.Exit(1)
+
+
+@ledger.command(epilog=_example("skdp ledger export budget.db --form csv --out b.csv"))
+def export(
+    path: File,
+    form: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it here, not to stdout.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Write all entries, each with its hash, as JSON lines or CSV."""
+    import skdp
+
+    if out is not None:
+        check_out(out, force)
+    text = skdp.Ledger(path).export(form)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _summary(opened: Ledger) -> dict[str, Any]:
+    terms = opened.terms
+    return {
+        "path": opened.path,
+        "epsilon": terms.epsilon,
+        "delta": terms.delta,
+        "reserved_delta": terms.reserved_delta,
+        "neighbours": terms.neighbours,
+        "mu_squared": terms.mu_squared,
+        "spent_epsilon": opened.spent_epsilon,
+        "remaining": opened.remaining,
+        "remaining_delta": opened.remaining_delta,
+        "affordable_epsilon": opened.affordable(terms.delta),
+        "head": str(opened.head),
+    }
+
+
+def _fields(entry: Entry) -> dict[str, Any]:
+    return {"seq": entry.seq, **entry.body(), "hash": entry.hash}
+
+
+def _print_table(entries: list[Entry]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name, side in (("#", "right"), ("time (UTC)", "left"), ("kind", "left")):
+        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    table.add_column("what", overflow="fold")
+    for name in ("ε", "μ²", "δ"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for entry in entries:
+        kind = entry.kind if entry.of is None else f"{entry.kind} {entry.of}"
+        table.add_row(
+            str(entry.seq),
+            entry.time[:19].replace("T", " "),
+            kind,
+            entry.query.replace("[", r"\["),
+            *(f"{x:.4g}" for x in (entry.epsilon, entry.mu_squared, entry.delta)),
+        )
+    screen().print(table)

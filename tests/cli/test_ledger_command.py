@@ -1,0 +1,107 @@
+"""`skdp ledger`: the total budget of a data set, seen from a shell."""
+
+import json
+import os
+import sqlite3
+
+import pytest
+
+import skdp
+
+
+@pytest.fixture
+def path(call, here):
+    path = here / "budget.db"
+    code, out, err = call("ledger", "make", path, "--epsilon", 2, "--delta", 1e-6)
+    assert (code, err) == (0, "")
+    assert "(2, 1e-06)-differential privacy" in out
+    return path
+
+
+def test_a_fit_charges_and_show_says_so(call, parsed, path, files):
+    options = ["--schema", files / "readmitted.toml", "--ledger", path.name]
+    fit = ["fit", files / "readmitted.csv", *options, "--epsilon", 1, "--out", "m"]
+    code, _, err = call(*fit)
+    assert (code, err) == (0, "")
+    code, out, err = call("ledger", "show", path)
+    assert (code, err) == (0, "")
+    for part in ("spent: ε = ", "reserve", "commit 1", "fit of LogisticRegression"):
+        assert part in out
+    found = parsed("ledger", "show", path)
+    assert 0.9 < found["spent_epsilon"] <= 1.0
+    assert [entry["kind"] for entry in found["entries"]] == [
+        "open",
+        "reserve",
+        "commit",
+    ]
+    assert len(parsed("ledger", "show", path, "--last", 1)["entries"]) == 1
+    code, _, err = call(*fit[:-1], "m2", "--epsilon", 2)
+    assert code == 2
+    assert "could be afforded" in err
+    assert not os.path.exists("m2")
+
+
+def test_check_exits_with_1_if_the_file_was_changed(call, parsed, path):
+    head = parsed("ledger", "check", path)["head"]
+    assert head == str(skdp.Ledger(path).head)
+    assert call("ledger", "check", path, "--head", head, "--quiet") == (0, "", "")
+    other = head[:-1] + ("0" if head[-1] != "0" else "1")
+    code, out, err = call("ledger", "check", path, "--head", other)
+    assert (code, err) == (1, "")
+    assert out.startswith("FAILED: ")
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TRIGGER no_edit")
+        database.execute("UPDATE entries SET body = '{}'")
+    database.close()
+    code, out, _ = call("ledger", "check", path, "--json")
+    assert code == 1
+    assert json.loads(out)["passed"] is False
+    for command in ("show", "export"):
+        code, out, err = call("ledger", command, path)
+        assert (code, out) == (2, "")
+        assert "refused" in err
+
+
+def test_export(call, path, here):
+    code, out, err = call("ledger", "export", path)
+    assert (code, err) == (0, "")
+    assert out == skdp.Ledger(path).export()
+    code, _, _ = call("ledger", "export", path, "--form", "csv", "--out", "b.csv")
+    assert code == 0
+    assert (here / "b.csv").read_text() == skdp.Ledger(path).export("csv")
+    code, _, err = call("ledger", "export", path, "--out", "b.csv")
+    assert code == 2
+    assert "--force" in err
+
+
+@pytest.mark.parametrize("command", ["show", "check", "export"])
+def test_what_is_not_there_is_refused_and_not_made(call, here, command):
+    code, out, err = call("ledger", command, "none.db")
+    assert (code, out) == (2, "")
+    assert "There is no" in err
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--epsilon", 0, "--delta", 1e-6],
+        ["--epsilon", 1, "--delta", 2],
+        ["--epsilon", "inf", "--delta", 1e-6],
+        ["--epsilon", 1, "--delta", 1e-6, "--neighbours", "none"],
+        ["--epsilon", 1, "--delta", 1e-6, "--schema", "none.toml"],
+    ],
+)
+def test_a_wrong_ceiling_makes_nothing(call, here, options):
+    code, out, err = call("ledger", "make", "new.db", *options)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert list(here.iterdir()) == []
+
+
+def test_a_ledger_is_not_made_over_another(call, path):
+    before = path.read_bytes()
+    code, _, err = call("ledger", "make", path, "--epsilon", 9, "--delta", 1e-6)
+    assert code == 2
+    assert "exists" in err
+    assert path.read_bytes() == before
