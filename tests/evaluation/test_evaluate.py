@@ -185,6 +185,17 @@ def test_sampling_errors_of_regression_are_no_smaller_than_the_truth():
         assert (0.9 < ratio < 3.0) if metric == "r2" else (0.85 < ratio < 1.15), metric
 
 
+def test_where_noise_hides_everything_nothing_is_made_up():
+    found = skdp.evaluate(LINEAR, X[:50], REAL[:50], epsilon=0.01, random_state=1)
+    score = found.scores["r2"]
+    assert score.high == 1.0
+    assert math.isnan(score.value) or score.high - score.low > 1
+    found = skdp.evaluate(LOGISTIC, X[:50], Y[:50], epsilon=0.01, random_state=1)
+    for score in found.scores.values():
+        assert score.low <= score.high
+        assert score.noise_std > 0.3
+
+
 def test_calibration_tells_counts_and_positives():
     exact = skdp.evaluate(LOGISTIC, X, Y, epsilon=math.inf, metrics=["calibration"])
     chance = LOGISTIC.predict_proba(X)[:, 1]

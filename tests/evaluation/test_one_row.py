@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import skdp
-from skdp.evaluation import cells, metrics
+from skdp.evaluation import cells, metrics, scoring
 from skdp.evaluation.asked import metrics_of, scale_of
 from skdp.evaluation.rows import predicted
 from skdp.evaluation.scoring import Bins, _columns, encoded
+from skdp.privacy.mechanism import Released, release
 
 COLUMNS = {
     "age": skdp.Numeric(0, 90),
@@ -160,6 +161,27 @@ def test_no_cell_shows_but_in_released_numbers(relation):
             found = skdp.evaluate(made, table, epsilon=1.0, neighbours=relation)
         told.add((str(found.privacy_), tuple(found.scores), len(found.calibration)))
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+def test_all_that_is_shown_follows_from_what_was_released(relation, monkeypatch):
+    """With the released numbers held fixed, another table gives the same result."""
+
+    def fixed(total, noise_multiplier, noise, record):
+        release(total, noise_multiplier, noise, record)
+        shape = total.value.shape
+        values = (1.0 + np.arange(total.value.size).reshape(shape)) * cells.UNIT
+        return Released(values, np.full(shape, 2.0 * cells.UNIT), total.query)
+
+    monkeypatch.setattr(scoring, "release", fixed)
+    made, shown = model("logistic", size=1.0), set()
+    for seed in range(3):
+        drawn = np.random.default_rng(seed)
+        table = pd.DataFrame(ROWS).sample(frac=1.0, replace=True, random_state=seed)
+        table["y"] = drawn.choice(["no", "yes", "neither"], N)
+        found = skdp.evaluate(made, table, epsilon=1.0, neighbours=relation)
+        shown.add(str(found))
+    assert len(shown) == 1
 
 
 def test_wrong_noise_is_caught():

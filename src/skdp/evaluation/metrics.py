@@ -94,7 +94,9 @@ def _root_spread(counts: Counts, n: float, scale: Scale) -> float:
 
 
 def _explained(counts: Counts, n: float, scale: Scale) -> float:
-    total = max(variance(counts[TARGET], n), 1e-12)
+    total = variance(counts[TARGET], n)
+    if total == 0:  # noise hides that the target varies at all
+        return math.nan
     return 1.0 - _part(scale) * mean(counts[SQUARES], n) / total
 
 

@@ -179,6 +179,8 @@ class PrivateSearchCV(Chosen):
             check_budget(self.epsilon, delta, rows)
         stop = self._stop(len(candidates), delta, book is not None)
         told = (*about.assumptions, *model._row_assumption())
+        if apart:
+            told += ("Every fifth row did not fit but score, for a like budget.",)
         record = self._record(told, delta, len(candidates), stop)
         trials = self._trials(about, table, y, rows, record)
         score_record = record
@@ -209,7 +211,7 @@ class PrivateSearchCV(Chosen):
     ) -> SearchRecord:
         """Open the budget of the search."""
         if stop is None:
-            said = f"All {n_trials} fits and scores of the search are listed."
+            said = f"All {n_trials} trials of the search are listed."
         else:
             said = (
                 "This is the best of a random number of fits, "

@@ -42,7 +42,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
-    """A trial, its model, and what its score cost."""
+    """A trial, its model, what its score cost, and how good it is: more is better."""
 
     trial: Trial
     model: PrivateLinearModel
@@ -125,10 +125,9 @@ class Trials:
         )
         score = found.scores[self.scoring]
         sign = -1.0 if self.scoring in LESS_IS_BETTER else 1.0
+        rank = -math.inf if math.isnan(score.value) else sign * score.value
         trial = Trial(params=params, score=score.value, noise_std=score.noise_std)
-        return Outcome(
-            trial=trial, model=model, score_record=record, rank=sign * score.value
-        )
+        return Outcome(trial=trial, model=model, score_record=record, rank=rank)
 
 
 def epsilon_of(budget: float, delta: float) -> float:
