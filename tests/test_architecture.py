@@ -501,6 +501,7 @@ PROMISES = {
     },
     "privacy/randomness.py": {"Randomness.normals"},
     "privacy/record.py": {"PrivacyRecord.charge"},
+    "privacy/ledger/ledger.py": {"Ledger.reserve"},
     "privacy/accountant.py": {
         "gdp_delta",
         "gdp_mu",

@@ -169,7 +169,7 @@ def test_only_amounts_can_be_reserved(ledger, amount):
 def test_each_sum_has_its_own_ceiling(ledger):
     with pytest.raises(BudgetError, match="not Gaussian"):
         ask(ledger, 0.0, 1.01e-7)
-    with pytest.raises(BudgetError):
+    with pytest.raises(BudgetError, match="draws of noise"):
         ask(ledger, 0.0, n_draws=ledger.terms.n_draws + 1)
     ask(ledger, ledger.terms.mu_squared, 1e-7, n_draws=ledger.terms.n_draws)
     assert (ledger.remaining, ledger.remaining_delta) == (0.0, 0.0)
@@ -185,7 +185,7 @@ def test_what_could_be_afforded_is_said_and_can_be(ledger):
     ):
         pytest.fail("the block must not run")
     words = str(error.value)
-    assert "The fit asks for μ²" in words
+    assert words.startswith("The fit asks the ledger")
     assert "1 unsettled" in words
     assert "at δ = 1e-07" in words
     epsilon = float(words.partition("epsilon=")[2].split()[0])

@@ -207,6 +207,7 @@ FORGERIES = {
     "a smaller ε, the same m": opened(epsilon=1.0),
     "terms of text": opened(epsilon="4"),
     "no object": lambda rows: [[1], *rows[1:]],
+    "a control character": changed(query="\x1b[2J"),
     "a long query": changed(query="x" * 2000),
 }
 

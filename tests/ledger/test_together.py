@@ -188,6 +188,39 @@ def test_entries_are_on_disk_before_they_are_reported():
             assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
+FULL = """
+import os, resource, sys
+from skdp import Ledger
+ledger = Ledger(sys.argv[1])
+ticket = ledger.reserve(0.001, relation="replace-one", query="x", n_draws=1)
+size = os.stat(sys.argv[1]).st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+for act in (
+    lambda: ledger.reserve(0.001, relation="replace-one", query="y" * 900, n_draws=1),
+    lambda: ticket.settle(0.0),
+    lambda: Ledger(sys.argv[1] + "2", epsilon=1.0, delta=1e-6),
+):
+    try:
+        act()
+        print("done")
+    except ValueError as error:
+        print(type(error).__name__, "cannot be" in str(error))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits")
+@pytest.mark.parametrize("room", [0, 100, 600, 4096, 5000])
+def test_a_full_disk_is_told_and_nothing_is_lost(ledger, room):
+    """The limit on a file's size stands for the disk's."""
+    command = [sys.executable, "-c", FULL, ledger.path, str(room)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["LedgerError True"] * 3, done.stderr
+    assert [entry.kind for entry in ledger.entries()] == ["open", "reserve"]
+    assert ledger.check().size == 2
+    assert os.listdir(os.path.dirname(ledger.path)) == ["budget.db"]
+    ask(ledger, 0.001)
+
+
 @pytest.mark.skipif(not STRESS.is_file(), reason="benchmarks are not installed")
 def test_killed_at_random_for_five_seconds(folder):
     done = subprocess.run(

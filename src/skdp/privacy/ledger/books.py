@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from skdp.privacy.ledger.ceiling import NOTHING, Amount, Terms, affordable
 from skdp.privacy.ledger.chain import Body, Head
 from skdp.privacy.ledger.entries import Entry
+from skdp.privacy.record import BudgetError
 from skdp.schema import check
 
 
@@ -34,6 +35,35 @@ class Books:
         if self.terms and self.spent == NOTHING and own == (delta, reserved_delta):
             return self.terms.epsilon  # such a fit gets the ledger's own μ²
         return affordable(self.left, delta, reserved_delta)
+
+    def refuse_dear(self, wanted: Amount, delta: float, query: str, path: str) -> None:
+        """Raise if an amount is not left, saying what a fit with this δ could have."""
+        left, kept = self.left, self.terms.reserved_delta if self.terms else 0.0
+        if wanted.within(left):
+            return
+        asked = float(wanted.delta)
+        if wanted.delta > left.delta:
+            why = (
+                f"δ = {asked:.3g} for what is not Gaussian, and "
+                f"{float(left.delta):.3g} is left of the {kept:.3g} kept for it: give "
+                "a schema with all categories and classes, or make ledgers with "
+                "reserved_delta"
+            )
+        elif wanted.n_draws > left.n_draws:
+            why = (
+                f"{wanted.n_draws} draws of noise, and the sampler's slack covers "
+                f"{left.n_draws} more: too many fits were killed"
+            )
+        else:
+            why = (
+                f"μ² = {float(wanted.mu_squared):.6g}, and "
+                f"{float(left.mu_squared):.6g} is left: "
+                f"epsilon={self.affordable(delta, asked):.4g} could be afforded at "
+                f"δ = {delta:g}"
+            )
+        n = len(self.unsettled)
+        also = f" ({n} unsettled reservations count in full)" if n else ""
+        raise BudgetError(f"{query} asks the ledger {path!r} for {why}{also}.")
 
     def take(self, head: Head, body: Body) -> None:
         """Add an entry; ValueError, and nothing changes, if it cannot be one."""

@@ -18,7 +18,7 @@ from skdp.schema import check, level_key
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= 1000
+    return isinstance(value, str) and len(value) <= 1000 and value.isprintable()
 
 
 def _is_digest(value: object) -> bool:
@@ -158,7 +158,7 @@ def new_entry(
         kind=kind,
         time=datetime.now(UTC).isoformat(timespec="microseconds"),
         version=skdp.__version__,
-        query=query[:1000],
+        query="".join(c if c.isprintable() else " " for c in query[:1000]),
         relation=terms.neighbours,
         schema=schema,
         plan=plan,

@@ -36,7 +36,7 @@ from skdp.privacy.ledger.ceiling import Amount, Terms, rounded
 from skdp.privacy.ledger.chain import Chain, Head, LedgerError, dumps
 from skdp.privacy.ledger.entries import Entry, new_entry, schema_digest
 from skdp.privacy.ledger.ticket import Ticket, refuse_unpaid
-from skdp.privacy.record import ALLOWED_DRAWS, BudgetError, PrivacyRecord
+from skdp.privacy.record import ALLOWED_DRAWS, PrivacyRecord
 from skdp.privacy.sums import Relation
 from skdp.schema import Schema, check
 
@@ -282,6 +282,12 @@ class Ledger:
         ------
         BudgetError
             If it does not fit, saying what would; nothing is entered.
+
+        Notes
+        -----
+        **Guarantee.** For every amount, whoever else reserves or is killed at the same
+        time, either it is on disk when this returns, the sums over all entries being
+        within the ceiling, or this raises and the promise holds as if never asked.
         """
         terms, amount = self.terms, Amount.of(mu_squared, delta, n_draws)
         if relation != terms.neighbours:
@@ -294,7 +300,8 @@ class Ledger:
 
         def decide() -> Entry:
             self._check_schema(digest)
-            self._check_affordable(amount, fit_delta or terms.delta, query)
+            books = self._books
+            books.refuse_dear(amount, fit_delta or terms.delta, query, self.path)
             return new_entry("reserve", query, terms, amount, schema=digest)
 
         return Ticket(self, self._append(decide), amount, query)
@@ -349,29 +356,6 @@ class Ledger:
                 "names, types, bounds or classes): use this data set's own ledger, or "
                 "ledger.admit(schema) if the records are the same."
             )
-
-    def _check_affordable(self, amount: Amount, delta: float, query: str) -> None:
-        books, left = self._books, self._books.left
-        if amount.within(left):
-            return
-        unsettled = len(books.unsettled)
-        also = (
-            f" ({unsettled} unsettled reservations count in full)" if unsettled else ""
-        )
-        asked = float(amount.delta)
-        if amount.delta > left.delta:
-            raise BudgetError(
-                f"{query} asks for δ = {asked:.3g} for releases that are not Gaussian, "
-                f"and the ledger {self.path!r} has {float(left.delta):.3g} left of the "
-                f"{self.terms.reserved_delta:.3g} kept for them{also}: give a schema "
-                "with all categories and classes, or make ledgers with reserved_delta=."
-            )
-        raise BudgetError(
-            f"{query} asks for μ² = {float(amount.mu_squared):.6g}, and the ledger "
-            f"{self.path!r} has {float(left.mu_squared):.6g} left of "
-            f"{self.terms.mu_squared:.6g}{also}: epsilon="
-            f"{books.affordable(delta, asked):.4g} could be afforded at δ = {delta:g}."
-        )
 
 
 def _reopened(path: str, seen: Head) -> Ledger:
