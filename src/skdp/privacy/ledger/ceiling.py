@@ -9,8 +9,9 @@ the ledger is made, and
 
 are kept at all times, m = `accountant.calibrate` (ε, δ - r e^{Dη}, D)², all three fixed
 beforehand and added in exact rational numbers. To trade one against another later, by
-asking only that h(ε, √Σμ²) + Σd ≤ δ, would not be private: one could stop spending μ²
-just when the answers so far happen to tell much, and take the rest as d.
+asking only that h(ε, √Σμ²) + Σd ≤ δ, would not be private: who goes on with μ² where
+the answers so far tell much, and takes what is left as d where they tell little, nearly
+reaches 2δ (`tests/ledger/test_ceiling.py` computes 1.96 δ).
 
 1. *Two steps.* If M₁ is (μ₁, d₁), and M₂, which sees its output x, is (μ₂, d₂) for
    every x, then both are (√(μ₁² + μ₂²), d₁ + d₂). With q(x) = Q₂ˣ(E_x),
