@@ -3,7 +3,9 @@
 A ledger is opened once with a ceiling (ε, δ) and a neighbour relation. Every spending
 is *reserved* before a record is read and *settled* after, to what was released; what is
 never settled, because its process was killed, stays counted in full. What does not fit
-under the ceiling is refused before a record is read.
+under the ceiling is refused before a record is read; only the number of rows, where the
+relation makes it public, may be counted before. A ledger knows what is charged to it:
+the scores that scikit-learn's searches compute from held-out rows are not.
 
 **Relations are not mixed.** Replacing a record is zeroing one and filling it again, so
 μ-GDP under zero-out is 2μ-GDP under replace-one, but no such rule holds for the d's,
@@ -12,8 +14,9 @@ of rows that the others publish. A ledger is for one relation and refuses the ot
 
 **What the records are.** The promise is about the table that the ledger belongs to.
 Fits on parts of it are covered if a record's part does not depend on other records:
-``KFold`` splits by position, as does a fixed column of groups; ``StratifiedKFold``,
-scikit-learn's default for classifiers, looks at all labels and is not covered.
+``KFold`` splits by position, which is right where the number of rows is public, and
+wrong under add-remove, where a record more moves the others; ``StratifiedKFold``,
+scikit-learn's default for classifiers, looks at all labels and is never covered.
 
 **Schemas.** A ledger is bound to the schema (or, where there is none, to the public
 column names, types, bounds and classes) of the first fit, so that the budget of one
