@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.descent.plan import Fit, Plan, check_budget, release_row_count, run
+from skdp.descent.plan import Plan, check_budget, release_row_count, run
 from skdp.descent.planner import default_delta, make_plan
 from skdp.engines.choose import engine_named
 from skdp.estimators.design import margins
@@ -23,6 +23,7 @@ from skdp.estimators.inputs import as_column, as_table, check_width, has_names
 from skdp.estimators.ordinary import pipeline
 from skdp.estimators.progress import progress
 from skdp.estimators.reading import count, known_schema, read_records
+from skdp.estimators.solving import OWN, Outcome, delta_share, refuse_unfit, solve
 from skdp.estimators.spending import payer, spending
 from skdp.estimators.training import remember
 from skdp.estimators.units import user_units
@@ -60,6 +61,7 @@ class PrivateLinearModel(BaseEstimator):
         geometry: Any = "auto",
         n_steps: Any = "auto",
         slope_bound: Any = "auto",
+        solver: str = "skgd",
         calibration: str = "exact",
         neighbours: str = "replace-one",
         n_rows: int | None = None,
@@ -84,6 +86,7 @@ class PrivateLinearModel(BaseEstimator):
         self.geometry = geometry
         self.n_steps = n_steps
         self.slope_bound = slope_bound
+        self.solver = solver
         self.calibration = calibration
         self.neighbours = neighbours
         self.n_rows = n_rows
@@ -151,7 +154,8 @@ class PrivateLinearModel(BaseEstimator):
             delta=delta,
             relation=self.neighbours,  # type: ignore[arg-type]  # checked inside
             assumptions=about.assumptions + self._row_assumption(),
-            reserved_delta=DISCOVERY_SHARE * delta if about.needs_levels else 0.0,
+            reserved_delta=delta
+            * (delta_share(self) + DISCOVERY_SHARE * about.needs_levels),
         )
         self._refuse_mistakes(rows, record)
         query = f"fit of {type(self).__name__}"
@@ -166,7 +170,7 @@ class PrivateLinearModel(BaseEstimator):
             fitted._set_fitted(fit.weights, schema, about.named and has_names(X))
             fitted.plan_ = fit.plan
             fitted.privacy_ = fit.record
-            fitted.n_iter_ = fit.plan.n_steps * fit.plan.n_restarts
+            fitted.n_iter_ = fit.n_steps
             tell(fit.plan, schema)
             self.__dict__ = fitted.__dict__
         remember(self, X)
@@ -179,14 +183,17 @@ class PrivateLinearModel(BaseEstimator):
         rows: int | None,
         record: PrivacyRecord,
         noise: Randomness,
-    ) -> Fit:
+    ) -> Outcome:
         """Plan with what is left of the budget, then run."""
         engine = engine_named(self.engine, self.n_threads)
         if rows is None:
             rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
+        if self.solver != OWN:
+            loss = self._loss(schema)
+            return solve(self, records, loss, rows, record, noise, engine)
         plan = self._plan(schema, rows, record)
         with progress(plan, self.verbose) as callback:
-            return run(
+            fit = run(
                 plan,
                 records,
                 engine=engine,
@@ -194,6 +201,7 @@ class PrivateLinearModel(BaseEstimator):
                 record=record,
                 callback=callback,
             )
+        return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
     def _plan(self, schema: Schema, rows: int, record: PrivacyRecord) -> Plan:
         """Decide everything, from public facts and what is left of the budget."""
@@ -225,11 +233,12 @@ class PrivateLinearModel(BaseEstimator):
             self.class_weight is None or isinstance(self.class_weight, Mapping),
             f"class_weight must map classes to weights. Got {self.class_weight!r}.",
         )
+        target = self._target()
+        stand_in = Numeric(0, 1) if target == RANGE else Categorical([0, 1])
+        known = stand_in if isinstance(target, str) else target
+        schema = Schema({"x": Numeric(0, 1)}, target=known)
+        refuse_unfit(self, self._loss(schema))
         if isinstance(self.sampling, str) and isinstance(self.geometry, str):
-            target = self._target()
-            stand_in = Numeric(0, 1) if target == RANGE else Categorical([0, 1])
-            known = stand_in if isinstance(target, str) else target
-            schema = Schema({"x": Numeric(0, 1)}, target=known)
             self._plan(schema, rows or 1000, record)
 
     def _with_found_target(self, schema: Schema) -> Schema:

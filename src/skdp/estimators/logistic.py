@@ -102,6 +102,9 @@ class LogisticRegression(PrivateClassifier):
         Number of steps; `skdp.descent.rule` says how many by default.
     slope_bound : float or "auto"
         What a record's slope is clipped to, for losses that have no bound themselves.
+    solver : str
+        "skgd", or another algorithm of `skdp.solvers` with its own defaults; what it
+        decided is then a dict in ``plan_``. For comparisons: none was found better.
     calibration : {"exact", "paper"}
         Exact Gaussian accounting, or the constant of the paper's Theorem 1.
     neighbours : {"replace-one", "zero-out", "add-remove"}

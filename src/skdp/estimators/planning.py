@@ -69,6 +69,11 @@ def plan(
     estimator = MODELS[model](
         schema=schema, epsilon=epsilon, delta=delta, n_rows=n_rows, **parameters
     )
+    check(
+        estimator.solver == "skgd",
+        "Only solver='skgd' is planned beforehand. Got "
+        f"{estimator.solver!r}: its settings are in plan_ after the fit.",
+    )
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=default_delta(n_rows) if delta is None else delta,

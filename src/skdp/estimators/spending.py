@@ -14,7 +14,7 @@ from skdp.privacy.record import PrivacyRecord
 from skdp.schema import Schema, check
 
 #: Tells the ledger, at the end of a fit, which plan was run and which schema was used.
-Tell = Callable[[Plan, Schema], None]
+Tell = Callable[[Plan | dict[str, Any], Schema], None]
 
 
 def payer(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None:
@@ -50,7 +50,7 @@ def spending(
             paid = ledger.spend(record, query=query, schema=described)
             ticket = stack.enter_context(paid)
 
-        def tell(plan: Plan, schema: Schema) -> None:
+        def tell(plan: Plan | dict[str, Any], schema: Schema) -> None:
             if ticket is not None:
                 ticket.plan, ticket.schema = plan_digest(plan), schema
 
@@ -62,8 +62,10 @@ def spending(
             raise
 
 
-def plan_digest(plan: Plan) -> str | None:
-    """SHA-256 of a plan's JSON; None if it has parts of a user's own."""
+def plan_digest(plan: Plan | dict[str, Any]) -> str | None:
+    """SHA-256 of a plan's JSON; None if it has parts of a user's own, or is no plan."""
+    if isinstance(plan, dict):
+        return None
     try:
         return hashlib.sha256(plan.to_json().encode()).hexdigest()
     except ValueError:

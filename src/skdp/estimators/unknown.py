@@ -105,7 +105,7 @@ class Opening:
                 bounds = discover.ranges(cells, some, z, noise, record)
                 found = {name: Numeric(*pair) for name, pair in bounds.items()}
             else:
-                delta = record.reserved_delta / n_levels
+                delta = record.delta * share / n_levels
                 texts = discover.levels(
                     self._read(names, keys), some, z, delta, noise, record
                 )
