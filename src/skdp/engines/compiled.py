@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -349,6 +350,8 @@ class CompiledEngine:
                 rest()
         self._weights: FloatArray | None = None
         self._margins: list[FloatArray] = []
+        self._asked: FloatArray | None = None
+        self._scratch = threading.local()
         self._known_tasks: dict[tuple[bytes, bytes, int], list[Any]] = {}
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         self._n_threads = n_threads or int(default)
@@ -381,16 +384,13 @@ class CompiledEngine:
             f"The weights must have shape {expected}, as the table and the loss say. "
             f"Got {units.shape}: take them from a run.",
         )
-        if self._weights is None or self._weights.shape != units.shape:
-            self._weights = np.zeros_like(units)
-            self._margins = [np.zeros((n_outputs, r.n_rows)) for r in self._rows]
-        move = units - self._weights
+        before, kept_margins = self._before(units)
+        move = units - before
         changed = np.flatnonzero(move.any(axis=1))
         moves = np.zeros((n_outputs, slots.wide))
         moves[:, slots.of[changed]] = (move[changed] * slots.worth[changed, None]).T
         for joint in slots.joints:
             joint.spread(moves)
-        margins = self._margins
         lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
         caps = [0] * len(self._rows)
         kept = []  # alive as long as their addresses are used
@@ -404,6 +404,7 @@ class CompiledEngine:
             sums = np.zeros((lanes, n_outputs, slots.wide))
             rows = self._rows[index]
             places = np.array([*rows.addresses, caps[index]])
+            margins = self._margins[index] if kept_margins else self._zeros(n_outputs)
             kernels.sweep(
                 start,
                 stop,
@@ -411,7 +412,7 @@ class CompiledEngine:
                 moves,
                 adding,
                 sums,
-                margins[index],
+                margins,
                 places,
                 *formula,
             )
@@ -425,8 +426,39 @@ class CompiledEngine:
             total += part.astype(np.int64)
         for joint in slots.joints:
             joint.gather(total)
-        self._weights = units.copy()
+        self._asked = units.copy()
+        if kept_margins:
+            self._weights = self._asked
         return big(total[:, slots.of[at]].T * slots.worth[at, None])
+
+    def _before(self, units: FloatArray) -> tuple[FloatArray, bool]:
+        """Weights that margins are moved from, and whether these margins are kept.
+
+        Steps that change all weights compute margins anew, from weights of zero, which
+        takes as long and no memory. They are kept from the first step on that changes
+        fewer weights than are not zero.
+        """
+        nothing = np.zeros_like(units)
+        if self._weights is not None and self._weights.shape == units.shape:
+            return self._weights, True
+        asked = self._asked
+        if asked is None or asked.shape != units.shape:
+            asked = nothing
+        n_changed, n_active = ((units - w).any(axis=1).sum() for w in (asked, nothing))
+        self._margins = []
+        if n_changed >= n_active:
+            return nothing, False
+        self._margins = [np.zeros((len(units.T), r.n_rows)) for r in self._rows]
+        return nothing, True
+
+    def _zeros(self, n_outputs: int) -> FloatArray:
+        """Margins of zero for the rows of any chunk, one array a thread."""
+        longest = max(rows.n_rows for rows in self._rows)
+        margins: FloatArray | None = getattr(self._scratch, "margins", None)
+        if margins is None or margins.shape != (n_outputs, longest):
+            margins = self._scratch.margins = np.zeros((n_outputs, longest))
+        margins.fill(0.0)
+        return margins
 
     def _tasks(self, changed: IntArray, at: IntArray, n_outputs: int) -> list[Any]:
         """Chunk, first and last row and programs of each task; the same ones return."""

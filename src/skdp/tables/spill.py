@@ -21,7 +21,7 @@ from skdp.privacy.records import AnyArray, Batch, Chunk, Records, encode
 from skdp.schema import Schema
 
 #: Bytes of records that are kept in memory before a file is opened.
-IN_MEMORY = 1 << 27
+IN_MEMORY = 1 << 26
 _ALIGNED = 64
 
 

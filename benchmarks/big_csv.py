@@ -1,0 +1,138 @@
+"""A CSV file of two gigabytes, fitted by `skdp fit` in one gigabyte of memory.
+
+    python benchmarks/big_csv.py [--bytes 2e9] [--repeats 3] [--quoted] [--ledger]
+
+writes a table of hospital stays in pieces, then fits it by the command line, and reads
+the same file with pyarrow, typed and in a stream, in turn, each in a process of its
+own. Ours is timed from the start of its process to its end, theirs without its start
+and imports. Memory is the largest resident size of a process, mapped files included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from speed_lines import HEADER, Line, load
+
+#: Rows that are drawn and written at a time, with a seed of their own.
+PIECE = 500_000
+#: What is allowed: seconds in those of pyarrow's read, and MB.
+TIMES, MEGABYTES = 6.0, 1000.0
+
+READ = """
+import sys, time
+import pyarrow as pa
+from pyarrow import csv
+import skdp
+schema = skdp.make_hospital(1).schema
+types = {name: pa.float64() if isinstance(column, skdp.Numeric) else pa.string()
+         for name, column in [*schema.columns.items(), schema.target]}
+start = time.perf_counter()
+options = csv.ConvertOptions(column_types=types)
+for batch in csv.open_csv(sys.argv[1], convert_options=options):
+    pass
+print(time.perf_counter() - start)
+"""
+
+
+def write(path: Path, n_bytes: float, quoted: bool) -> int:
+    """Write a table of at least so many bytes, a piece at a time; return its rows."""
+    import polars as pl
+
+    from skdp.datasets import make_hospital
+
+    style = "non_numeric" if quoted else "necessary"
+    seed = 0
+    with path.open("wb") as file:
+        while file.tell() < n_bytes:
+            frame = pl.DataFrame(dict(make_hospital(PIECE, seed).columns))
+            frame.write_csv(file, include_header=not seed, quote_style=style)
+            seed += 1
+    return seed * PIECE
+
+
+def measured(command: list[str]) -> tuple[float, float, str]:
+    """Seconds, MB and output of a process."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    shown = process.stdout.read()
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} failed.")
+    return seconds, used.ru_maxrss / 1e3, shown
+
+
+def lines(
+    n_bytes: float = 2e9, repeats: int = 3, quoted: bool = False, ledger: bool = False
+) -> list[Line]:
+    """Seconds and memory of a fit, beside pyarrow's read."""
+    import skdp
+    from skdp import schema_files
+
+    with tempfile.TemporaryDirectory() as folder:
+        table, schema = Path(folder, "stays.csv"), Path(folder, "stays.toml")
+        n_rows = write(table, n_bytes, quoted)
+        schema_files.write(skdp.make_hospital(1).schema, schema)
+        fit = [str(Path(sys.executable).with_name("skdp")), "fit", str(table)]
+        fit += ["--schema", str(schema), "--epsilon", "1", "--quiet"]
+        fit += ["--force", "--out", str(Path(folder, "model"))]
+        if ledger:
+            book = Path(folder, "stays.ledger")
+            skdp.Ledger(book, epsilon=100, delta=1e-6)
+            fit += ["--ledger", str(book)]
+        ours, theirs, memory = [], [], []
+        for turn in range(repeats):
+            seconds, megabytes, _ = measured(fit)
+            ours.append(seconds)
+            memory.append(megabytes)
+            _, _, shown = measured([sys.executable, "-c", READ, str(table)])
+            theirs.append(float(shown))
+            print(
+                f"turn {turn + 1}: ours {ours[-1]:.1f} s, {memory[-1]:.0f} MB, "
+                f"pyarrow {theirs[-1]:.1f} s ({load()})",
+                file=sys.stderr,
+                flush=True,
+            )
+        size = table.stat().st_size / 1e9
+    kind = "quoted texts" if quoted else "plain texts"
+    what = f"`skdp fit` of a CSV file of {size:.1f} GB ({n_rows:,} rows, {kind})"
+    ratio = median(ours) / median(theirs)
+    return [
+        Line(
+            what=f"{what} against pyarrow's typed read of it",
+            ours=f"{median(ours):.1f} s",
+            theirs=f"{median(theirs):.1f} s",
+            figure=ratio,
+            required=TIMES,
+        ),
+        Line(
+            what=f"memory of that fit, the whole process ({load()})",
+            ours=f"{max(memory):.0f} MB",
+            figure=max(memory),
+            required=MEGABYTES,
+            ratio=False,
+            unit=" MB",
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bytes", type=float, default=2e9)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quoted", action="store_true")
+    parser.add_argument("--ledger", action="store_true")
+    given = parser.parse_args()
+    found = lines(given.bytes, given.repeats, given.quoted, given.ledger)
+    print(HEADER, *found, sep="\n")
+    sys.exit(not all(line.met for line in found))
