@@ -115,7 +115,9 @@ def test_normals_are_drawn_by_release_alone():
     assert caller_files("generator") == public
     words = {"privacy/randomness.py", "privacy/mechanism.py"}
     # Who is in a batch is as private as the noise, and comes from the same source.
-    assert caller_files("words") == words | {"solvers/batches.py"}
+    # So does what is chosen by the exponential mechanism.
+    choices = {"solvers/batches.py", "solvers/exponential.py"}
+    assert caller_files("words") == words | choices
 
 
 # ---- where sums are made and released
@@ -131,6 +133,8 @@ RELEASES = {
     "solvers/dp_sgd.py": "each batch of DP-SGD, charged together beforehand",
     "solvers/dp_svrg.py": "full gradients, and batches charged together beforehand",
     "solvers/dp_cd.py": "mean squares of the columns, for step sizes",
+    "solvers/adassp.py": "the normal equations, and an eigenvalue as printed",
+    "solvers/dp_gcd.py": "all derivatives, or one; means of joint columns",
     "solvers/objective_perturbation.py": "a secret tilt, and the distance to a minimum",
     "solvers/output_perturbation.py": "a minimiser, once",
 }
@@ -155,6 +159,7 @@ BUDGETS = {
 
 #: Files that state a sensitivity themselves, and the theorem that it is.
 STATED = {
+    "solvers/adassp.py": "a record moves an eigenvalue by its squared norm (Weyl)",
     "solvers/objective_perturbation.py": "none for a zero; a certified distance",
     "solvers/output_perturbation.py": "minimisers of strongly convex sums are stable",
 }
@@ -213,7 +218,8 @@ def test_charges_are_made_by_release_alone():
     # the tilt of an objective hides is charged by the curve of the whole algorithm.
     # A trial of a search is charged as a whole until its own releases are entered.
     others = {"privacy/discover.py", "privacy/selection.py", "solvers/batches.py"}
-    others |= {"solvers/objective_perturbation.py"}
+    # A choice by the exponential mechanism is none of a sum.
+    others |= {"solvers/objective_perturbation.py", "solvers/dp_gcd.py"}
     assert caller_files("charge") <= {"privacy/mechanism.py"} | others
     assert "privacy/mechanism.py" in caller_files("charge")
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from skdp.solvers.adassp import adassp
 from skdp.solvers.batches import DELTA_SHARE
 from skdp.solvers.dp_cd import dp_cd
+from skdp.solvers.dp_gcd import dp_gcd
 from skdp.solvers.dp_sgd import dp_sgd
 from skdp.solvers.dp_svrg import dp_svrg
 from skdp.solvers.objective_perturbation import objective_perturbation
@@ -22,7 +24,9 @@ __all__ = [
     "Problem",
     "Solved",
     "Solver",
+    "adassp",
     "dp_cd",
+    "dp_gcd",
     "dp_sgd",
     "dp_svrg",
     "objective_perturbation",
@@ -59,4 +63,6 @@ SOLVERS: dict[str, Solver] = {
     "dp_cd": Solver(dp_cd),
     "output_perturbation": Solver(output_perturbation, losses=ONE_OUTPUT),
     "objective_perturbation": Solver(objective_perturbation, losses=ONE_OUTPUT),
+    "adassp": Solver(adassp, losses=("squared",)),
+    "dp_gcd": Solver(dp_gcd),
 }
