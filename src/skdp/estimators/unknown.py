@@ -86,6 +86,8 @@ class Opening:
         """Count the rows: for relations under which their number is public."""
         if self.source.n_rows is not None:
             return self.source.n_rows
+        if self.source.count is not None:
+            return self.source.count()
         return sum(arrays.length(cells[0]) for cells in self.source.read([0], ROWS))
 
     def schema_by(

@@ -36,6 +36,8 @@ class Source:
         most `rows` rows.
     n_rows : int, optional
         Number of rows, if it is known before reading.
+    count : callable, optional
+        Counts the rows where that is faster than to `read` them.
     share : callable, optional
         Share of a file's bytes that the last `read` has read so far.
     """
@@ -44,6 +46,7 @@ class Source:
     kinds: Sequence[Kind]
     read: Callable[[Sequence[int], int], Iterator[list[Cells]]]
     n_rows: int | None = None
+    count: Callable[[], int] | None = None
     share: Callable[[], float] | None = None
 
 
