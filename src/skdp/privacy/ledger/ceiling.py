@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from skdp.privacy import accountant
@@ -173,7 +174,7 @@ class Terms:
         check(near and given["n_draws"] == fresh.n_draws, "other terms")
         return cls(**given)
 
-    @property
+    @cached_property
     def ceiling(self) -> Amount:
         """What all entries together may reach."""
         return Amount.of(self.mu_squared, self.reserved_delta, self.n_draws)
