@@ -70,6 +70,14 @@ def test_adding_is_bounded_too():
         assert removing >= 0.99 * curve.delta(epsilon + curve.epsilons[1])
 
 
+@pytest.mark.parametrize(("z", "rate"), [(1.0, 0.1), (0.5, 0.9999), (0.3, 0.01)])
+def test_no_mass_is_lost_off_the_grid(z, rate):
+    """Losses beyond a grid that is too small count as infinite, in both directions."""
+    for mass, infinite in subsampled._masses(z, rate, 0.01, 128):
+        assert mass.sum() + infinite == pytest.approx(1.0, abs=1e-12)
+        assert (mass >= 0).all()
+
+
 def test_transform_rounds_less_than_it_is_allowed():
     z, rate, n_steps = 1.0, 0.2, 8
     half = 1 << 11

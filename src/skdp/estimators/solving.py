@@ -73,6 +73,7 @@ def solve(
     """Spend what is left of a record by the model's solver, with its own defaults."""
     from skdp.solvers import Problem
 
+    refuse_unfit(model, loss)  # again: labels that were found may ask for another loss
     net = ElasticNet(
         l1=model.alpha * model.l1_ratio,
         l2=model.alpha * (1 - model.l1_ratio),
