@@ -10,6 +10,7 @@ from scipy.special import ndtr, ndtri
 import skdp
 from skdp.privacy.accountant import gdp_delta
 from skdp.privacy.record import Event, PrivacyRecord
+from skdp.privacy.selection import SearchRecord, stop_for
 from skdp.statements import detection_rate, failure_rate, statement
 
 RNG = np.random.default_rng(0)
@@ -62,6 +63,21 @@ def test_odds_change_more_no_oftener_than_said(epsilon):
     mu, reached = math.sqrt(one.spent), one.spent_epsilon
     truth = ndtr(mu / 2 - reached / mu) + ndtr(-mu / 2 - reached / mu)
     assert gdp_delta(reached, mu) < truth <= failure_rate(one) < 10 * truth
+
+
+def test_a_random_search_is_described_by_its_own_curve():
+    """Not by that of the one trial whose releases are listed."""
+    stop = stop_for(20.0)
+    one = SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", stop=stop)
+    one.end(one.begin(one.budget), [])
+    one.charge(Event("some sums", 2.0, 1 / math.sqrt(one.budget) * (1 + 1e-9), 4))
+    mu = math.sqrt(one.spent)
+    assert detection_rate(one) > ndtr(ndtri(0.05) + mu) + 0.02
+    assert detection_rate(one) <= 0.05 * math.e + 1e-6
+    assert failure_rate(one) > 1e-6
+    told = words(statement(one))
+    assert f"finds at most {detection_rate(one):.2%} of the rows" in told
+    assert "They are those of one trial of a search" in told
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])

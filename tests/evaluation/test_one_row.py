@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import skdp
+from skdp.engines.reference import dense
 from skdp.evaluation import cells, metrics, scoring
 from skdp.evaluation.asked import metrics_of, scale_of
 from skdp.evaluation.rows import predicted
 from skdp.evaluation.scoring import Bins, _columns, encoded
+from skdp.privacy.grid import WeightGrid
 from skdp.privacy.mechanism import Released, release
 
 COLUMNS = {
@@ -147,6 +150,23 @@ def test_rows_add_up_whatever_stands_beside_them(kind):
             for a, b in ((0, cut), (cut, n))
         ]
         assert (parts[0] + parts[1] == whole.value).all()
+
+
+def test_margins_are_exact():
+    """So that no order of summation, and no other row, can change a bit of them."""
+    made = model("softmax", size=3.0)
+    table = {name: np.array(ROWS[name], dtype=object) for name in ROWS}
+    table["y"] = np.array(targets("softmax"), dtype=object)
+    records = encoded(made, table, None, None, 1.0)
+    (rows,) = predicted(records, made.weights_, False)
+    grid = WeightGrid.of(records.layout)
+    units = [[int(w) for w in row] for row in grid.units(made.weights_)]
+    at = np.arange(records.layout.n_features)
+    features = dense(records.chunks[0], slice(0, N), at, records.layout)
+    for row, margins in zip(features.tolist(), rows.margin, strict=True):
+        for k, margin in enumerate(margins):
+            exact = sum(int(x) * w[k] for x, w in zip(row, units, strict=True))
+            assert Fraction(float(margin)) == Fraction(exact, 2 ** (grid.bits + 14))
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
