@@ -91,6 +91,17 @@ def test_no_claim_is_said_plainly_and_does_not_pass(given, claim, tmp_path):
     assert json.loads(found.to_json())["claims"] is False
 
 
+@pytest.mark.parametrize("solver", ["dp_sgd", "dp_cd"])
+def test_other_solvers_are_verified_by_their_releases(solver, tmp_path):
+    model = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1], solver=solver)
+    model.fit(X, Y).save(tmp_path / "model")
+    found = skdp.verify(tmp_path / "model")
+    assert found.passed, str(found)
+    assert "is not planned beforehand" in str(found)
+    edit(tmp_path / "model" / "privacy.json", (("epsilon",), lambda _: 0.5))
+    assert not skdp.verify(tmp_path / "model").passed
+
+
 def edit(path, *steps):
     """Change values at ways through a file of JSON; KeyError removes one."""
     about = json.loads(path.read_text("utf-8"))
@@ -122,7 +133,7 @@ FORGED = {
     ),
     "gram": (
         "privacy.json",
-        [(("releases", 0, "sensitivity"), lambda s: s / 1.01)],
+        [(("releases", 0, "sensitivity"), lambda s: s / 4)],
         "sensitivities",
     ),
     "relation": ("privacy.json", [(("relation",), lambda _: "zero-out")], "relation"),

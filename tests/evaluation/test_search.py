@@ -170,8 +170,10 @@ def test_what_a_random_search_does_not_hand_out():
     text = pickle.dumps(found)  # nothing of other trials is kept anywhere
     state = vars(found) | vars(found.best_estimator_)
     assert not {"n_trials_", "trials_", "noise"} & set(state)
-    assert len(found.privacy_.transcript) == 1 + 15
-    assert len(found.score_privacy_.transcript) == 1
+    steps = [one for one in found.privacy_.transcript if "gradient" in one.query]
+    assert len(steps) == 15
+    for record in (found.privacy_, found.score_privacy_):
+        assert len(record.transcript) == sum(record.events.values())
     assert pickle.loads(text).best_params_ == found.best_params_
     assert "one. Time shows how many there were." in str(found.privacy_)
 
@@ -270,6 +272,10 @@ def test_a_file_is_refused(tmp_path):
         ({"grid": []}, "must have a candidate"),
         ({"estimator": skdp.LogisticRegression(bounds=(0, 1))}, "whole public"),
         ({"estimator": object()}, "a model of skdp"),
+        (
+            {"estimator": clone(LOGISTIC).set_params(solver="dp_sgd")},
+            "charges δ beside",
+        ),
         ({"method": "best"}, "method must be"),
         ({"n_trials": 0.5}, "n_trials must be"),
         ({"scoring": "r2"}, "choose among them"),

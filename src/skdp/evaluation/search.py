@@ -12,6 +12,7 @@ from skdp.descent.plan import check_budget
 from skdp.descent.planner import default_delta
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.inputs import as_column, as_table
+from skdp.estimators.solving import delta_share
 from skdp.estimators.spending import payer, spending
 from skdp.estimators.unknown import Opening, opened
 from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metrics
@@ -35,7 +36,7 @@ TRIALS_PER_CANDIDATE = 3.5
 #: Parameters that are the search's own, or on which all candidates must agree.
 FIXED = (
     *("epsilon", "delta", "ledger", "random_state", "neighbours", "n_rows"),
-    *("schema", "bounds", "classes", "target_bounds"),
+    *("schema", "bounds", "classes", "target_bounds", "solver"),
 )
 
 
@@ -164,6 +165,11 @@ class PrivateSearchCV(Chosen):
         )
         check(
             self.epsilon > 0, f"epsilon must be positive. Got {self.epsilon}: take 1."
+        )
+        check(
+            delta_share(self.estimator) == 0,
+            f"solver={self.estimator.solver!r} charges δ beside μ, which a search does "
+            "not add up: take solver='skgd'.",
         )
         candidates = self._candidates()
         book = payer(self.ledger, self.epsilon, self.random_state)

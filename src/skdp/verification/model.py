@@ -205,6 +205,9 @@ def _agreements(
     right = None if digest is None else digest == stored_record.summary_digest(plan)
     told = "none was saved" if digest is None else f"{digest[:16]}…"
     yield Check("digest of the plan", right, told)
+    if "solver" in plan:
+        yield from _solved(plan["solver"], about["parameters"], record)
+        return
     # The plan of a model that a search chose has a part of the search's ε.
     for name in ("relation", "delta") if search else ("relation", "delta", "epsilon"):
         same = plan.get(name) == record[name]
@@ -234,6 +237,17 @@ def _agreements(
     yield _sensitivities(plan, record, about["parameters"], layout)
 
 
+def _solved(
+    solver: str, parameters: dict[str, Any], record: dict[str, Any]
+) -> Iterator[Check]:
+    """Compare the record of another solver with the parameters: it has no plan."""
+    for name, given in (("relation", "neighbours"), ("epsilon", "epsilon")):
+        same = parameters.get(given) == record[name]
+        found = f"{record[name]}" + ("" if same else f", not {parameters.get(given)}")
+        yield Check(name, same, found)
+    yield Check("number of steps", None, f"solver {solver!r} is not planned beforehand")
+
+
 def _sensitivities(
     plan: dict[str, Any],
     record: dict[str, Any],
@@ -245,11 +259,12 @@ def _sensitivities(
     weight = read_number(parameters.get("max_weight", 1.0), "max_weight")
     slope = plan.get("slope_bound", math.inf) * weight
     radius = plan.get("radius")
-    # A table's rows have one entry of norm one a group, or the schema's row norm.
-    dense = [group for group in layout.groups if group.kind != "ones"]
-    square = float(len(dense)) if layout.row_norm is None else layout.row_norm**2
-    constant = len(dense) < len(layout.groups)
-    square = min(square, float(len(dense))) + constant
+    # A row has norm one in each group, half of it in a number taken from its middle.
+    groups = [group for group in layout.groups if group.kind != "ones"]
+    constant = len(groups) < len(layout.groups)
+    halved = [g.kind == "dense" and g.width == 1 and not g.signed for g in groups]
+    square = math.fsum(0.25 if half and constant else 1.0 for half in halved)
+    square = min(square, layout.row_norm**2 if layout.row_norm else square) + constant
     low = []
     search = record.get("search") is not None
     for r in record["releases"]:
