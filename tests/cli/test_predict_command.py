@@ -59,13 +59,20 @@ def test_a_file_without_target_or_rows_will_do(call, files, here, models):
 
 
 def test_no_half_written_predictions(call, files, here, models, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(command, "ROWS", 700)
+    made, times = skdp.LogisticRegression.predict, []
+
+    def fail_later(model, rows):
+        times.append(len(rows))
+        if len(times) == 4:  # after an empty piece and two whole ones
+            raise OSError(28, "No space left on device")
+        return made(model, rows)
 
     words = ("predict", models / "readmitted", files / "readmitted.csv")
     with monkeypatch.context() as patch:
-        patch.setattr(skdp.LogisticRegression, "predict_proba", fail)
-        code, _, err = call(*words, "--probabilities", "--out", "new.csv")
+        patch.setattr(skdp.LogisticRegression, "predict", fail_later)
+        code, _, err = call(*words, "--out", "new.csv")
+    assert times == [0, 700, 700, 700]
     assert (code, err) == (2, "skdp: No space left on device.\n")
     assert list(here.iterdir()) == []
     (here / "new.csv").write_text("precious")
