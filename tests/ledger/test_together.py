@@ -110,6 +110,15 @@ def test_many_make_one_ledger(folder):
     assert [name.name for name in folder.iterdir()] == ["new.db"]
 
 
+def test_who_comes_second_makes_nothing(ledger, monkeypatch):
+    """Two processes found no file, and one was faster: its entries stay."""
+    ask(ledger, 0.001)
+    monkeypatch.setattr("os.path.lexists", lambda _: False)
+    second = Ledger(ledger.path, epsilon=1.0, delta=1e-6)
+    assert second.head == ledger.head
+    assert second.head.size == 2
+
+
 def test_whoever_waits_too_long_is_told_and_nothing_is_entered(ledger, monkeypatch):
     monkeypatch.setattr(chain, "PATIENCE", 0.2)
     with contextlib.closing(sqlite3.connect(ledger.path)) as other:
