@@ -278,7 +278,8 @@ LAYERS = [
     ["descent"],
     ["solvers"],
     ["estimators", "datasets"],
-    ["report", "audit", "evaluation", "statements", "verification"],
+    ["report", "evaluation", "statements", "verification"],
+    ["audit"],
     ["cli"],
 ]
 LEVEL = {part: i for i, parts in enumerate(LAYERS) for part in parts}

@@ -40,7 +40,7 @@ def test_right_noise_is_not_flagged(name, relation):
         epsilon=8.0,
         delta=delta,
         neighbours=relation,
-        n_trials=400,
+        n_trials=200,
         confidence=SURE,
     )
     assert found.passed, found
@@ -77,6 +77,14 @@ def test_noise_of_ranges_a_fifth_too_small_is_found():
             "ranges", epsilon=18.5, n_trials=2 * n_each, confidence=SURE
         )
     assert found.mu == pytest.approx(3.0, rel=0.1)
+    assert any("gdp" in text for text in found.violations)
+
+
+def test_half_the_noise_of_an_evaluation_is_found():
+    with noise_times(0.5):
+        found = audit.mechanism(
+            "evaluation", epsilon=8.0, n_trials=240, confidence=SURE
+        )
     assert any("gdp" in text for text in found.violations)
 
 

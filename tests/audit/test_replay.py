@@ -120,6 +120,11 @@ def test_fits_that_claim_nothing_are_refused(given):
         fits.game(skdp.LinearRegression(**given))
 
 
+def test_other_solvers_are_refused():
+    with pytest.raises(ValueError, match="replay fits of solver='skgd'"):
+        fits.game(skdp.LinearRegression(solver="adassp"))
+
+
 def test_no_ledger_is_charged_and_no_estimator_changed():
     model = skdp.LinearRegression(ledger="a ledger", target_bounds=(0, 3), epsilon=9.0)
     before = dict(vars(model))

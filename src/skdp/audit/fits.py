@@ -16,6 +16,7 @@ from skdp.audit.tables import COLUMNS, neighbours
 from skdp.descent.planner import default_delta
 from skdp.descent.samplings import Full, Sampling
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.solving import OWN
 from skdp.estimators.unknown import RANGE
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Categorical, IntArray, Numeric, Schema, check
@@ -84,6 +85,11 @@ def game(
         model.epsilon < np.inf and model.random_state is None,
         "An audit needs a finite epsilon and no random_state: a fit without noise of "
         "its own claims nothing.",
+    )
+    check(
+        model.solver == OWN,
+        f"Audits replay fits of solver={OWN!r}. Got {model.solver!r}: its releases "
+        "are of other kinds.",
     )
     schema = model.schema
     assert schema is not None

@@ -17,6 +17,7 @@ from scipy.special import ndtr
 
 from skdp.audit import bounds
 from skdp.audit.judge import Audit, Game, Trial, judge, observed
+from skdp.audit.scores import evaluation
 from skdp.audit.tables import neighbours
 from skdp.descent.geometry import Diagonal
 from skdp.descent.plan import release_row_count
@@ -58,12 +59,15 @@ class Mechanism:
         Whether numbers are released, or decisions made from them.
     extra : float
         Share of δ that it costs beside its μ.
+    slow : bool
+        Whether a game takes milliseconds, so that long audits take groups of records.
     """
 
     game: Callable[[Relation, float, int, float], Game]
     relations: tuple[Relation, ...] = ALL
     gaussian: bool = True
     extra: float = 0.0
+    slow: bool = False
 
 
 def fresh(relation: Relation) -> PrivacyRecord:
@@ -258,9 +262,12 @@ MECHANISMS: dict[str, Mechanism] = {
         game=partial(released, counts), relations=("replace-one", "add-remove")
     ),
     "row count": Mechanism(game=row_count, relations=("add-remove",)),
-    "ranges": Mechanism(game=ranges),
+    "ranges": Mechanism(game=ranges, slow=True),
     "levels": Mechanism(game=levels, gaussian=False, extra=0.1),
     "rare level": Mechanism(game=rare_level, gaussian=False, extra=0.8),
+    "evaluation": Mechanism(
+        game=evaluation, relations=("replace-one", "add-remove"), slow=True
+    ),
 }
 
 

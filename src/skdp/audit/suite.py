@@ -90,11 +90,11 @@ def mechanism_settings(
         The claim.
     single : bool
         Tables that differ in one record, at the price of more trials; otherwise in as
-        many as show most. Histograms of 322 bins always take groups.
+        many as show most. Slow mechanisms always take groups.
     """
     settings = []
     for name, entry in MECHANISMS.items():
-        one = not entry.gaussian or (single and name != "ranges")
+        one = not entry.gaussian or (single and not entry.slow)
         loss = 0.05 if name == "rare level" else delta
         mu = accountant.gdp_mu(epsilon, loss * (1.0 - entry.extra))
         group = 1 if one else bounds.best_group(mu)
