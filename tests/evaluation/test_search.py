@@ -15,6 +15,7 @@ from scipy.stats import loguniform
 from sklearn.base import clone, is_classifier, is_regressor
 
 import skdp
+from skdp.estimators.training import NotPrivateWarning
 from skdp.evaluation import search as searching
 from skdp.evaluation.split import held_out, rows_at
 from skdp.evaluation.trials import Outcome, Trial, Trials, epsilon_of
@@ -75,7 +76,8 @@ def test_it_finds_what_is_better_and_predicts_as_it():
     assert (found.decision_function(X) > 0).tolist() == found.predict(X).tolist()
     assert found.classes_.tolist() == [0, 1]
     assert found.n_features_in_ == 3
-    assert found.score(X, Y) > 0.75
+    with pytest.warns(NotPrivateWarning):
+        assert found.score(X, Y) > 0.75
     assert str(found.privacy_).startswith("seeded: no privacy claim")
     again = search(epsilon=20.0, random_state=1, method="split").fit(X, Y)
     assert again.results_ == found.results_

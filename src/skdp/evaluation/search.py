@@ -14,6 +14,7 @@ from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.inputs import as_column, as_table
 from skdp.estimators.solving import delta_share
 from skdp.estimators.spending import payer, spending
+from skdp.estimators.training import remember
 from skdp.estimators.unknown import Opening, opened
 from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metrics
 from skdp.evaluation.chosen import Chosen
@@ -204,6 +205,7 @@ class PrivateSearchCV(Chosen):
                 found = [_some(trials, candidates, record, score_record, stop)]
         best = max(found, key=lambda one: one.rank)
         best.model.privacy_ = record
+        remember(best.model, X)  # a score on it is not private, and says so
         self.best_estimator_ = best.model
         self.best_params_, self.best_score_ = best.trial.params, best.trial.score
         self.results_ = [one.trial for one in found]
