@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -49,3 +50,45 @@ def test_without_the_extra_it_says_how_to_get_it(module):
     )
     assert done.returncode == 2
     assert done.stderr == "The skdp command needs an extra: pip install 'skdp[cli]'.\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("skdp f", {"fit"}), ("skdp fit x --model ", {"logistic", "linear", "huber"})],
+)
+def test_shells_complete_commands_and_choices(typed, offered):
+    words = typed.split(" ")
+    asked = {"_SKDP_COMPLETE": "complete_bash", "COMP_WORDS": typed}
+    done = subprocess.run(
+        [sys.executable, "-c", "from skdp.cli import main; main()"],
+        env=os.environ | asked | {"COMP_CWORD": str(len(words) - 1)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert offered <= set(done.stdout.split())
+
+
+def test_help_imports_nothing_that_computes():
+    program = (
+        "import sys, contextlib\n"
+        "sys.argv = ['skdp', '--help']\n"
+        "from skdp.cli import main\n"
+        "with contextlib.suppress(SystemExit): main()\n"
+        "sys.exit(bool({'numpy', 'sklearn', 'numba', 'pyarrow'} & set(sys.modules)))"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL
+    )
+
+
+def test_a_reader_who_has_seen_enough_is_no_error():
+    program = "from skdp.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "demo", "--rows", "3000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    _, err = process.communicate()
+    assert (process.returncode, err) == (141, b"")

@@ -70,7 +70,7 @@ def main() -> NoReturn:
         _stop(getattr(error, "format_message", error.__str__)(), REFUSED)
     except (ValueError, ImportError) as error:
         _stop(_with_notes(_sentence(error), error), REFUSED)
-    except BrokenPipeError:  # whoever read stdout has seen enough
+    except (Closed, BrokenPipeError):  # whoever read stdout has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(CLOSED)
     except OSError as error:
@@ -93,6 +93,10 @@ class Interrupted(Exception):
     """A KeyboardInterrupt with its notes, which typer would drop."""
 
 
+class Closed(Exception):
+    """A BrokenPipeError, for which typer has an exit code of its own."""
+
+
 def _heard(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def heard(*arguments: Any, **options: Any) -> None:
@@ -103,6 +107,8 @@ def _heard(command: Callable[..., None]) -> Callable[..., None]:
             for note in getattr(stop, "__notes__", []):
                 told.add_note(note)
             raise told from None
+        except BrokenPipeError:
+            raise Closed from None
 
     return heard
 
