@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,9 +83,11 @@ class Job:
 
     def run(self) -> dict[str, Any]:
         """Play; a claim without a planted mistake must fail twice to be refuted."""
+        start = process_time()
         with self.planted():
             play = self.setting.run if self.bug else self.setting.confirmed
             found = play().to_dict()
+        found["cpu"] = process_time() - start
         found["violations"] = "; ".join(found["violations"])
         steps = self.setting.parameters.get("n_steps", "")
         label = self.label or self.setting.name
@@ -102,8 +104,10 @@ def claims() -> Iterator[Job]:
             if epsilon == 1.0 or MECHANISMS[setting.name].gaussian:
                 yield Job(part="mechanism", setting=setting)
         for relation in RELATIONS:
-            for model in ("logistic", "linear"):
-                yield Job(part="fit", setting=fit_setting(model, relation, epsilon))
+            yield Job(part="fit", setting=fit_setting("linear", relation, epsilon))
+            if epsilon in (1.0, 4.0):
+                setting = fit_setting("logistic", relation, epsilon)
+                yield Job(part="fit", setting=setting)
     for model in ("huber", "svc", "poisson"):
         for relation in RELATIONS:
             yield Job(part="fit", setting=fit_setting(model, relation, 4.0))
@@ -128,7 +132,7 @@ def claims() -> Iterator[Job]:
 def single_records() -> Iterator[Job]:
     """Tables that differ in one record, for the bound that assumes nothing."""
     for epsilon in EPSILONS:
-        for name in ("gradient", "matrix gradient", "gram"):
+        for name in ("gradient", "gram"):
             setting = Setting(
                 name=name,
                 relation="replace-one",
@@ -170,7 +174,7 @@ def mistakes() -> Iterator[Job]:
     low = replace(low, relation="zero-out")
     yield Job(part="bug", setting=low, bug="threshold of categories too low")
     for bug in ("Gram not charged", "row count not charged"):
-        setting = fit_setting("linear", "add-remove", 4.0, n_trials=6000)
+        setting = fit_setting("linear", "add-remove", 4.0, n_trials=400)
         yield Job(part="bug", setting=setting, bug=bug)
     diagonal = SHORT | {"geometry": "diagonal", "sampling": "full"}
     setting = fit_setting("linear", "zero-out", 4.0, parameters=diagonal, group=1)
@@ -196,16 +200,17 @@ def one_runs() -> Iterator[tuple[Any, int]]:
 
 
 def _one(model: Any, n_canaries: int) -> dict[str, Any]:
+    start = process_time()
     found = one_run(model, n_canaries=n_canaries).to_dict()
-    return {"part": "one run", "label": found["name"], "bug": ""} | found
+    found |= {"part": "one run", "label": found["name"], "bug": ""}
+    return found | {"cpu": process_time() - start}
 
 
 def main() -> None:
     """Run everything and write the report."""
-    start = perf_counter()
     jobs = [*claims(), *single_records(), *mistakes()]
     # The longest first, so that no core waits for them at the end.
-    jobs.sort(key=lambda job: -job.setting.n_trials * (1 + 99 * job.part.count("fit")))
+    jobs.sort(key=lambda job: -job.setting.n_trials * (1 if job.part == "plain" else 9))
     rows: list[dict[str, Any]] = []
     with (
         ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool,
@@ -217,7 +222,9 @@ def main() -> None:
         for done in as_completed(waiting):
             rows.append(done.result())
             progress.advance(task)
-    failed = write(rows, ROOT / "docs", perf_counter() - start)
+            if not progress.console.is_terminal:
+                print(f"{len(rows)} of {len(waiting)}", rows[-1], flush=True)
+    failed = write(rows, ROOT / "docs")
     print("\n".join(failed) or "No claim was refuted, and every mistake was found.")
     sys.exit(bool(failed))
 

@@ -12,12 +12,12 @@ FIELDS = (
     *("part", "label", "relation", "bug", "nominal", "epsilon", "delta", "mu"),
     *("epsilon_lower", "mu_lower", "plain_epsilon_lower", "reached", "group"),
     *("n_trials", "errors", "uncharged", "n_canaries", "n_guesses", "n_correct"),
-    *("n_steps", "confidence", "seconds", "passed", "violations"),
+    *("n_steps", "confidence", "cpu", "passed", "violations"),
 )
 Row = dict[str, Any]
 
 
-def write(rows: list[Row], docs: Path, seconds: float) -> list[str]:
+def write(rows: list[Row], docs: Path) -> list[str]:
     """Write the report; return what went wrong, if anything did."""
     rows = sorted(rows, key=_order)
     (docs / "audit").mkdir(exist_ok=True)
@@ -26,7 +26,7 @@ def write(rows: list[Row], docs: Path, seconds: float) -> list[str]:
         table.writeheader()
         table.writerows({k: _rounded(v) for k, v in row.items()} for row in rows)
     draw(rows, docs / "audit" / "audit.svg")
-    (docs / "audit.md").write_text(text(rows, seconds), encoding="utf-8")
+    (docs / "audit.md").write_text(text(rows), encoding="utf-8")
     claims = [r for r in rows if not r["bug"]]
     wrong = [f"refuted: {_named(r)}" for r in claims if not r["passed"]]
     bugs = [r for r in rows if r["bug"] and r["passed"]]
@@ -86,18 +86,20 @@ def draw(rows: list[Row], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
-def text(rows: list[Row], seconds: float) -> str:
+def text(rows: list[Row]) -> str:
     """Return the report in words."""
     claims = [r for r in rows if r["part"] in ("mechanism", "fit", "plain")]
     bugs = [r for r in rows if r["part"] == "bug"]
     flagged = sum(not r["passed"] for r in claims)
     found = sum(not r["passed"] for r in bugs)
+    minutes = sum(r["cpu"] for r in rows) / 60
     closest = max(r["mu_lower"] / r["mu"] for r in claims)
     return f"""# Audits
 
 What an attacker who sees every released number, and knows both tables, can prove about
-the claims of skdp. Written by `make audit` in {seconds / 60:.0f} minutes on two cores;
-every row is in [results.csv](audit/results.csv). `skdp audit` runs a short version.
+the claims of skdp. Written by `make audit`, which took {minutes:.0f} minutes of
+processor time, half of it on each of two cores; every row is in
+[results.csv](audit/results.csv). `skdp audit` runs a short version.
 
 - **{len(claims)} settings with right noise: {flagged} refuted.** The highest lower
   bound is {closest:.2f} of its μ.
