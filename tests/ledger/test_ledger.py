@@ -222,9 +222,12 @@ def test_a_block_that_commits_settles_no_less_than_was_released(ledger):
 
 
 def test_what_claims_no_privacy_is_refused(ledger):
-    for record in (record_of(math.inf), record_of(0.5, seeded=True)):
+    for record, said in (
+        (record_of(math.inf), "epsilon=inf"),
+        (record_of(0.5, seeded=True), "seeded"),
+    ):
         with (
-            pytest.raises(ValueError, match="ledger"),
+            pytest.raises(ValueError, match=said),
             ledger.spend(record, query="a fit"),
         ):
             pytest.fail("the block must not run")
