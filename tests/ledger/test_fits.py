@@ -259,6 +259,14 @@ def test_clones_copies_and_pickles_charge_the_same(ledger, tmp_path, monkeypatch
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_a_relative_path_is_refused_where_it_leads_somewhere_too(ledger, monkeypatch):
+    """A worker may be in another folder, with another data set's ledger in it."""
+    monkeypatch.chdir(os.path.dirname(ledger.path))
+    with pytest.raises(ValueError, match="absolute"):
+        model(os.path.basename(ledger.path)).fit(X, Y)
+    assert kinds(ledger) == ["open"]
+
+
 def test_a_fitted_model_charges_again(ledger):
     fitted = model(ledger).fit(X, Y)
     fitted.fit(X, Y)
