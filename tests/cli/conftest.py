@@ -8,6 +8,14 @@ import skdp
 from skdp import cli, schema_files
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compiled():
+    """Compile the kernels first: a line on stderr says so, once in a process."""
+    data = skdp.make_hospital(50)
+    frame = pd.DataFrame(data.columns)
+    skdp.LogisticRegression(schema=data.schema, geometry="matrix").fit(frame)
+
+
 @pytest.fixture
 def call(monkeypatch, capsys):
     """Run the command in this process: exit code, stdout, stderr."""

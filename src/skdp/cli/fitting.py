@@ -41,7 +41,7 @@ def fitted(
     )
     check(
         ledger is None or ledger.is_file(),
-        f"There is no ledger {str(ledger)!r}: make it by `skdp ledger create`.",
+        f"There is no ledger {str(ledger)!r}: make it by `skdp ledger make`.",
     )
     made = MODELS[model](
         schema=schema,
