@@ -30,6 +30,10 @@ BLOCK = 4096
 U = 2.0**-53
 #: Coordinates up to which Newton's system is solved by factorising the Hessian.
 DENSE = 600
+#: Most Newton steps; tens are enough.
+ROUNDS = 1000
+#: Distances over which slopes are differenced, in turn; tables have 128 entries a unit.
+STEPS = (1e-6, 1.0 / 128)
 #: Bound on the value at margin 0 of every loss with one output.
 START_VALUE = 1.0
 
@@ -104,15 +108,8 @@ class Objective:
         size = float(np.linalg.norm(w))
         return rounding(self.problem, self.quadratic, self._n_rows, size, pull)
 
-    @property
-    def smoothness(self) -> float:
-        """Bound on the largest eigenvalue of ∇²F."""
-        bend = self.problem.curvature * self.problem.row_norm**2
-        return self._n_rows * bend + float(self.quadratic.max())
-
-    def newton(self, w: FloatArray, gradient: FloatArray) -> FloatArray:
-        """-(∇²F)⁻¹ ∇F, about: slopes are differenced over the spacing of tables."""
-        step = 1.0 / 128
+    def newton(self, w: FloatArray, gradient: FloatArray, step: float) -> FloatArray:
+        """-(∇²F)⁻¹ ∇F, about: slopes are differenced over `step`."""
         bends = []
         for matrix, target, weight in self._blocks:
             margin = (matrix @ w)[:, None]
@@ -203,38 +200,46 @@ def tolerance_of(problem: Problem, quadratic: FloatArray, pull: float = 0.0) -> 
 def minimise(objective: Objective, tolerance: float) -> Minimum:
     """Find weights at which ‖∇F‖ ≤ tolerance is certain.
 
-    Damped Newton steps, each of which makes the computed gradient smaller; where none
-    does, a gradient step of length 1/smoothness, which brings w closer to w*.
+    Newton steps with second derivatives as they are or, every other time, over the
+    spacing of tables, which smooths kinks. A step that does not make the gradient
+    smaller is shortened to where F is least along it.
 
     Notes
     -----
     **Guarantee.** For all tables, the exact gradient of F at the result has norm at
     most `tolerance`, hence ‖w - w*‖_q ≤ tolerance/√min q; or nothing is returned.
-    Strong convexity makes gradient steps converge, at a rate that public constants
-    bound, and tolerances of `tolerance_of` are above what rounding hides.
+    F is strongly convex and has bounded second derivatives, so that steps to where it
+    is least along Newton's direction converge, and tolerances of `tolerance_of` are
+    above what rounding hides.
     """
     w = np.zeros(len(objective.quadratic))
     gradient = objective.gradient(w)
-    size = float(np.linalg.norm(gradient))
-    smoothness = objective.smoothness
-    for _ in range(2000):
+    for index in range(ROUNDS):
+        size = float(np.linalg.norm(gradient))
         bound = size + objective.error(w)
         if bound <= tolerance:
             return Minimum(w, bound)
-        direction = objective.newton(w, gradient)
+        direction = objective.newton(w, gradient, STEPS[index % 2])
+        trial = objective.gradient(w + direction)
         length = 1.0
-        while length > 1e-4:
-            trial = w + length * direction
-            slope = objective.gradient(trial)
-            new = float(np.linalg.norm(slope))
-            if new <= (1 - length / 4) * size:
-                break
-            length /= 2
-        else:
-            trial = w - gradient / smoothness
-            slope = objective.gradient(trial)
-            new = float(np.linalg.norm(slope))
-        w, gradient, size = trial, slope, new
+        if float(np.linalg.norm(trial)) > size / 2:
+            length, trial = _shortened(objective, w, direction, gradient)
+        w, gradient = w + length * direction, trial
     raise NotCertifiedError(
         "No minimiser was certified: raise alpha, or take another solver."
     )
+
+
+def _shortened(
+    objective: Objective, w: FloatArray, direction: FloatArray, gradient: FloatArray
+) -> tuple[float, FloatArray]:
+    """Length in (0, 1) near which F is least along a direction, by bisection."""
+    start, low, high = float(gradient @ direction), 0.0, 1.0
+    for _ in range(40):
+        length = (low + high) / 2
+        trial = objective.gradient(w + length * direction)
+        slope = float(trial @ direction)
+        if abs(slope) <= -0.1 * start:
+            break
+        low, high = (length, high) if slope < 0 else (low, length)
+    return length, trial

@@ -227,19 +227,19 @@ def _printed(
     if ridge is None:
         bend = problem.curvature * problem.row_norm**2
         ridge = 2 * bend / (problem.n_rows * epsilon)
+    check(ridge > 0, "Objective perturbation needs a ridge: leave it out.")
     mu = _gradient_bound(problem) / std
     signs, target = _signs(problem), most / group
-    check(
-        ridge > 0 and signs * mu < target,
-        f"The printed noise costs more than the budget at epsilon {epsilon:.3g}, and "
-        "no ridge makes it fit: take calibration='tight'.",
-    )
-    while True:  # ends: with more ridge κ falls, and at κ = 0 the cost is μ
+    for _ in range(60):
         kappa = steepness(problem, ridge_of(problem) + problem.n_rows * ridge)
         if profiles.dominated(mu, target, kappa, signs):
             cost = profiles.objective_cost(mu, kappa, signs, target)
             return std, group * cost, ridge
         ridge *= 1.25
+    raise ValueError(
+        f"The printed noise costs more than the budget at epsilon {epsilon:.3g}, up to "
+        f"a ridge of {ridge:.3g}: take calibration='tight'."
+    )
 
 
 def _tilt(

@@ -1,0 +1,240 @@
+"""Objective perturbation: the law of its result on neighbouring tables.
+
+With one or two coordinates the law is known: b is a function of w, so that chances are
+those of the normal b. What an attacker gains is computed from it and compared with what
+the record says, for the very noise and ridge that the solver chose.
+"""
+
+import importlib
+import math
+
+import numpy as np
+import pytest
+from cases import problem_of, watched
+from scipy.special import expit, ndtr
+
+from skdp.losses import LOSSES, SmoothedHinge
+from skdp.privacy.accountant import gdp_delta
+from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.records import Batch, Coded, encode
+from skdp.schema import Categorical, Numeric, Schema
+from skdp.solvers import certified, objective_perturbation, profiles
+from skdp.solvers.problem import Problem
+
+module = importlib.import_module("skdp.solvers.objective_perturbation")
+EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.4)
+
+
+def line(loss, n_rows=3, relation="zero-out"):
+    """A table of one column, no intercept."""
+    classes = loss.name in ("logistic", "hinge")
+    target = Categorical(["a", "b"]) if classes else Numeric(0, 1)
+    schema = Schema({"x": Numeric(0, 1)}, target=target)
+    labels = np.zeros(n_rows, dtype=int)
+    batch = Batch(
+        columns={"x": np.ones(n_rows)},
+        target=Coded(labels, ["a", "b"]) if classes else labels.astype(float),
+    )
+    records = encode([batch], schema, intercept=False)
+    return Problem(records=records, loss=loss, n_rows=n_rows, relation=relation)
+
+
+def charged(solved):
+    """μ of the one event that objective perturbation is charged as."""
+    (event,) = [e for e in solved.record.events if "together" in e.query]
+    return math.sqrt(event.mu_squared)
+
+
+def chances(loss, rows, quadratic, std):
+    """Chances of w in small intervals, for records (x, target) on a line."""
+    w = np.concatenate(
+        [-np.geomspace(3000, 1e-6, 6000), np.geomspace(1e-6, 3000, 6000)]
+    )
+    total = quadratic * w
+    for x, target in rows:
+        total = total + x * loss.slope((x * w)[:, None], np.full(len(w), target))[:, 0]
+    return np.diff(ndtr(total / std), prepend=0, append=1)
+
+
+def gained(one, other, epsilon):
+    return float(np.maximum(one - math.exp(epsilon) * other, 0).sum())
+
+
+def excesses(loss, tables, settings, mu, noise=1.0):
+    """Over all ε and both orders: what is gained over what is charged."""
+    quadratic, std = settings
+    laws = [chances(loss, rows, quadratic, std * noise) for rows in tables]
+    return max(
+        gained(one, other, epsilon) - gdp_delta(epsilon, mu)
+        for epsilon in EPSILONS
+        for one, other in (laws, laws[::-1])
+    )
+
+
+def pairs(loss, relation):
+    top = 1 if loss.name in ("logistic", "hinge") else 1 << 14
+    for others in ([], [(1.0, 0)], [(1.0, top), (0.5, 0)]):
+        for x in (1.0, 0.3):
+            for y in (0, top):
+                if relation == "zero-out":
+                    yield others, [*others, (x, y)]
+                else:
+                    yield [*others, (x, y)], [*others, (1.0, top - y)]
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("calibration", ["tight", "printed"])
+@pytest.mark.parametrize("name", ["logistic", "hinge", "huber", "squared", "poisson"])
+def test_no_attacker_gains_more_than_is_charged(name, calibration, relation):
+    loss = SmoothedHinge(0.01) if name == "hinge" else LOSSES[name]()
+    problem = line(loss, relation=relation)
+    options = {"epsilon": 1.0, "delta": 1e-6, "seed": 0}
+    solved = objective_perturbation(problem, calibration=calibration, **options)
+    settings = 3 * solved.settings["ridge"], solved.settings["noise_std"]
+    mu = charged(solved)
+    assert mu <= math.sqrt(solved.record.budget)
+    seen = [excesses(loss, pair, settings, mu) for pair in pairs(loss, relation)]
+    assert max(seen) <= 1e-9
+    if calibration == "tight":  # with less noise somebody would gain more
+        less = 0.75 if name in ("logistic", "hinge") else 0.4
+        less /= 2 if relation == "replace-one" else 1  # a line has no worst pair
+        caught = [excesses(loss, p, settings, mu, less) for p in pairs(loss, relation)]
+        assert max(caught) > 1e-4
+
+
+def plane(rows, quadratic, std, w):
+    """Density of w (m, m, 2) for logistic records (x, y) in the plane."""
+    total, hessian = quadratic * w, np.zeros((*w.shape, 2))
+    hessian[..., 0, 0] = hessian[..., 1, 1] = quadratic
+    for x, y in rows:
+        x = np.asarray(x)
+        chance = expit(w @ x)
+        total = total + (chance - y)[..., None] * x
+        bend = (chance * (1 - chance))[..., None, None]
+        hessian = hessian + bend * np.outer(x, x)
+    density = np.exp(-(total**2).sum(axis=-1) / (2 * std**2)) / (2 * math.pi * std**2)
+    return density * np.linalg.det(hessian)
+
+
+def test_records_in_the_plane_are_no_worse_than_on_a_line():
+    target, norm = 0.8, math.sqrt(2)
+    kappa = 0.5
+    quadratic = 0.25 * norm**2 / kappa
+    std = norm / profiles.objective_mu(target, kappa, 1)
+    reach = 8 * std / quadratic
+    axis = np.linspace(-reach, reach, 700)
+    w = np.stack(np.meshgrid(axis, axis), axis=-1)
+    cell = (axis[1] - axis[0]) ** 2
+    others = [((1.0, 0.2), 1), ((0.3, 1.0), 0), ((1.0, 1.0), 1)]
+    for x, y in (((1.0, 1.0), 0), ((1.0, 1.0), 1), ((1.0, 0.0), 0)):
+        laws = [
+            plane(rows, quadratic, std, w) * cell
+            for rows in (others, [*others, (x, y)])
+        ]
+        for law in laws:
+            assert law.sum() == pytest.approx(1, abs=1e-6)
+        for epsilon in EPSILONS:
+            for one, other in (laws, laws[::-1]):
+                assert gained(one, other, epsilon) <= gdp_delta(epsilon, target) + 1e-6
+
+
+def test_the_result_minimises_the_tilted_objective(monkeypatch):
+    problem = problem_of()
+    seen = watched(monkeypatch)
+    solved = objective_perturbation(problem, epsilon=1.0, delta=1e-6, seed=5)
+    *levels, last = seen
+    tilt = sum(one.released.values for one in levels)
+    assert [one.known for one in seen] == [False] * module.LEVELS + [True]
+    quadratic = certified.ridge_of(problem) + problem.n_rows * solved.settings["ridge"]
+    exact = last.total.value.astype(float)[:, 0] * last.total.unit / np.sqrt(quadratic)
+    gradient = certified.Objective(problem, quadratic, tilt).gradient(exact)
+    allowed = solved.settings["tolerance"] + 2.0**-30 * problem.n_rows * 100
+    assert np.linalg.norm(gradient) <= allowed
+    assert np.linalg.norm(tilt) > solved.settings["noise_std"]
+
+
+def test_the_tilt_is_never_handed_out(monkeypatch):
+    seen = watched(monkeypatch)
+    solved = objective_perturbation(problem_of(), epsilon=1.0, delta=1e-6, seed=5)
+    (shown,) = solved.record.transcript
+    assert shown.query == "distance to minimiser"
+    assert shown is seen[-1].released
+    for value in (*solved.settings.values(), *vars(solved.record).values()):
+        for hidden in seen[: module.LEVELS]:
+            assert value is not hidden.released
+    assert len(solved.record.events) == 2
+    draws = sum(event.n_draws for event in solved.record.events)
+    assert draws == (module.LEVELS + 1) * 9
+
+
+def test_it_is_charged_before_anything_is_drawn(monkeypatch):
+    class Drawn(Exception):
+        pass
+
+    def refuse(*_):
+        raise Drawn
+
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="zero-out")
+    monkeypatch.setattr(module, "release", refuse)
+    with pytest.raises(Drawn):
+        objective_perturbation(problem_of(), epsilon=1.0, seed=0, record=record)
+    assert record.spent == pytest.approx(0.99 * record.budget)
+
+
+def test_the_tilt_is_fine_grained_and_of_the_right_size(monkeypatch):
+    tilts, std = [], None
+    for seed in range(60):
+        with monkeypatch.context() as patch:
+            seen = watched(patch)
+            solved = objective_perturbation(problem_of(), epsilon=1.0, seed=seed)
+        std = solved.settings["noise_std"]
+        tilts.append(sum(one.released.values for one in seen[:-1]) / std)
+    tilt = np.concatenate(tilts)
+    assert 0.85 < tilt.std() < 1.15
+    coarse = tilt * 2**11  # `release` alone would put it on a lattice
+    assert np.abs(coarse - np.rint(coarse)).max() > 0.1
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one", "add-remove"])
+def test_printed_noise(relation):
+    problem = problem_of("logistic", relation)
+    solved = objective_perturbation(
+        problem, epsilon=1.0, delta=1e-6, seed=0, calibration="printed"
+    )
+    times = 2 if relation == "replace-one" else 1
+    size = times * problem.row_norm * math.sqrt(8 * math.log(2e6) + 4)
+    assert solved.settings["noise_std"] == pytest.approx(size, rel=1e-9)
+    least = 2 * 0.25 * problem.row_norm**2 / problem.n_rows
+    assert solved.settings["ridge"] >= least * (1 - 1e-9)
+    assert solved.record.spent <= solved.record.budget
+
+
+def test_replace_one_takes_twice_the_noise():
+    one, two = (
+        objective_perturbation(
+            problem_of("logistic", relation), epsilon=1.0, ridge=2.0, seed=0
+        ).settings["noise_std"]
+        for relation in ("zero-out", "replace-one")
+    )
+    assert two >= 1.95 * one
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="calibration"):
+        objective_perturbation(problem_of(), epsilon=1.0, calibration="exact")
+    with pytest.raises(ValueError, match="every coordinate"):
+        objective_perturbation(problem_of(), epsilon=1.0, ridge=0.0)
+    with pytest.raises(ValueError, match="raise it"):
+        objective_perturbation(problem_of(), epsilon=0.1, ridge=1e-4)
+    with pytest.raises(ValueError, match="one output"):
+        objective_perturbation(problem_of("softmax"), epsilon=1.0)
+    with pytest.raises(ValueError, match="leave it out"):
+        objective_perturbation(
+            problem_of(), epsilon=1.0, calibration="printed", ridge=0.0
+        )
+
+
+def test_printed_noise_that_no_ridge_makes_good_is_refused(monkeypatch):
+    monkeypatch.setattr(profiles, "dominated", lambda *_: False)
+    with pytest.raises(ValueError, match="take calibration='tight'"):
+        objective_perturbation(problem_of(), epsilon=1.0, calibration="printed")
