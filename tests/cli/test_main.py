@@ -92,3 +92,15 @@ def test_a_reader_who_has_seen_enough_is_no_error():
     process.stdout.close()
     _, err = process.communicate()
     assert (process.returncode, err) == (141, b"")
+
+
+def test_a_terminal_without_greek_letters_is_no_error():
+    program = "from skdp.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "demo", "--rows", "3000"],
+        env=os.environ | {"PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=True,
+    )
+    assert b"\\u03b5 = 1" in done.stdout
+    assert b"Traceback" not in done.stderr

@@ -15,6 +15,7 @@ sub-commands, a `typer.Typer(help=..., no_args_is_help=True)`.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -62,6 +63,9 @@ REFUSED, INTERNAL, INTERRUPTED, CLOSED = 2, 70, 130, 141
 
 def main() -> NoReturn:
     """Run the command: exit code 0, or another and one sentence for what is wrong."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that it lacks is no error
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(prog_name="skdp", standalone_mode=False) or 0
         sys.stdout.flush()  # here, so that a pipe that was closed is noticed
