@@ -1,3 +1,4 @@
+import mmap
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 
 import skdp
 from skdp import schema_files
+from skdp.tables import spill
 
 
 def arguments(files, target="readmitted", form="csv", out="model", epsilon=1):
@@ -79,6 +81,29 @@ def test_a_fit_equals_that_of_the_library(parsed, files, here):
     model.fit(files / "readmitted.csv")
     found = list(shown["coefficients"][0].values())
     np.testing.assert_array_equal(found, model.coef_.ravel())
+
+
+def test_records_in_a_file_give_the_same_model(call, files, here, monkeypatch):
+    words = ("--seed", "3", "-q")
+    assert call(*arguments(files, out="one"), *words) == (0, "", "")
+    monkeypatch.setattr(spill, "IN_MEMORY", 0)
+    written = []
+    write = spill._written
+    monkeypatch.setattr(spill, "_written", lambda *a: written.append(1) or write(*a))
+    assert call(*arguments(files, out="two"), *words) == (0, "", "")
+    assert written or not hasattr(mmap, "MADV_DONTNEED")
+    one, two = skdp.load("one"), skdp.load("two")
+    np.testing.assert_array_equal(one.weights_, two.weights_)
+
+
+def test_progress_is_shown_to_whoever_looks(call, files, here, monkeypatch):
+    monkeypatch.setattr("skdp.cli.fit.watched", lambda *_: True)
+    code, out, err = call(*arguments(files))
+    assert code == 0
+    assert "reading" in err
+    assert "fitting" in err
+    assert "100%" in err
+    assert "reading" not in out
 
 
 def test_an_earlier_model_is_replaced_only_by_force(call, files, here):
