@@ -140,6 +140,19 @@ Numbers of runs are chosen so that noise 20 % too small is found with a chance o
 An audit can refute a claim and cannot prove it. It sees mistakes that are as large as
 those below; rounding, corner cases and side channels are for proofs and other tests.
 
+## Your own
+
+```python
+from skdp import LogisticRegression, audit
+
+print(audit.fit(LogisticRegression(epsilon=2.0, schema=schema)))  # whole fits
+print(audit.mechanism("gram", epsilon=1.0))  # one kind of release
+print(audit.one_run(LogisticRegression(epsilon=2.0)))  # one fit, many canaries
+```
+
+Tables are made up for the estimator's schema and parameters; no record is read and no
+ledger charged.
+
 ## Right noise
 
 Proved ε, each with confidence 99.9 %, beside the claim; reach in brackets where it is

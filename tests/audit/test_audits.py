@@ -83,7 +83,7 @@ def test_noise_of_ranges_a_fifth_too_small_is_found():
 def test_half_the_noise_of_an_evaluation_is_found():
     with noise_times(0.5):
         found = audit.mechanism(
-            "evaluation", epsilon=8.0, n_trials=240, confidence=SURE
+            "evaluation", epsilon=8.0, n_trials=400, confidence=SURE
         )
     assert any("gdp" in text for text in found.violations)
 
@@ -126,7 +126,7 @@ def test_a_low_threshold_of_categories_is_found():
             epsilon=1.0,
             delta=0.05,
             neighbours="zero-out",
-            n_trials=6000,
+            n_trials=16_000,
             confidence=SURE,
         )
     assert any("plain" in text for text in found.violations)
@@ -148,7 +148,7 @@ def test_fits_with_right_noise_are_not_flagged(kind, relation):
 def test_fits_with_half_the_noise_are_found():
     model = skdp.LinearRegression(neighbours="zero-out", **FITTED)
     with noise_times(0.5):
-        found = audit.fit(model, n_trials=240, **QUICK)
+        found = audit.fit(model, n_trials=400, **QUICK)
     assert any("gdp" in text for text in found.violations)
 
 
@@ -167,7 +167,7 @@ def test_noise_repeated_in_each_step_is_found():
     model = skdp.LinearRegression(neighbours="zero-out", geometry="diagonal", **FITTED)
     model.set_params(sampling="full", n_steps=4)
     with same_noise_each_step():
-        found = audit.fit(model, n_trials=160, **QUICK)
+        found = audit.fit(model, n_trials=240, **QUICK)
     assert any("gdp" in text for text in found.violations)
 
 
