@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from cases import neighbours, problem_of
+from cases import neighbours, problem_of, rows
 
 from skdp.engines.reference import ReferenceEngine
 from skdp.losses import Logistic
@@ -92,6 +92,23 @@ def test_no_neighbour_moves_a_score_beyond_its_sensitivity(
             assert apart <= module.SCORE_UNITS + 2
             largest = max(largest, apart)
     assert largest > 0.3 * module.SCORE_UNITS
+
+
+def test_a_replaced_record_moves_a_score_by_twice_the_bound(monkeypatch):
+    """From slope 1 to slope -1 on the intercept, which all records share."""
+    columns, target, weight = rows()
+    weights = np.zeros((9, 1))
+    weights[0], weights[-1] = 40.0, -20.0
+    seen = []
+    monkeypatch.setattr(module, "choose", lambda scores, *_: seen.append(scores) or 0)
+    for value in (0, 1):
+        columns["x"][0], target[0] = value, 1 - value
+        problem = problem_of("logistic", "replace-one", (columns, target, weight))
+        adder = ReferenceEngine(problem.records)
+        run = opened(problem, **OPTIONS)
+        module._exponential(problem, run, adder, np.full(9, 0.25), (0.1, 10.0))(weights)
+    moved = abs(seen[0][-1] - seen[1][-1])
+    assert 0.99 * module.SCORE_UNITS < moved <= module.SCORE_UNITS + 2
 
 
 def test_choices_are_charged_for_the_rate_they_are_drawn_with(monkeypatch):

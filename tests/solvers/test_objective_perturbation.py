@@ -182,17 +182,18 @@ def test_it_is_charged_before_anything_is_drawn(monkeypatch):
 
 
 def test_the_tilt_is_fine_grained_and_of_the_right_size(monkeypatch):
-    tilts, std = [], None
+    tilts = []
     for seed in range(60):
         with monkeypatch.context() as patch:
             seen = watched(patch)
             solved = objective_perturbation(problem_of(), epsilon=1.0, seed=seed)
-        std = solved.settings["noise_std"]
-        tilts.append(sum(one.released.values for one in seen[:-1]) / std)
-    tilt = np.concatenate(tilts)
-    assert 0.85 < tilt.std() < 1.15
-    coarse = tilt * 2**11  # `release` alone would put it on a lattice
-    assert np.abs(coarse - np.rint(coarse)).max() > 0.1
+        tilts.append(sum(one.released.values for one in seen[:-1]))
+    tilt, std = np.concatenate(tilts), solved.settings["noise_std"]
+    assert 0.85 < tilt.std() / std < 1.15
+    cell = 2.0 ** (math.frexp(std)[1] - 11)  # what `release` alone rounds to
+    first = seen[0].released.values / cell
+    assert (first == np.rint(first)).all()
+    assert np.abs(tilt / cell - np.rint(tilt / cell)).max() > 0.3
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one", "add-remove"])
