@@ -15,7 +15,7 @@ of (ε, δ) each for λ_min(XᵀX), XᵀX and Xᵀy, noise multiplier √log(6/�
 σ the noise of XᵀX.
 
 The multiplier is not what a third needs: at ε = 1, δ = 1e-6 it is 11.85, and (1/3, δ/3)
-takes 12.47; from ε ≈ .5 on no proof by thirds works. The theorem is true all the same,
+takes 12.47; from ε ≈ .4 on no proof by thirds works. The theorem is true all the same,
 with room: three such releases are .146-GDP, and (1, 1e-6) allows .237.
 
 **Exact** (the default). Gaussian accounting, so that all of μ² is spent; λ_min is read
