@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cases import neighbours, problem_of, rows
 
+from skdp.losses import LOSSES as LOSSES_BY_NAME
 from skdp.losses import Logistic, SmoothedHinge, Squared, sigmoid_table
 from skdp.penalties import lasso
 from skdp.privacy.records import Batch, Coded, encode
@@ -123,6 +124,21 @@ def test_the_tolerance_is_the_same_for_neighbours(loss):
         one, other = (problem_of(loss, relation, table) for table in tables)
         quadratic = ridge_of(one) + 1.0
         assert tolerance_of(one, quadratic) == tolerance_of(other, quadratic)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_classes_beyond_the_second_keep_slope_and_curvature_bounded(loss):
+    """A target of three classes and a loss of two: bounds hold for every code."""
+    problem = replace(problem_of("softmax"), loss=LOSSES_BY_NAME[loss]())
+    objective = Objective(problem, np.ones(problem.layout.n_features))
+    margin = np.linspace(-4, 4, 4001)[:, None]
+    for code in (0, 1, 2, 200):
+        slope = objective._slope(margin, np.full(4001, code))[:, 0]
+        assert np.abs(slope).max() <= problem.loss.slope_bound
+        steep = np.diff(slope) / np.diff(margin[:, 0])
+        assert steep.min() >= -1e-9
+        assert steep.max() <= 1.01 * problem.loss.curvature
+        assert (slope >= 0).all() or (slope <= 0).all()  # one sign
 
 
 def test_wide_sparse_tables():

@@ -20,7 +20,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from skdp.penalties import ElasticNet
 from skdp.privacy.grid import FEATURE_ONE
-from skdp.privacy.records import Chunk
+from skdp.privacy.records import AnyArray, Chunk
 from skdp.schema import FloatArray, Layout, check
 from skdp.solvers.problem import Problem
 
@@ -30,6 +30,8 @@ BLOCK = 4096
 U = 2.0**-53
 #: Coordinates up to which Newton's system is solved by factorising the Hessian.
 DENSE = 600
+#: Losses whose target is the code of one of two classes.
+TWO_CLASSES = ("logistic", "hinge")
 #: Most Newton steps; tens are enough.
 ROUNDS = 1000
 #: Distances over which slopes are differenced, in turn; tables have 128 entries a unit.
@@ -99,8 +101,13 @@ class Objective:
             total = total + matrix.T @ slope[:, 0]
         return np.asarray(total)
 
-    def _slope(self, margin: FloatArray, target: FloatArray) -> FloatArray:
-        return self.problem.loss.slope(margin, target)
+    def _slope(self, margin: FloatArray, target: AnyArray) -> FloatArray:
+        """Slopes within their bound; classes beyond the second count as it."""
+        loss = self.problem.loss
+        if loss.name in TWO_CLASSES:
+            target = np.minimum(target, 1)
+        slope = loss.slope(margin, target)
+        return np.clip(slope, -loss.slope_bound, loss.slope_bound)
 
     def error(self, w: FloatArray) -> float:
         """Bound on ‖computed - exact gradient‖ at w."""
