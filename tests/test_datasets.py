@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from skdp.datasets import COLUMNS, TARGETS, Dataset, make_hospital, margins
+from skdp.descent.intercept import InterceptOnly
+from skdp.descent.matrix import Matrix
 from skdp.descent.plan import run
-from skdp.descent.rule import default_geometry, default_plan
+from skdp.descent.rule import clipping, default_geometry, default_plan
 from skdp.losses import Logistic, Loss, Poisson, Squared
 from skdp.privacy.records import Records, encode
 from skdp.schema import Categorical
@@ -130,17 +132,25 @@ def test_the_rule_without_noise_recovers_the_true_weights(target):
 
 def test_the_rule_follows_its_formulas():
     layout = make_hospital(1).schema.layout()
-    geometry = default_geometry(layout, 50_000, 0.1, "zero-out")
-    assert geometry.share == 0.2
-    noise = math.sqrt(10**2 - 1) / (5_000 * math.sqrt(0.2))  # ten groups of norm one
-    slow = math.sqrt(math.sqrt(27) / 5_000)
-    assert 0.5 * noise * math.sqrt(2 * 27) < slow
+    geometry = default_geometry(layout, Logistic(), 50_000, 0.1, "zero-out")
+    assert (geometry.gram_share, geometry.target_share) == (0.15, 0.005)
+    single = sum(g.kind == "dense" and g.width == 1 for g in layout.groups)
+    squared = len(layout.groups) - 0.75 * single
+    noise = math.sqrt(squared**2 - 1) / (5_000 * math.sqrt(0.15))
     assert geometry.floor == pytest.approx(0.5 * noise * math.sqrt(2 * 27))
-    few = default_geometry(layout, 500, 0.1, "zero-out")
-    assert few.floor == pytest.approx(math.sqrt(math.sqrt(27) / 50))
     assert geometry.radius == pytest.approx(0.25 * 5_000 ** (1 / 3))
-    assert geometry.shrinkage == pytest.approx(
-        0.2 * math.sqrt(27) * geometry.radius / 5_000
+    steps = 5_000 * math.sqrt(1 - 0.155)
+    assert geometry.shrinkage == pytest.approx(0.2 * math.sqrt(27) / steps)
+    assert not geometry.scaled
+    number = default_geometry(layout, Squared(), 50_000, 0.1, "zero-out")
+    assert number.scaled
+    assert number.target_share == 0.03
+    few = default_geometry(layout, Logistic(), 390, 0.1, "zero-out")
+    assert isinstance(few, InterceptOnly)
+    assert few.shrinkage == pytest.approx(39**-2)
+    assert isinstance(
+        default_geometry(make_hospital(1).schema.layout(False), Logistic(), 390, 0.1),
+        Matrix,
     )
     by_relation = {
         relation: default_plan(
@@ -153,4 +163,12 @@ def test_the_rule_follows_its_formulas():
     with pytest.raises(ValueError, match="n_rows must be at least 1"):
         default_plan(layout, Logistic(), n_rows=0, epsilon=1.0)
     with pytest.raises(ValueError, match="rows and a budget"):
-        default_geometry(layout, 10, 0.0)
+        default_geometry(layout, Logistic(), 10, 0.0)
+
+
+@pytest.mark.parametrize(("signal", "p"), [(50.0, 100), (1e3, 20), (1e5, 90)])
+def test_the_cap_of_the_rule_loses_least(signal, p):
+    """Against a grid: α² e⁻²ᶜ + p c²/(nν)² is smallest at the rule's c."""
+    grid = np.linspace(1e-3, 15, 200_000)
+    cost = (0.1 * np.exp(-grid)) ** 2 + p * (grid / signal) ** 2
+    assert clipping(signal, p) == pytest.approx(grid[cost.argmin()], abs=2e-4)

@@ -38,9 +38,15 @@ class Loss(Protocol):
         Bound on the second derivative, β.
     slope_bound : float
         Bound on the norm of a record's slopes.
+    n_classes : int
+        Classes of the target; 0 if it is a number.
     """
 
     name: str
+
+    @property
+    def n_classes(self) -> int:
+        """Classes of the target; 0 if it is a number."""
 
     @property
     def n_outputs(self) -> int:
@@ -59,6 +65,12 @@ class Loss(Protocol):
 
     def slope(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
         """Derivative (n, k) of the loss in the margins (n, k)."""
+
+    def constant(self, target: FloatArray) -> FloatArray:
+        """Margins (k,) of the constant model.
+
+        For classes with the shares `target`, or a number in [0, 1] with that mean.
+        """
 
 
 def interpolate(table: FloatArray, margin: FloatArray) -> FloatArray:
@@ -105,6 +117,7 @@ class Logistic:
 
     name = "logistic"
     n_outputs = 1
+    n_classes = 2
     curvature = 0.25
     slope_bound = 1.0
 
@@ -117,6 +130,10 @@ class Logistic:
         """sigmoid(m) - y."""
         chance = interpolate(sigmoid_table(), margin)
         return chance - np.asarray(target, dtype=np.float64)[:, None]
+
+    def constant(self, target: FloatArray) -> FloatArray:
+        """Log-odds of the second class."""
+        return np.log(target[1:] / target[:1])
 
 
 @dataclass(frozen=True)
@@ -150,6 +167,16 @@ class Softmax:
             total += odds[:, column]
         return np.asarray(odds / total[:, None] - self._is_class(target))
 
+    @property
+    def n_classes(self) -> int:
+        """As many as outputs."""
+        return self.n_outputs
+
+    def constant(self, target: FloatArray) -> FloatArray:
+        """Logarithms of the shares, of mean zero."""
+        logs = np.log(target)
+        return np.asarray(logs - logs.mean())
+
     def _is_class(self, target: npt.ArrayLike) -> FloatArray:
         """One where a column is the class of the row: nowhere for a code beyond."""
         classes = np.asarray(target, dtype=np.float64)[:, None]
@@ -166,6 +193,7 @@ class Squared:
     slope_bound: float = 2.0
     name = "squared"
     n_outputs = 1
+    n_classes = 0
     curvature = 1.0
 
     def __post_init__(self) -> None:
@@ -185,6 +213,10 @@ class Squared:
         residual = margin - (2.0 * _unit_target(target) - 1.0)
         return np.clip(residual, -self.slope_bound, self.slope_bound)
 
+    def constant(self, target: FloatArray) -> FloatArray:
+        """Return the mean on [-1, 1]."""
+        return 2.0 * target - 1.0
+
 
 @dataclass(frozen=True)
 class Huber(Squared):
@@ -201,6 +233,7 @@ class SmoothedHinge:
     width: float = 0.5
     name = "hinge"
     n_outputs = 1
+    n_classes = 2
     slope_bound = 1.0
 
     def __post_init__(self) -> None:
@@ -225,6 +258,10 @@ class SmoothedHinge:
         sign = 2.0 * np.asarray(target, dtype=np.float64)[:, None] - 1.0
         return -sign * np.clip((1.0 - sign * margin) / self.width, 0.0, 1.0)
 
+    def constant(self, target: FloatArray) -> FloatArray:
+        """Return the majority's side, by as much as it leads."""
+        return target[1:] - target[:1]
+
 
 @dataclass(frozen=True)
 class Poisson:
@@ -236,6 +273,7 @@ class Poisson:
     slope_bound: float = 1.0
     name = "poisson"
     n_outputs = 1
+    n_classes = 0
 
     def __post_init__(self) -> None:
         check(
@@ -263,6 +301,10 @@ class Poisson:
         rate = interpolate(exp_table(high), margin)
         excess = rate - _unit_target(target)
         return np.clip(excess, -self.slope_bound, self.slope_bound)
+
+    def constant(self, target: FloatArray) -> FloatArray:
+        """Logarithm of the mean."""
+        return np.log(np.maximum(target, 1e-3))
 
 
 #: Every loss, by name: a new entry is tested with no new test.

@@ -9,17 +9,14 @@ from sklearn.linear_model import LogisticRegression
 
 from skdp.datasets import make_hospital
 from skdp.descent import averages, samplings
-from skdp.descent.geometry import (
-    Diagonal,
-    Matrix,
-    Task,
-    inverse_root,
-    ridge_prox,
-    symmetric,
-)
+from skdp.descent.geometry import Diagonal, Task
+from skdp.descent.gram import signal, symmetric, whitening
+from skdp.descent.intercept import InterceptOnly
+from skdp.descent.matrix import Matrix
+from skdp.descent.metric_prox import metric_prox
 from skdp.descent.plan import Plan, run
 from skdp.engines.reference import ReferenceEngine, dense
-from skdp.losses import Logistic, Squared
+from skdp.losses import Logistic, Softmax, Squared
 from skdp.penalties import Box, ElasticNet, lasso, ridge
 from skdp.privacy import sums
 from skdp.privacy.mechanism import release
@@ -69,12 +66,13 @@ def task(table, penalty=None, relation="replace-one", z=0.0, loss=None):
     record, source = free(relation), Randomness(1)
     return Task(
         engine=ReferenceEngine(table),
+        loss=loss or Logistic(),
         slopes=sums.Slopes(loss or Logistic()),
         curvature=0.25,
         relation=relation,
         n_rows=N_ROWS,
         penalty=penalty or ElasticNet(),
-        release=lambda total: release(total, z, source, record),
+        release=lambda total, share: release(total, z, source, record),
     )
 
 
@@ -135,7 +133,8 @@ def test_ridge_prox_solves_its_system(penalised):
     strength = np.ones(4) if penalised is None else np.array([1.0, 1.0, 1.0, 0.0])
     penalty = ridge(l2, None if penalised is None else strength)
     w = rng.normal(size=(4, 2))
-    found = ridge_prox(inverse_root(A, 1e-9), beta, penalty)(w)
+    at, inverse = np.arange(4), np.linalg.inv(beta * A)
+    found = metric_prox(inverse, penalty, at)(w)
 
     def objective(u, column):
         away = u - w[:, column]
@@ -145,7 +144,26 @@ def test_ridge_prox_solves_its_system(penalised):
         best = minimize(objective, np.zeros(4), args=(column,), tol=1e-14)
         assert objective(found[:, column], column) <= best.fun + 1e-12
         np.testing.assert_allclose(found[:, column], best.x, atol=1e-5)
-    assert (ridge_prox(inverse_root(A, 1e-9), beta, ElasticNet())(w) == w).all()
+    assert (metric_prox(inverse, ElasticNet(), at)(w) == w).all()
+
+
+@pytest.mark.parametrize(
+    "penalty", [lasso(0.3), ElasticNet(l1=0.2, l2=0.5), Box(-0.2, 0.3), Box()]
+)
+def test_other_penalties_are_solved_in_the_metric(penalty):
+    """The subgradient condition M(w - u) ∈ ∂ψ(u), for a badly conditioned M."""
+    rng = np.random.default_rng(11)
+    basis = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    M = basis @ np.diag([1e-3, 0.01, 0.1, 0.5, 1.0, 4.0]) @ basis.T
+    at, prox = np.arange(6), None
+    for seed in range(3):  # the state of one call starts the next
+        w = np.random.default_rng(seed).normal(size=(6, 2)) * 2
+        prox = prox or metric_prox(np.linalg.inv(M), penalty, at)
+        u = prox(w)
+        pull = M @ (w - u)
+        # u is the penalty's own prox of a step along its pull, in any metric.
+        np.testing.assert_allclose(penalty.prox(u + pull, np.ones(6), at), u, atol=1e-3)
+    assert np.abs(u - w).max() > 0.01
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -182,14 +200,54 @@ def test_known_entries_carry_no_noise(relation):
     assert full[0, one] != full[0, 0]
 
 
-def test_inverse_root_floors_the_eigenvalues():
+def test_whitening_lifts_the_eigenvalues():
     rng = np.random.default_rng(7)
     basis = np.linalg.qr(rng.normal(size=(5, 5)))[0]
     A = basis @ np.diag([-0.5, 0.0, 0.05, 0.4, 9.0]) @ basis.T
-    root = inverse_root(A, 0.1)
-    floored = basis @ np.diag([0.1, 0.1, 0.1, 0.4, 9.0]) @ basis.T
-    np.testing.assert_allclose(root @ floored @ root, np.eye(5), atol=1e-12)
+    white = whitening(A, 0.1, np.zeros(5))
+    lifted = basis @ np.diag([0.1, 0.1, 0.15, 0.5, 9.1]) @ basis.T
+    root = white.root
+    np.testing.assert_allclose(root @ lifted @ root, np.eye(5), atol=1e-12)
     np.testing.assert_allclose(root, root.T, atol=1e-12)
+    # What cannot be told from noise, up to 0.2, is given its mean: below zero here.
+    np.testing.assert_allclose(white.share, [0, 0, 0, 0.4 / 0.5, 9 / 9.1], atol=1e-12)
+    assert white.dimension == pytest.approx(0.8 + 9 / 9.1)
+
+
+def test_noise_is_taken_out_of_the_eigenvalues():
+    """The effective dimension of a noisy matrix is about that of the exact one."""
+    p, noise, errors, naive_errors = 60, 0.02, [], []
+    exact = np.diag(np.r_[2.0, np.full(9, 0.5), np.full(50, 0.01)])
+    floor = 0.5 * noise * (2 * p) ** 0.5
+    for seed in range(20):
+        raw = np.random.default_rng(seed).normal(size=(p, p)) * noise
+        noise_matrix = (np.triu(raw, 1) + np.triu(raw, 1).T) / 2**0.5
+        noisy = exact + noise_matrix + np.diag(np.diag(raw))
+        white = whitening(noisy, floor, np.zeros(p))
+        true = np.trace(white.root @ exact @ white.root.T)
+        kept = np.maximum(np.linalg.eigvalsh(noisy), 0)
+        errors.append(white.dimension - true)
+        naive_errors.append((kept / (kept + floor)).sum() - true)
+    assert np.mean(naive_errors) > 3
+    assert abs(np.mean(errors)) < 0.6 * np.mean(naive_errors)
+    assert signal(np.array([1.0, 2.0]), 0.1).tolist() == [1.0, 2.0]
+
+
+def test_whitened_rows_are_those_of_the_centred_matrix():
+    """B takes rows as encoded: E‖Bx‖² = d without floor, whatever the centre."""
+    table = records()
+    X, _ = features(table)
+    pattern = sums.GramPattern.of(table.layout, "zero-out", centred=True)
+    assert pattern.shift[0] == 1
+    total = sums.gram(ReferenceEngine(table), pattern)
+    released = release(total, 0.0, Randomness(1), free("zero-out"))
+    gram = symmetric(table.layout, pattern, released.values, float(N_ROWS)) / N_ROWS
+    centred = X - pattern.shift / 2.0
+    np.testing.assert_allclose(gram, centred.T @ centred / N_ROWS, atol=1e-9)
+    white = whitening(gram, 1e-9, pattern.shift.astype(float))
+    Z = X @ white.root.T
+    rank = np.linalg.matrix_rank(X)
+    assert (Z**2).sum(axis=1).mean() == pytest.approx(rank, abs=1e-4)
 
 
 @pytest.mark.parametrize("radius", [0.05, 0.5, 1e4])
@@ -197,7 +255,7 @@ def test_caps_bite(radius):
     """‖B g_i‖ ≤ C for every record, at any weights, and less is not given away."""
     table = records()
     X, y = features(table)
-    root = inverse_root(X.T @ X / N_ROWS, 1e-3)
+    root = whitening(X.T @ X / N_ROWS, 1e-3, np.zeros(X.shape[1])).root
     adder = ReferenceEngine(table)
     metric = sums.Metric.of(root, radius)
     slopes = sums.capped(adder, sums.Slopes(Logistic()), metric)
@@ -239,27 +297,117 @@ def test_mapped_gradient_needs_capped_slopes():
         )
 
 
-@pytest.mark.parametrize("penalty", [lasso(0.1), Box()])
-def test_matrix_geometry_takes_a_ridge_only(penalty):
-    with pytest.raises(ValueError, match="takes a ridge only"):
-        Matrix(radius=1.0, floor=0.1).prepare(task(records(), penalty))
+def objective(table, penalty, weights):
+    X, y = features(table)
+    return Logistic().value(X @ weights, y).mean() + penalty.value(weights)
 
 
-def test_matrix_geometry_takes_whole_steps_only():
+@pytest.mark.parametrize("penalty", [lasso(0.02), Box(-0.5, 0.5), ElasticNet(l2=0.01)])
+def test_penalties_reach_the_optimum_in_the_matrix_metric(penalty):
+    """-∇f(w) ∈ ∂ψ(w): w is the penalty's own prox of a gradient step."""
     table = records()
-    query, _ = Matrix(radius=1.0, floor=0.1).prepare(task(table))
-    with pytest.raises(ValueError, match="use Full sampling"):
-        query(np.array([0, 1]), np.zeros((9, 1)))
+    X, y = features(table)
+    geometry = Matrix(radius=1e4, floor=1e-4)
+    plan = matrix_plan(table, penalty=penalty, n_steps=100, geometry=geometry)
+    w = run(plan, table, seed=1).weights
+    gradient = X.T @ Logistic().slope(X @ w, y) / N_ROWS
+    at = np.arange(9)
+    np.testing.assert_allclose(penalty.prox(w - gradient, np.ones(9), at), w, atol=5e-4)
+    free = run(matrix_plan(table, geometry=geometry), table, seed=1).weights
+    assert np.abs(w - free).max() > 0.05
 
 
-@pytest.mark.parametrize("geometry", ["matrix", "diagonal"])
+@pytest.mark.parametrize("penalty", [ElasticNet(), ridge(0.05), lasso(0.02)])
+def test_blocks_reach_the_optimum_in_the_matrix_metric(penalty):
+    table = records()
+    blocks = samplings.Blocks.uniform(table.layout.blocks)
+    plan = matrix_plan(table, penalty=penalty, n_steps=400, sampling=blocks)
+    whole = run(matrix_plan(table, penalty=penalty, n_steps=300), table, seed=1)
+    parts = run(plan, table, seed=1)
+    gap = objective(table, penalty, parts.weights)
+    gap -= objective(table, penalty, whole.weights)
+    assert abs(gap) < 1e-4
+
+
+@pytest.mark.parametrize("relation", sums.RELATIONS)
+def test_a_block_costs_its_own_radius(relation):
+    """On S the cap is C √(|S|/d), and ‖B_S x_S‖ is what is capped."""
+    table = records()
+    X, _ = features(table)
+    at = table.layout.blocks[1]
+    query, _, _ = Matrix(radius=0.5, floor=0.1).prepare(task(table, relation=relation))
+    total = query(at, np.full((9, 1), 3.0))
+    times = 2 if relation == "replace-one" else 1
+    assert total.value.shape == (len(at), 1)
+    expected = times * 0.5 * math.sqrt(len(at) / 9)
+    assert total.sensitivity == pytest.approx(expected, rel=1e-9)
+    centred = X - sums.GramPattern.of(table.layout, relation, True).shift / 2.0
+    A = centred.T @ centred / N_ROWS + 0.1 * np.eye(9)
+    back = np.eye(9)
+    back[:-1, -1] += sums.GramPattern.of(table.layout, relation, True).shift[:-1] / 2.0
+    A = (back @ A @ back.T)[np.ix_(at, at)]
+    values, vectors = np.linalg.eigh(A)
+    root = (vectors / np.sqrt(values)) @ vectors.T
+    slope = Logistic().slope(X @ np.full((9, 1), 3.0), features(table)[1])
+    length = np.linalg.norm(X[:, at] @ root, axis=1)
+    cap = 0.5 * math.sqrt(len(at) / 9) / np.maximum(length, 1e-12)
+    exact = root @ X[:, at].T @ np.clip(slope[:, 0], -cap, cap)
+    value = total.value.astype(float)[:, 0] * total.unit
+    np.testing.assert_allclose(value, exact, atol=2e-2)
+
+
+def test_several_classes_reach_the_optimum_in_the_matrix_metric():
+    """Softmax with the target's counts as a start, against scikit-learn."""
+    hospital = make_hospital(600)
+    table = encode([hospital.batch], hospital.schema)
+    layout, penalty = table.layout, ridge(0.01, table.layout.penalised)
+    plan = Plan(
+        layout=layout,
+        loss=Softmax(2),
+        n_rows=600,
+        epsilon=math.inf,
+        delta=1e-6,
+        sampling=samplings.Full(layout.n_features),
+        geometry=Matrix(radius=1e4, floor=1e-6, target_share=0.1),
+        n_steps=300,
+        penalty=penalty,
+        average=averages.last,
+    )
+    fit = run(plan, table, seed=1)
+    assert [event.query for event in fit.record.events][1] == "counts of 2 classes"
+    X, y = features(table)
+    model = LogisticRegression(C=2 / (0.01 * 600), tol=1e-10, max_iter=10_000)
+    model.fit(X[:, :-1], y)
+    margin = fit.weights[:, 1] - fit.weights[:, 0]
+    best = np.append(model.coef_[0], model.intercept_)
+    np.testing.assert_allclose(X @ margin, X @ best, atol=2e-3)
+
+
+def test_a_constant_model_moves_the_intercept_alone():
+    table = records()
+    _, y = features(table)
+    plan = matrix_plan(table, geometry=InterceptOnly(radius=1.0), n_steps=60)
+    fit = run(plan, table, seed=1)
+    assert (fit.weights[:-1] == 0).all()
+    rate = 1 / (1 + math.exp(-fit.weights[-1, 0]))
+    assert rate == pytest.approx(y.mean(), abs=1e-4)
+    (event,) = fit.record.events
+    assert event.sensitivity == pytest.approx(2.0)  # replace-one
+    with pytest.raises(ValueError, match="needs an intercept"):
+        InterceptOnly().prepare(task(records(intercept=False)))
+    with pytest.raises(ValueError, match="InterceptOnly needs"):
+        InterceptOnly(radius=0.0)
+
+
+@pytest.mark.parametrize("geometry", ["matrix", "diagonal", "intercept"])
 def test_updates_refuse_what_is_not_released(geometry):
     table = records()
     made = {
         "matrix": Matrix(radius=1.0, floor=0.1),
         "diagonal": Diagonal(smoothness=np.ones(9)),
+        "intercept": InterceptOnly(),
     }[geometry]
-    query, update = made.prepare(task(table))
+    query, update, _ = made.prepare(task(table))
     at, start = np.arange(9), np.zeros((9, 1))
     total = query(at, start)
     for bare in (total, total.value, total.value.astype(float) * total.unit):
@@ -275,14 +423,22 @@ def test_updates_refuse_what_is_not_released(geometry):
         {"radius": math.nan},
         {"floor": 0.0},
         {"floor": -1.0},
-        {"share": 0.0},
-        {"share": 1.0},
-        {"share": math.nan},
+        {"gram_share": 0.0},
+        {"gram_share": 1.0},
+        {"gram_share": math.nan},
+        {"gram_share": 0.6, "target_share": 0.4},
     ],
 )
 def test_senseless_matrices_are_refused(options):
-    with pytest.raises(ValueError, match=r"Matrix needs 0 < .* Got "):
+    with pytest.raises(ValueError, match=r"Matrix needs 0.0 < .* Got "):
         Matrix(**{"radius": 1.0, "floor": 0.1} | options)
+
+
+def test_a_cap_that_follows_the_target_needs_its_histogram():
+    with pytest.raises(ValueError, match="give it a share"):
+        Matrix(radius=1.0, floor=0.1, scaled=True)
+    with pytest.raises(ValueError, match="shrinkage ≥ 0 and target_share ≥ 0"):
+        Matrix(radius=1.0, floor=0.1, shrinkage=-1.0)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
@@ -295,7 +451,7 @@ def test_given_step_sizes_are_taken():
     """Γ = P M⁻¹: the step on S is Γ/p, whatever p."""
     table = records()
     gamma, p = np.linspace(0.1, 0.9, 9), np.linspace(0.2, 1.0, 9)
-    query, update = Diagonal.of_step_sizes(gamma, p).prepare(task(table))
+    query, update, _ = Diagonal.of_step_sizes(gamma, p).prepare(task(table))
     at = np.array([0, 3, 8])
     released = release(query(at, np.zeros((9, 1))), 0.0, Randomness(1), free())
     moved = update(np.zeros((9, 1)), released, at)
@@ -329,12 +485,14 @@ def test_elliptical_noise_is_the_cheapest(at):
 
 
 def test_shrinkage_is_a_ridge_in_the_metric():
-    """Without noise the fixed point minimises f + ½ λ ‖w‖²_A."""
+    """Without noise the fixed point minimises f + ½ λ ‖w - w⁰‖²_A."""
     hospital = make_hospital(300)
     records = encode([hospital.batch], hospital.schema)
     layout = records.layout
     shrinkage = 0.05
-    geometry = Matrix(radius=1e4, floor=1e-3, shrinkage=shrinkage)
+    geometry = Matrix(
+        radius=1e4, floor=1e-3, shrinkage=shrinkage / 1e4, target_share=0.1
+    )
     plan = Plan(
         layout=layout,
         loss=Logistic(),
@@ -349,10 +507,16 @@ def test_shrinkage_is_a_ridge_in_the_metric():
     weights = run(plan, records, seed=0).weights
     rows = dense(records.chunks[0], slice(None), np.arange(layout.n_features), layout)
     X = rows / 2**14
-    gram = X.T @ X / 300
-    values, vectors = np.linalg.eigh(gram)
-    metric = (vectors * np.maximum(values, 1e-3)) @ vectors.T
+    shift = sums.GramPattern.of(layout, "replace-one", centred=True).shift
+    centred = X - shift / 2.0
+    back = np.eye(len(shift))  # x = back (x - shift/2)
+    back[:-1, -1] += shift[:-1] / 2.0
+    metric = centred.T @ centred / 300 + 1e-3 * np.eye(len(shift))
+    metric = back @ metric @ back.T
+    target = records.chunks[0].target
     chance = 1 / (1 + np.exp(-X @ weights[:, 0]))
-    gradient = X.T @ (chance - records.chunks[0].target) / 300
-    left = gradient + shrinkage * metric @ weights[:, 0]
+    gradient = X.T @ (chance - target) / 300
+    start = np.zeros(len(shift))
+    start[-1] = math.log(target.mean() / (1 - target.mean()))
+    left = gradient + shrinkage * metric @ (weights[:, 0] - start)
     assert np.abs(left).max() < 2e-5

@@ -104,7 +104,7 @@ def test_words_name_the_limit():
         )
 
     assert "cannot support" in words(100, 0.05)
-    assert "The budget limits" in words(3000, 0.1)
+    assert "The budget limits" in words(6000, 0.1)
     assert "The number of rows limits" in words(10**6, 8.0)
     assert "No noise" in words(1000, math.inf)
 

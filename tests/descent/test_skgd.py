@@ -304,6 +304,7 @@ def test_averages_are_their_formulas(n_steps):
         "mean": np.full(n_steps, 1 / n_steps),
         "tail": (k > n_steps // 2) / (k > n_steps // 2).sum(),
         "most": (k > n_steps // 5) / (k > n_steps // 5).sum(),
+        "rising": k / k.sum(),
         "last": k == n_steps,
     }
     assert set(expected) == set(averages.AVERAGES)

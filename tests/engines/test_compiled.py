@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from skdp import losses
 from skdp.descent import samplings
-from skdp.descent.geometry import Matrix
+from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Plan, run
 from skdp.descent.presets import preset
 from skdp.engines import compiled, kernels

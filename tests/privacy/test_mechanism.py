@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from skdp.descent.geometry import inverse_root
+from skdp.descent.gram import whitening
 from skdp.engines.reference import ReferenceEngine
 from skdp.losses import Logistic, Softmax
 from skdp.privacy import sums
@@ -132,12 +132,12 @@ def test_matrix_noise_has_the_ellipse_of_the_metric():
     """B⁻¹·noise has covariance (z·2C)²·(BᵀB)⁻¹ = (z·2C)²·A."""
     adder, radius, z = engine(), 3.0, 0.8
     gram = adder.gram().astype(float) * 2.0**-28 / 60
-    root = inverse_root(gram, 0.05)
+    root = whitening(gram, 0.05, np.zeros(6)).root
     slopes = sums.capped(adder, sums.Slopes(Logistic()), sums.Metric.of(root, radius))
     total = sums.mapped_gradient(adder, slopes, np.zeros((6, 1)), "replace-one")
     noise = np.linalg.solve(root, noise_of(total, z)[:, :, 0].T).T
     values, vectors = np.linalg.eigh(gram)
-    floored = np.maximum(values, 0.05)
+    floored = np.maximum(values, 0.0) + 0.05
     along = noise @ vectors  # axes of the ellipse
     for axis, value in zip(along.T, floored, strict=True):
         assert accepted_alone(axis, z * 2 * radius * math.sqrt(value))

@@ -142,12 +142,13 @@ def test_no_neighbour_moves_gram_or_counts_beyond_their_sensitivity(
         data.draw(row_of(schema)),
         data.draw(row_of(schema)),
     )
-    pattern = GramPattern.of(schema.layout(intercept), relation)
     engines = [
         ReferenceEngine(records_of(rows, schema, intercept=intercept))
         for rows in tables
     ]
-    assert not exceeds(*(sums.gram(engine, pattern) for engine in engines))
+    for centred in (False, True):
+        pattern = GramPattern.of(schema.layout(intercept), relation, centred)
+        assert not exceeds(*(sums.gram(engine, pattern) for engine in engines))
     assert not exceeds(
         *(sums.counts(engine, n_classes, relation) for engine in engines)
     )
@@ -341,13 +342,42 @@ def test_the_sensitivity_of_a_gram_matrix_is_reached(columns, intercept, relatio
         )
         for table in neighbours(relation, [], 0, *rows)
     )
-    if columns is SIGNED and intercept and relation == "zero-out":
-        # The bound keeps the entry of the public n, which no pair of rows can use.
-        squared_norm = len(columns) + 1
-        assert squared_difference(one, other) == pytest.approx(squared_norm**2 - 1)
-        assert not exceeds(one, other)
-    else:
-        assert 0.999 <= reached(one, other) <= 1.0
+    assert 0.999 <= reached(one, other) <= 1.0
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_sensitivity_of_a_centred_gram_matrix_is_reached(relation):
+    """By corners of the box, (x - ½)·(x' - ½) = -1 for four numbers."""
+    columns = {name: Numeric(0.0, 1.0) for name in "abcd"}
+    schema = Schema(columns, target=Categorical(["a", "b"]))
+    rows = [
+        dict.fromkeys("abcd", corner) | {"target": 0, "weight": 1.0}
+        for corner in (0.0, 1.0)
+    ]
+    pattern = GramPattern.of(schema.layout(True), relation, centred=True)
+    assert pattern.shift.tolist() == [1, 1, 1, 1, 0]
+    one, other = (
+        sums.gram(ReferenceEngine(records_of(table, schema)), pattern)
+        for table in neighbours(relation, [], 0, *rows)
+    )
+    assert 0.999 <= reached(one, other) <= 1.0
+    whole = GramPattern.of(schema.layout(True), relation)
+    assert pattern.sensitivity < 0.6 * whole.sensitivity
+
+
+def test_only_single_numbers_beside_an_intercept_are_centred():
+    columns = {
+        "x": Numeric(0.0, 1.0),
+        "m": Numeric(0.0, 1.0, indicator=True),
+        "c": Categorical(["a", "b"]),
+        "v": Vector(["v0"], norm=1.0),
+    }
+    schema = Schema(columns, target=Categorical(["a", "b"]))
+    pattern = GramPattern.of(schema.layout(True), "zero-out", centred=True)
+    assert pattern.shift.tolist() == [1, 0, 0, 0, 0, 0, 0]
+    assert not GramPattern.of(schema.layout(False), "zero-out", True).shift.any()
+    bounded = Schema(columns, target=Categorical(["a", "b"]), row_norm=2.0)
+    assert not GramPattern.of(bounded.layout(True), "zero-out", True).shift.any()
 
 
 def test_less_noise_off_the_diagonal_would_break_the_gram_bound():

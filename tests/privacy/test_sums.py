@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skdp.descent.geometry import symmetric
+from skdp.descent.gram import symmetric
 from skdp.engines import reference
 from skdp.engines.reference import ReferenceEngine
 from skdp.losses import LOSSES
@@ -353,7 +353,7 @@ def test_the_entries_released_make_the_whole_gram_matrix(
     rows = data.draw(rows_of(schema, min_size=1, max_size=6))
     records = records_of(rows, schema, intercept=intercept)
     total = sums.gram(ReferenceEngine(records), pattern)
-    assert total.unit == 2.0**-28
+    assert total.unit == 2.0**-30
     values = total.value.astype(float) * total.unit
     full = symmetric(records.layout, pattern, values, float(len(rows)))
     x = features(records)

@@ -57,6 +57,7 @@ class Replay:
         self._transcript = transcript
         task = Task(
             engine=engine(records),
+            loss=plan.loss,
             slopes=sums.Slopes(loss=plan.loss, max_weight=records.max_weight),
             curvature=plan.loss.curvature * records.max_weight,
             relation=plan.relation,
@@ -64,11 +65,12 @@ class Replay:
             penalty=plan.penalty,
             release=self.next,
         )
-        query, update = plan.geometry.prepare(task)
+        query, update, start = plan.geometry.prepare(task)
         self.query: Query = query
         self.update: Update = update
+        self.start = start
 
-    def next(self, total: sums.BoundedSum) -> Released:
+    def next(self, total: sums.BoundedSum, share: float = 1.0) -> Released:
         """Note a sum; return what was released in its place."""
         self.sums.append(total)
         return self._transcript[len(self.sums) - 1]
@@ -99,7 +101,7 @@ def replay(
     runs = [Replay(plan, table, transcript, engine) for table in records]
     chosen = iter(sets if sets is not None else _full(plan))
     shares = plan.average(plan.n_steps)
-    weights = np.zeros((plan.layout.n_features, plan.loss.n_outputs))
+    weights = runs[0].start
     for _ in range(plan.n_restarts):
         theta, weights = weights, np.zeros_like(weights)
         for index in range(plan.n_steps):

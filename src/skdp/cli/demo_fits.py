@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 import skdp
 from skdp.cli.console import print_json, screen
 from skdp.datasets import Dataset, make_hospital, margins
-from skdp.descent.geometry import Matrix
+from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Fit, Plan, run
 from skdp.descent.presets import preset
 from skdp.descent.rule import default_plan

@@ -28,6 +28,12 @@ def most(n_steps: int) -> FloatArray:
     return np.repeat([0.0, 1.0 / (n_steps - dropped)], [dropped, n_steps - dropped])
 
 
+def rising(n_steps: int) -> FloatArray:
+    """Weights ∝ k: the start is forgotten as 1/K², for 4/3 of the mean's variance."""
+    weights = np.arange(1.0, n_steps + 1.0)
+    return np.asarray(weights / weights.sum())
+
+
 def last(n_steps: int) -> FloatArray:
     """The last iterate alone."""
     return np.repeat([0.0, 1.0], [n_steps - 1, 1])
@@ -47,5 +53,6 @@ AVERAGES: dict[str, Average] = {
     "mean": mean,
     "tail": tail,
     "most": most,
+    "rising": rising,
     "last": last,
 }

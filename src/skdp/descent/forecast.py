@@ -14,9 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdp.descent.geometry import Diagonal, Matrix
+from skdp.descent.geometry import Diagonal
+from skdp.descent.intercept import InterceptOnly
+from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Plan
 from skdp.descent.planner import replanned
+from skdp.descent.rule import TOO_FEW
+from skdp.descent.target import USUAL_SCALE
 from skdp.privacy import accountant
 from skdp.schema import FloatArray, Layout
 
@@ -86,15 +90,27 @@ def forecast(plan: Plan) -> Forecast:
     z = plan.noise_multiplier(mu**2)
     gram = prior_gram(layout)
     averaged = float(1.0 / np.square(plan.average(plan.n_steps)).sum())
-    if isinstance(plan.geometry, Matrix):
-        # u ← u - (c u + ζ)/β in whitened space: the average of m iterates has
-        # variance s²/(c² m) a coordinate, whatever β is.
-        std = z * difference * plan.geometry.radius / n
-        variance = std**2 / (curved**2 * averaged)
+    if isinstance(plan.geometry, InterceptOnly):
+        variance = (z * difference * plan.geometry.radius / n) ** 2 / averaged
+        variance /= (curved + plan.geometry.shrinkage) ** 2
+        noise = np.append(np.zeros(d - 1), math.sqrt(variance))
+        privacy = 0.5 * curved * k * variance
+    elif isinstance(plan.geometry, Matrix):
+        # u ← u - ((c s_j + λ) u + ζ)/β in whitened space, s_j the share of A that is
+        # the Gram matrix: the average of m iterates has variance σ²/((c s_j + λ)² m).
+        matrix = plan.geometry
         values, vectors = np.linalg.eigh(gram)
-        inverse = (vectors / np.maximum(values, plan.geometry.floor)) @ vectors.T
-        noise = np.sqrt(variance * np.diag(inverse))
-        privacy = 0.5 * curved * d * k * variance
+        share = np.maximum(values, 0.0) / (np.maximum(values, 0.0) + matrix.floor)
+        radius = matrix.radius
+        if matrix.scaled:
+            radius *= USUAL_SCALE * math.sqrt(float(share.sum()))
+        std = z * difference * radius / n
+        variances = (
+            std**2 / averaged / (curved * share + matrix.shrinkage * radius) ** 2
+        )
+        inverse = (vectors * variances / (values + matrix.floor)) @ vectors.T
+        noise = np.sqrt(np.diag(inverse))
+        privacy = 0.5 * curved * k * float((share * variances).sum())
     else:
         assert isinstance(plan.geometry, Diagonal)
         p = plan.sampling.probabilities
@@ -142,11 +158,20 @@ def described(plan: Plan) -> str:
     ]
     if isinstance(plan.geometry, Matrix):
         matrix = plan.geometry
+        cap = f"{matrix.radius:.3g}"
+        cap += " times its usual length" if matrix.scaled else ""
         lines.append(
-            f"geometry: Gram matrix for {matrix.share:.0%} of the budget, eigenvalues "
-            f"floored at {matrix.floor:.3g}, a record's gradient capped at "
-            f"{matrix.radius:.3g}"
+            f"geometry: Gram matrix for {matrix.gram_share:.0%} of the budget, "
+            f"{matrix.floor:.3g} added to its eigenvalues, a record's gradient capped "
+            f"at {cap}"
         )
+        if matrix.target_share:
+            lines.append(
+                f"start: a constant model, from a histogram of the target for "
+                f"{matrix.target_share:.1%} of the budget"
+            )
+    elif isinstance(plan.geometry, InterceptOnly):
+        lines.append("geometry: the intercept alone, a constant model")
     else:
         lines.append("geometry: diagonal, from public bounds")
     lines.append(
@@ -165,6 +190,16 @@ def described(plan: Plan) -> str:
 def in_words(plan: Plan) -> str:
     """What limits the result and what would halve its error."""
     seen = forecast(plan)
+    if isinstance(plan.geometry, InterceptOnly):
+        mu = accountant.gdp_mu(plan.epsilon, plan.delta)
+        signal = mu * plan.n_rows / (2.0 if plan.relation == "replace-one" else 1.0)
+        return (
+            f"ε = {plan.epsilon:g} and {plan.n_rows:,} rows cannot support a model of "
+            f"{plan.layout.n_features} coefficients: noise would drown it. Only a "
+            "constant is fitted, the base rate or the mean. About "
+            f"{TOO_FEW / signal:.2g} times the rows, or as many times the ε, would "
+            "support one."
+        )
     if plan.epsilon == math.inf:
         return f"No noise: {plan.n_rows:,} rows leave an error of {seen.excess:.2g}."
     share = seen.privacy_excess / seen.excess

@@ -211,13 +211,14 @@ def run(
     budget = record.remaining
     noise_multiplier = plan.noise_multiplier(budget)
 
-    def release_geometry(total: sums.BoundedSum) -> Released:
-        z = accountant.noise_multiplier(math.sqrt(budget * plan.geometry.share), 1)
+    def release_geometry(total: sums.BoundedSum, share: float) -> Released:
+        z = accountant.noise_multiplier(math.sqrt(budget * share), 1)
         return release(total, z, randomness, record)
 
-    query, update = plan.geometry.prepare(
+    query, update, start = plan.geometry.prepare(
         Task(
             engine=engine(records),
+            loss=plan.loss,
             slopes=sums.Slopes(loss=plan.loss, max_weight=records.max_weight),
             curvature=plan.loss.curvature * records.max_weight,
             relation=plan.relation,
@@ -231,7 +232,7 @@ def run(
         update=update,
         sets=plan.sampling.sets,
         average=plan.average,
-        start=np.zeros((plan.layout.n_features, plan.loss.n_outputs)),
+        start=start,
         n_steps=plan.n_steps,
         n_restarts=plan.n_restarts,
         noise_multiplier=noise_multiplier,

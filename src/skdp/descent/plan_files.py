@@ -11,7 +11,9 @@ import numpy as np
 
 from skdp import losses
 from skdp.descent import averages, samplings, theory
-from skdp.descent.geometry import Diagonal, Matrix
+from skdp.descent.geometry import Diagonal
+from skdp.descent.intercept import InterceptOnly
+from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Plan
 from skdp.penalties import ElasticNet
 from skdp.schema import Group, Layout, check
@@ -154,8 +156,8 @@ def _sampling(state: dict[str, Any]) -> samplings.Sampling:
 
 
 def _geometry_state(geometry: Any) -> dict[str, Any]:
-    if isinstance(geometry, Matrix):
-        return {"kind": "matrix"} | asdict(geometry)
+    if isinstance(geometry, (Matrix, InterceptOnly)):
+        return {"kind": _KINDS[type(geometry)]} | asdict(geometry)
     assert isinstance(geometry, Diagonal)
     return {
         "kind": "diagonal",
@@ -165,10 +167,17 @@ def _geometry_state(geometry: Any) -> dict[str, Any]:
     }
 
 
-def _geometry(state: dict[str, Any]) -> Matrix | Diagonal:
+_KINDS: dict[type[Matrix | InterceptOnly], str] = {
+    Matrix: "matrix",
+    InterceptOnly: "intercept",
+}
+
+
+def _geometry(state: dict[str, Any]) -> Matrix | InterceptOnly | Diagonal:
     fields = {name: value for name, value in state.items() if name != "kind"}
-    if state["kind"] == "matrix":
-        return Matrix(**fields)
+    for made, kind in _KINDS.items():
+        if state["kind"] == kind:
+            return made(**fields)
     check(state["kind"] == "diagonal", f"unknown geometry {state['kind']!r}")
     fields["smoothness"] = np.array(fields["smoothness"], dtype=np.float64)
     return Diagonal(**fields)

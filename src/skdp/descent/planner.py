@@ -9,14 +9,10 @@ import numpy as np
 
 from skdp.descent import averages, samplings, smoothness, theory
 from skdp.descent.geometry import Diagonal, Geometry
+from skdp.descent.intercept import InterceptOnly
 from skdp.descent.plan import Plan, check_budget
 from skdp.descent.presets import NOISELESS_PASSES, PRESETS, best_rate
-from skdp.descent.rule import (
-    CAP,
-    SQUARED_CAP,
-    default_geometry,
-    default_n_steps,
-)
+from skdp.descent.rule import CONSTANT_STEPS, default_geometry, default_n_steps
 from skdp.losses import Loss
 from skdp.penalties import ElasticNet
 from skdp.privacy import accountant, sums
@@ -104,23 +100,22 @@ def make_plan(
     if geometry == "auto":
         whole = isinstance(sampling, samplings.Full) or sampling in ("auto", "full")
         small = layout.n_features <= MATRIX_LIMIT
-        geometry = "matrix" if whole and small and not penalty.l1 else "diagonal"
+        geometry = "matrix" if whole and small else "diagonal"
     if geometry == "matrix":
-        geometry = default_geometry(
-            layout,
-            n_rows,
-            mu,
-            relation,
-            cap=SQUARED_CAP if loss.name in ("squared", "huber") else CAP,
-            largest_slope=loss.slope_bound,
-        )
+        geometry = default_geometry(layout, loss, n_rows, mu, relation)
     if not isinstance(geometry, (str, Diagonal)):
         steps = default_n_steps(loss, mu == math.inf)
+        whole_vector: samplings.Sampling = samplings.Full(layout.n_features)
+        if isinstance(geometry, InterceptOnly):
+            steps = CONSTANT_STEPS
+        elif sampling not in ("auto", "full"):
+            whole_vector = _sampling(sampling, layout)
+            steps = math.ceil(steps / float(whole_vector.probabilities.min()))
         return Plan(
-            sampling=samplings.Full(layout.n_features),
+            sampling=whole_vector,
             geometry=geometry,
             n_steps=steps if n_steps == "auto" else int(n_steps),
-            average=averages.last if mu == math.inf else averages.most,
+            average=averages.last if mu == math.inf else averages.rising,
             **settings,
         )
     exact = mu == math.inf and sampling == "auto"

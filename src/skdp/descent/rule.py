@@ -1,8 +1,7 @@
-"""The provisional rule: a matrix geometry and a plan that need no tuning.
+"""The rule that leaves nothing to tune: geometry, caps, floor, shrinkage and steps.
 
-Its constants were chosen by looking at seven public tables; they are not a theorem and
-will change. What is proved is the privacy of whatever it decides, because it decides
-from public facts alone.
+It decides from public facts alone, so that the privacy of whatever it decides does not
+depend on it. `docs/method.md` derives its constants and says what else was tried.
 """
 
 from __future__ import annotations
@@ -11,32 +10,43 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.special import lambertw
 
 from skdp.descent import averages, samplings
-from skdp.descent.geometry import Matrix
+from skdp.descent.intercept import InterceptOnly
+from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Plan, check_budget
 from skdp.losses import Loss
 from skdp.privacy import accountant, sums
 from skdp.schema import Layout, check
 
-#: Passes over the table, with noise and (at least) without.
-N_STEPS, NOISELESS_STEPS = 80, 500
+#: Passes over the table, with noise and (at least) without, and for a constant alone.
+N_STEPS, NOISELESS_STEPS, CONSTANT_STEPS = 80, 500, 20
 #: Mean second derivative that is expected of a loss, where it is far below the bound.
 #: A Poisson rate is the mean count over the largest one; a third is a guess on the high
 #: side, for 480 steps (tables with 1/9 to 1/23 did best with 320 to 640 of them).
 EXPECTED_CURVATURE = {"poisson": 1 / 3}
 #: Share of μ² that the Gram matrix costs.
-SHARE = 0.2
-#: The cap over (nμ)^(1/3): measured for the logistic and the squared loss alone.
-CAP, SQUARED_CAP = 0.25, 0.1
-#: The shrinkage over √p·cap/(nμ): with noise of variance σ² in each of p coordinates
-#: and ‖u*‖² = S, σ√(p/S) is the minimax ridge over all spectra of the Hessian.
-SHRINKAGE = 0.2
-#: The floor over the operator norm of the noise in the Gram matrix: what lies below
-#: cannot be told from noise. A whole norm would make the step provably stable; half of
-#: it was as stable on every table tried and learns small directions sooner.
+GRAM_SHARE = 0.15
+#: A histogram of the target costs as much as its error needs, within these shares.
+CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
+#: Noise, in records, at which they are given the least.
+CLASS_RECORDS, NUMBER_RECORDS = 10.0, 30.0
+#: The floor over the operator norm of the noise in the Gram matrix.
 FLOOR = 0.5
-#: Smallest eigenvalue of the Gram matrix that is kept when nothing is noisy.
+#: The cap over (nν)^(1/3), for classes.
+CAP = 0.25
+#: Part of what is clipped that stays as bias, for residuals that lie on both sides.
+COHERENCE = 0.1
+#: What is left of a target's spread once two thirds of its variance are explained.
+RESIDUAL = 0.6
+#: The shrinkage over √p·cap/(nν).
+SHRINKAGE = 0.2
+#: Below so many nν, the noise of a sum in records, only a constant is fitted.
+TOO_FEW = 40.0
+#: Variance of a constant that is expected: of log-odds, and of a mean in [-1, 1].
+ODDS_VARIANCE, MEAN_VARIANCE = 1.0, 0.1
+#: What is added to eigenvalues of the Gram matrix when nothing is noisy.
 NOISELESS_FLOOR = 1e-6
 
 
@@ -55,26 +65,23 @@ def default_n_steps(loss: Loss, noiseless: bool = False) -> int:
 
 def default_geometry(
     layout: Layout,
+    loss: Loss,
     n_rows: float,
     mu: float,
     relation: sums.Relation = "replace-one",
-    *,
-    cap: float = CAP,
-    largest_slope: float = 1.0,
-) -> Matrix:
-    """Return the matrix geometry of the untuned rule.
+) -> Matrix | InterceptOnly:
+    """Return the geometry of the untuned rule.
 
-    A fifth of μ² buys the Gram matrix. With ν the μ of a sum that a record moves by its
-    bound (μ/2 under replace-one), its eigenvalues are floored at half the operator norm
-    of its noise, ½ σ √(2p) for p coordinates, or at (√p/(nν))^(1/2) if that is less: a
-    higher floor slows small directions more than their noise is worth. A record's
-    gradient is capped at C = cap·(nν)^(1/3) in the matrix's norm, and weights are
-    shrunk by a ridge of 0.2 √p C/(nν) in it.
+    ν is the μ of a sum that a record moves by its bound: μ/2 under replace-one. Then
+    nν is a table's size in units of the noise, and all follows from it and from p, the
+    number of coordinates. Below 40 only a constant is fitted.
 
     Parameters
     ----------
     layout : Layout
         The coordinates of an encoded row, p of them.
+    loss : Loss
+        What is minimised.
     n_rows : float
         The public or released number of rows, n.
     mu : float
@@ -82,10 +89,6 @@ def default_geometry(
         no record reaches the cap.
     relation : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
-    cap : float
-        0.25 for classes, 0.1 for numbers scaled to [-1, 1].
-    largest_slope : float
-        Bound on a record's slope; it matters without noise only.
     """
     check(
         n_rows * mu > 0,
@@ -94,19 +97,44 @@ def default_geometry(
     p = layout.n_features
     if mu == math.inf:
         longest = math.sqrt(layout.squared_norm(np.arange(p)))
-        radius = largest_slope * longest / math.sqrt(NOISELESS_FLOOR)
-        return Matrix(radius=2.0 * radius, floor=NOISELESS_FLOOR)
-    sensitivity = sums.GramPattern.of(layout, relation).sensitivity
-    noise = sensitivity / (n_rows * mu * math.sqrt(SHARE))
+        radius = loss.slope_bound * longest / math.sqrt(NOISELESS_FLOOR)
+        return Matrix(radius=4.0 * radius, floor=NOISELESS_FLOOR)
     signal = n_rows * mu / (2.0 if relation == "replace-one" else 1.0)
-    radius = cap * signal ** (1 / 3)
-    slow = math.sqrt(math.sqrt(p) / signal)
-    return Matrix(
-        radius=radius,
-        floor=max(min(FLOOR * noise * math.sqrt(2.0 * p), slow), NOISELESS_FLOOR),
-        share=SHARE,
-        shrinkage=SHRINKAGE * math.sqrt(p) * radius / signal,
+    intercept = layout.groups[-1].kind == "ones"
+    if signal < TOO_FEW and intercept:
+        return _constant(loss, signal)
+    number = loss.n_classes == 0
+    least, needed = (
+        (NUMBER_SHARE, NUMBER_RECORDS) if number else (CLASS_SHARE, CLASS_RECORDS)
     )
+    target_share = min(max(least, (needed / signal) ** 2), MOST_SHARE)
+    pattern = sums.GramPattern.of(layout, relation, centred=True)
+    noise = pattern.sensitivity / (n_rows * mu * math.sqrt(GRAM_SHARE))
+    steps = signal * math.sqrt(1.0 - GRAM_SHARE - target_share)
+    return Matrix(
+        radius=RESIDUAL * clipping(steps, p) if number else CAP * signal ** (1 / 3),
+        floor=max(FLOOR * noise * math.sqrt(2.0 * p), NOISELESS_FLOOR),
+        gram_share=GRAM_SHARE,
+        target_share=target_share,
+        shrinkage=SHRINKAGE * math.sqrt(p) / steps,
+        scaled=number,
+    )
+
+
+def clipping(signal: float, p: int) -> float:
+    """Return the cap, over the mean of |residual|·‖Bx‖, that loses least.
+
+    If that product v is exponential with mean m, a cap at cm takes E(v - cm)₊ = m e⁻ᶜ
+    off a gradient, of which a share α stays as bias, and costs p (cm/nν)² in noise:
+    α² e⁻²ᶜ + p c²/(nν)² is least where 2c e²ᶜ = 2 (α nν)²/p.
+    """
+    return float(lambertw(2.0 * (COHERENCE * signal) ** 2 / p).real) / 2.0
+
+
+def _constant(loss: Loss, signal: float) -> InterceptOnly:
+    """Return the ridge estimate of a constant whose variance is expected."""
+    variance = ODDS_VARIANCE if loss.n_classes else MEAN_VARIANCE
+    return InterceptOnly(radius=1.0, shrinkage=1.0 / (variance * signal**2))
 
 
 def default_plan(
@@ -119,7 +147,7 @@ def default_plan(
     n_steps: int | None = None,
     **options: Any,
 ) -> Plan:
-    """Plan a run by the untuned rule: full steps, most of them averaged.
+    """Plan a run by the untuned rule: full steps, later ones counting more.
 
     Parameters
     ----------
@@ -134,9 +162,11 @@ def default_plan(
     check_budget(epsilon, delta, n_rows)
     mu = accountant.gdp_mu(epsilon, delta)
     relation = options.get("relation", "replace-one")
-    cap = SQUARED_CAP if loss.name in ("squared", "huber") else CAP
+    geometry = default_geometry(layout, loss, n_rows, mu, relation)
     usual = default_n_steps(loss, epsilon == math.inf)
-    settings: dict[str, Any] = {"average": averages.most} | options
+    if isinstance(geometry, InterceptOnly):
+        usual = CONSTANT_STEPS
+    settings: dict[str, Any] = {"average": averages.rising} | options
     return Plan(
         layout=layout,
         loss=loss,
@@ -144,9 +174,7 @@ def default_plan(
         epsilon=epsilon,
         delta=delta,
         sampling=samplings.Full(layout.n_features),
-        geometry=default_geometry(
-            layout, n_rows, mu, relation, cap=cap, largest_slope=loss.slope_bound
-        ),
+        geometry=geometry,
         n_steps=usual if n_steps is None else n_steps,
         **settings,
     )

@@ -5,39 +5,15 @@ the released value to an update. Updates, penalties and averages see nothing els
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from skdp.descent.step import Step as Step
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
 from skdp.privacy.sums import BoundedSum
 from skdp.schema import FloatArray, IntArray, check
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """What a callback may see: public or released, all of it.
-
-    Attributes
-    ----------
-    restart, index : int
-        t and k of the paper.
-    at : array of int
-        The set S.
-    released : Released
-        The noisy sum on it.
-    weights : float64 (d, k)
-        θ after the step.
-    """
-
-    restart: int
-    index: int
-    at: IntArray
-    released: Released
-    weights: FloatArray
-
 
 Sets = Callable[[int, np.random.Generator], Iterator[IntArray]]
 Query = Callable[[IntArray, FloatArray], BoundedSum]

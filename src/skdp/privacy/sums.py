@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -233,15 +233,19 @@ class GramPattern:
     a one-hot coordinate times the intercept equals its own square. Each other entry of
     the upper triangle is released once: scale 1 on the diagonal, 1/√2 off it, because
     it stands twice in the Frobenius norm, 1/√3 where it stands three times.
+
+    If `centred`, x is taken from the middle of each single number's range, shift_j/2
+    below it: half as long, so that its square costs a quarter.
     """
 
     rows: IntArray
     columns: IntArray
     shape: FloatArray
     sensitivity: float
+    shift: IntArray
 
     @classmethod
-    def of(cls, layout: Layout, relation: Relation) -> GramPattern:
+    def of(cls, layout: Layout, relation: Relation, centred: bool = False) -> Self:
         """Return the pattern of a layout under a neighbour relation."""
         d, group = layout.n_features, layout.group_of
         kind = np.array([layout.groups[g].kind for g in group.tolist()])
@@ -253,16 +257,19 @@ class GramPattern:
         rows, columns = rows[keep], columns[keep]
         times = np.where(code[rows] & one.any(), 3.0, 1.0)
         times[rows != columns] = 2.0
-        squared = layout.squared_norm(np.arange(d)) ** 2
-        # Signed rows may be at an obtuse angle once the constant entry is left out.
-        if number.any() and not any(group.signed for group in layout.groups):
+        signed = np.array([g.signed for g in layout.groups])[group]
+        single = (kind == "dense") & ~signed & (np.bincount(group)[group] == 1)
+        shift = single & (centred and one.any() and layout.row_norm is None)
+        squared = layout.squared_norm(np.arange(d), np.where(shift, 0.25, 1.0)) ** 2
+        # A replaced row may be at an obtuse angle once the constant entry is left out.
+        if number.any() and (relation == "zero-out" or not (signed | shift).any()):
             squared -= 1.0
         reach = grid.round_up(math.sqrt(_difference(relation) * squared))
-        return cls(rows, columns, 1.0 / np.sqrt(times), reach)
+        return cls(rows, columns, 1.0 / np.sqrt(times), reach, shift.astype(np.int64))
 
 
 def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
-    """Sum of x xᵀ over the records, the entries of `pattern`.
+    """Sum of x xᵀ over the records, taken from the pattern's centre; its entries.
 
     Notes
     -----
@@ -270,8 +277,11 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
     entries differ by at most `sensitivity` in the Frobenius norm: ‖xxᵀ‖ = ‖x‖², and
     two such matrices are at an acute angle, so a replacement costs √2 and not 2.
     """
-    value = engine.gram()[pattern.rows, pattern.columns]
-    unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS)
+    gram, half = engine.gram(), big(pattern.shift)
+    one, i, j = gram[:, -1], pattern.rows, pattern.columns
+    value = 4 * gram[i, j] - 2 * (half[i] * one[j] + one[i] * half[j])
+    value = value + half[i] * half[j] * one[-1]  # (2x - shift)(2x - shift)ᵀ
+    unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS - 2)
     query = f"{len(value)} entries of the Gram matrix"
     return BoundedSum(value, unit, pattern.shape, pattern.sensitivity, query)
 

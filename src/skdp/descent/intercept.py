@@ -1,0 +1,63 @@
+"""A constant model: what a table supports that is too small, or too well protected."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from skdp.descent.geometry import Prepared, Task, boxed
+from skdp.privacy import sums
+from skdp.privacy.mechanism import Released
+from skdp.schema import FloatArray, IntArray, check
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterceptOnly:
+    """Steps on the intercept alone: the base rate or the mean, and no other weight.
+
+    Parameters
+    ----------
+    radius : float
+        A record's slope is capped at it.
+    shrinkage : float
+        λ of a penalty ½ λ ‖w‖² on the intercept.
+    """
+
+    radius: float = 1.0
+    shrinkage: float = 0.0
+    share = 0.0
+
+    def __post_init__(self) -> None:
+        check(
+            0 < self.radius < math.inf and 0 <= self.shrinkage < math.inf,
+            "InterceptOnly needs a positive radius and shrinkage ≥ 0. Got "
+            f"{self.radius} and {self.shrinkage}.",
+        )
+
+    def prepare(self, task: Task) -> Prepared:
+        """Return the query on the intercept; nothing is released yet."""
+        layout = task.engine.records.layout
+        check(
+            layout.groups[-1].kind == "ones",
+            "A constant model needs an intercept: fit one.",
+        )
+        last = np.zeros((1, layout.n_features))
+        last[0, -1] = 1.0
+        metric = sums.Metric.of(last, self.radius)
+        slopes = sums.capped(task.engine, task.slopes, metric)
+
+        def query(at: IntArray, weights: FloatArray) -> sums.BoundedSum:
+            return sums.mapped_gradient(task.engine, slopes, weights, task.relation)
+
+        def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
+            if not isinstance(released, Released):
+                raise TypeError("An update takes released values only: release first.")
+            result = weights.copy()
+            result[-1] -= released.values[0] / (task.curvature * task.n_rows)
+            result[-1] /= 1.0 + self.shrinkage / task.curvature
+            return boxed(result)
+
+        start = np.zeros((layout.n_features, task.loss.n_outputs))
+        return Prepared(query, update, start)
