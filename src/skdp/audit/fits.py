@@ -101,6 +101,7 @@ def game(
         n_rows=n_rows,
         twins=twins,
         low_target=low_is_steeper(model, schema),
+        intercept=model.fit_intercept,
         max_weight=model.max_weight,
     )
     records = tuple(

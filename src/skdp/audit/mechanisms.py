@@ -145,6 +145,15 @@ def gram(relation: Relation, group: int) -> Pair:
     return first, second
 
 
+def centred_gram(relation: Relation, group: int) -> Pair:
+    """A number, taken from the middle of its range, beside a category."""
+    layout = MIXED.layout(intercept=True)
+    pattern = sums.GramPattern.of(layout, relation, centred=True)
+    both = engines(MIXED, relation, group)
+    first, second = (sums.gram(engine, pattern) for engine in both)
+    return first, second
+
+
 def counts(relation: Relation, group: int) -> Pair:
     """Rows of each class."""
     both = engines(CODES, relation, group)
@@ -258,6 +267,9 @@ MECHANISMS: dict[str, Mechanism] = {
     "gradient": Mechanism(game=partial(released, gradient)),
     "matrix gradient": Mechanism(game=partial(released, mapped_gradient)),
     "gram": Mechanism(game=partial(released, gram)),
+    "centred gram": Mechanism(
+        game=partial(released, centred_gram), relations=("zero-out", "add-remove")
+    ),
     "counts": Mechanism(
         game=partial(released, counts), relations=("replace-one", "add-remove")
     ),

@@ -219,6 +219,8 @@ def _scores(
     score = np.zeros(len(everyone.target))
     square = np.zeros_like(score)
     for released, total in zip(transcript, asked, strict=True):
+        if len(total.value) != len(score):  # a histogram of the target
+            continue
         part = total.value.astype(np.float64) * total.unit / released.noise_std
         seen = released.values / released.noise_std
         score += (part * (seen - part / 2)).reshape(len(score), -1).sum(axis=1)

@@ -46,6 +46,7 @@ def neighbours(
     twins: int = 0,
     replace_features: bool = False,
     low_target: bool = False,
+    intercept: bool = True,
     max_weight: float = 1.0,
 ) -> tuple[Table, Table]:
     """Two tables that differ in `group` canaries: records at the edge of the schema.
@@ -73,6 +74,8 @@ def neighbours(
         Under replace-one, exchange a canary's columns and keep its target.
     low_target : bool
         Give canaries the lower target, not the higher one.
+    intercept : bool
+        Whether there is one; a Gram matrix is then taken from the middle of ranges.
     max_weight : float
         The weight of a canary.
     """
@@ -113,7 +116,8 @@ def neighbours(
         return whole, table(canary, group, opposite, max_weight)
     if relation == "add-remove":
         return whole, table(canary, 0, own, max_weight)
-    nothing = {key: _nothing(column) for key, column in schema.columns.items()}
+    middle = intercept and schema.row_norm is None
+    nothing = {key: _nothing(column, middle) for key, column in schema.columns.items()}
     return whole, table(nothing, group, own, 0.0)
 
 
@@ -144,10 +148,21 @@ def _opposite(column: Column) -> Any:
     return column.low if isinstance(column, Numeric) else column.levels[-1]
 
 
-def _nothing(column: Column) -> Any:
+def _nothing(column: Column, middle: bool) -> Any:
+    """Return what adds nothing to a Gram matrix; weights see to the gradients.
+
+    Single numbers may be taken from the middle of their range (`sums.GramPattern`).
+    """
     if isinstance(column, Vector):
         return [0.0] * len(column.names)
-    return column.low if isinstance(column, Numeric) else None
+    if not isinstance(column, Numeric):
+        return None
+    if not middle or column.indicator:
+        return column.low
+    half = 0.5 + 2.0**-30  # which is rounded down to the grid
+    if column.scale == "log":
+        return column.low + math.expm1(half * math.log1p(column.high - column.low))
+    return column.low + half * (column.high - column.low)
 
 
 def targets(column: Numeric | Categorical) -> tuple[Any, Any]:

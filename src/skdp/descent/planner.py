@@ -22,6 +22,9 @@ from skdp.schema import Layout, check
 NOISELESS_FULL = 6000
 #: Most coordinates whose Gram matrix is worth its noise and its d² memory.
 MATRIX_LIMIT = 1000
+#: A ridge that no one asked for: weak, and ten times weaker for log-odds, which are
+#: about ten times larger than weights of a target in [-1, 1].
+LIGHT_RIDGE, LIGHT_ODDS_RIDGE = 1e-4, 1e-5
 #: Names of samplings that a user may write.
 SAMPLING_NAMES = {
     "full": "dp_gd",
@@ -37,6 +40,23 @@ def default_delta(n_rows: float | None) -> float:
     return 1e-9 if n_rows is None else min(1e-6, 0.1 / max(n_rows, 1.0))
 
 
+def penalty_of(
+    layout: Layout, loss: Loss, alpha: float | str, l1_ratio: float
+) -> ElasticNet:
+    """Alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), the intercept free."""
+    if alpha == "auto":
+        alpha = LIGHT_ODDS_RIDGE if loss.n_classes else LIGHT_RIDGE
+    check(
+        not isinstance(alpha, str) and 0 <= alpha < math.inf and 0 <= l1_ratio <= 1,
+        f"alpha must be 'auto' or finite and ≥ 0, and l1_ratio in [0, 1]. Got {alpha!r}"
+        f" and {l1_ratio}: alpha=1e-4, l1_ratio=0 is a light ridge.",
+    )
+    assert not isinstance(alpha, str)
+    return ElasticNet(
+        l1=alpha * l1_ratio, l2=alpha * (1 - l1_ratio), penalised=layout.penalised
+    )
+
+
 def make_plan(
     layout: Layout,
     loss: Loss,
@@ -46,7 +66,7 @@ def make_plan(
     delta: float,
     mu_squared: float | None = None,
     relation: sums.Relation = "replace-one",
-    alpha: float = 1e-4,
+    alpha: float | str = "auto",
     l1_ratio: float = 0.0,
     sampling: str | samplings.Sampling = "auto",
     geometry: str | Geometry = "auto",
@@ -62,8 +82,9 @@ def make_plan(
         As in `Plan`.
     mu_squared : float, optional
         What is left of the budget, if something was spent before (on ranges, say).
-    alpha, l1_ratio : float
-        Penalty alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), the intercept free.
+    alpha, l1_ratio : float or "auto", float
+        Penalty alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), the intercept free; by
+        default a light ridge, 1e-4 for numbers and 1e-5 for classes.
     sampling : str or Sampling
         ``"auto"``, ``"full"``, ``"coordinates"``, ``"columns"``, ``"importance"``,
         ``"shuffled"``, or an object.
@@ -74,17 +95,10 @@ def make_plan(
     """
     check_budget(epsilon, delta, n_rows)
     check(
-        0 <= alpha < math.inf and 0 <= l1_ratio <= 1,
-        f"alpha must be finite and ≥ 0 and l1_ratio in [0, 1]. Got {alpha} and "
-        f"{l1_ratio}: alpha=1e-4, l1_ratio=0 is a light ridge.",
-    )
-    check(
         n_steps == "auto" or (isinstance(n_steps, (int, np.integer)) and n_steps >= 1),
         f"n_steps must be 'auto' or at least 1. Got {n_steps!r}: leave it out.",
     )
-    penalty = ElasticNet(
-        l1=alpha * l1_ratio, l2=alpha * (1 - l1_ratio), penalised=layout.penalised
-    )
+    penalty = penalty_of(layout, loss, alpha, l1_ratio)
     settings: dict[str, Any] = {
         "layout": layout,
         "loss": loss,

@@ -52,7 +52,7 @@ class PrivateLinearModel(BaseEstimator):
         bounds: Any = None,
         classes: Any = None,
         target_bounds: Any = None,
-        alpha: float = 1e-5,
+        alpha: float | str = "auto",
         l1_ratio: float = 0.0,
         fit_intercept: bool = True,
         class_weight: Mapping[Any, float] | None = None,

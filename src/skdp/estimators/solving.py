@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skdp.descent.plan import Plan
+from skdp.descent.planner import penalty_of
 from skdp.estimators.plain import number
 from skdp.losses import Loss
-from skdp.penalties import ElasticNet
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
 from skdp.privacy.records import Records
@@ -74,11 +74,7 @@ def solve(
     from skdp.solvers import Problem
 
     refuse_unfit(model, loss)  # again: labels that were found may ask for another loss
-    net = ElasticNet(
-        l1=model.alpha * model.l1_ratio,
-        l2=model.alpha * (1 - model.l1_ratio),
-        penalised=records.layout.penalised,
-    )
+    net = penalty_of(records.layout, loss, model.alpha, model.l1_ratio)
     problem = Problem(
         records=records,
         loss=loss,
