@@ -154,11 +154,11 @@ def mistakes() -> Iterator[Job]:
         group = bounds.best_group(accountant.gdp_mu(epsilon, DELTA))
         mu = group * accountant.gdp_mu(epsilon, DELTA)
         for model, relation, reach in (
-            ("linear", "zero-out", 1.0),
-            ("linear", "add-remove", 1.0),
-            ("linear", "replace-one", 0.894),
-            ("logistic", "zero-out", 0.97),
-            ("logistic", "add-remove", 0.97),
+            ("linear", "zero-out", 0.98),
+            ("linear", "add-remove", 0.98),
+            ("linear", "replace-one", 0.91),
+            ("logistic", "zero-out", 0.95),
+            ("logistic", "add-remove", 0.95),
         ):
             n_trials = 2 * bounds.trials_needed(mu, reach=reach)
             setting = fit_setting(model, relation, epsilon, n_trials=n_trials)

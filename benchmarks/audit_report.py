@@ -164,7 +164,9 @@ not 1.
 δ = 0.05 in this game, and hardly ever proves anything. Decisions of `levels` under
 replace-one show at most 1/√2 of the distance. Under replace-one no pair of tables
 reaches what a matrix geometry is charged: records that are furthest apart in gradients
-have the same Gram matrix. Fits are of 4 steps, but for those that say otherwise.
+have the same Gram matrix. Under zero-out a record that was zeroed out keeps its target,
+so that a histogram of targets tells nothing. Fits are of 4 steps, but for those that
+say otherwise.
 
 ## Single records
 

@@ -55,7 +55,16 @@ def test_tables_reach_the_stated_sensitivity(name, relation):
 
 
 @pytest.mark.parametrize(
-    "name", ["gradient", "matrix gradient", "gram", "counts", "row count", "levels"]
+    "name",
+    [
+        "gradient",
+        "matrix gradient",
+        "gram",
+        "centred gram",
+        "counts",
+        "row count",
+        "levels",
+    ],
 )
 def test_noise_a_fifth_too_small_is_found(name):
     n_each = bounds.trials_needed(1.53, confidence=SURE, power=SURE)

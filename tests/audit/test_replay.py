@@ -7,6 +7,8 @@ import skdp
 from skdp.audit import fits
 from skdp.audit.replay import replay
 from skdp.audit.tables import neighbours
+from skdp.engines.reference import ReferenceEngine
+from skdp.privacy.sums import GramPattern, gram
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 RELATIONS = ("replace-one", "zero-out", "add-remove")
@@ -92,16 +94,36 @@ def test_tables_differ_in_the_canaries_alone(relation):
         assert list(first[3:]) == list(second[0 if removed else 3 :])
 
 
-def test_a_zeroed_record_adds_nothing():
-    _, other = neighbours(WIDE, "zero-out", n_rows=4)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_zeroed_record_adds_nothing(intercept):
+    _, other = neighbours(WIDE, "zero-out", n_rows=4, intercept=intercept)
     chunk = other.encoded(WIDE, intercept=False, max_weight=1.0).chunks[0]
     assert chunk.weight[0] == 0
     assert [np.asarray(part)[0].tolist() for part in chunk.parts] == [
         [0, 0],
-        [0],
+        [1 << 13 if intercept else 0],  # the middle, where that is the origin
         2,  # a code beyond the last touches nothing
         [0, 0],
     ]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_gram_matrices_differ_by_no_more_than_stated(intercept, relation):
+    """And by all of it where a record is added or taken away."""
+    table, other = neighbours(WIDE, relation, n_rows=4, intercept=intercept)
+    pattern = GramPattern.of(WIDE.layout(intercept), relation, centred=True)
+    first, second = (
+        gram(
+            ReferenceEngine(t.encoded(WIDE, intercept=intercept, max_weight=1.0)),
+            pattern,
+        )
+        for t in (table, other)
+    )
+    moved = (second.value - first.value).astype(float) * first.unit / first.shape
+    assert np.linalg.norm(moved) <= first.sensitivity
+    if relation != "replace-one":
+        assert np.linalg.norm(moved) > 0.999 * first.sensitivity
 
 
 @pytest.mark.parametrize(
