@@ -178,8 +178,8 @@ say otherwise.
 
 {_bug_table(bugs)}
 
-Noise of 0.8 times its scale is a μ 1.25 times as large: ε = 1.28 in place of 1, 5.2 of
-4, 10.6 of 8.
+Noise of 0.8 times its scale is a μ 1.25 times as large: ε = 1.27 in place of 1, 5.15
+of 4, 10.4 of 8.
 
 ## One fit with many canaries
 

@@ -54,6 +54,13 @@ def test_tables_reach_the_stated_sensitivity(name, relation):
     assert found.reached == pytest.approx(found.mu, rel=1e-4)
 
 
+def test_groups_of_records_prove_as_much_of_one():
+    found = audit.mechanism("gram", group=8, n_trials=1300, confidence=SURE)
+    assert found.passed, found
+    assert 0.6 * found.mu < found.mu_lower < found.mu
+    assert found.plain_epsilon_lower is None
+
+
 @pytest.mark.parametrize(
     "name",
     [
