@@ -1,0 +1,285 @@
+"""Plant privacy mistakes, one at a time, and see which test catches each.
+
+A mistake is a file of ``tests/mutants``: a text of the source and what takes its place.
+Each is planted in a copy of the source and the tests, and its tests are run there until
+one fails. The same tests pass without it: they run first, all of them, in a copy that
+nothing is planted in. A mistake that no test catches makes the exit code 1.
+
+Run ``python benchmarks/mutants.py [--only NAME ...] [--jobs 2] [--write]``. With
+``--write`` the results enter ``docs/mutants.csv`` and ``docs/mutants.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+BUGS = ROOT / "tests" / "mutants"
+#: What is run for a mistake that does not say which tests should catch it.
+FAST = (
+    "tests/test_architecture.py",
+    "tests/privacy",
+    "tests/estimators/test_one_record.py",
+    "tests/estimators/test_audited.py",
+    "tests/estimators/test_interrupt.py",
+    "tests/ledger/test_ledger.py",
+    "tests/ledger/test_fits.py",
+    "tests/evaluation/test_one_row.py",
+    "tests/test_verify.py",
+    "tests/audit/test_replay.py",
+    "tests/engines/test_compiled.py",
+)
+#: Seconds after which a mistake counts as not caught.
+PATIENCE = 900
+OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "planted", "--hypothesis-seed=0")
+#: A plugin of pytest: what is tested must be the copy.
+GUARD = """\
+import os
+
+import skdp
+
+assert skdp.__file__.startswith(os.environ["SKDP_COPY"]), skdp.__file__
+"""
+PAGE = """\
+# Planted bugs
+
+Realistic privacy mistakes, each planted in a copy of the source, and the first test \
+that fails with it. The same tests pass without them. Bugs by *b* were written by \
+someone who had not read the tests; they are tried on one fixed fast subset, `FAST` in \
+`benchmarks/mutants.py`. `make mutants` plants all of them anew \
+(`--only NAME` one of them, `--write` to renew this page); a bug is a file of \
+`tests/mutants`.
+
+{summary}
+
+| bug | by | file | what it would leak | caught by | seconds |
+|---|---|---|---|---|---|
+{rows}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bug:
+    """A mistake, as its file describes it."""
+
+    name: str
+    title: str
+    leaks: str
+    file: str
+    before: str
+    after: str
+    author: str
+    tests: tuple[str, ...] = FAST
+
+    @classmethod
+    def read(cls, path: Path) -> Bug:
+        """Read one file of `BUGS`."""
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        tests = tuple(given.pop("tests", ()) or FAST)
+        return cls(name=path.stem, tests=tests, **given)
+
+    def plant(self, copy: Path) -> None:
+        """Put the mistake into a copy."""
+        path = copy / "src" / "skdp" / self.file
+        source = path.read_text(encoding="utf-8")
+        times = source.count(self.before)
+        if times != 1:
+            raise SystemExit(
+                f"{self.name}: its text must occur once in {self.file}. It occurs "
+                f"{times} times: write it anew."
+            )
+        planted = source.replace(self.before, self.after)
+        path.write_text(planted, encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of a mistake; `caught` is a test, or empty."""
+
+    name: str
+    author: str
+    title: str
+    file: str
+    leaks: str
+    caught: str
+    seconds: float
+
+
+def copied(source: Path, copy: Path) -> None:
+    """Copy source and tests; times and compiled kernels are kept, bytecode is not."""
+    for name in ("src", "tests"):
+        ignored = shutil.ignore_patterns("*.pyc", ".hypothesis")
+        shutil.copytree(source / name, copy / name, ignore=ignored)
+    for path in ROOT.iterdir():
+        if path.name not in ("src", "tests") and not path.name.startswith("."):
+            (copy / path.name).symlink_to(path)
+    (copy / "planted.py").write_text(GUARD, encoding="utf-8")
+
+
+def run_tests(
+    copy: Path, tests: tuple[str, ...], *more: str, patience: float = PATIENCE
+) -> tuple[int, str]:
+    """Run some tests of a copy; return pytest's exit code and what it printed."""
+    environment = os.environ | {
+        "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SKDP_COPY": str(copy),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *OPTIONS, *more, *tests],
+        cwd=copy,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, _ = process.communicate(timeout=patience)
+        except BaseException as stop:
+            os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(stop, subprocess.TimeoutExpired):
+                raise
+            return -1, f"not done after {patience} seconds"
+    return process.returncode, printed
+
+
+def tried(bug: Bug, healthy: Path, folder: Path) -> tuple[Found, str]:
+    """Plant a mistake and run its tests until one fails; also what was printed."""
+    copy = folder / bug.name
+    copied(healthy, copy)
+    bug.plant(copy)
+    start = time.monotonic()
+    code, printed = run_tests(copy, bug.tests, "-x", "--tb=short")
+    took = time.monotonic() - start
+    shutil.rmtree(copy)
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S*::.*?)(?: - .*)?$", printed, re.M)
+    # A file that cannot even be imported shows no more than that it is broken.
+    caught = failed[0] if code == 1 and failed else ""
+    found = Found(
+        bug.name, bug.author, bug.title, bug.file, bug.leaks, caught, round(took, 1)
+    )
+    return found, printed
+
+
+def written(results: list[Found], only: bool) -> None:
+    """Enter results in the table and the page; `only` keeps the lines of others."""
+    table = ROOT / "docs" / "mutants.csv"
+    lines = {
+        found.name: {name: str(value) for name, value in asdict(found).items()}
+        for found in results
+    }
+    if only and table.exists():
+        with table.open(encoding="utf-8", newline="") as file:
+            lines = {line["name"]: line for line in csv.DictReader(file)} | lines
+    kept = [lines[name] for name in sorted(lines) if (BUGS / f"{name}.toml").exists()]
+    with table.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(kept[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(kept)
+    rows = []
+    for line in kept:
+        test = line["caught"].removeprefix("tests/")
+        caught = f"`{test}`" if test else "**nothing**"
+        cells = [line["title"], line["author"], f"`{line['file']}`", line["leaks"]]
+        cells = [cell.replace("|", "\\|") for cell in [*cells, caught, line["seconds"]]]
+        rows.append("| " + " | ".join(cells) + " |")
+    n_caught = sum(bool(line["caught"]) for line in kept)
+    seconds = sum(float(line["seconds"]) for line in kept)
+    by_b = sum(line["author"] == "b" for line in kept)
+    summary = (
+        f"{n_caught} of {len(kept)} are caught, {by_b} of them by *b*; their tests "
+        f"took {seconds / 60:.0f} minutes of one core."
+    )
+    page = PAGE.format(summary=summary, rows="\n".join(rows))
+    (ROOT / "docs" / "mutants.md").write_text(page, encoding="utf-8")
+
+
+def main() -> int:
+    """Try the mistakes that are asked for; all by default."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="some mistakes")
+    parser.add_argument("--jobs", type=int, default=2, help="tests at a time")
+    parser.add_argument("--write", action="store_true", help="renew the table in docs")
+    parser.add_argument("--log", type=Path, help="a folder for what the tests print")
+    given = parser.parse_args()
+    names = given.only or sorted(path.stem for path in BUGS.glob("*.toml"))
+    bugs = [Bug.read(BUGS / f"{name}.toml") for name in names]
+    console, start = Console(), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="skdp-mutants-") as name:
+        folder = Path(name)
+        healthy = folder / "healthy"
+        copied(ROOT, healthy)
+        tests = tuple(dict.fromkeys(test for bug in bugs for test in bug.tests))
+        console.print(f"Without any bug: {len(tests)} files and tests …")
+        code, printed = run_tests(
+            healthy, tests, "-n", str(given.jobs), patience=4 * PATIENCE
+        )
+        if code != 0:
+            console.print(printed[-5000:], markup=False)
+            console.print("The tests must pass before bugs are planted: mend them.")
+            return 2
+        console.print(printed.strip().splitlines()[-1], markup=False)
+        results = _all_tried(bugs, healthy, folder, given.jobs, console, given.log)
+    table = Table("bug", "by", "caught by", "seconds")
+    for found in results:
+        caught = found.caught.removeprefix("tests/") or "NOTHING"
+        table.add_row(found.name, found.author, caught, f"{found.seconds:.0f}")
+    console.print(table)
+    n_caught = sum(bool(found.caught) for found in results)
+    took = (time.monotonic() - start) / 60
+    console.print(f"{n_caught} of {len(results)} caught, in {took:.1f} minutes.")
+    if given.write:
+        written(results, only=bool(given.only))
+    return int(n_caught < len(results))
+
+
+def _all_tried(
+    bugs: list[Bug],
+    healthy: Path,
+    folder: Path,
+    jobs: int,
+    console: Console,
+    log: Path | None,
+) -> list[Found]:
+    """Try all mistakes, some at a time, those that take all of `FAST` first."""
+    results = []
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn())
+    progress = Progress(*columns, TimeElapsedColumn(), console=console)
+    with progress, ThreadPoolExecutor(jobs) as pool:
+        bar = progress.add_task("planted", total=len(bugs))
+        order = sorted(bugs, key=lambda bug: bug.tests != FAST)
+        futures = [pool.submit(tried, bug, healthy, folder) for bug in order]
+        for future in as_completed(futures):
+            found, printed = future.result()
+            results.append(found)
+            if log is not None:
+                log.mkdir(parents=True, exist_ok=True)
+                (log / f"{found.name}.txt").write_text(printed, encoding="utf-8")
+            caught = found.caught or "caught by NOTHING"
+            progress.console.print(f"{found.name}: {caught}", markup=False)
+            progress.advance(bar)
+    return sorted(results, key=lambda found: found.name)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

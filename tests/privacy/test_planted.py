@@ -1,0 +1,108 @@
+"""What planted bugs showed to be untested; `tests/mutants` has the bugs."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_sensitivity import exceeds, neighbours, reached
+
+import skdp
+from skdp.descent import target
+from skdp.engines.compiled import CompiledEngine
+from skdp.engines.reference import ReferenceEngine
+from skdp.losses import LOSSES
+from skdp.privacy.mechanism import Released
+from skdp.privacy.sums import RELATIONS
+from tables import records_of, row_of, rows_of, schema_of
+
+N_ROWS = 5
+ENGINES = [ReferenceEngine, CompiledEngine]
+
+
+def asked_and_found(rows, schema, loss, relation, values=None, engine=ReferenceEngine):
+    """What is asked about the target, and what is made of an answer."""
+    asked = []
+
+    def release(total):
+        asked.append(total)
+        seen = (
+            total.value.astype(float) if values is None else values[: total.value.size]
+        )
+        return Released(seen, np.full(seen.shape, 0.3), total.query)
+
+    found = target.constant(
+        engine(records_of(rows, schema)), LOSSES[loss](), relation, N_ROWS, release
+    )
+    return asked, found
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_no_neighbour_moves_the_target_s_histogram_beyond_its_sensitivity(
+    loss, relation, data
+):
+    schema = schema_of("plain", loss)
+    tables = neighbours(
+        relation,
+        data.draw(rows_of(schema, max_size=2)),
+        0,
+        data.draw(row_of(schema)),
+        data.draw(row_of(schema)),
+    )
+    (one,), (other,) = (
+        asked_and_found(rows, schema, loss, relation)[0] for rows in tables
+    )
+    assert not exceeds(one, other)
+    assert sum(one.value.tolist()) == len(tables[0])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_sensitivity_of_the_target_s_histogram_is_reached(loss, relation, engine):
+    schema = schema_of("plain", loss)
+    numeric = isinstance(schema.target_column, skdp.Numeric)
+    low, high = (-2.0, 2.0) if numeric else (0, 1)
+    row = {"x": 1.0, "job": 0, "weight": 1.0}
+    rows = [row | {"target": low}, row | {"target": high}]
+    (one,), (other,) = (
+        asked_and_found(table, schema, loss, relation, engine=engine)[0]
+        for table in neighbours(relation, [], 0, *rows)
+    )
+    assert 0.999 <= reached(one, other) <= 1.0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_what_is_learnt_of_the_target_follows_from_the_answer_alone(loss, data):
+    schema = schema_of("plain", loss)
+    values = np.array(data.draw(st.lists(st.floats(-2, 9), min_size=32, max_size=32)))
+    one, other = (
+        asked_and_found(
+            data.draw(rows_of(schema, max_size=4)), schema, loss, "zero-out", values
+        )[1]
+        for _ in range(2)
+    )
+    assert np.array_equal(one.margins, other.margins)
+    assert one.scale == other.scale
+
+
+def test_rows_that_are_private_are_counted_by_a_release():
+    """The number of rows that a fit works with is the one that was released."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(300, 2))
+    y = (X[:, 0] > 0.5).astype(int)
+    model = skdp.LogisticRegression(
+        bounds=(0, 1), classes=[0, 1], neighbours="add-remove", delta=1e-6, n_steps=2
+    )
+    planned = set()
+    for _ in range(5):
+        record = model.fit(X, y).privacy_
+        counts = [r for r in record.transcript if r.query == "counts of 1 classes"]
+        assert len(counts) == 1
+        assert model.plan_.n_rows == max(1, round(float(counts[0].values[0])))
+        planned.add(model.plan_.n_rows)
+    assert len(planned) > 1  # noise of a standard deviation of about forty rows
