@@ -12,9 +12,10 @@ from skdp.descent.gram import Whitening, symmetric, whitening
 from skdp.descent.metric_prox import Prox, metric_prox
 from skdp.descent.target import Constant, constant
 from skdp.descent.threads import one_thread
+from skdp.losses import Loss
 from skdp.privacy import sums
 from skdp.privacy.mechanism import Released
-from skdp.schema import FloatArray, IntArray, check
+from skdp.schema import FloatArray, IntArray, Layout, check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,20 +81,39 @@ class Matrix:
         """Release the Gram matrix and the target's histogram."""
         layout = task.engine.records.layout
         pattern = sums.GramPattern.of(layout, task.relation, centred=True)
-        released = task.release(sums.gram(task.engine, pattern), self.gram_share)
-        gram = symmetric(layout, pattern, released.values, task.n_rows) / task.n_rows
+        gram = task.release(sums.gram(task.engine, pattern), self.gram_share)
+        found = self._constant(task) if self.target_share > 0 else None
+        space = self.space(layout, task.loss, pattern, task.n_rows, gram, found)
+        steps = _Steps(task, space)
+        return Prepared(steps.query, steps.update, space.start)
+
+    def space(
+        self,
+        layout: Layout,
+        loss: Loss,
+        pattern: sums.GramPattern,
+        n_rows: float,
+        released: Released,
+        found: Constant | None,
+    ) -> Space:
+        """Return what follows from what was released: post-processing."""
+        gram = symmetric(layout, pattern, released.values, n_rows) / n_rows
         white = whitening(gram, self.floor, pattern.shift.astype(np.float64))
-        start = np.zeros((layout.n_features, task.loss.n_outputs))
+        start = np.zeros((layout.n_features, loss.n_outputs))
         radius = self.radius
-        if self.target_share > 0:
-            found = self._constant(task)
+        if found is not None:
             if layout.groups[-1].kind == "ones":
                 start[-1] = found.margins
             if self.scaled:
-                scale = min(found.scale, task.loss.slope_bound)
+                scale = min(found.scale, loss.slope_bound)
                 radius *= scale * math.sqrt(white.dimension)
-        steps = _Steps(task, white, radius, self.shrinkage * radius, start)
-        return Prepared(steps.query, steps.update, start)
+        return Space(
+            gram=gram,
+            white=white,
+            radius=radius,
+            pull=self.shrinkage * radius,
+            start=start,
+        )
 
     def _constant(self, task: Task) -> Constant:
         return constant(
@@ -103,6 +123,29 @@ class Matrix:
             task.n_rows,
             lambda total: task.release(total, self.target_share),
         )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Space:
+    """Where a run takes place.
+
+    Attributes
+    ----------
+    gram : float64 (d, d)
+        The Gram matrix over n as it was released, of rows taken from their centre.
+    white : Whitening
+        The metric that is made of it.
+    radius, pull : float
+        The cap C, and λ of the penalty that draws to the start.
+    start : float64 (d, k)
+        w⁰.
+    """
+
+    gram: FloatArray
+    white: Whitening
+    radius: float
+    pull: float
+    start: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +160,9 @@ class _Part:
 class _Steps:
     """Query and update, with the metric of each set made when it is first asked for."""
 
-    def __init__(
-        self,
-        task: Task,
-        white: Whitening,
-        radius: float,
-        pull: float,
-        start: FloatArray,
-    ) -> None:
-        self._task, self._root, self._radius = task, white.root, radius
-        self._pull, self._start = pull, start
+    def __init__(self, task: Task, space: Space) -> None:
+        self._task, self._root, self._radius = task, space.white.root, space.radius
+        self._pull, self._start = space.pull, space.start
         self._known: dict[bytes, _Part] = {}
         self._metric: FloatArray | None = None
 

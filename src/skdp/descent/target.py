@@ -47,8 +47,7 @@ def constant(
     if loss.n_classes:
         counts = engine.counts(loss.n_classes)
         query = f"counts of {loss.n_classes} classes"
-        released = release(sums.histogram(counts, 1, relation, query))
-        return Constant(loss.constant(_shares(released, n_rows)), 1.0)
+        return read(release(sums.histogram(counts, 1, relation, query)), loss, n_rows)
     fine = engine.counts((1 << FEATURE_BITS) + 1)
     fine[-2] += fine[-1]  # the largest value belongs to the last bin
     starts = np.arange(0, 1 << FEATURE_BITS, (1 << FEATURE_BITS) // N_BINS)
@@ -56,6 +55,30 @@ def constant(
     query = f"histogram of the target, {N_BINS} bins"
     released = release(sums.histogram(counts, 1, relation, query))
     mean, scale = _location_and_scale(released, n_rows)
+    return _number(loss, mean, scale)
+
+
+def read(released: Released, loss: Loss, n_rows: float) -> Constant:
+    """Return the constant model that a released histogram suggests."""
+    if loss.n_classes:
+        return Constant(loss.constant(_shares(released, n_rows)), 1.0)
+    return _number(loss, *_location_and_scale(released, n_rows))
+
+
+def variance(released: Released, n_rows: float) -> tuple[float, float]:
+    """Variance of a target in [-1, 1] by its released histogram, and its noise std.
+
+    Unlike `Constant.scale` it is drawn to nothing that is usual. The variance within
+    bins, as if they were filled evenly, is not counted: the middles have it already.
+    """
+    shares, middles = _rising_shares(released, n_rows)
+    squares = (middles - shares @ middles) ** 2
+    found = float(shares @ squares) - (2.0 / N_BINS) ** 2 / 12.0
+    away = squares - squares.mean()  # shares add up to one
+    return max(found, 0.0), _error(released, n_rows) * float(np.linalg.norm(away))
+
+
+def _number(loss: Loss, mean: float, scale: float) -> Constant:
     return Constant(loss.constant(np.array([(1.0 + mean) / 2.0])), scale)
 
 
@@ -77,16 +100,10 @@ def _shares(released: Released, n_rows: float) -> FloatArray:
 def _location_and_scale(released: Released, n_rows: float) -> tuple[float, float]:
     """Mean and mean absolute deviation of a target in [-1, 1].
 
-    The shares are made to add up to one and to a distribution function that rises
-    (isotonic regression); what noise hides is replaced by what is usual.
+    What noise hides is replaced by what is usual.
     """
     error = _error(released, n_rows)
-    shares = released.values.ravel() / n_rows
-    shares = shares + (1.0 - shares.sum()) / N_BINS
-    rising = isotonic_regression(np.cumsum(shares), y_min=0.0, y_max=1.0)
-    rising[-1] = 1.0
-    shares = np.diff(rising, prepend=0.0)
-    middles = (np.arange(N_BINS) + 0.5) * 2.0 / N_BINS - 1.0
+    shares, middles = _rising_shares(released, n_rows)
     mean = float(shares @ middles)
     off = error * math.sqrt(N_BINS / 3.0)
     mean *= MEAN_VARIANCE / (MEAN_VARIANCE + off**2)
@@ -95,3 +112,17 @@ def _location_and_scale(released: Released, n_rows: float) -> tuple[float, float
     doubt = (error * math.sqrt(N_BINS) / 2.0 / DOUBTFUL) ** 2
     log_scale = (math.log(scale) + doubt * math.log(USUAL_SCALE)) / (1.0 + doubt)
     return mean, math.exp(log_scale)
+
+
+def _rising_shares(released: Released, n_rows: float) -> tuple[FloatArray, FloatArray]:
+    """Shares of the bins and their middles.
+
+    The shares are made to add up to one and to a distribution function that rises
+    (isotonic regression).
+    """
+    shares = released.values.ravel() / n_rows
+    shares = shares + (1.0 - shares.sum()) / N_BINS
+    rising = isotonic_regression(np.cumsum(shares), y_min=0.0, y_max=1.0)
+    rising[-1] = 1.0
+    shares = np.diff(rising, prepend=0.0)
+    return shares, (np.arange(N_BINS) + 0.5) * 2.0 / N_BINS - 1.0
