@@ -196,7 +196,7 @@ def test_a_watched_cell_notices_a_fit(watched, ledger):
         {"ledger": 5},
         {"ledger": "/nowhere/budget.db"},
     ],
-    ids=str,
+    ids=lambda options: str(options).partition(" at 0x")[0],
 )
 def test_refused_before_a_cell_is_read(watched, ledger, options):
     bound = {"ledger": ledger} | options
