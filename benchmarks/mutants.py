@@ -133,9 +133,7 @@ def copied(source: Path, copy: Path) -> None:
     (copy / "planted.py").write_text(GUARD, encoding="utf-8")
 
 
-def run_tests(
-    copy: Path, tests: tuple[str, ...], *more: str, patience: float = PATIENCE
-) -> tuple[int, str]:
+def run_tests(copy: Path, tests: tuple[str, ...], *more: str) -> tuple[int, str]:
     """Run some tests of a copy; return pytest's exit code and what it printed."""
     environment = os.environ | {
         "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}",
@@ -154,31 +152,60 @@ def run_tests(
         start_new_session=True,
     ) as process:
         try:
-            printed, _ = process.communicate(timeout=patience)
+            printed, _ = process.communicate(timeout=PATIENCE)
         except BaseException as stop:
             os.killpg(process.pid, signal.SIGKILL)
             if not isinstance(stop, subprocess.TimeoutExpired):
                 raise
-            return -1, f"not done after {patience} seconds"
+            return -1, f"not done after {PATIENCE} seconds"
     return process.returncode, printed
 
 
-def tried(bug: Bug, healthy: Path, folder: Path) -> tuple[Found, str]:
+def failures(printed: str) -> list[str]:
+    """Tests that failed; a file that cannot even be imported is none."""
+    return re.findall(r"^(?:FAILED|ERROR) (\S*::.*?)(?: - .*)?$", printed, re.M)
+
+
+def tried(bug: Bug, healthy: Path, folder: Path, sick: list[str]) -> tuple[Found, str]:
     """Plant a mistake and run its tests until one fails; also what was printed."""
     copy = folder / bug.name
     copied(healthy, copy)
     bug.plant(copy)
     start = time.monotonic()
-    code, printed = run_tests(copy, bug.tests, "-x", "--tb=short")
+    left_out = [f"--deselect={test}" for test in sick]
+    code, printed = run_tests(copy, bug.tests, "-x", "--tb=short", *left_out)
     took = time.monotonic() - start
     shutil.rmtree(copy)
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S*::.*?)(?: - .*)?$", printed, re.M)
-    # A file that cannot even be imported shows no more than that it is broken.
+    failed = failures(printed)
     caught = failed[0] if code == 1 and failed else ""
     found = Found(
         bug.name, bug.author, bug.title, bug.file, bug.leaks, caught, round(took, 1)
     )
     return found, printed
+
+
+def fail_without(bugs: list[Bug], healthy: Path, jobs: int, bar: Progress) -> list[str]:
+    """Tests that fail in a copy without any mistake; there should be none."""
+    asked = dict.fromkeys(test for bug in bugs for test in bug.tests)
+    files = {
+        str(path.relative_to(healthy)): None
+        for test in asked
+        if (healthy / test).is_dir()
+        for path in sorted((healthy / test).glob("test_*.py"))
+    }
+    files |= {test: None for test in asked if not (healthy / test).is_dir()}
+    task = bar.add_task("without bugs", total=len(files))
+    sick: list[str] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(run_tests, healthy, (test,)): test for test in files}
+        for future in as_completed(futures):
+            code, printed = future.result()
+            sick += failures(printed)
+            if code not in (0, 1):
+                bar.console.print(printed, markup=False)
+                raise SystemExit(f"{futures[future]} cannot be run: mend it first.")
+            bar.advance(task)
+    return sorted(sick)
 
 
 def written(results: list[Found], only: bool) -> None:
@@ -225,21 +252,16 @@ def main() -> int:
     names = given.only or sorted(path.stem for path in BUGS.glob("*.toml"))
     bugs = [Bug.read(BUGS / f"{name}.toml") for name in names]
     console, start = Console(), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="skdp-mutants-") as name:
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn())
+    bar = Progress(*columns, TimeElapsedColumn(), console=console)
+    with bar, tempfile.TemporaryDirectory(prefix="skdp-mutants-") as name:
         folder = Path(name)
         healthy = folder / "healthy"
         copied(ROOT, healthy)
-        tests = tuple(dict.fromkeys(test for bug in bugs for test in bug.tests))
-        console.print(f"Without any bug: {len(tests)} files and tests …")
-        code, printed = run_tests(
-            healthy, tests, "-n", str(given.jobs), patience=4 * PATIENCE
-        )
-        if code != 0:
-            console.print(printed[-5000:], markup=False)
-            console.print("The tests must pass before bugs are planted: mend them.")
-            return 2
-        console.print(printed.strip().splitlines()[-1], markup=False)
-        results = _all_tried(bugs, healthy, folder, given.jobs, console, given.log)
+        sick = fail_without(bugs, healthy, given.jobs, bar)
+        for test in sick:
+            console.print(f"left out, fails without any bug: {test}", markup=False)
+        results = _all_tried(bugs, healthy, folder, sick, given.jobs, bar, given.log)
     table = Table("bug", "by", "caught by", "seconds")
     for found in results:
         caught = found.caught.removeprefix("tests/") or "NOTHING"
@@ -250,25 +272,24 @@ def main() -> int:
     console.print(f"{n_caught} of {len(results)} caught, in {took:.1f} minutes.")
     if given.write:
         written(results, only=bool(given.only))
-    return int(n_caught < len(results))
+    return int(n_caught < len(results) or bool(sick))
 
 
 def _all_tried(
     bugs: list[Bug],
     healthy: Path,
     folder: Path,
+    sick: list[str],
     jobs: int,
-    console: Console,
+    bar: Progress,
     log: Path | None,
 ) -> list[Found]:
     """Try all mistakes, some at a time, those that take all of `FAST` first."""
     results = []
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn())
-    progress = Progress(*columns, TimeElapsedColumn(), console=console)
-    with progress, ThreadPoolExecutor(jobs) as pool:
-        bar = progress.add_task("planted", total=len(bugs))
+    task = bar.add_task("planted", total=len(bugs))
+    with ThreadPoolExecutor(jobs) as pool:
         order = sorted(bugs, key=lambda bug: bug.tests != FAST)
-        futures = [pool.submit(tried, bug, healthy, folder) for bug in order]
+        futures = [pool.submit(tried, bug, healthy, folder, sick) for bug in order]
         for future in as_completed(futures):
             found, printed = future.result()
             results.append(found)
@@ -276,8 +297,8 @@ def _all_tried(
                 log.mkdir(parents=True, exist_ok=True)
                 (log / f"{found.name}.txt").write_text(printed, encoding="utf-8")
             caught = found.caught or "caught by NOTHING"
-            progress.console.print(f"{found.name}: {caught}", markup=False)
-            progress.advance(bar)
+            bar.console.print(f"{found.name}: {caught}", markup=False)
+            bar.advance(task)
     return sorted(results, key=lambda found: found.name)
 
 
