@@ -36,15 +36,18 @@ BUGS = ROOT / "tests" / "mutants"
 FAST = (
     "tests/test_architecture.py",
     "tests/privacy",
-    "tests/estimators/test_one_record.py",
+    "tests/evaluation/test_one_row.py",
+    "tests/evaluation/test_selection.py",
+    "tests/evaluation/test_evaluate.py",
+    "tests/ledger",
+    "tests/engines/test_compiled.py",
+    "tests/tables",
+    "tests/audit/test_replay.py",
+    "tests/test_verify.py",
+    "tests/descent/test_skgd.py",
     "tests/estimators/test_audited.py",
     "tests/estimators/test_interrupt.py",
-    "tests/ledger/test_ledger.py",
-    "tests/ledger/test_fits.py",
-    "tests/evaluation/test_one_row.py",
-    "tests/test_verify.py",
-    "tests/audit/test_replay.py",
-    "tests/engines/test_compiled.py",
+    "tests/estimators/test_one_record.py",
 )
 #: Seconds after which a mistake counts as not caught.
 PATIENCE = 900
