@@ -127,6 +127,7 @@ RELEASES = {
     "audit/mechanisms.py": "sums over tables that were made up for an audit",
     "descent/skgd.py": "each step of Algorithm 1",
     "descent/plan.py": "the number of rows, and what a geometry asks for",
+    "descent/geometry.py": "the target's histogram, for a start, by the same task",
     "descent/matrix.py": "the Gram matrix, through the task it is handed",
     "descent/target.py": "the target's histogram, through the same task",
     "evaluation/scoring.py": "counts that scores are computed from",

@@ -8,11 +8,14 @@ import pytest
 
 from skdp.descent import plan_files
 from skdp.descent.forecast import forecast, in_words, more_to_halve
+from skdp.descent.geometry import Diagonal
+from skdp.descent.intercept import InterceptOnly
 from skdp.descent.plan import run
 from skdp.descent.planner import SAMPLING_NAMES, make_plan
 from skdp.losses import LOSSES, Logistic
+from skdp.privacy import accountant
 from skdp.privacy.records import Batch, Coded, encode
-from skdp.schema import Categorical, Numeric, Schema
+from skdp.schema import Categorical, Numeric, Schema, Vector
 
 SCHEMA = Schema(
     {"age": Numeric(0, 100), "job": Categorical(["a", "b", "c"])},
@@ -126,3 +129,22 @@ def test_the_forecast_of_noise_is_about_what_noise_does():
     # Classes are balanced: the loss curves twice as much as the prior says.
     expected = forecast(plan).weight_noise[0] / 2
     assert 0.7 < fits[:, 0].std() / expected < 1.4
+
+
+def test_wide_tables_are_planned_with_full_steps_from_a_constant():
+    names = [f"x{i}" for i in range(1500)]
+    schema = Schema({"words": Vector(names)}, target=Categorical([0, 1]))
+    facts = {"n_rows": 9000, "delta": 1e-6, "relation": "zero-out"}
+    plan = make_plan(schema.layout(), Logistic(), epsilon=1.0, **facts)
+    assert isinstance(plan.geometry, Diagonal)
+    assert plan.geometry.share == 0.005
+    M = plan.geometry.smoothness
+    # β (Σ x_j²/M_j + 1/M_0) = 1 for the longest row: the step is safe.
+    assert 0.25 * (1 / M[0] + 1 / M[-1]) == pytest.approx(1.0)
+    signal = 9000 * accountant.gdp_mu(1.0, 1e-6)
+    assert plan.n_steps == round((50 * signal**2) ** (1 / 3) * M[0])
+    assert plan_files.loads(plan_files.dumps(plan)).geometry.share == 0.005
+    few = make_plan(schema.layout(), Logistic(), epsilon=0.01, **facts)
+    assert isinstance(few.geometry, InterceptOnly)
+    assert isinstance(plan_files.loads(plan_files.dumps(few)).geometry, InterceptOnly)
+    assert "cannot support a model" in str(few)

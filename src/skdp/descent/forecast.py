@@ -115,9 +115,15 @@ def forecast(plan: Plan) -> Forecast:
         assert isinstance(plan.geometry, Diagonal)
         p = plan.sampling.probabilities
         reach = loss.slope_bound * difference / n
-        each = (z * reach) ** 2 / (plan.n_steps * p)
-        noise = np.sqrt(each) / (curved * np.diag(gram))
-        privacy = 0.5 * k * float((each / (curved * np.diag(gram))).sum())
+        curves = curved * np.diag(gram)
+        # Weights that are learnt carry the noise of an averaged gradient, those that
+        # the run has no time for what steps add up to.
+        learnt = z * reach / np.sqrt(plan.n_steps * p) / curves
+        walked = z * reach * np.sqrt(plan.n_steps * p) / plan.geometry.smoothness
+        noise = np.minimum(learnt, walked)
+        privacy = 0.5 * k * float((curves * noise**2).sum())
+        reached = np.minimum(1.0, plan.n_steps * p * curves / plan.geometry.smoothness)
+        sampling = spread * k * float(reached.sum()) / (2.0 * n)
     return Forecast(
         privacy_excess=float(privacy), sampling_excess=sampling, weight_noise=noise
     )

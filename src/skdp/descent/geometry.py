@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from skdp.descent.skgd import Query, Update
+from skdp.descent.target import constant
 from skdp.losses import Loss
 from skdp.penalties import Penalty
 from skdp.privacy import sums
@@ -116,17 +117,24 @@ class Diagonal:
         which minimises Σ_j s_j²/M_j at a given sensitivity. Isotropic otherwise.
     momentum : bool
         Accelerate full steps, for runs without noise.
+    share : float
+        Share of μ² spent on a histogram of the target: the run then starts at a
+        constant model, at zero if nothing is spent.
     """
 
     smoothness: FloatArray
     elliptical: bool = True
     momentum: bool = False
-    share = 0.0
+    share: float = 0.0
 
     def __post_init__(self) -> None:
         check(
             bool(np.all(self.smoothness > 0) and np.all(np.isfinite(self.smoothness))),
             "Diagonal needs positive, finite smoothness: see descent.smoothness.",
+        )
+        check(
+            0 <= self.share < 1,
+            f"Diagonal needs 0 ≤ share < 1. Got {self.share}: 0 starts at zero.",
         )
 
     @classmethod
@@ -144,8 +152,9 @@ class Diagonal:
         return np.asarray(shape / shape.max(), dtype=np.float64)
 
     def prepare(self, task: Task) -> Prepared:
-        """Return the query, the update and zero weights; nothing is released."""
-        group_of = task.engine.records.layout.group_of
+        """Release the target's histogram, if it is paid for."""
+        layout = task.engine.records.layout
+        group_of = layout.group_of
 
         def query(at: IntArray, weights: FloatArray) -> sums.BoundedSum:
             shape = self.shape(at, group_of)
@@ -156,4 +165,12 @@ class Diagonal:
         update = diagonal_update(1.0 / self.smoothness, task.penalty, task.n_rows)
         update = accelerated(update) if self.momentum else update
         start = np.zeros((len(self.smoothness), task.loss.n_outputs))
+        if self.share > 0 and layout.groups[-1].kind == "ones":
+            start[-1] = constant(
+                task.engine,
+                task.loss,
+                task.relation,
+                task.n_rows,
+                lambda total: task.release(total, self.share),
+            ).margins
         return Prepared(query, update, start)

@@ -164,6 +164,7 @@ def _geometry_state(geometry: Any) -> dict[str, Any]:
         "smoothness": geometry.smoothness.tolist(),
         "elliptical": geometry.elliptical,
         "momentum": geometry.momentum,
+        "share": geometry.share,
     }
 
 

@@ -12,7 +12,12 @@ from skdp.descent.geometry import Diagonal, Geometry
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.plan import Plan, check_budget
 from skdp.descent.presets import NOISELESS_PASSES, PRESETS, best_rate
-from skdp.descent.rule import CONSTANT_STEPS, default_geometry, default_n_steps
+from skdp.descent.rule import (
+    CONSTANT_STEPS,
+    default_geometry,
+    default_n_steps,
+    wide_geometry,
+)
 from skdp.losses import Loss
 from skdp.penalties import ElasticNet
 from skdp.privacy import accountant, sums
@@ -115,6 +120,10 @@ def make_plan(
         whole = isinstance(sampling, samplings.Full) or sampling in ("auto", "full")
         small = layout.n_features <= MATRIX_LIMIT
         geometry = "matrix" if whole and small else "diagonal"
+        if whole and not small and mu < math.inf:
+            sampling = samplings.Full(layout.n_features)
+            geometry, steps = wide_geometry(layout, loss, n_rows, mu, relation)
+            n_steps = steps if n_steps == "auto" else n_steps
     if geometry == "matrix":
         geometry = default_geometry(layout, loss, n_rows, mu, relation)
     if not isinstance(geometry, (str, Diagonal)):
@@ -132,6 +141,7 @@ def make_plan(
             average=averages.last if mu == math.inf else averages.rising,
             **settings,
         )
+    average = averages.rising if geometry != "diagonal" else averages.mean
     exact = mu == math.inf and sampling == "auto"
     law = _sampling("full" if exact else sampling, layout)
     if not isinstance(geometry, Diagonal):
@@ -160,7 +170,7 @@ def make_plan(
         sampling=law,
         geometry=geometry,
         n_steps=int(n_steps),
-        average=averages.last if mu == math.inf else averages.mean,
+        average=averages.last if mu == math.inf else average,
         rate=rate,
         **settings,
     )

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import lambertw
 
 from skdp.descent import averages, samplings
+from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Plan, check_budget
@@ -42,6 +43,10 @@ COHERENCE = 0.1
 RESIDUAL = 0.6
 #: The shrinkage over √p·cap/(nν).
 SHRINKAGE = 0.2
+#: Norm of the weights of a wide table's unit rows that is worth waiting for.
+WIDE_NORM = 10.0
+#: What the intercept of a wide table leaves of the step to the other weights.
+SLOW_INTERCEPT = 0.1
 #: Below so many nν, the noise of a sum in records, only a constant is fitted.
 TOO_FEW = 40.0
 #: Variance of a constant that is expected: of log-odds, and of a mean in [-1, 1].
@@ -119,6 +124,40 @@ def default_geometry(
         shrinkage=SHRINKAGE * math.sqrt(p) / steps,
         scaled=number,
     )
+
+
+def wide_geometry(
+    layout: Layout,
+    loss: Loss,
+    n_rows: float,
+    mu: float,
+    relation: sums.Relation = "replace-one",
+) -> tuple[Diagonal | InterceptOnly, int]:
+    """Return the geometry and the steps for tables too wide for a Gram matrix.
+
+    Full steps in the norm of public bounds, from a constant model, stopped early. Noise
+    has no direction here, but a row has length R at most, so that noise of variance s²
+    in each weight costs ½ R² s² at most, however many weights there are. After a time
+    τ (steps times their length) s = Rτ/(nν), and what is still to be learnt is at most
+    ‖w*‖²/2τ: τ³ = ‖w*‖² (nν)²/(2 R⁴) is the best time.
+    """
+    signal = n_rows * mu / (2.0 if relation == "replace-one" else 1.0)
+    intercept = layout.groups[-1].kind == "ones"
+    if signal < TOO_FEW and intercept:
+        return _constant(loss, signal), CONSTANT_STEPS
+    d = layout.n_features
+    at = np.flatnonzero(layout.penalised)
+    squared = layout.squared_norm(at)
+    # β (Σ_j x_j²/M_j + 1/M_0) ≤ 1: the intercept starts where it belongs, and so takes
+    # the short steps.
+    lean = 1.0 + SLOW_INTERCEPT if intercept else 1.0
+    smoothness = np.full(d, loss.curvature * squared * lean)
+    if intercept:
+        smoothness[-1] = loss.curvature * (1.0 + 1.0 / SLOW_INTERCEPT)
+    time = (WIDE_NORM**2 / 2.0 * (signal / squared) ** 2) ** (1 / 3)
+    least = CLASS_SHARE if loss.n_classes else NUMBER_SHARE
+    geometry = Diagonal(smoothness=smoothness, share=least if intercept else 0.0)
+    return geometry, max(1, round(time * float(smoothness[0])))
 
 
 def clipping(signal: float, p: int) -> float:
