@@ -98,18 +98,16 @@ class Bug:
         tests = tuple(given.pop("tests", ()) or FAST)
         return cls(name=path.stem, tests=tests, **given)
 
-    def plant(self, copy: Path) -> None:
-        """Put the mistake into a copy."""
-        path = copy / "src" / "skdp" / self.file
-        source = path.read_text(encoding="utf-8")
+    def planted(self, copy: Path) -> str:
+        """Return the source of a copy with the mistake in it."""
+        source = (copy / "src" / "skdp" / self.file).read_text(encoding="utf-8")
         times = source.count(self.before)
         if times != 1:
             raise SystemExit(
                 f"{self.name}: its text must occur once in {self.file}. It occurs "
                 f"{times} times: write it anew."
             )
-        planted = source.replace(self.before, self.after)
-        path.write_text(planted, encoding="utf-8")
+        return source.replace(self.before, self.after)
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,8 @@ def tried(bug: Bug, healthy: Path, folder: Path, sick: list[str]) -> tuple[Found
     """Plant a mistake and run its tests until one fails; also what was printed."""
     copy = folder / bug.name
     copied(healthy, copy)
-    bug.plant(copy)
+    planted = bug.planted(copy)
+    (copy / "src" / "skdp" / bug.file).write_text(planted, encoding="utf-8")
     start = time.monotonic()
     left_out = [f"--deselect={test}" for test in sick]
     code, printed = run_tests(copy, bug.tests, "-x", "--tb=short", *left_out)
@@ -261,6 +260,8 @@ def main() -> int:
         folder = Path(name)
         healthy = folder / "healthy"
         copied(ROOT, healthy)
+        for bug in bugs:
+            bug.planted(healthy)
         sick = fail_without(bugs, healthy, given.jobs, bar)
         for test in sick:
             console.print(f"left out, fails without any bug: {test}", markup=False)
