@@ -212,6 +212,7 @@ def test_whitening_lifts_the_eigenvalues():
     # What cannot be told from noise, up to 0.2, is given its mean: below zero here.
     np.testing.assert_allclose(white.share, [0, 0, 0, 0.4 / 0.5, 9 / 9.1], atol=1e-12)
     assert white.dimension == pytest.approx(0.8 + 9 / 9.1)
+    assert whitening(-A, 100.0, np.zeros(5)).dimension == 1.0  # noise hides all
 
 
 def test_noise_is_taken_out_of_the_eigenvalues():

@@ -32,8 +32,11 @@ class Whitening:
 
     @property
     def dimension(self) -> float:
-        """Expected squared length of a whitened row, E‖Bx‖² = tr(A⁻¹G): at most d."""
-        return float(self.share.sum())
+        """Expected squared length of a whitened row, E‖Bx‖² = tr(A⁻¹G): from 1 to d.
+
+        Noise may hide all of it; no cap should be below that of one direction.
+        """
+        return max(1.0, float(self.share.sum()))
 
 
 def whitening(gram: FloatArray, floor: float, shift: FloatArray) -> Whitening:
