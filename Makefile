@@ -2,13 +2,20 @@
 # make test   set up and run lint, types and tests
 # make bench-speed    measure speed and memory (docs/speed.md)
 # make bench-utility  measure what the defaults reach (docs/utility)
+# make bench-rule     measure what other constants would give (docs/utility/rule.md)
+# make bench-csv      fit a CSV of 2 GB within 1 GB of memory
+# make coverage       measure how often intervals cover (docs/uncertainty.md)
+# make audit          attack our own mechanisms and fits (docs/audit.md)
+# make mutants        plant privacy mistakes and see the tests catch them (docs/mutants.md)
+# make ledger-stress  spend from one ledger while being killed
 # make theory print the paper's special cases, measured (docs/theory.md)
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo test lint types unit theory bench-speed bench-utility format clean
+.PHONY: demo test lint types unit theory bench-speed bench-utility bench-rule bench-csv
+.PHONY: coverage audit mutants ledger-stress format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
@@ -33,6 +40,24 @@ bench-speed: $(VENV)/.dev
 
 bench-utility: $(VENV)/.dev
 	$(BIN)/python benchmarks/utility.py
+
+bench-rule: $(VENV)/.dev
+	$(BIN)/python benchmarks/rule_check.py
+
+bench-csv: $(VENV)/.dev
+	$(BIN)/python benchmarks/big_csv.py
+
+coverage: $(VENV)/.dev
+	$(BIN)/python benchmarks/coverage.py
+
+audit: $(VENV)/.dev
+	$(BIN)/python benchmarks/audit.py
+
+mutants: $(VENV)/.dev
+	$(BIN)/python benchmarks/mutants.py
+
+ledger-stress: $(VENV)/.dev
+	$(BIN)/python benchmarks/ledger_stress.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
