@@ -12,7 +12,7 @@ from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
 from skdp.losses import LOSSES
 from skdp.privacy.mechanism import Released
-from skdp.privacy.sums import RELATIONS
+from skdp.privacy.sums import RELATIONS, Metric, Slopes
 from tables import records_of, row_of, rows_of, schema_of
 
 N_ROWS = 5
@@ -88,6 +88,26 @@ def test_what_is_learnt_of_the_target_follows_from_the_answer_alone(loss, data):
     )
     assert np.array_equal(one.margins, other.margins)
     assert one.scale == other.scale
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_row_s_cap_is_its_own(engine):
+    """Rows of very different lengths in the metric, together and one by one."""
+    schema, loss = schema_of("plain", "logistic"), LOSSES["logistic"]()
+    rows = [
+        {"x": x, "job": job, "target": 0, "weight": 1.0}
+        for x, job in [(0.0, 2), (0.001, 0), (0.1, 1), (2.0, 0), (2.0, 1)]
+    ]
+    stretch = np.diag([1000.0, 1.0, 1.0, 30.0, 0.01])
+    metric, slopes = Metric.of(stretch, 0.5), Slopes(loss)
+
+    def caps(some):
+        (found,) = engine(records_of(some, schema)).caps(metric, slopes)
+        return found.tolist()
+
+    together = caps(rows)
+    assert together == [cap for row in rows for cap in caps([row])]
+    assert len(set(together)) > 2
 
 
 def test_rows_that_are_private_are_counted_by_a_release():
