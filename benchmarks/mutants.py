@@ -32,22 +32,35 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 BUGS = ROOT / "tests" / "mutants"
-#: What is run for a mistake that does not say which tests should catch it.
+#: What is run for a mistake that does not say which tests should catch it; short ones
+#: come first.
 FAST = (
     "tests/test_architecture.py",
-    "tests/privacy",
-    "tests/evaluation/test_one_row.py",
+    "tests/ledger/test_ceiling.py",
+    "tests/ledger/test_ledger.py",
+    "tests/privacy/test_mechanism.py",
+    "tests/privacy/test_grid.py",
+    "tests/privacy/test_record.py",
+    "tests/privacy/test_planted.py",
+    "tests/ledger/test_tampering.py",
     "tests/evaluation/test_selection.py",
-    "tests/evaluation/test_evaluate.py",
-    "tests/ledger",
-    "tests/engines/test_compiled.py",
+    "tests/evaluation/test_one_row.py",
     "tests/tables",
+    "tests/ledger/test_together.py",
+    "tests/privacy/test_records.py",
     "tests/audit/test_replay.py",
-    "tests/test_verify.py",
-    "tests/descent/test_skgd.py",
+    "tests/privacy/test_discover.py",
+    "tests/privacy/test_sums.py",
+    "tests/privacy/test_sensitivity.py",
+    "tests/privacy/test_accountant.py",
     "tests/estimators/test_audited.py",
     "tests/estimators/test_interrupt.py",
+    "tests/ledger/test_fits.py",
+    "tests/engines/test_compiled.py",
+    "tests/evaluation/test_evaluate.py",
+    "tests/privacy/test_randomness.py",
     "tests/estimators/test_one_record.py",
+    "tests/test_verify.py",
 )
 #: Seconds after which a mistake counts as not caught.
 PATIENCE = 900
