@@ -243,11 +243,28 @@ def plot(rows: list[dict[str, Any]]) -> None:
     figure.savefig(OUT / "utility.svg", metadata={"Date": None})
 
 
+def known() -> list[dict[str, Any]]:
+    """What was measured before, for a run on some of the tables."""
+    if not (OUT / "results.csv").exists():
+        return []
+    with (OUT / "results.csv").open() as file:
+        rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    for row in rows:
+        row["value"] = float(row["value"])
+        if row["seed"]:
+            row["seed"], row["epsilon"] = int(row["seed"]), float(row["epsilon"])
+        else:
+            del row["seed"]
+    return rows
+
+
 def main() -> None:
-    """Measure everything and write it down."""
+    """Measure all tables, or those that are named, and write it down."""
     OUT.mkdir(parents=True, exist_ok=True)
+    names = sys.argv[1:] or [WIDE, *NAMES]
+    rows = [row for row in known() if row["table"] not in names]
     with ProcessPoolExecutor(2) as pool:  # the wide table takes as long as the rest
-        rows = [row for part in pool.map(measure, [WIDE, *NAMES]) for row in part]
+        rows += [row for part in pool.map(measure, names) for row in part]
     fields = ["table", "score", "method", "neighbours", "epsilon", "seed", "value"]
     with (OUT / "results.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, fields, lineterminator="\n")

@@ -17,6 +17,7 @@ from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Plan, check_budget
+from skdp.descent.target import USUAL_SCALE
 from skdp.losses import Loss
 from skdp.privacy import accountant, sums
 from skdp.schema import Layout, check
@@ -45,6 +46,8 @@ RESIDUAL = 0.6
 SHRINKAGE = 0.2
 #: Norm of the weights of a wide table's unit rows that is worth waiting for.
 WIDE_NORM = 10.0
+#: What its noise may cost at most, in nats: tenths of them are to be won.
+WIDE_COST = 0.05
 #: What the intercept of a wide table leaves of the step to the other weights.
 SLOW_INTERCEPT = 0.1
 #: Below so many nν, the noise of a sum in records, only a constant is fitted.
@@ -139,7 +142,8 @@ def wide_geometry(
     has no direction here, but a row has length R at most, so that noise of variance s²
     in each weight costs ½ R² s² at most, however many weights there are. After a time
     τ (steps times their length) s = Rτ/(nν), and what is still to be learnt is at most
-    ‖w*‖²/2τ: τ³ = ‖w*‖² (nν)²/(2 R⁴) is the best time.
+    ‖w*‖²/2τ: τ³ = ‖w*‖² (nν)²/(2 R⁴) is the best time, unless noise would then cost
+    more than there is to be won.
     """
     signal = n_rows * mu / (2.0 if relation == "replace-one" else 1.0)
     intercept = layout.groups[-1].kind == "ones"
@@ -154,7 +158,9 @@ def wide_geometry(
     smoothness = np.full(d, loss.curvature * squared * lean)
     if intercept:
         smoothness[-1] = loss.curvature * (1.0 + 1.0 / SLOW_INTERCEPT)
-    time = (WIDE_NORM**2 / 2.0 * (signal / squared) ** 2) ** (1 / 3)
+    scale = 1.0 if loss.n_classes else USUAL_SCALE
+    time = (0.5 * (scale * WIDE_NORM * signal / squared) ** 2) ** (1 / 3)
+    time = min(time, scale * math.sqrt(2.0 * WIDE_COST) * signal / squared)
     least = CLASS_SHARE if loss.n_classes else NUMBER_SHARE
     geometry = Diagonal(smoothness=smoothness, share=least if intercept else 0.0)
     return geometry, max(1, round(time * float(smoothness[0])))
