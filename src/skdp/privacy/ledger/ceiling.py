@@ -99,8 +99,9 @@ NOTHING = Amount(Fraction(0), Fraction(0), 0)
 
 
 def is_number(value: object) -> bool:
-    """Whether a value read from a file is a number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether a value read from a file is a number, and finite as a float."""
+    right = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return right and -1e300 < value < 1e300  # type: ignore[operator]
 
 
 @dataclass(frozen=True, kw_only=True)

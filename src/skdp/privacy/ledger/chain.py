@@ -42,6 +42,8 @@ PATIENCE = 60.0
 LARGEST, LONGEST = 1 << 28, 1 << 16
 START = "0" * 64
 APPLICATION = 0x736B6470  # "skdp"
+#: What a journal ends with that names a journal of several databases.
+_NAMED = bytes.fromhex("d9d505f920a163d7")
 _STOP = "BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END"
 TABLES = {
     "entries": "CREATE TABLE entries (seq INTEGER PRIMARY KEY, body TEXT, hash TEXT)",
@@ -189,7 +191,7 @@ class Chain:
                 self.refuse("entries that were seen before were rewritten")
             try:
                 reader.take(at, json.loads(body, parse_constant=_no_constant))
-            except (ValueError, TypeError, RecursionError):
+            except (ValueError, TypeError, OverflowError, RecursionError):
                 self.refuse(f"entry {number} is none that skdp writes")
         if heads != [(at.size, at.hash)] or not self.seen.size <= at.size > 0:
             self.refuse(f"its head does not fit its {at.size} entries: some are gone")
@@ -249,6 +251,8 @@ class Chain:
             self.refuse("it has a second name (a hard link), under which it is unsafe")
         if not 0 < about.st_size <= LARGEST:
             self.refuse("it is empty or far too large")
+        if _names_a_file(f"{self.path}-journal"):
+            self.refuse("the journal beside it is none of a ledger")
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -305,6 +309,21 @@ def _connection(path: str) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _names_a_file(journal: str) -> bool:
+    """Whether a journal is no file, or names another: SQLite would delete that one.
+
+    A transaction of one database, as all of ours are, leaves a journal without a name.
+    """
+    try:
+        if not stat.S_ISREG(os.lstat(journal).st_mode):
+            return True
+        with open(journal, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - len(_NAMED)))
+            return file.read() == _NAMED
+    except FileNotFoundError:
+        return False
 
 
 def _rows(

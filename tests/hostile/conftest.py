@@ -1,0 +1,24 @@
+from pathlib import Path
+
+import pytest
+from runs import SCHEMA
+
+import skdp
+from skdp import schema_files
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled():
+    """Compile the kernels first: a line on stderr says so, once in a process."""
+    columns = {"age": [1.0, 2.0] * 20, "job": ["a", "b"] * 20, "y": [0, 1] * 20}
+    skdp.LogisticRegression(schema=SCHEMA).fit(columns)
+    skdp.LogisticRegression(schema=SCHEMA, geometry="matrix").fit(columns)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A directory that commands run in, with a schema and a table."""
+    monkeypatch.chdir(tmp_path)
+    schema_files.write(SCHEMA, "s.toml")
+    Path("t.csv").write_text("age,job,y\n" + "1,a,0\n2,b,1\n" * 20)
+    return tmp_path

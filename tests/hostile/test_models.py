@@ -1,0 +1,259 @@
+"""A model's directory that somebody else wrote: refused in a sentence, or read."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runs import command, files, fuzzed
+
+import skdp
+
+NAMES = ("model.json", "schema.toml", "privacy.json")
+
+VALUES = (
+    st.sampled_from(
+        [
+            *(None, True, False, 0, 1, -1, 2, 0.5, 1e-9, -1e308, 1e308, 1e-308, 1e-160),
+            *(2**31, 2**63, 2**64, 10**299, 10**400, -(10**400), 5e-324, 1e100, 1e9),
+            *(
+                "",
+                "inf",
+                "nan",
+                "1",
+                "x" * 1000,
+                "é\x1b[2J",
+                "../../up",
+                "/etc/passwd",
+                "\0",
+            ),
+            *(
+                "<U999999999",
+                "|O",
+                "<f8",
+                "<M8[ns]",
+                "V9999999",
+                "os.system",
+                "__class__",
+            ),
+            *(
+                [],
+                {},
+                [[]],
+                [1, "a"],
+                [[0.0]] * 4,
+                {"a": 1},
+                [None],
+                {"__class__": "os"},
+            ),
+            *("logistic", "LinearRegression", "Matrix", "gradient of x", "dp_sgd"),
+        ]
+    )
+    | st.floats()
+    | st.integers(-(10**6), 10**6)
+    | st.text(max_size=5)
+)
+"""What stands where something else belongs."""
+
+
+class Texts(dict):
+    """The texts of a model's files, which no report of a failure needs."""
+
+    def __repr__(self):
+        return "the model"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A model, and the texts of its files."""
+    folder = tmp_path_factory.mktemp("saved")
+    schema = skdp.Schema(
+        {"age": skdp.Numeric(0, 100), "job": skdp.Categorical(["a", "b"])},
+        target=("y", skdp.Categorical(["no", "yes"])),
+    )
+    table = {"age": [1.0, 2.0] * 20, "job": ["a", "b"] * 20, "y": ["no", "yes"] * 20}
+    skdp.LogisticRegression(schema=schema, class_weight={"no": 0.5}).fit(table).save(
+        folder / "m"
+    )
+    return Texts({name: (folder / "m" / name).read_text("utf-8") for name in NAMES})
+
+
+def places(tree, at=()):
+    """Every place in a tree of JSON."""
+    yield at
+    if isinstance(tree, (dict, list)):
+        keys = list(tree) if isinstance(tree, dict) else range(len(tree))
+        for key in keys:
+            yield from places(tree[key], (*at, key))
+
+
+def edited(data, text):
+    """A tree of JSON with one to three of its places changed."""
+    tree = json.loads(text)
+    for _ in range(data.draw(st.integers(1, 3))):
+        *way, last = data.draw(st.sampled_from(list(places(tree))[1:]))
+        at = tree
+        for key in way:
+            at = at[key]
+        how = data.draw(st.sampled_from(["set", "set", "set", "del", "add", "twice"]))
+        if how == "del":
+            del at[last]
+        elif how == "twice" and isinstance(at, list):
+            at.append(at[last])
+        elif how == "add" and isinstance(at, dict):
+            at[data.draw(st.text(max_size=5))] = data.draw(VALUES)
+        else:
+            at[last] = data.draw(VALUES)
+        if not isinstance(tree, dict) or len(list(places(tree))) < 2:
+            break
+    return json.dumps(tree).encode("utf-8", "surrogatepass")
+
+
+def damaged(data, text):
+    """Bytes that were cut, overwritten or put in."""
+    whole = text.encode()
+    at = data.draw(st.integers(0, len(whole)))
+    more = data.draw(st.binary(max_size=8) | st.sampled_from(FRAGMENTS))
+    gone = data.draw(st.sampled_from([0, 1, len(more), 50, len(whole)]))
+    return whole[:at] + more + whole[at + gone :]
+
+
+FRAGMENTS = [
+    b"[" * 3000,
+    b'{"a":' * 3000,
+    b"9" * 5000,
+    b"1e999",
+    b"NaN",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\0" * 9,
+    b'"\\ud800"',
+    b"x = " + b"[" * 3000,
+    b"x = " + b"{a=" * 3000,
+    b"low = 0x" + b"f" * 5000 + b"\n",
+]
+
+
+def tried(folder):
+    """The commands that read a model, on this one; nothing but --out is written."""
+    before = files(folder)
+    verify, predict = ["verify", "m", "--statement"], ["predict", "m", "t.csv"]
+    for words in (verify, [*predict, "--out", "p.csv"]):
+        code = command(*words)[0]
+        made = files(folder)
+        written = made.pop("p.csv", None)
+        assert made == before
+        assert (written is not None) == (words[0] == "predict" and code == 0)
+        Path("p.csv").unlink(missing_ok=True)
+
+
+def written(saved):
+    shutil.rmtree("m", ignore_errors=True)
+    os.mkdir("m")
+    for name, text in saved.items():
+        Path("m", name).write_text(text, "utf-8")
+
+
+@fuzzed(60)
+@given(data=st.data())
+def test_changed_values(place, saved, data):
+    name = data.draw(st.sampled_from(["model.json", "privacy.json"]))
+    written(saved)
+    Path("m", name).write_bytes(edited(data, saved[name]))
+    tried(place)
+
+
+@fuzzed(25)
+@given(data=st.data())
+def test_damaged_files(place, saved, data):
+    name = data.draw(st.sampled_from(NAMES))
+    written(saved)
+    Path("m", name).write_bytes(damaged(data, saved[name]))
+    tried(place)
+
+
+def swapped(a, b):
+    os.rename(Path("m", a), "m/aside")
+    os.rename(Path("m", b), Path("m", a))
+    os.rename("m/aside", Path("m", b))
+
+
+def linked(name, to):
+    Path("m", name).unlink()
+    os.symlink(to, Path("m", name))
+
+
+def folder(name):
+    Path("m", name).unlink()
+    os.mkdir(Path("m", name))
+
+
+def fifo(name):
+    Path("m", name).unlink()
+    os.mkfifo(Path("m", name))
+
+
+DIRECTORIES = {
+    "empty file": lambda name: Path("m", name).write_bytes(b""),
+    "no file": lambda name: Path("m", name).unlink(),
+    "folder": folder,
+    "pipe without a writer": fifo,
+    "link to a device": lambda name: linked(name, "/dev/zero"),
+    "link to itself": lambda name: linked(name, name),
+    "link to nothing": lambda name: linked(name, "nowhere"),
+    "link to another": lambda name: linked(name, "../s.toml"),
+    "the model's": lambda name: name == "model.json" or swapped(name, "model.json"),
+    "a zero byte": lambda name: Path("m", name).write_bytes(b"\0"),
+    "unlimited": lambda name: os.truncate(Path("m", name), 1 << 40),
+}
+
+
+@pytest.mark.parametrize("what", DIRECTORIES)
+@pytest.mark.parametrize("name", NAMES)
+def test_other_things_in_place_of_a_file(place, saved, name, what):
+    written(saved)
+    if DIRECTORIES[what](name) is True:
+        return
+    for words in (["verify", "m"], ["predict", "m", "t.csv", "--out", "p.csv"]):
+        code, _, err = command(*words)
+        assert code == 2
+        assert err.count("\n") == 1
+    assert not Path("p.csv").exists()
+    assert not Path("nowhere").exists()
+
+
+@pytest.mark.parametrize("what", ["m", "link"])
+def test_force_replaces_a_model_and_never_what_it_links_to(place, saved, what):
+    """A link in place of a model is replaced itself; so is one in place of a file."""
+    written(saved)
+    os.mkdir("elsewhere")
+    if what == "link":
+        os.rename("m", "elsewhere/m")
+        os.symlink("elsewhere/m", "m")
+    else:
+        for name in NAMES:
+            os.rename(Path("m", name), Path("elsewhere", name))
+            os.symlink(f"../elsewhere/{name}", Path("m", name))
+    before = files(place / "elsewhere")
+    fit = ["fit", "t.csv", "--schema", "s.toml", "--epsilon", "1", "--out", "m"]
+    assert command(*fit, "--force")[0] == 0
+    assert files(place / "elsewhere") == before
+    assert not os.path.islink("m")
+    assert not any(path.is_symlink() for path in Path("m").iterdir())
+    assert sorted(os.listdir(place)) == ["elsewhere", "m", "s.toml", "t.csv"]
+
+
+def test_nothing_is_unpickled(place, saved):
+    """The words of a pickle that would make a file, in place of each file."""
+    spell = b"cos\nsystem\n(S'touch owned'\ntR."
+    for name in NAMES:
+        written(saved)
+        Path("m", name).write_bytes(spell)
+        assert command("verify", "m")[0] == 2
+        assert command("predict", "m", "t.csv", "--out", "p.csv")[0] == 2
+    Path("m.pkl").write_bytes(spell)
+    assert command("predict", "m.pkl", "t.csv", "--out", "p.csv")[0] == 2
+    assert not Path("owned").exists()
