@@ -62,10 +62,13 @@ _CLASSES: Mapping[str, type[Column]] = {
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _WIDTH = 88
+_LARGEST = 10**300  # an integer that is still a float
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -_LARGEST < value < _LARGEST
+    return isinstance(value, float)
 
 
 def _is_level(value: object) -> bool:
@@ -132,6 +135,11 @@ def loads(text: str) -> Schema:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"The schema is not TOML: {error}. Correct it.") from None
+    except (RecursionError, ValueError):  # of a number of thousands of digits
+        raise ValueError(
+            "The schema has a list or table nested too deeply, or a number of too many "
+            "digits: correct it."
+        ) from None
     _check_keys(tables, ("row_norm", "columns", "target"), "The schema")
     check("columns" in tables, "The schema needs columns: add [columns.NAME].")
     described = {_column(name): body for name, body in tables["columns"].items()}
@@ -149,7 +157,7 @@ def loads(text: str) -> Schema:
         name = body.pop("name", None)
         check(
             name is None or isinstance(name, str),
-            f"The target needs a text as name. Got {name!r}: put it in quotes.",
+            f"The target needs a text as name. Got {_shown(name)}: put it in quotes.",
         )
         described_as = _made(body, "The target", ("numeric", "categorical"))
         target = described_as if name is None else (name, described_as)
@@ -253,7 +261,19 @@ def _check_keys(body: Mapping[str, Any], known: Iterable[str], where: str) -> No
         remedy = f"Did you mean {close[0]!r}?" if close else f"Use {', '.join(known)}."
         check(key in known, f"{where} has no key {key!r}. {remedy}")
         holds, rule = _TYPES[key]
-        check(holds(value), f"{where} needs {rule} as {key}. Got {value!r}: change it.")
+        check(
+            holds(value),
+            f"{where} needs {rule} as {key}. Got {_shown(value)}: change it.",
+        )
+
+
+def _shown(value: object) -> str:
+    """A value in a message, which nobody wants to be long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no integer of thousands of digits
+        text = "an integer of many digits"
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _made(
@@ -265,7 +285,7 @@ def _made(
     check(
         kind in allowed,
         f"{where} needs a kind, {choices}. "
-        + ("Add it." if kind is None else f"Got {kind!r}: change it."),
+        + ("Add it." if kind is None else f"Got {_shown(kind)}: change it."),
     )
     made = _CLASSES[str(kind)]
     fields = dataclasses.fields(made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -24,17 +24,34 @@ def dumps(value: dict[str, Any]) -> str:
 
 
 def loads(path: Path) -> Any:
-    """Read a file of JSON, or refuse it in one sentence."""
+    """Read a file of JSON, or refuse it in one sentence.
+
+    All numbers in it are finite, and floats can hold them.
+    """
     try:
-        return json.loads(path.read_text("utf-8"), parse_constant=_refuse)
+        return json.loads(
+            path.read_text("utf-8"),
+            parse_constant=_refuse,
+            parse_float=_finite,
+            parse_int=_finite_integer,
+        )
     except (ValueError, RecursionError):
         raise ValueError(
             f"{path.name} is not the JSON that was saved: save the model again."
         ) from None
 
 
-def _refuse(constant: str) -> None:
+def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse(text)
+
+
+def _finite_integer(text: str) -> int:
+    return int(text) if len(text) <= 300 else _refuse(text)
 
 
 def check_keys(given: Any, keys: dict[str, Any], where: str) -> None:

@@ -4,7 +4,7 @@ A saved model is a directory of three files:
 
 ``model.json``
     Format and versions, the estimator's name and parameters, the weights in full
-    precision, and what was planned.
+    precision, their standard errors, and what was planned.
 ``schema.toml``
     The public description that was used, as `skdp.schema_files` writes it.
 ``privacy.json``
@@ -30,7 +30,7 @@ import sklearn
 
 import skdp
 from skdp import schema_files
-from skdp.estimators import stored_model, stored_record
+from skdp.estimators import stored_model, stored_record, uncertainty
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.huber import HuberRegressor
 from skdp.estimators.linear import LinearRegression
@@ -108,14 +108,10 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
         In one sentence, if a file is missing, is of another format or was changed.
     """
     source = Path(directory)
-    for name in FILES:
-        path = source / name
-        check(
-            path.is_file() and path.stat().st_size <= LARGEST,
-            f"A saved model has a file {name}, of at most 1 GiB. {str(source)!r} has "
-            "none: save the model again.",
-        )
+    check_files(source)
     about = loads(source / "model.json")
+    if isinstance(about, dict):  # files of earlier versions have no standard errors
+        about.setdefault("uncertainty", None)
     check_keys(about, MODEL_KEYS, "model.json")
     check(
         about["format"] == FORMAT and about["format_version"] == VERSION,
@@ -140,7 +136,19 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
     model.plan_ = about["plan"]
     model.privacy_ = record
     model.n_iter_ = about["n_iter"]
+    model._errors = uncertainty.read(about["uncertainty"], model)
     return model
+
+
+def check_files(source: Path) -> None:
+    """Refuse a directory that lacks a file, or has one that nobody wants to read."""
+    for name in FILES:
+        path = source / name
+        check(
+            path.is_file() and path.stat().st_size <= LARGEST,
+            f"A saved model has a file {name}, of at most 1 GiB. {str(source)!r} has "
+            "none: save the model again.",
+        )
 
 
 def _described(model: PrivateLinearModel) -> dict[str, Any]:
@@ -163,6 +171,7 @@ def _described(model: PrivateLinearModel) -> dict[str, Any]:
         "n_iter": int(model.n_iter_),
         "plan": stored_model.plan_summary(model.plan_),
         "weights": model.weights_.tolist(),
+        "uncertainty": uncertainty.described(model),
     }
 
 
@@ -178,6 +187,7 @@ MODEL_KEYS: dict[str, Any] = {
     "n_iter": int,
     "plan": dict,
     "weights": list,
+    "uncertainty": (dict, type(None)),
 }
 
 
@@ -186,6 +196,7 @@ def _is_model(target: Path) -> bool:
     if not target.is_dir() or {p.name for p in target.iterdir()} != set(FILES):
         return False
     try:
+        check_files(target)
         about = loads(target / "model.json")
     except ValueError:
         return False

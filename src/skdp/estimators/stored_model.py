@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.plain import number, read_number
 from skdp.estimators.spending import plan_digest
 from skdp.schema import Categorical, Schema, check
+
+#: Types that classes may have, texts of up to 99,999 letters.
+_DTYPE = re.compile("[<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O")
 
 
 def parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
@@ -126,13 +130,14 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
     column = schema.target_column
     assert isinstance(column, Categorical)  # a classifier's loss has seen it
     labels = np.array(column.levels)
-    try:
-        typed = labels.astype(str(dtype))
-    except (TypeError, ValueError):
-        typed = None
+    typed = None
+    if _DTYPE.fullmatch(str(dtype)):  # numpy would make room for what it is told
+        try:
+            typed = labels.astype(str(dtype))
+        except (TypeError, ValueError, OverflowError):
+            typed = None
     check(
         typed is not None
-        and typed.dtype.kind in "biufUO"
         and all(a == b for a, b in zip(typed.tolist(), column.levels, strict=True)),
         f"model.json needs a type of the classes. Got {dtype!r}: it was changed.",
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from typing import Any
 
 from skdp.estimators.plain import check_keys, number, read_number
@@ -33,6 +32,8 @@ RELEASE_KEYS: dict[str, Any] = {
     "n_draws": int,
     "delta": (float, int),
 }
+#: Most releases of one kind, and most draws of one.
+MOST = 1 << 53
 #: Of a model that a search chose.
 SEARCH_KEYS: dict[str, Any] = {"n_trials": int, "stop": (float, type(None))}
 
@@ -91,13 +92,19 @@ def check_types(about: Any) -> None:
     for release in about["releases"]:
         check_keys(release, RELEASE_KEYS, "A release of privacy.json")
         check(
-            release["times"] >= 1
-            and release["n_draws"] >= 0
-            and 0 <= release["noise_multiplier"] < math.inf
-            and 0 <= release["sensitivity"] < math.inf
+            1 <= release["times"] <= MOST
+            and 0 <= release["n_draws"] <= MOST
+            and (not release["noise_multiplier"] or _usual(release["noise_multiplier"]))
+            and (not release["sensitivity"] or _usual(release["sensitivity"]))
             and 0 <= release["delta"] < 1,
-            "A release of privacy.json has a negative number: save the model again.",
+            "A release of privacy.json has a negative number, or one beyond measure: "
+            "save the model again.",
         )
+
+
+def _usual(value: float) -> bool:
+    """Whether a number is positive, and its square neither overflows nor vanishes."""
+    return 1e-100 <= value <= 1e100
 
 
 def read(about: Any, summary: dict[str, Any]) -> PrivacyRecord:

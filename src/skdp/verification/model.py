@@ -13,7 +13,7 @@ from typing import Any
 from skdp import schema_files
 from skdp.estimators import stored_model, stored_record
 from skdp.estimators.plain import check_keys, loads, read_number
-from skdp.estimators.storage import FILES, MODEL_KEYS
+from skdp.estimators.storage import MODEL_KEYS, check_files
 from skdp.privacy.ledger import Ledger
 from skdp.schema import Layout, check
 from skdp.verification.epsilon import closed_form_epsilon, mu_squared, pld_epsilon
@@ -296,12 +296,7 @@ def _read(model: Any) -> tuple[dict[str, Any], dict[str, Any], Layout]:
         about = {"plan": plan, "parameters": parameters, "n_iter": model.n_iter_}
         return about, stored_record.described(model.privacy_, plan), model._layout
     source = Path(model)
-    for name in FILES:
-        check(
-            (source / name).is_file(),
-            f"A saved model has a file {name}. {str(source)!r} has none: verify what "
-            "save wrote.",
-        )
+    check_files(source)
     about = loads(source / "model.json")
     check_keys(about, MODEL_KEYS, "model.json")
     record = loads(source / "privacy.json")
