@@ -26,6 +26,7 @@ from skdp.estimators.reading import count, known_schema, read_records
 from skdp.estimators.solving import OWN, Outcome, delta_share, refuse_unfit, solve
 from skdp.estimators.spending import payer, spending
 from skdp.estimators.training import remember
+from skdp.estimators.uncertainty import Uncertain
 from skdp.estimators.units import user_units
 from skdp.estimators.unknown import RANGE, opened
 from skdp.losses import Loss
@@ -40,7 +41,7 @@ DISCOVERY_SHARE = 0.1
 COUNT_SHARE = 0.01
 
 
-class PrivateLinearModel(BaseEstimator):
+class PrivateLinearModel(Uncertain, BaseEstimator):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters."""
 
     def __init__(
@@ -171,6 +172,8 @@ class PrivateLinearModel(BaseEstimator):
             fitted.plan_ = fit.plan
             fitted.privacy_ = fit.record
             fitted.n_iter_ = fit.n_steps
+            fitted._weighted = not (sample_weight is None and self.class_weight is None)
+            fitted._errors = None  # those of an earlier fit
             tell(fit.plan, schema)
             self.__dict__ = fitted.__dict__
         remember(self, X)

@@ -1,0 +1,171 @@
+"""A fitted model as a table: what statisticians look at first."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from skdp.estimators.uncertainty import StandardErrors, effects
+
+#: Of a standard normal: 95 % lie within.
+Z = 1.959964
+HEAD = ("coef", "privacy", "std err", "z", "[0.025", "0.975]")
+NOTES = (
+    "std err: sampling and privacy together; privacy: noise of the mechanism alone.",
+    "Categories are relative to the mean of their column, which the intercept holds.",
+    "Intervals take the model as true: they do not cover a wrong form, values clipped "
+    "to their ranges, records that were chosen, nor several looks at one table.",
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One coefficient; numbers that are not known are nan."""
+
+    column: str
+    label: str
+    coef: float
+    noise_std: float
+    std: float
+
+    @property
+    def z(self) -> float:
+        """The coefficient over its standard error."""
+        return self.coef / self.std if self.std > 0 else math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Ends of the 95 % interval."""
+        return self.coef - Z * self.std, self.coef + Z * self.std
+
+    def cells(self) -> list[str]:
+        """Return the numbers as they are printed; one that is not known is empty."""
+        numbers = [self.coef, self.noise_std, self.std, self.z, *self.interval]
+        return [_written(v, 2 if i == 3 else None) for i, v in enumerate(numbers)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What `summary()` returns: lines by column, and text or HTML made of them."""
+
+    title: str
+    facts: tuple[str, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        table = [(label, cells) for label, cells in self._table()]
+        first = max(len(label) for label, _ in table)
+        widths = [
+            max(len(HEAD[i]), *(len(c[i]) for _, c in table if c)) for i in range(6)
+        ]
+        total = first + sum(widths) + 2 * len(widths)
+        heads = "".join(f"  {h:>{w}}" for h, w in zip(HEAD, widths, strict=True))
+        body = [
+            (
+                f"{label:<{first}}"
+                + "".join(f"  {c:>{w}}" for c, w in zip(cells, widths, strict=False))
+            ).rstrip()
+            for label, cells in table
+        ]
+        notes = [line for note in self.notes for line in textwrap.wrap(note, total)]
+        return "\n".join(
+            [
+                self.title,
+                *(line for f in self.facts for line in textwrap.wrap(f, total)),
+                "=" * total,
+                " " * first + heads,
+                "-" * total,
+                *body,
+                "=" * total,
+                *notes,
+            ]
+        )
+
+    def _table(self) -> Iterator[tuple[str, list[str]]]:
+        """Label and cells of each printed line; a column's name has no cells."""
+        last = None
+        for line in self.lines:
+            if line.column != line.label and line.column != last:
+                yield line.column, []
+            last = line.column
+            inside = line.column != line.label
+            yield ("  " if inside else "") + line.label, line.cells()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        def row(tag: str, label: str, cells: list[str] | tuple[str, ...]) -> str:
+            kept = [*cells] or [""] * len(HEAD)
+            inner = "".join(
+                f"<{tag} style='text-align:right'>{html.escape(c)}</{tag}>"
+                for c in kept
+            )
+            name = html.escape(label).replace("  ", "&emsp;", 1)
+            return f"<tr><th style='text-align:left'>{name}</th>{inner}</tr>"
+
+        body = "".join(row("td", label, cells) for label, cells in self._table())
+        words = "<br>".join(html.escape(n) for n in self.notes)
+        facts = "<br>".join(html.escape(f) for f in self.facts)
+        return (
+            f"<table><caption><b>{html.escape(self.title)}</b><br>{facts}</caption>"
+            f"<thead>{row('th', '', HEAD)}</thead><tbody>{body}</tbody></table>"
+            f"<p><small>{words}</small></p>"
+        )
+
+
+def summary(model: Any) -> Summary:
+    """Return the table of a fitted model with one output."""
+    check_is_fitted(model, "weights_")
+    known = model._standard_errors()
+    layout, record = model._layout, model.privacy_
+    names = [
+        (group.name, label.removeprefix(f"{group.name}="))
+        for group in layout.groups
+        for label in group.labels
+    ]
+    if layout.groups[-1].kind != "ones":
+        names.append(("intercept", "intercept"))
+    plan = model.plan_
+    n_rows = plan["n_rows"] if isinstance(plan, dict) else plan.n_rows
+    epsilon = "∞" if math.isinf(record.epsilon) else f"{record.epsilon:g}"
+    claim = f"ε {epsilon}, δ {record.delta:g}, {record.relation} neighbours"
+    facts = [f"{n_rows:,} rows; {claim}; {model.n_iter_} steps."]
+    if record.seeded or math.isinf(record.epsilon):
+        facts.append(str(record).splitlines()[0])
+    lines: tuple[Line, ...] = ()
+    notes: tuple[str, ...] = NOTES
+    if isinstance(known, StandardErrors):
+        columns = (known.effects, known.effects_noise_std, known.effects_std)
+        lines = tuple(
+            Line(*name, *map(float, numbers))
+            for name, *numbers in zip(names, *columns, strict=True)
+        )
+    else:
+        notes = (known, *NOTES[1:2])
+        if model.weights_.shape[1] == 1:
+            found = effects(model).tolist()
+            lines = tuple(
+                Line(*name, coef, math.nan, math.nan)
+                for name, coef in zip(names, found, strict=True)
+            )
+        else:
+            notes = (known, "coef_ holds a row of coefficients for each class.")
+    target = model.schema_.target
+    title = type(model).__name__ + (
+        f" of {target[0]}" if isinstance(target, tuple) else ""
+    )
+    return Summary(title=title, facts=tuple(facts), lines=lines, notes=tuple(notes))
+
+
+def _written(value: float, places: int | None) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{value:.{places}f}" if places is not None else f"{value:.4g}"
