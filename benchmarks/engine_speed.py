@@ -20,7 +20,7 @@ from speed_lines import alternate
 from threadpoolctl import threadpool_limits
 
 from skdp import losses
-from skdp.descent.geometry import Matrix
+from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Plan, run
 from skdp.descent.samplings import Full
 from skdp.engines.compiled import CompiledEngine
