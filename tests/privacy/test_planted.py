@@ -126,3 +126,28 @@ def test_rows_that_are_private_are_counted_by_a_release():
         assert model.plan_.n_rows == max(1, round(float(counts[0].values[0])))
         planned.add(model.plan_.n_rows)
     assert len(planned) > 1  # noise of a standard deviation of about forty rows
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1]),
+        skdp.LinearRegression(bounds=(0, 1), target_bounds=(0, 1)),
+        skdp.LogisticRegression(),  # ranges are found
+    ],
+    ids=["classes", "numbers", "ranges"],
+)
+def test_every_number_in_a_transcript_is_noisy(model):
+    """Two fits of one table share hardly a released number."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(2000, 3))
+    y = (X[:, 0] > 0.5).astype(int)
+    one, other = (
+        model.set_params(n_steps=2).fit(X, y).privacy_.transcript for _ in range(2)
+    )
+    assert [r.query for r in one] == [r.query for r in other]
+    assert len(one) >= 3
+    for first, second in zip(one, other, strict=True):
+        assert np.mean(first.values == second.values) <= 0.1, first.query
+        apart = (first.values - second.values) / first.noise_std
+        assert np.sqrt(np.mean(apart**2)) > 0.1, first.query
