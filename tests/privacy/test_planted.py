@@ -11,7 +11,10 @@ from skdp.descent import target
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
 from skdp.losses import LOSSES
+from skdp.privacy import discover
 from skdp.privacy.mechanism import Released
+from skdp.privacy.randomness import Randomness
+from skdp.privacy.record import PrivacyRecord
 from skdp.privacy.sums import RELATIONS, Metric, Slopes
 from tables import records_of, row_of, rows_of, schema_of
 
@@ -108,6 +111,17 @@ def test_a_row_s_cap_is_its_own(engine):
     together = caps(rows)
     assert together == [cap for row in rows for cap in caps([row])]
     assert len(set(together)) > 2
+
+
+@pytest.mark.parametrize("odd", [1e9, -1e9, 1e-9, np.inf, 0.0])
+def test_a_lone_value_does_not_widen_a_range(odd):
+    """Ranges follow from the noisy counts: one record in 5,000 is lost in them."""
+    found = []
+    for last in (3.0, odd):
+        columns = {"x": np.append(np.full(5000, 3.0), last)}
+        book = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+        found.append(discover.ranges([columns], ["x"], 20.0, Randomness(0), book))
+    assert found[0] == found[1] == {"x": (pytest.approx(2 * np.sqrt(2)), 4.0)}
 
 
 def test_rows_that_are_private_are_counted_by_a_release():
