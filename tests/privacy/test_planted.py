@@ -165,3 +165,20 @@ def test_every_number_in_a_transcript_is_noisy(model):
         assert np.mean(first.values == second.values) <= 0.1, first.query
         apart = (first.values - second.values) / first.noise_std
         assert np.sqrt(np.mean(apart**2)) > 0.1, first.query
+
+
+@pytest.mark.parametrize("sampling", ["full", "columns"])
+def test_a_sum_of_zero_is_released_as_any_other(sampling):
+    """Records that count for nothing: what is asked and charged stays the same."""
+    X = np.random.default_rng(0).uniform(size=(50, 3))
+    y, settings = (X[:, 0] > 0.5).astype(int), {"n_steps": 4, "random_state": 0}
+    model = skdp.LogisticRegression(
+        bounds=(0, 1), classes=[0, 1], sampling=sampling, **settings
+    )
+    books = [
+        model.fit(X, y, sample_weight=weight).privacy_
+        for weight in (np.zeros(50), np.ones(50))
+    ]
+    zeros, ones = ([r.query for r in book.transcript] for book in books)
+    assert zeros == ones
+    assert books[0].events == books[1].events
