@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from test_sensitivity import exceeds, neighbours, reached
 
 import skdp
+from skdp.audit.replay import replay
 from skdp.descent import target
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
@@ -15,7 +16,9 @@ from skdp.privacy import discover
 from skdp.privacy.mechanism import Released
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.records import encode
 from skdp.privacy.sums import RELATIONS, Metric, Slopes
+from skdp.tables.batches import batches
 from tables import records_of, row_of, rows_of, schema_of
 
 N_ROWS = 5
@@ -182,3 +185,21 @@ def test_a_sum_of_zero_is_released_as_any_other(sampling):
     zeros, ones = ([r.query for r in book.transcript] for book in books)
     assert zeros == ones
     assert books[0].events == books[1].events
+
+
+@pytest.mark.parametrize("geometry", ["matrix", "diagonal"])
+@pytest.mark.parametrize("kind", [skdp.LogisticRegression, skdp.LinearRegression])
+def test_a_model_follows_from_its_transcript_whatever_the_table(kind, geometry):
+    """The fit of one table, replayed on another that has nothing to do with it."""
+    rng = np.random.default_rng(0)
+    classes = kind is skdp.LogisticRegression
+    target = skdp.Categorical([0, 1]) if classes else skdp.Numeric(0, 1)
+    schema = skdp.Schema({"a": skdp.Numeric(0, 1), "b": skdp.Numeric(0, 1)}, target)
+    model = kind(
+        schema=schema, geometry=geometry, sampling="full", n_steps=4, epsilon=8.0
+    )
+    model.fit(rng.uniform(size=(3000, 2)), rng.integers(0, 2, 3000))
+    another = batches(rng.uniform(size=(3000, 2)) ** 9, schema, target=np.ones(3000))
+    records = encode(another, schema)
+    weights, _ = replay(model.plan_, [records], model.privacy_.transcript)
+    np.testing.assert_array_equal(weights, model.weights_)
