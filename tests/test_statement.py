@@ -85,7 +85,7 @@ def test_relation_and_assumptions_are_said(relation):
     told = words(statement(record(relation=relation, assumptions=("Snow is white.",))))
     assert "Snow is white." in told
     assert ("The number of rows is public." in told) == (relation != "add-remove")
-    deed = {"replace-one": "replaced", "zero-out": "blanked", "add-remove": "added or"}
+    deed = {"replace-one": "replaced", "zero-out": "left out", "add-remove": "added or"}
     assert f"one row is {deed[relation]}" in told
 
 

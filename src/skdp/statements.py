@@ -21,8 +21,8 @@ from skdp.schema import check
 FALSE_ALARMS = 0.05
 RELATIONS = {
     "replace-one": "one row is replaced by any other row; the number of rows is public",
-    "zero-out": "one row is blanked, so that it counts for nothing; the number of rows "
-    "is public",
+    "zero-out": "one row is left out of every sum; the number of rows stays public "
+    "(a row of missing cells is not left out: it has a public default)",
     "add-remove": "one row is added or removed; the number of rows is not public",
 }
 

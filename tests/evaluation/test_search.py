@@ -337,3 +337,26 @@ def test_odd_cells_do_not_show():
             warnings.simplefilter("error")
             found = search(method="split").fit(table, Y)
         assert len(found.results_) == 3
+
+
+@pytest.mark.parametrize("method", ["split", "random"])
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_file_is_refused_as_it_cannot_be_divided(tmp_path, method, as_text):
+    """Fits and scores of the same rows would each be charged as if apart."""
+    path = tmp_path / "table.csv"
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=Y)
+    frame.to_csv(path, index=False)
+    columns = {name: skdp.Numeric(0, 1) for name in "abc"}
+    schema = skdp.Schema(columns, target=("y", skdp.Categorical([0, 1])))
+    model = skdp.LogisticRegression(schema=schema, n_steps=5)
+    finder = skdp.PrivateSearchCV(model, GRID, epsilon=1.0, method=method)
+    with pytest.raises(ValueError, match="must be in memory"):
+        finder.fit(str(path) if as_text else path)
+
+
+def test_a_search_shows_no_progress_of_its_trials(capsys):
+    """How many there were is not paid for."""
+    loud = clone(LOGISTIC).set_params(verbose=1)
+    search(estimator=loud, method="random").fit(X, Y)
+    shown = capsys.readouterr()
+    assert shown.out + shown.err == ""

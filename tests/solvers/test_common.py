@@ -210,6 +210,10 @@ def test_refusals(name):
 @every_solver
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
 def test_every_relation_spends_its_budget(name, relation):
+    if relation == "add-remove" and name.endswith("perturbation"):
+        with pytest.raises(ValueError, match="public number of rows"):
+            fit(name, problem_of(loss_of(name), relation))
+        return
     record = fit(name, problem_of(loss_of(name), relation)).record
     assert record.relation == relation
     assert 0.99 * EPSILON < record.spent_epsilon <= EPSILON

@@ -174,3 +174,19 @@ def test_memory_is_that_of_a_block(tmp_path):
     for columns in source.read([0, 1], 1000):
         assert len(columns[0]) <= 1000
         assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+def test_a_mark_where_a_block_starts_changes_no_other_row(tmp_path):
+    """Arrow drops a byte order mark at the start of a buffer; where one starts depends
+    on the lengths of the other records."""
+    mark = b"\xef\xbb\xbf"
+    tail = mark + b'"x,1\n' + b"0.75,0\n" * 5 + b'z",0\n' + b"0.25,1\n" * 10
+    counts = set()
+    for pad in range(8):
+        first = b"0.5" + b"0" * pad + b",1\n"
+        records = first + b"0.250000,1\n" * 20 + tail
+        size = len(b"0.500,1\n" + b"0.250000,1\n" * 20)
+        blocks = reader.blocks(io.BytesIO(records), b",", size)
+        columns = [reader._columns(block, b",", 2, [1, 0]) for block in blocks]
+        counts.add(sum(len(column[0]) for column in columns))
+    assert len(counts) == 1

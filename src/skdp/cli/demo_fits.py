@@ -84,14 +84,17 @@ def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     matrix = default_plan(layout, loss, n_rows=rows, epsilon=epsilon)
     paper = preset("dp_skgd", layout, loss, n_rows=rows, epsilon=epsilon)
     most = max(200, min(5_000, DEMO_VISITS // rows))
+    words = f"{matrix.n_steps} steps on the intercept alone, {_noise(matrix)}: too few "
+    words += "rows for more at this ε"
+    if isinstance(matrix.geometry, Matrix):
+        words = (
+            f"{matrix.geometry.share:.1%} of the budget releases the Gram matrix and "
+            f"the class counts once, {matrix.geometry.floor:.3g} added to eigenvalues; "
+            f"then {matrix.n_steps} steps on all {layout.n_features} coordinates in "
+            f"its metric, each record's gradient capped at "
+            f"{matrix.geometry.radius:.3g}, {_noise(matrix)}"
+        )
     bound = "no bound on its error is proved"
-    assert isinstance(matrix.geometry, Matrix)
-    words = (
-        f"{matrix.geometry.share:.0%} of the budget releases the Gram matrix once, "
-        f"eigenvalues floored at {matrix.geometry.floor:.3g}; then {matrix.n_steps} "
-        f"steps on all {layout.n_features} coordinates in its metric, each record's "
-        f"gradient capped at {matrix.geometry.radius:.3g}, {_noise(matrix)}; {bound}"
-    )
     if paper.n_steps > most:
         bound = f"fewer than the {paper.n_steps:,} it asks for, to keep the demo short"
         paper = replace(paper, n_steps=most, rate=None)

@@ -60,8 +60,8 @@ ModelName = Annotated[
 NeighboursName = Annotated[
     Neighbours,
     typer.Option(
-        help="Which tables must be hard to tell apart: a row replaced, blanked, or "
-        "added or removed."
+        help="Which tables must be hard to tell apart: a row replaced, left "
+        "out of every sum, or added or removed."
     ),
 ]
 Ledger = Annotated[

@@ -15,7 +15,7 @@ EVERY = 5
 def held_out(n_rows: int) -> tuple[IntArray, IntArray]:
     """Positions of the rows that are kept, and of every fifth one.
 
-    The rule reads no cell: a row that is replaced or blanked stays in its part.
+    The rule reads no cell: a row that is replaced or left out stays in its part.
     """
     at = np.arange(n_rows)
     last = at % EVERY == EVERY - 1
@@ -23,8 +23,8 @@ def held_out(n_rows: int) -> tuple[IntArray, IntArray]:
 
 
 def rows_at(table: Any, at: IntArray) -> Any:
-    """Some rows of a table or of a column; None and names are returned as they are."""
-    if table is None or isinstance(table, str):
+    """Some rows of a table or of a column; None is returned as it is."""
+    if table is None:
         return table
     if isinstance(table, dict):
         return {name: rows_at(column, at) for name, column in table.items()}

@@ -102,6 +102,7 @@ class Trials:
             epsilon=epsilon_of(budget * (1 - share), self.delta),
             delta=self.delta,
             ledger=None,
+            verbose=0,  # how many trials there were is not paid for
             random_state=None if self.seed is None else self.seed + 1 + index,
         )
         model.fit(*self.fit_part)

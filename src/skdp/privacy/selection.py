@@ -206,9 +206,9 @@ class SearchRecord(PrivacyRecord):
             raise BudgetError(
                 "A trial spent more than its part of the search's budget."
             )
-        del self.events[event]
         for record in records:
             self.seeded |= record.seeded
             self.transcript.extend(record.transcript)
             for release, times in record.events.items():
                 self.events[release] = self.events.get(release, 0) + times
+        del self.events[event]  # last: an interrupt before it counts both

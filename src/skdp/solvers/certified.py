@@ -55,7 +55,16 @@ def ridge_of(problem: Problem) -> FloatArray:
 
 
 def refuse_outputs(problem: Problem) -> None:
-    """Refuse losses of several outputs, whose slopes are no increasing functions."""
+    """Refuse several outputs, whose slopes do not increase, and a private n.
+
+    How near a minimiser is proved to be depends on the exact number of rows: where
+    that is private, whether a proof succeeds would tell it.
+    """
+    check(
+        problem.relation != "add-remove",
+        "A solver that proves how near its minimiser is needs a public number of rows: "
+        "take neighbours='zero-out' or 'replace-one', or another solver.",
+    )
     check(
         problem.loss.n_outputs == 1,
         f"This solver needs a loss with one output. Got {problem.loss.name} with "

@@ -38,6 +38,9 @@ from skdp.tables.source import Cells, Source, library, slices
 BLOCK_BYTES = 1 << 23
 """Bytes read at a time; a longer record is kept whole."""
 
+LONGEST_HEADER = 1 << 24
+"""Bytes of a first line, about; one that goes on was opened by a quote."""
+
 T = TypeVar("T")
 
 _DELIMITERS = (b",", b";", b"\t", b"|")
@@ -209,8 +212,10 @@ def _columns(
         column_types=dict.fromkeys(wanted, pa.binary()),
         check_utf8=False,
     )
-    # Arrow ends a line at every carriage return, the lexer at those of line ends.
+    # Arrow ends a line at every carriage return, the lexer at those of line ends; and
+    # it drops a byte order mark wherever a block starts, which others' lengths decide.
     alike = b"\r" not in block or block.count(b"\r") == block.count(b"\r\n")
+    alike = alike and not block.startswith(b"\xef\xbb\xbf")
     if alike and len(block) < _LARGEST:
         try:
             found = csv.read_csv(
@@ -240,6 +245,10 @@ def _header(path: Path, size: int) -> tuple[bytes, int]:
         head = b""
         while piece := file.read(size):
             head += piece
+            check(
+                len(head) <= LONGEST_HEADER + size,
+                f"The header line of {path.name!r} does not end: close its quotes.",
+            )
             for match in _fields(head, b","):
                 if match[3] in _LINE_ENDS:
                     return head[: match.start(3)], skipped + match.end()
