@@ -137,13 +137,14 @@ def test_wide_tables_are_planned_with_full_steps_from_a_constant():
     facts = {"n_rows": 9000, "delta": 1e-6, "relation": "zero-out"}
     plan = make_plan(schema.layout(), Logistic(), epsilon=1.0, **facts)
     assert isinstance(plan.geometry, Diagonal)
-    assert plan.geometry.share == 0.005
+    signal = 9000 * accountant.gdp_mu(1.0, 1e-6)
+    share = pytest.approx(max(0.005, (50 / signal) ** 2))
+    assert plan.geometry.share == share
     M = plan.geometry.smoothness
     # β (Σ x_j²/M_j + 1/M_0) = 1 for the longest row: the step is safe.
     assert 0.25 * (1 / M[0] + 1 / M[-1]) == pytest.approx(1.0)
-    signal = 9000 * accountant.gdp_mu(1.0, 1e-6)
     assert plan.n_steps == round((50 * signal**2) ** (1 / 3) * M[0])
-    assert plan_files.loads(plan_files.dumps(plan)).geometry.share == 0.005
+    assert plan_files.loads(plan_files.dumps(plan)).geometry.share == share
     few = make_plan(schema.layout(), Logistic(), epsilon=0.01, **facts)
     assert isinstance(few.geometry, InterceptOnly)
     assert isinstance(plan_files.loads(plan_files.dumps(few)).geometry, InterceptOnly)

@@ -34,6 +34,8 @@ GRAM_SHARE = 0.15
 CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
 #: Noise, in records, at which they are given the least.
 CLASS_RECORDS, NUMBER_RECORDS = 10.0, 30.0
+#: The same for wide tables, whose intercept hardly moves from its start.
+WIDE_RECORDS = 50.0
 #: The floor over the operator norm of the noise in the Gram matrix.
 FLOOR = 0.5
 #: The cap over (nν)^(1/3), for classes.
@@ -162,7 +164,8 @@ def wide_geometry(
     time = (0.5 * (scale * WIDE_NORM * signal / squared) ** 2) ** (1 / 3)
     time = min(time, scale * math.sqrt(2.0 * WIDE_COST) * signal / squared)
     least = CLASS_SHARE if loss.n_classes else NUMBER_SHARE
-    geometry = Diagonal(smoothness=smoothness, share=least if intercept else 0.0)
+    share = min(max(least, (WIDE_RECORDS / signal) ** 2), MOST_SHARE)
+    geometry = Diagonal(smoothness=smoothness, share=share if intercept else 0.0)
     return geometry, max(1, round(time * float(smoothness[0])))
 
 
