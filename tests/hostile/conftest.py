@@ -1,3 +1,4 @@
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,14 @@ def _compiled():
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(monkeypatch):
     """A directory that commands run in, with a schema and a table."""
-    monkeypatch.chdir(tmp_path)
-    schema_files.write(SCHEMA, "s.toml")
-    Path("t.csv").write_text("age,job,y\n" + "1,a,0\n2,b,1\n" * 20)
-    return tmp_path
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # ledgers sync a lot
+    with (
+        tempfile.TemporaryDirectory(dir=memory) as folder,
+        monkeypatch.context() as patch,
+    ):
+        patch.chdir(folder)
+        schema_files.write(SCHEMA, "s.toml")
+        Path("t.csv").write_text("age,job,y\n" + "1,a,0\n2,b,1\n" * 20)
+        yield Path(folder)

@@ -66,7 +66,7 @@ def clean():
         os.rmdir("m")
 
 
-@fuzzed(12)
+@fuzzed(10)
 @given(data=st.data())
 def test_damaged_bytes(place, ledger, data):
     clean()
@@ -101,7 +101,7 @@ def forged(rows):
         database.execute("COMMIT")
 
 
-@fuzzed(20)
+@fuzzed(12)
 @given(data=st.data())
 def test_forged_values(place, ledger, data):
     clean()

@@ -157,7 +157,7 @@ def written(saved):
         Path("m", name).write_text(text, "utf-8")
 
 
-@fuzzed(60)
+@fuzzed(30)
 @given(data=st.data())
 def test_changed_values(place, saved, data):
     name = data.draw(st.sampled_from(["model.json", "privacy.json"]))
@@ -166,7 +166,7 @@ def test_changed_values(place, saved, data):
     tried(place)
 
 
-@fuzzed(25)
+@fuzzed(15)
 @given(data=st.data())
 def test_damaged_files(place, saved, data):
     name = data.draw(st.sampled_from(NAMES))

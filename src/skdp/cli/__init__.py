@@ -32,6 +32,8 @@ except ModuleNotFoundError:
     sys.stderr.write("The skdp command needs an extra: pip install 'skdp[cli]'.\n")
     raise SystemExit(2) from None
 
+from skdp.cli.console import shown
+
 #: Every command, in the order of the help.
 COMMANDS = [
     "demo",
@@ -133,7 +135,7 @@ def _with_notes(sentence: str, error: BaseException) -> str:
 def _stop(sentence: str, code: int) -> NoReturn:
     # Without a command the "sentence" is the help.
     prefix = "" if sentence.startswith("Usage:") else "skdp: "
-    sys.stderr.write(f"{prefix}{sentence}\n")
+    sys.stderr.write(f"{prefix}{shown(sentence)}\n")
     sys.exit(code)
 
 

@@ -26,6 +26,10 @@ Quiet = Annotated[
 #: `force: Force = False`: an output that exists is replaced.
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out names.")]
 
+#: Longest name of a file: systems allow 255 bytes, and what is written beside it first
+#: has a longer one.
+LONGEST = 200
+
 
 def screen(as_json: bool = False, quiet: bool = False) -> Console:
     """Where people read: stdout, silent if a script reads it."""
@@ -41,6 +45,17 @@ def screen(as_json: bool = False, quiet: bool = False) -> Console:
 def watched(as_json: bool = False, quiet: bool = False) -> bool:
     """Whether somebody looks at stderr, so that progress is worth showing there."""
     return sys.stderr.isatty() and not quiet and not as_json
+
+
+def shown(text: str) -> str:
+    """A text as a terminal may get it: what would move its cursor is written out.
+
+    Models and schemas may be a stranger's.
+    """
+    return "".join(
+        letter if letter == "\n" or letter.isprintable() else ascii(letter)[1:-1]
+        for letter in text
+    )
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -65,6 +80,12 @@ def check_out(out: Path, force: bool) -> None:
         force or not there,
         f"{str(out)!r} exists: choose another place, or replace it by --force.",
     )
+    long = [part for part in out.parts if len(os.fsencode(part)) > LONGEST]
+    check(
+        not long,
+        f"--out needs names of at most {LONGEST} bytes. Got {str(long)[2:30]}…: choose "
+        "a shorter one.",
+    )
     above = out.parent
     while not os.path.lexists(above):
         above = above.parent
@@ -74,3 +95,12 @@ def check_out(out: Path, force: bool) -> None:
     except OSError:
         writable = False
     check(writable, f"Nothing can be written in {str(above)!r}: choose another place.")
+
+
+def write_out(out: Path, text: str) -> None:
+    """Write a file that appears when it is complete, in place of a link too."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
+        path = Path(folder) / out.name
+        path.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(path, out)

@@ -50,7 +50,14 @@ def fitted(
         **options,
     )
     made.fit(file)
-    made.save(out)
+    try:
+        made.save(out)
+    except OSError as error:
+        error.add_note(
+            f"The model could not be saved in {str(out)!r} and is lost; what it "
+            f"spent stays spent:\n{made.privacy_}"
+        )
+        raise
     return made
 
 

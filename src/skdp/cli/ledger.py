@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import AsJson, Force, Quiet, check_out, print_json, screen
+from skdp.cli.console import (
+    AsJson,
+    Force,
+    Quiet,
+    check_out,
+    print_json,
+    screen,
+    write_out,
+)
 
 if TYPE_CHECKING:
     from skdp.privacy.ledger import Entry, Ledger
@@ -131,8 +139,7 @@ def export(
     if out is None:
         typer.echo(text, nl=False)
     else:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8", newline="\n")
+        write_out(out, text)
 
 
 def _summary(opened: Ledger) -> dict[str, Any]:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import AsJson, Force, Quiet, check_out, print_json, screen
+from skdp.cli.console import (
+    AsJson,
+    Force,
+    Quiet,
+    check_out,
+    print_json,
+    screen,
+    write_out,
+)
 from skdp.cli.inputs import (
     Delta,
     Epsilon,
@@ -69,8 +77,7 @@ def plan(
     budgets = sorted({*OTHERS, epsilon} - {math.inf})
     forecasts = {budget: forecast(planned(budget)) for budget in budgets}
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(asked.to_json(), encoding="utf-8")
+        write_out(out, asked.to_json())
     if as_json:
         print_json(
             {

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import AsJson, Force, Quiet, check_out, print_json, watched
+from skdp.cli.console import (
+    AsJson,
+    Force,
+    Quiet,
+    check_out,
+    print_json,
+    shown,
+    watched,
+)
 from skdp.cli.inputs import Table
 
 if TYPE_CHECKING:
@@ -64,7 +72,7 @@ def predict(
     if as_json:
         print_json({"out": str(out), "columns": names, "model": str(model)})
     elif not quiet:
-        typer.echo(f"predictions in {out}: {', '.join(names)}")
+        typer.echo(shown(f"predictions in {out}: {', '.join(names)}"))
 
 
 def _predictions(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson, Force, Quiet, check_out, print_json
+from skdp.cli.console import AsJson, Force, Quiet, check_out, print_json, write_out
 from skdp.cli.inputs import Table
 
 EXAMPLES = [
@@ -41,8 +41,7 @@ def schema(
     source = kinds.source(file)
     text = schema_files.template(file, target)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
+        write_out(out, text)
     if as_json:
         columns = zip(source.names or (), source.kinds, strict=True)
         print_json(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson, Quiet, print_json
+from skdp.cli.console import AsJson, Quiet, print_json, shown
 
 EXAMPLES = [
     "skdp verify model",
@@ -53,8 +53,8 @@ def verify(
     if as_json:
         print_json(found.to_dict() | ({} if words is None else {"statement": words}))
     elif not quiet or failed:
-        typer.echo(str(found))
+        typer.echo(shown(str(found)))
         if words is not None:
-            typer.echo(f"\n{words}", nl=False)
+            typer.echo(shown(f"\n{words}"), nl=False)
     if not found.passed:
         raise typer.Exit(1)

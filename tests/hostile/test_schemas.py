@@ -1,0 +1,84 @@
+"""Schema files of any content: a schema, or a sentence."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runs import command, fuzzed
+
+from skdp import schema_files
+
+TARGET = '[target]\nname = "y"\nkind = "categorical"\nlevels = [0, 1]\n'
+KEYS = ["kind", "low", "high", "scale", "bins", "missing", "indicator", "levels"]
+KEYS += ["other", "names", "norm", "row_norm", "name", "columns", "target", "é", "''"]
+VALUES = [
+    *('"numeric"', '"categorical"', '"vector"', '"log"', '"?"', '""', '"a\\u0000b"'),
+    *("0", "1", "-1", "2", "65000", "65001", "1e308", "-1e308", "5e-324", "1e-300"),
+    *("nan", "inf", "-inf", "true", "1" + "0" * 400, "9" * 5000, "0x" + "f" * 5000),
+    *("[]", "[[]]", "[0, 1]", '["a", "a"]', '[1, "1", 1.0]', "[nan]", "[1979-05-27]"),
+    *("{}", "{a = 1}", "07:32:00", "1979-05-27T07:32:00Z", "[" * 3000, "{a=" * 3000),
+    *(
+        '"""',
+        "'''",
+        '"\\ud800"',
+        '"\\u001b[2J"',
+        "[" + '"a",' * 3 + "]",
+        "[1" + "0" * 400 + "]",
+    ),
+]
+LINES = st.builds("{} = {}\n".format, st.sampled_from(KEYS), st.sampled_from(VALUES))
+HEADS = st.sampled_from(
+    [
+        *("[columns.a]\n", "[columns.b]\n", '[columns."\\u001b"]\n', "[target]\n"),
+        *("[columns]\n", "[[columns]]\n", "[a.b.c]\n", "[columns.a.b]\n", "["),
+    ]
+)
+TEXTS = st.lists(LINES | HEADS, max_size=8).map("".join) | st.text(max_size=60)
+
+
+@fuzzed(100)
+@given(text=TEXTS, whole=st.booleans())
+def test_any_text(text, whole):
+    text = f"{text}\n{TARGET}" if whole else text
+    try:
+        schema = schema_files.loads(text)
+    except ValueError as error:
+        said = str(error)
+        assert "\n" not in said.strip()
+        assert len(said) < 5000
+        return
+    assert schema_files.loads(schema_files.dumps(schema)) == schema
+
+
+@fuzzed(8)
+@given(content=TEXTS.map(lambda text: text.encode("utf-8", "replace")) | st.binary())
+def test_any_file(place, content):
+    Path("any.toml").write_bytes(content)
+    assert command("plan", "--schema", "any.toml", "--rows", "100")[0] in (0, 2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x = " + "[" * 5000,
+        "x = " + "{a=" * 5000,
+        "row_norm = " + "9" * 5000,
+        f"[columns.a]\nkind = 'numeric'\nlow = 0\nhigh = 1{'0' * 400}",
+        f"[columns.a]\nkind = 'categorical'\nlevels = [1{'0' * 400}]",
+        f"[columns.a]\nkind = 'numeric'\nlow = 0\nhigh = 0x{'f' * 5000}",
+    ],
+    ids=["lists", "tables", "digits", "high", "level", "hexadecimal"],
+)
+def test_depth_and_digits_are_refused_in_a_short_sentence(line):
+    with pytest.raises(ValueError, match=r"nested|needs a") as error:
+        schema_files.loads(f"{line}\n{TARGET}")
+    assert len(str(error.value)) < 400
+
+
+def test_what_is_no_file(place):
+    Path("folder").mkdir()
+    for name in ("folder", "/dev/zero", "missing", "", "/", "s.toml/x", "x" * 5000):
+        code, _, err = command("plan", "--schema", name, "--rows", "100")
+        assert code == 2
+        assert err.count("\n") == 1
