@@ -67,7 +67,7 @@ def moments(
         if group.kind == "ones":
             covariance[at, :] = covariance[:, at] = 0.0
         elif group.kind == "code":
-            doubt = 3.0 * float(np.linalg.norm(noise[at, at]))
+            doubt = 3.0 * float(np.linalg.norm(noise[at, at])) + 1e-9
             complete[-1] = 1.0 - float(mean[at].sum()) <= doubt
             mean[at] = _positive(mean[at], noise[at, at])
             if complete[-1] or mean[at].sum() > 1.0:

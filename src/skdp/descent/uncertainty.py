@@ -27,7 +27,7 @@ from skdp.descent.threads import one_thread
 from skdp.penalties import ElasticNet
 from skdp.privacy import sums
 from skdp.privacy.mechanism import Released
-from skdp.schema import FloatArray
+from skdp.schema import FloatArray, Layout
 
 #: Losses that say how a target varies around its margin.
 MODELS = ("logistic", "squared", "huber", "poisson")
@@ -50,14 +50,15 @@ class Covariances:
     shrinkage : float64 (d, d)
         Of what shrinkage and an early stop take off, if weights are as large as those
         that were released.
-    capping : float64 (d,)
-        What capped slopes add to the weights: a bias, not a variance.
+    bias : float64 (d,)
+        What capped slopes add to the weights; and, where all levels of a column against
+        the intercept change no prediction, where noise in the metric has put them.
     """
 
     noise: FloatArray
     sampling: FloatArray
     shrinkage: FloatArray
-    capping: FloatArray
+    bias: FloatArray
 
     def noise_std(self, maps: FloatArray) -> FloatArray:
         """Standard deviation (m,) of `maps` @ weights, (m, d), due to privacy."""
@@ -70,7 +71,7 @@ class Covariances:
         of |N(b/s, 1)| over that of |N(0, 1)|.
         """
         each = _deviation(maps, self.noise + self.sampling + self.shrinkage)
-        shift = (maps @ self.capping / np.maximum(each, 1e-300)) ** 2
+        shift = (maps @ self.bias / np.maximum(each, 1e-300)) ** 2
         wide = np.sqrt(ncx2.ppf(0.95, 1, np.clip(shift, 1e-9, 1e6)))
         return np.asarray(each * wide / math.sqrt(ncx2.ppf(0.95, 1, 1e-9)))
 
@@ -147,7 +148,7 @@ def covariances(
     elif plan.loss.name == "poisson":
         variance = 1.0 / largest_count
     with one_thread(len(w)):
-        return _covariances(plan, space, rows, w, noise_std, variance)
+        return _covariances(plan, space, rows, w, noise_std, variance, known.complete)
 
 
 def _covariances(
@@ -157,6 +158,7 @@ def _covariances(
     w: FloatArray,
     noise_std: float,
     variance: float,
+    complete: Sequence[bool],
 ) -> Covariances:
     root, n = space.white.root, len(rows)
     caps = space.radius / np.maximum(np.linalg.norm(rows @ root.T, axis=1), 1e-12)
@@ -171,8 +173,9 @@ def _covariances(
     strength = _ridge(plan.penalty, len(w))
     forces = root @ (hessian + np.diag(strength)) @ root.T
     values, vectors = np.linalg.eigh((forces + forces.T) / 2)
+    values = np.clip(values, 0.0, plan.loss.curvature)  # as steps of 1/β rely on
     noise, response = recursion(
-        np.maximum(values, 0.0),
+        values,
         plan.loss.curvature,
         space.pull,
         plan.average(plan.n_steps),
@@ -189,13 +192,14 @@ def _covariances(
     seen = _seen(root @ hessian @ root.T, vectors)
     reached = float(((1.0 - left) ** 2 * np.diag(seen)).sum())
     prior = max(0.0, float((seen @ away) @ away - np.diag(seen) @ expected)) / reached
+    bias = _placing(plan.layout, complete, space, w)
+    if plan.loss.name == "logistic":
+        bias = bias + _capping(rows, w, caps)
     return Covariances(
         noise=noises,
         sampling=sampling,
         shrinkage=prior * (back * left) @ seen @ (back * left).T,
-        capping=_capping(rows, w, caps)
-        if plan.loss.name == "logistic"
-        else np.zeros_like(w),
+        bias=bias,
     )
 
 
@@ -275,6 +279,29 @@ def _residual_variance(
     variance, doubt = target.variance(histogram, n_rows)
     least = max(UNEXPLAINED * variance, doubt, 1e-6)
     return max(variance - float(np.var(margins)), least)
+
+
+def _placing(
+    layout: Layout, complete: Sequence[bool], space: Space, w: FloatArray
+) -> FloatArray:
+    """Where steps in the metric A put weights along directions that no row has.
+
+    Such a direction v is one on the levels of a column and -1 on the intercept. Steps
+    leave vᵀA(w - w⁰) at zero, whereas levels that sum to zero are what is taken as
+    true: the difference between the two.
+    """
+    groups = [g for g, whole in zip(layout.groups, complete, strict=True) if whole]
+    if not groups:
+        return np.zeros_like(w)
+    free = np.zeros((len(w), len(groups)))
+    level = w.copy()
+    for j, group in enumerate(groups):
+        free[group.coordinates, j], free[-1, j] = 1.0, -1.0
+        level -= w[group.coordinates].mean() * free[:, j]
+    inverse = np.linalg.inv(space.white.root)
+    across = inverse.T @ free  # in whitened coordinates A is the identity
+    away = inverse.T @ (level - space.start[:, 0])
+    return np.asarray(-free @ np.linalg.lstsq(across, away, rcond=None)[0])
 
 
 def _capping(rows: FloatArray, w: FloatArray, caps: FloatArray) -> FloatArray:

@@ -60,10 +60,10 @@ class Summary:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        table = [(label, cells) for label, cells in self._table()]
-        first = max(len(label) for label, _ in table)
+        table = list(self._table())
+        first = max((len(label) for label, _ in table), default=20)
         widths = [
-            max(len(HEAD[i]), *(len(c[i]) for _, c in table if c)) for i in range(6)
+            max([len(HEAD[i]), *(len(c[i]) for _, c in table if c)]) for i in range(6)
         ]
         total = first + sum(widths) + 2 * len(widths)
         heads = "".join(f"  {h:>{w}}" for h, w in zip(HEAD, widths, strict=True))

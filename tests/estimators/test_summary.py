@@ -1,0 +1,176 @@
+"""coef_std_, coef_noise_std_ and summary(): right or absent with a sentence."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import skdp
+from skdp import datasets
+from skdp.estimators.uncertainty import centring, maps
+
+
+@pytest.fixture(scope="module")
+def data():
+    return datasets.make_hospital(20_000, seed=2)
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    return skdp.LogisticRegression(schema=data.schema, random_state=0).fit(data.columns)
+
+
+def test_errors_have_the_form_of_what_they_belong_to(model):
+    assert model.coef_std_.shape == model.coef_noise_std_.shape == model.coef_.shape
+    assert model.intercept_std_.shape == model.intercept_.shape == (1,)
+    assert np.all(model.coef_noise_std_ > 0)
+    assert np.all(model.coef_std_ > model.coef_noise_std_)
+    assert model.intercept_std_ > model.intercept_noise_std_ > 0
+
+
+def test_errors_are_in_the_units_of_the_coefficients(model, data):
+    """A range that is ten times wider has coefficients and errors a tenth as large."""
+    columns = data.columns | {"age": data.columns["age"] * 10}
+    wide = skdp.Schema(
+        dict(data.schema.columns) | {"age": skdp.Numeric(180, 950)},
+        target=data.schema.target,
+    )
+    other = clone(model).set_params(schema=wide).fit(columns)
+    ratio = np.ones(model.coef_.shape)
+    ratio[0, 0] = 0.1
+    np.testing.assert_allclose(other.coef_std_, ratio * model.coef_std_, rtol=1e-6)
+
+
+def test_a_fit_without_noise_has_textbook_errors(data):
+    model = skdp.LogisticRegression(epsilon=math.inf, schema=data.schema)
+    model.fit(data.columns)
+    assert np.all(model.coef_noise_std_ == 0)
+    from skdp.privacy.records import encode
+
+    layout = data.schema.layout()
+    X = datasets.margins(encode([data.batch], data.schema), np.eye(layout.n_features))
+    chance = 1.0 / (1.0 + np.exp(-X @ model.weights_[:, 0]))
+    fisher = (X * (chance * (1 - chance))[:, None]).T @ X
+    covariance = np.linalg.pinv(fisher, rcond=1e-9)
+    centred = maps(model)[1]
+    textbook = np.sqrt(np.diag(centred @ covariance @ centred.T))
+    ratio = model._standard_errors().effects_std / textbook
+    assert np.all((ratio > 0.8) & (ratio < 1.25)), ratio
+
+
+def test_effects_predict_the_same(model, data):
+    from skdp.privacy.records import encode
+
+    matrix = centring(data.schema.layout())
+    moved = matrix @ model.weights_
+    records = encode([data.batch], data.schema)
+    np.testing.assert_allclose(
+        datasets.margins(records, moved),
+        datasets.margins(records, model.weights_),
+        atol=1e-9,
+    )
+    for group in data.schema.layout().groups:
+        if group.kind == "code":
+            assert abs(moved[group.coordinates].sum()) < 1e-9
+
+
+def test_summary_is_a_table(model):
+    found = model.summary()
+    text = str(found)
+    assert text == repr(found)
+    assert "LogisticRegression of readmitted" in text
+    assert "20,000 rows; ε 1, δ 1e-06, replace-one neighbours; 80 steps." in text
+    assert "seeded: no privacy claim" in text
+    assert "they do not cover" in " ".join(text.split())
+    lines = text.splitlines()
+    assert sum(line.startswith("  Surgery ") for line in lines) == 1
+    assert lines.count("department") == 1
+    age = next(line for line in found.lines if line.label == "age")
+    assert age.coef == pytest.approx(model.coef_[0, 0])
+    assert age.std == pytest.approx(model.coef_std_[0, 0])
+    assert age.z == pytest.approx(age.coef / age.std)
+    low, high = age.interval
+    assert high - low == pytest.approx(2 * 1.96 * age.std, rel=1e-4)
+    assert len({len(line) for line in lines if line.startswith(("=", "-"))}) == 1
+    page = found._repr_html_()
+    assert page.count("<tr>") == len(found.lines) + 4 + 1
+    assert "Surgery" in page
+
+
+def test_html_is_escaped():
+    schema = skdp.Schema(
+        {"<b>": skdp.Numeric(0, 1)}, target=("y", skdp.Categorical([0, 1]))
+    )
+    rng = np.random.default_rng(0)
+    table = {"<b>": rng.random(500), "y": rng.integers(0, 2, 500)}
+    model = skdp.LogisticRegression(schema=schema, random_state=0).fit(table)
+    assert "<b>" not in model.summary()._repr_html_().split("</b>", 1)[1]
+
+
+def test_errors_survive_saving(model, tmp_path):
+    model.save(tmp_path / "model")
+    read = skdp.load(tmp_path / "model")
+    np.testing.assert_array_equal(read.coef_std_, model.coef_std_)
+    np.testing.assert_array_equal(read.intercept_noise_std_, model.intercept_noise_std_)
+    # A record that was read has no seed's note of its own to lose: all else is equal.
+    assert str(read.summary()) == str(model.summary())
+
+
+def test_changed_errors_are_refused(model, tmp_path):
+    model.save(tmp_path / "model")
+    path = tmp_path / "model" / "model.json"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace('"effects_std": [', '"effects_std": [1.0,'), "utf-8")
+    with pytest.raises(ValueError, match="standard errors of each kind"):
+        skdp.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "options"),
+    [
+        ("hinge", skdp.LinearSVC, {}),
+        ("geometry='matrix'", skdp.LogisticRegression, {"geometry": "diagonal"}),
+        ("solver='skgd'", skdp.LogisticRegression, {"solver": "dp_sgd"}),
+        ("ridge", skdp.LogisticRegression, {"l1_ratio": 0.5}),
+        ("count the same", skdp.LogisticRegression, {"class_weight": {"yes": 0.5}}),
+        ("intercept", skdp.LogisticRegression, {"fit_intercept": False}),
+    ],
+)
+def test_what_is_not_known_is_absent_and_says_why(said, kind, options, tmp_path):
+    data = datasets.make_hospital(2000, seed=1)
+    model = kind(schema=data.schema, random_state=0, **options).fit(data.columns)
+    assert not hasattr(model, "coef_std_")
+    with pytest.raises(AttributeError, match=said):
+        _ = model.coef_noise_std_
+    text = str(model.summary())
+    assert said in " ".join(text.split())
+    assert "nan" not in text
+    model.save(tmp_path / "model")
+    with pytest.raises(AttributeError, match=said):
+        _ = skdp.load(tmp_path / "model").coef_std_
+
+
+def test_more_classes_have_no_table():
+    rng = np.random.default_rng(0)
+    X, y = rng.random((3000, 2)), rng.integers(0, 3, 3000)
+    model = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1, 2], random_state=0)
+    assert not hasattr(model, "coef_std_")  # before it is fitted
+    model.fit(X, y)
+    assert not hasattr(model, "coef_std_")
+    assert "two classes" in str(model.summary())
+
+
+def test_regressors_have_them_in_the_target_s_units():
+    rng = np.random.default_rng(0)
+    X = rng.random((20_000, 2))
+    y = 50 + 30 * X[:, 0] - 10 * X[:, 1] + 5 * rng.standard_normal(20_000)
+    model = skdp.LinearRegression(bounds=(0, 1), target_bounds=(0, 100), epsilon=5.0)
+    model.fit(X, y)
+    assert isinstance(model.intercept_std_, float)
+    errors = np.abs(model.coef_ - [30, -10]) / model.coef_std_
+    assert errors.max() < 5  # one in a million
+    assert 0.05 < model.coef_std_.max() < 2
+    fitted_again = model.coef_std_
+    model.fit(X[:5000], y[:5000])
+    assert np.all(model.coef_std_ > fitted_again)
