@@ -1,0 +1,52 @@
+"""Planted bugs still apply: `benchmarks/mutants.py` plants them and runs the tests."""
+
+import ast
+import csv
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BUGS = {
+    path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "tests" / "mutants").glob("*.toml"))
+}
+KEYS = {"title", "leaks", "file", "before", "after", "author"}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_bug_applies_exactly_once_to_a_source_that_can_be_read(name):
+    bug = BUGS[name]
+    assert set(bug) - {"tests"} == KEYS
+    assert all(bug[key] for key in ("title", "leaks", "file", "before"))
+    assert bug["author"] in ("a", "b")
+    source = (ROOT / "src" / "skdp" / bug["file"]).read_text(encoding="utf-8")
+    assert source.count(bug["before"]) == 1
+    planted = source.replace(bug["before"], bug["after"])
+    assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(source))
+
+
+@pytest.mark.parametrize("name", [name for name, bug in BUGS.items() if "tests" in bug])
+def test_the_tests_that_should_catch_it_exist(name):
+    for test in BUGS[name]["tests"]:
+        path, *functions = test.split("::")
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert all(f"def {function}(" in source for function in functions)
+
+
+def test_there_are_enough_of_them_and_no_two_are_the_same():
+    assert len(BUGS) >= 25
+    assert sum(bug["author"] == "b" for bug in BUGS.values()) >= 5
+    planted = {(bug["file"], bug["before"], bug["after"]) for bug in BUGS.values()}
+    assert len(planted) == len(BUGS)
+
+
+def test_the_table_has_all_of_them_and_each_is_caught():
+    """``python benchmarks/mutants.py --only NAME --write`` adds a line."""
+    with (ROOT / "docs" / "mutants.csv").open(encoding="utf-8", newline="") as file:
+        lines = {line["name"]: line for line in csv.DictReader(file)}
+    assert set(lines) == set(BUGS)
+    assert [name for name, line in lines.items() if not line["caught"]] == []
+    page = (ROOT / "docs" / "mutants.md").read_text(encoding="utf-8")
+    assert page.count("\n| ") == len(BUGS) + 1
