@@ -65,13 +65,22 @@ FAST = (
 #: Seconds after which a mistake counts as not caught.
 PATIENCE = 900
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "planted", "--hypothesis-seed=0")
-#: A plugin of pytest: what is tested must be the copy.
+#: A plugin of pytest: what is tested must be the copy; no example is made smaller.
 GUARD = """\
 import os
+
+from hypothesis import Phase, settings
 
 import skdp
 
 assert skdp.__file__.startswith(os.environ["SKDP_COPY"]), skdp.__file__
+
+
+def pytest_configure():
+    own = settings.get_profile("skdp")
+    phases = [Phase.explicit, Phase.generate]
+    settings.register_profile("planted", own, phases=phases, database=None)
+    settings.load_profile("planted")
 """
 PAGE = """\
 # Planted bugs
