@@ -40,7 +40,6 @@ CASES = (
 MODELS: dict[str, Any] = {
     "readmitted": skdp.LogisticRegression,
     "cost": skdp.LinearRegression,
-    "visits": skdp.PoissonRegressor,
 }
 OUTPUT = Path(__file__).resolve().parents[1] / "docs" / "uncertainty"
 HEAD = (

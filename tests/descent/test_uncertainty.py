@@ -12,7 +12,7 @@ from skdp.descent import averages, lookalike, samplings, uncertainty
 from skdp.descent.geometry import Diagonal
 from skdp.descent.plan import run
 from skdp.descent.rule import default_plan
-from skdp.losses import Logistic, SmoothedHinge, Softmax, Squared
+from skdp.losses import Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from skdp.penalties import lasso
 from skdp.privacy import sums
 from skdp.privacy.mechanism import Released
@@ -178,6 +178,7 @@ def test_what_is_not_known_is_said():
     d = layout.n_features
     for said, other in {
         "two classes": replace(plan, loss=Softmax(3)),
+        "counts": replace(plan, loss=Poisson()),
         "hinge": replace(plan, loss=SmoothedHinge()),
         "Diagonal": replace(plan, geometry=Diagonal(smoothness=np.ones(d))),
         "full steps": replace(plan, sampling=samplings.Nice(d, 2)),

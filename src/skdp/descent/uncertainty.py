@@ -29,8 +29,8 @@ from skdp.privacy import sums
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, Layout
 
-#: Losses that say how a target varies around its margin.
-MODELS = ("logistic", "squared", "huber", "poisson")
+#: Losses whose targets vary around their margins in a way that is known.
+MODELS = ("logistic", "squared", "huber")
 #: Least share of a target's variance that is taken as unexplained.
 UNEXPLAINED = 0.05
 #: Newton steps to the truth that capped slopes hide.
@@ -86,6 +86,8 @@ def unknown(plan: Plan) -> str | None:
     penalty, loss = plan.penalty, plan.loss
     if loss.n_outputs > 1:
         return "Standard errors are known for two classes, not for more."
+    if loss.name == "poisson":
+        return "What capped slopes of counts leave as bias is not known: no errors."
     if loss.name not in MODELS:
         return f"The {loss.name} loss is no model of the target: no standard errors."
     if not isinstance(plan.geometry, Matrix):
@@ -108,7 +110,6 @@ def covariances(
     plan: Plan,
     transcript: Sequence[Released],
     weights: FloatArray,
-    largest_count: float = 1.0,
 ) -> Covariances:
     """Return the covariances of released weights (d, 1).
 
@@ -120,8 +121,6 @@ def covariances(
         What the run released, in order; what was released before it may stand first.
     weights : float64 (d, 1)
         What the run returned.
-    largest_count : float
-        For a Poisson loss, what counts were divided by.
     """
     reason = unknown(plan)
     if reason is not None:
@@ -142,11 +141,8 @@ def covariances(
     noise_std = float(np.max(transcript[-1].noise_std)) / plan.n_rows
     w = weights[:, 0]
     variance = math.nan
-    if plan.loss.name in ("squared", "huber"):
-        assert histogram is not None
+    if histogram is not None and plan.loss.n_classes == 0:
         variance = _residual_variance(histogram, rows @ w, plan.n_rows)
-    elif plan.loss.name == "poisson":
-        variance = 1.0 / largest_count
     with one_thread(len(w)):
         return _covariances(plan, space, rows, w, noise_std, variance, known.complete)
 
@@ -166,7 +162,7 @@ def _covariances(
     slopes = (
         _bernoulli(rows @ w, caps)
         if plan.loss.name == "logistic"
-        else _normal(rows @ w, caps, variance, plan.loss.name == "poisson")
+        else _normal(caps, math.sqrt(variance))
     )
     hessian = (rows * slopes.curvature[:, None]).T @ rows / n
     squares = (rows * slopes.square[:, None]).T @ rows / n
@@ -260,16 +256,12 @@ def _bernoulli(margins: FloatArray, caps: FloatArray) -> _Slopes:
     return _Slopes(steep * free, (1.0 - chance) * below**2 + chance * above**2)
 
 
-def _normal(
-    margins: FloatArray, caps: FloatArray, variance: float, counts: bool
-) -> _Slopes:
-    """Slopes with normal residuals; of a count they have the variance of its mean."""
-    rate = np.exp(np.minimum(margins, 0.0)) if counts else np.ones(len(margins))
-    std = np.sqrt(variance * rate)
+def _normal(caps: FloatArray, std: float) -> _Slopes:
+    """Slopes that are normal residuals."""
     z = caps / std
     free = 2.0 * norm.cdf(z) - 1.0
     square = std**2 * (free - 2.0 * z * norm.pdf(z)) + caps**2 * (1.0 - free)
-    return _Slopes(rate * free, square)
+    return _Slopes(np.asarray(free), np.asarray(square))
 
 
 def _residual_variance(

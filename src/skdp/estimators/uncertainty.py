@@ -11,7 +11,7 @@ import numpy as np
 from skdp.descent import uncertainty
 from skdp.descent.plan import Plan
 from skdp.estimators.units import user_units
-from skdp.schema import FloatArray, Layout, Numeric, check
+from skdp.schema import FloatArray, Layout, check
 
 #: Why a loaded or searched model may have none.
 NOT_KEPT = "The released values that standard errors follow from were not kept."
@@ -114,9 +114,7 @@ def standard_errors(model: Any) -> StandardErrors | str:
         return "Standard errors are known where all records count the same."
     if len(transcript) < plan.n_steps + 1:
         return NOT_KEPT
-    column = model.schema_.target_column
-    largest = column.high if isinstance(column, Numeric) else 1.0
-    found = uncertainty.covariances(plan, transcript, model.weights_, largest)
+    found = uncertainty.covariances(plan, transcript, model.weights_)
     plain, centred = maps(model)
     return StandardErrors(
         noise_std=found.noise_std(plain),
