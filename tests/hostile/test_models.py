@@ -204,7 +204,7 @@ DIRECTORIES = {
     "link to a device": lambda name: linked(name, "/dev/zero"),
     "link to itself": lambda name: linked(name, name),
     "link to nothing": lambda name: linked(name, "nowhere"),
-    "link to another": lambda name: linked(name, "../s.toml"),
+    "link to another": lambda name: linked(name, "../t.csv"),
     "the model's": lambda name: name == "model.json" or swapped(name, "model.json"),
     "a zero byte": lambda name: Path("m", name).write_bytes(b"\0"),
     "unlimited": lambda name: os.truncate(Path("m", name), 1 << 40),

@@ -181,13 +181,12 @@ COLUMNS = {
 def test_any_type_of_parquet(place, name):
     """A column of any type is read, or refused for its type and not for a cell."""
     column = COLUMNS[name]
-    for role in ("age", "job", "y"):
+    for role in ("age", "job"):
         columns = {"age": [1, 2], "job": ["a", "b"], "y": [0, 1]} | {role: column}
         try:
             pq.write_table(pa.table(columns), "odd.parquet")
         except pa.ArrowException:
             pytest.skip("there is no such file")
-        command("schema", "odd.parquet")
         codes = {command("fit", "odd.parquet", *FIT)[0]}
         columns[role] = pa.concat_arrays([column.slice(1, 1)] * 2)
         pq.write_table(pa.table(columns), "odd.parquet")
