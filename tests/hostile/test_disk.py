@@ -32,6 +32,7 @@ def test_a_model_that_cannot_be_saved_was_paid(place, monkeypatch):
     assert err.startswith("skdp: No space left on device.\n")
     assert "stays spent" in err
     assert files(place).keys() == before
+    assert not [path for path in place.iterdir() if path.is_dir()]
     assert [entry.kind for entry in ledger.entries()] == ["open", "reserve", "commit"]
     assert 0.99 < ledger.spent_epsilon <= 1.0
 

@@ -175,6 +175,15 @@ def test_damaged_files(place, saved, data):
     tried(place)
 
 
+def test_no_text_of_a_model_moves_the_cursor(place, saved):
+    record = json.loads(saved["privacy.json"])
+    for change in ({"plan_digest": "\x1b[2J"}, {"assumptions": ["\x1b[2J\x9b"]}):
+        written(saved)
+        Path("m", "privacy.json").write_text(json.dumps(record | change))
+        _, out, _ = command("verify", "m", "--statement")
+        assert "\\x1b[2J" in out
+
+
 def swapped(a, b):
     os.rename(Path("m", a), "m/aside")
     os.rename(Path("m", b), Path("m", a))
