@@ -48,7 +48,7 @@ bench-csv: $(VENV)/.dev
 	$(BIN)/python benchmarks/big_csv.py
 
 coverage: $(VENV)/.dev
-	$(BIN)/python benchmarks/intervals.py
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/intervals.py
 
 audit: $(VENV)/.dev
 	$(BIN)/python benchmarks/audit.py
