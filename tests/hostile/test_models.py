@@ -175,6 +175,16 @@ def test_damaged_files(place, saved, data):
     tried(place)
 
 
+@pytest.mark.parametrize("name", ["n_steps", "n_restarts", "slope_bound", "radius"])
+@pytest.mark.parametrize("value", ["", [], {}, True, -1, "1"])
+def test_a_plan_of_other_types_is_refused(place, saved, name, value):
+    model = json.loads(saved["model.json"])
+    model["plan"][name] = value
+    written(saved)
+    Path("m", "model.json").write_text(json.dumps(model))
+    assert command("verify", "m")[0] == 2
+
+
 def test_no_text_of_a_model_moves_the_cursor(place, saved):
     record = json.loads(saved["privacy.json"])
     for change in ({"plan_digest": "\x1b[2J"}, {"assumptions": ["\x1b[2J\x9b"]}):

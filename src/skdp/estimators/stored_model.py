@@ -68,6 +68,19 @@ def plan_summary(plan: Any) -> dict[str, Any]:
     }
 
 
+def check_plan(summary: dict[str, Any]) -> None:
+    """Refuse a summary of a plan whose numbers are none, or are negative."""
+    for name in ("n_rows", "n_steps", "n_restarts", "slope_bound", "radius"):
+        value = summary.get(name, 0)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        real = isinstance(value, float) and name in ("slope_bound", "radius")
+        check(
+            ((whole or real) and 0 <= value <= 1e100)
+            or (name == "radius" and value is None),
+            f"model.json has a plan whose {name} is no such number: it was changed.",
+        )
+
+
 def read_parameters(
     given: dict[str, Any], kind: type[PrivateLinearModel]
 ) -> dict[str, Any]:

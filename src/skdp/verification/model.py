@@ -299,6 +299,7 @@ def _read(model: Any) -> tuple[dict[str, Any], dict[str, Any], Layout]:
     check_files(source)
     about = loads(source / "model.json")
     check_keys(about, MODEL_KEYS, "model.json")
+    stored_model.check_plan(about["plan"])
     record = loads(source / "privacy.json")
     stored_record.check_types(record)
     schema = schema_files.read(source / "schema.toml")
