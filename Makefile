@@ -8,6 +8,9 @@
 # make audit          attack our own mechanisms and fits (docs/audit.md)
 # make mutants        plant privacy mistakes and see the tests catch them (docs/mutants.md)
 # make ledger-stress  spend from one ledger while being killed
+# make kill-fits      kill fits at random; no half model, no spending that is not counted
+# make fuzz           hostile files and arguments, for long
+# make oldest         run the tests with the oldest versions of the dependencies
 # make theory print the paper's special cases, measured (docs/theory.md)
 PYTHON ?= python3
 VENV   ?= .venv
@@ -15,7 +18,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .PHONY: demo test lint types unit theory bench-speed bench-utility bench-rule bench-csv
-.PHONY: coverage audit mutants ledger-stress format clean
+.PHONY: coverage audit mutants ledger-stress kill-fits fuzz oldest format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
@@ -58,6 +61,18 @@ mutants: $(VENV)/.dev
 
 ledger-stress: $(VENV)/.dev
 	$(BIN)/python benchmarks/ledger_stress.py
+
+kill-fits: $(VENV)/.dev
+	$(BIN)/python benchmarks/kill_fits.py
+
+fuzz: $(VENV)/.dev
+	SKDP_FUZZ=2000 $(BIN)/pytest -n $(JOBS) -q tests/hostile
+
+oldest:
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -c tests/oldest.txt -e '.[dev]'
+	$(VENV)-oldest/bin/pytest -n $(JOBS) -q
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
