@@ -4,6 +4,7 @@ import os
 import string
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -156,7 +157,7 @@ def test_any_parquet(place, parquet, data):
 
 
 COLUMNS = {
-    "halves": pa.array([1.0, None], pa.float16()),
+    "halves": pa.array(np.array([1.0, np.nan], np.float16)),
     "decimals": pa.array([1, None], pa.decimal256(60, 2)),
     "dates": pa.array([0, 1], pa.date32()),
     "times": pa.array([0, 1], pa.time64("ns")),
