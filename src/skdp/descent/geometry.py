@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from skdp.descent.skgd import Query, Update
-from skdp.descent.target import constant
+from skdp.descent.target import Constant, constant
 from skdp.losses import Loss
 from skdp.penalties import Penalty
 from skdp.privacy import sums
@@ -39,6 +39,16 @@ class Task:
     n_rows: float
     penalty: Penalty
     release: Callable[[sums.BoundedSum, float], Released]
+
+    def constant(self, share: float) -> Constant:
+        """Release a histogram of the target: the constant model that it suggests."""
+        return constant(
+            self.engine,
+            self.loss,
+            self.relation,
+            self.n_rows,
+            lambda total: self.release(total, share),
+        )
 
 
 class Prepared(NamedTuple):
@@ -166,11 +176,5 @@ class Diagonal:
         update = accelerated(update) if self.momentum else update
         start = np.zeros((len(self.smoothness), task.loss.n_outputs))
         if self.share > 0 and layout.groups[-1].kind == "ones":
-            start[-1] = constant(
-                task.engine,
-                task.loss,
-                task.relation,
-                task.n_rows,
-                lambda total: task.release(total, self.share),
-            ).margins
+            start[-1] = task.constant(self.share).margins
         return Prepared(query, update, start)

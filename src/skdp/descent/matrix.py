@@ -10,7 +10,7 @@ import numpy as np
 from skdp.descent.geometry import Prepared, Task, boxed
 from skdp.descent.gram import Whitening, symmetric, whitening
 from skdp.descent.metric_prox import Prox, metric_prox
-from skdp.descent.target import Constant, constant
+from skdp.descent.target import Constant
 from skdp.descent.threads import one_thread
 from skdp.losses import Loss
 from skdp.privacy import sums
@@ -82,7 +82,7 @@ class Matrix:
         layout = task.engine.records.layout
         pattern = sums.GramPattern.of(layout, task.relation, centred=True)
         gram = task.release(sums.gram(task.engine, pattern), self.gram_share)
-        found = self._constant(task) if self.target_share > 0 else None
+        found = task.constant(self.target_share) if self.target_share > 0 else None
         space = self.space(layout, task.loss, pattern, task.n_rows, gram, found)
         steps = _Steps(task, space)
         return Prepared(steps.query, steps.update, space.start)
@@ -113,15 +113,6 @@ class Matrix:
             radius=radius,
             pull=self.shrinkage * radius,
             start=start,
-        )
-
-    def _constant(self, task: Task) -> Constant:
-        return constant(
-            task.engine,
-            task.loss,
-            task.relation,
-            task.n_rows,
-            lambda total: task.release(total, self.target_share),
         )
 
 

@@ -53,16 +53,15 @@ def constant(
     starts = np.arange(0, 1 << FEATURE_BITS, (1 << FEATURE_BITS) // N_BINS)
     counts = np.add.reduceat(fine[:-1], starts)
     query = f"histogram of the target, {N_BINS} bins"
-    released = release(sums.histogram(counts, 1, relation, query))
-    mean, scale = _location_and_scale(released, n_rows)
-    return _number(loss, mean, scale)
+    return read(release(sums.histogram(counts, 1, relation, query)), loss, n_rows)
 
 
 def read(released: Released, loss: Loss, n_rows: float) -> Constant:
     """Return the constant model that a released histogram suggests."""
     if loss.n_classes:
         return Constant(loss.constant(_shares(released, n_rows)), 1.0)
-    return _number(loss, *_location_and_scale(released, n_rows))
+    mean, scale = _location_and_scale(released, n_rows)
+    return Constant(loss.constant(np.array([(1.0 + mean) / 2.0])), scale)
 
 
 def variance(released: Released, n_rows: float) -> tuple[float, float]:
@@ -76,10 +75,6 @@ def variance(released: Released, n_rows: float) -> tuple[float, float]:
     found = float(shares @ squares) - (2.0 / N_BINS) ** 2 / 12.0
     away = squares - squares.mean()  # shares add up to one
     return max(found, 0.0), _error(released, n_rows) * float(np.linalg.norm(away))
-
-
-def _number(loss: Loss, mean: float, scale: float) -> Constant:
-    return Constant(loss.constant(np.array([(1.0 + mean) / 2.0])), scale)
 
 
 def _error(released: Released, n_rows: float) -> float:
