@@ -11,7 +11,7 @@ from skdp.descent.forecast import forecast, in_words, more_to_halve
 from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.plan import run
-from skdp.descent.planner import SAMPLING_NAMES, make_plan
+from skdp.descent.planner import SAMPLING_NAMES, make_plan, replanned
 from skdp.losses import LOSSES, Logistic
 from skdp.privacy import accountant
 from skdp.privacy.records import Batch, Coded, encode
@@ -149,3 +149,25 @@ def test_wide_tables_are_planned_with_full_steps_from_a_constant():
     assert isinstance(few.geometry, InterceptOnly)
     assert isinstance(plan_files.loads(plan_files.dumps(few)).geometry, InterceptOnly)
     assert "cannot support a model" in str(few)
+
+
+def test_plans_of_the_widest_columns_are_described_in_no_time():
+    """65,000 bins: nothing of the size of their square is made."""
+    schema = Schema({"x": Numeric(0, 1, bins=65_000)}, target=Categorical([0, 1]))
+    plan = make_plan(
+        schema.layout(), Logistic(), n_rows=20_000, epsilon=1.0, delta=1e-6
+    )
+    assert "Expected cost in mean loss" in str(plan)
+
+
+def test_a_wide_plan_is_made_again_by_its_own_rule():
+    names = [f"x{i}" for i in range(1500)]
+    layout = Schema({"words": Vector(names)}, target=Categorical([0, 1])).layout()
+    facts = {"epsilon": 1.0, "delta": 1e-6}
+    plan = make_plan(layout, Logistic(), n_rows=9000, **facts)
+    more = replanned(plan, n_rows=18_000)
+    wanted = make_plan(layout, Logistic(), n_rows=18_000, **facts)
+    assert (more.n_steps, more.geometry.share) == (
+        wanted.n_steps,
+        wanted.geometry.share,
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -52,26 +53,31 @@ class Forecast:
         return self.privacy_excess + self.sampling_excess
 
 
-def prior_gram(layout: Layout) -> FloatArray:
-    """E[x xᵀ] under the prior."""
-    d = layout.n_features
-    mean, gram = np.zeros(d), np.zeros((d, d))
+def prior_moments(layout: Layout) -> tuple[FloatArray, FloatArray]:
+    """E[x] and E[x²] of each coordinate, under the prior."""
+    mean, second = np.zeros(layout.n_features), np.zeros(layout.n_features)
     for group in layout.groups:
         at = group.coordinates
         if group.kind == "code":
-            mean[at] = 1.0 / group.width
+            mean[at] = second[at] = 1.0 / group.width
         elif group.kind == "ones":
-            mean[at] = 1.0
-        elif not group.signed:
-            mean[at] = 0.5
-    gram[:] = np.outer(mean, mean)
+            mean[at] = second[at] = 1.0
+        else:
+            mean[at] = 0.0 if group.signed else 0.5
+            second[at] = 1.0 / group.width if group.signed else 1.0 / 3.0
+    return mean, second
+
+
+@lru_cache(maxsize=2)
+def prior_spectrum(layout: Layout) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues and eigenvectors of E[x xᵀ] under the prior; a plan asks often."""
+    mean, second = prior_moments(layout)
+    gram = np.outer(mean, mean)
     for group in layout.groups:
         at = group.coordinates
-        second = mean[at]
-        if group.kind == "dense":
-            second = np.full(len(at), 1.0 / len(at) if group.signed else 1.0 / 3.0)
-        gram[np.ix_(at, at)] = np.diag(second)
-    return gram
+        gram[np.ix_(at, at)] = np.diag(second[at])
+    values, vectors = np.linalg.eigh(gram)
+    return np.maximum(values, 0.0), vectors
 
 
 def forecast(plan: Plan) -> Forecast:
@@ -88,7 +94,6 @@ def forecast(plan: Plan) -> Forecast:
         )
     difference = 2.0 if plan.relation == "replace-one" else 1.0
     z = plan.noise_multiplier(mu**2)
-    gram = prior_gram(layout)
     averaged = float(1.0 / np.square(plan.average(plan.n_steps)).sum())
     if isinstance(plan.geometry, InterceptOnly):
         variance = (z * difference * plan.geometry.radius / n) ** 2 / averaged
@@ -99,8 +104,8 @@ def forecast(plan: Plan) -> Forecast:
         # u ← u - ((c s_j + λ) u + ζ)/β in whitened space, s_j the share of A that is
         # the Gram matrix: the average of m iterates has variance σ²/((c s_j + λ)² m).
         matrix = plan.geometry
-        values, vectors = np.linalg.eigh(gram)
-        share = np.maximum(values, 0.0) / (np.maximum(values, 0.0) + matrix.floor)
+        values, vectors = prior_spectrum(layout)
+        share = values / (values + matrix.floor)
         radius = matrix.radius
         if matrix.scaled:
             radius *= USUAL_SCALE * math.sqrt(float(share.sum()))
@@ -115,7 +120,7 @@ def forecast(plan: Plan) -> Forecast:
         assert isinstance(plan.geometry, Diagonal)
         p = plan.sampling.probabilities
         reach = loss.slope_bound * difference / n
-        curves = curved * np.diag(gram)
+        curves = curved * prior_moments(layout)[1]
         # Weights that are learnt carry the noise of an averaged gradient, those that
         # the run has no time for what steps add up to.
         learnt = z * reach / np.sqrt(plan.n_steps * p) / curves

@@ -200,15 +200,20 @@ def replanned(plan: Plan, **changes: Any) -> Plan:
         "epsilon": plan.epsilon,
         "delta": plan.delta,
     }
-    diagonal = isinstance(plan.geometry, Diagonal)
+    geometry: str | Geometry = plan.geometry
+    sampling: str | samplings.Sampling = plan.sampling
+    if not isinstance(geometry, Diagonal):
+        geometry = "matrix"
+    elif geometry.share > 0:  # the rule for wide tables
+        geometry = sampling = "auto"
     return make_plan(
         plan.layout,
         plan.loss,
         relation=plan.relation,
         alpha=alpha,
         l1_ratio=l1 / alpha if alpha else 0.0,
-        sampling=plan.sampling,
-        geometry=plan.geometry if diagonal else "matrix",
+        sampling=sampling,
+        geometry=geometry,
         calibration=plan.calibration,
         **(facts | changes),
     )
