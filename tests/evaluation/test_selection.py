@@ -1,5 +1,6 @@
 """The cost of a random search, against brute force on mechanisms that are known."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -156,3 +157,36 @@ def test_infinite_budgets_claim_nothing():
     assert record.budget == record.spent_epsilon == math.inf
     with pytest.raises(ValueError, match="stop must be"):
         SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", stop=1.5)
+
+
+def test_an_interrupt_at_the_end_of_a_trial_counts_it_once_at_least():
+    """Whatever write of the record is the last, the ledger is told no less."""
+    release = Event("gradient", 1.0, 10.0, 3)
+    for allowed in range(3):
+        record = SearchRecord(
+            epsilon=1.0, delta=1e-6, relation="replace-one", n_trials=2
+        )
+        begun = record.begin(0.01)
+        made = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+        made.charge(release)
+
+        class Stopped(dict):
+            left = allowed
+
+            def _count(self):
+                if not self.left:
+                    raise KeyboardInterrupt
+                self.left -= 1
+
+            def __setitem__(self, key, value):
+                self._count()
+                super().__setitem__(key, value)
+
+            def __delitem__(self, key):
+                self._count()
+                super().__delitem__(key)
+
+        record.events = Stopped(record.events)
+        with contextlib.suppress(KeyboardInterrupt):
+            record.end(begun, [made])
+        assert record.spent >= 0.01 * (1 - 1e-9), allowed
