@@ -1,0 +1,62 @@
+"""The page of the experiments, written from the CSV files that are there."""
+
+from pathlib import Path
+from types import ModuleType
+
+from matplotlib.figure import Figure
+
+from experiments import store
+
+#: CPU time of each figure's cells.
+TIMES = "times.csv"
+
+
+def write(folder: Path, figures: dict[str, ModuleType]) -> None:
+    """Draw every figure that has a CSV, and write README.md."""
+    sections, losses = [], []
+    for name, module in figures.items():
+        path = folder / f"{name}.csv"
+        if not path.exists():
+            continue
+        rows = store.read_csv(path)
+        save(module.draw(rows), folder / f"{name}.svg")
+        sections.append(
+            f"## {name.partition('_')[0].upper()}. {module.TITLE}\n\n"
+            f"![{module.TITLE}]({name}.svg)\n\n{module.text(rows).strip()}\n\n"
+            f"Numbers: [{name}.csv]({name}.csv), from "
+            f"`experiments/figures/{name}.py`.\n"
+        )
+        letter = name.partition("_")[0].upper()
+        losses += [
+            f"- {letter}: {point}"
+            for point in getattr(module, "losses", lambda _: [])(rows)
+        ]
+    body = [intro(folder), lost(losses), *sections]
+    (folder / "README.md").write_text("\n".join(body), encoding="utf-8")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write an SVG that depends on what is drawn alone: no date in it."""
+    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": "skdp"})
+
+
+def intro(folder: Path) -> str:
+    """What was run, how, and how to run it again."""
+    path = folder / TIMES
+    times = store.read_csv(path) if path.exists() else []
+    minutes = sum(row["core_minutes"] for row in times)
+    return f"""# Experiments
+
+The experiment section that the paper left out. Everything here is made by
+
+    make experiments
+
+(`experiments/run.py`; {minutes:.0f} minutes of one core the last time, halved by two
+processes; a run that was stopped goes on where it was). This page is generated: text,
+tables and figures are computed from the CSV files beside it.
+"""
+
+
+def lost(points: list[str]) -> str:
+    """Where our method loses, as the figures found it."""
+    return "## Where our method loses\n\n" + "\n".join(points) + "\n"
