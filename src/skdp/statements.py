@@ -88,11 +88,8 @@ def statement(model: Any) -> str:
         Paragraphs: what was published, what is promised, what was taken as public,
         what is not protected, and how to check it.
     """
-    record = model if isinstance(model, PrivacyRecord) else _record(model)
-    parts = [_published(record, model), _promise(record)]
-    parts += [_public(record), _unprotected(), _checked(record)]
     filled = []
-    for title, lines in parts:
+    for title, lines in parts(model):
         filled.append(title)
         for line in lines:
             mark = "- " if len(lines) > 1 else ""
@@ -109,6 +106,13 @@ def statement(model: Any) -> str:
 
 
 Part = tuple[str, list[str]]
+
+
+def parts(model: Any) -> list[Part]:
+    """Titles and sentences of a statement, in its order."""
+    record = model if isinstance(model, PrivacyRecord) else _record(model)
+    told = [_published(record, model), _promise(record)]
+    return [*told, _public(record), _unprotected(), _checked(record)]
 
 
 def _record(model: Any) -> PrivacyRecord:
