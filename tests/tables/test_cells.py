@@ -125,6 +125,21 @@ def test_arrow_reads_text_as_python_does(column):
     np.testing.assert_array_equal(arrow.codes(coded, LEVELS), codes)
 
 
+@pytest.mark.parametrize("column", [["1.5", "", "2"], ["1", " 1", "", None, "a"]])
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_binary(), pa.binary_view()])
+def test_a_slice_is_read_as_if_it_stood_alone(column, type_):
+    """Or else a cell of one row would be read as that of another."""
+    rows = ["3", "", "77", *column, "4"]
+    whole = pa.array([None if t is None else t.encode() for t in rows]).cast(type_)
+    array = whole[3:-1]
+    expected = [number(text) for text in column]
+    np.testing.assert_array_equal(arrow.numbers(array), expected)
+    assert arrow.codes(array, LEVELS).tolist() == LEVELS.codes(column).tolist()
+    coded = pa.array(rows).dictionary_encode()[3:-1]
+    np.testing.assert_array_equal(arrow.numbers(coded), expected)
+    assert arrow.codes(coded, LEVELS).tolist() == LEVELS.codes(column).tolist()
+
+
 def test_bytes_that_are_no_text():
     array = pa.array([b"\xff", b"a", b"1", b"\xff1"], pa.binary())
     assert arrow.codes(array, LEVELS).tolist() == [-1, 0, 1, -1]

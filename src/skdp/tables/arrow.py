@@ -173,7 +173,8 @@ def _text_numbers(given: Any) -> FloatArray:
     text = _bytes(given)
     empty = compute.equal(compute.binary_length(text), 0)
     if compute.any(empty).as_py():
-        text = compute.if_else(empty, pa.scalar(None, text.type), text)
+        # Not a null scalar: of that and a slice pyarrow before 24 mixes the rows.
+        text = compute.if_else(empty, pa.nulls(len(text), text.type), text)
     try:
         return numbers(text.cast(pa.float64()))
     except pa.ArrowInvalid:
