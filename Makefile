@@ -10,6 +10,7 @@
 # make ledger-stress  spend from one ledger while being killed
 # make kill-fits      kill fits at random; no half model, no spending that is not counted
 # make fuzz           hostile files and arguments, for long
+# make dist           build sdist and wheel, and check them as a stranger gets them
 # make oldest         run the tests with the oldest versions of the dependencies
 # make theory print the paper's special cases, measured (docs/theory.md)
 PYTHON ?= python3
@@ -18,7 +19,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .PHONY: demo test lint types unit theory bench-speed bench-utility bench-rule bench-csv
-.PHONY: coverage audit mutants ledger-stress kill-fits fuzz oldest format clean
+.PHONY: coverage audit mutants ledger-stress kill-fits fuzz oldest dist format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
@@ -73,6 +74,12 @@ oldest:
 	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
 	  -c tests/oldest.txt -e '.[dev]'
 	$(VENV)-oldest/bin/pytest -n $(JOBS) -q
+
+dist: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dist]'
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python tools/check_dist.py dist
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
