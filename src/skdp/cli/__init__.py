@@ -8,7 +8,8 @@ sub-commands, a `typer.Typer(help=..., no_args_is_help=True)`.
 - Import what computes inside the function, not at the top: `skdp --help` imports every
   file of a command, and must stay fast.
 - Raise ValueError, or call `skdp.schema.check`, for what is wrong: `main` prints the
-  sentence and exits with code 2. A check that fails exits with 1: `typer.Exit(1)`.
+  sentence, or an object with it after --json, and exits with code 2. A check that
+  fails exits with 1: `typer.Exit(1)`.
 - Take the options that all commands share (`--json` ...) from `cli/console.py`.
 - No sentence and no exit code may depend on a record unless it was released.
 """
@@ -32,7 +33,7 @@ except ModuleNotFoundError:
     sys.stderr.write("The skdp command needs an extra: pip install 'skdp[cli]'.\n")
     raise SystemExit(2) from None
 
-from skdp.cli.console import shown
+from skdp.cli.console import json_text, shown
 
 #: Every command, in the order of the help.
 COMMANDS = [
@@ -75,15 +76,15 @@ def main() -> NoReturn:
     except _USAGE_ERROR as error:
         _stop(getattr(error, "format_message", error.__str__)(), REFUSED)
     except (ValueError, ImportError) as error:
-        _stop(_with_notes(_sentence(error), error), REFUSED)
+        _stop(_sentence(error), REFUSED, error)
     except (Closed, BrokenPipeError):  # whoever read stdout has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(CLOSED)
     except OSError as error:
         named = f": {error.filename!r}" if error.filename else ""
-        _stop(_with_notes(f"{error.strerror or 'Failed'}{named}.", error), REFUSED)
+        _stop(f"{error.strerror or 'Failed'}{named}.", REFUSED, error)
     except (Interrupted, KeyboardInterrupt, typer.Abort) as error:
-        _stop(_with_notes("Interrupted.", error), INTERRUPTED)
+        _stop("Interrupted.", INTERRUPTED, error)
     except Exception as error:
         # Neither its message nor a traceback is shown: they may quote a record.
         if os.environ.get("SKDP_DEBUG"):
@@ -127,15 +128,17 @@ def _sentence(error: Exception) -> str:
     return f"A file could not be read ({type(error).__name__}). Check it."
 
 
-def _with_notes(sentence: str, error: BaseException) -> str:
-    """The sentence, and what was spent by a fit that stopped half-way."""
-    return "\n".join([sentence, *getattr(error, "__notes__", [])])
-
-
-def _stop(sentence: str, code: int) -> NoReturn:
-    # Without a command the "sentence" is the help.
-    prefix = "" if sentence.startswith("Usage:") else "skdp: "
-    sys.stderr.write(f"{prefix}{shown(sentence)}\n")
+def _stop(sentence: str, code: int, error: BaseException | None = None) -> NoReturn:
+    """Say on stderr what is wrong and what a fit that stopped half-way has spent."""
+    notes = list(getattr(error, "__notes__", []))
+    # Usage that is wrong was not parsed, so that the words themselves are asked.
+    if "--json" in sys.argv[1:]:
+        said = json_text({"error": sentence, "notes": notes, "exit_code": code})
+    else:
+        # Without a command the "sentence" is the help.
+        prefix = "" if sentence.startswith("Usage:") else "skdp: "
+        said = shown("\n".join([prefix + sentence, *notes]))
+    sys.stderr.write(f"{said}\n")
     sys.exit(code)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import AsJson, Quiet, print_json, screen, watched
+from skdp.cli.console import AsJson, Quiet, hushed, print_json, screen, watched
 
 if TYPE_CHECKING:
     from skdp.audit import Audit, OneRun
@@ -38,6 +38,7 @@ def audit(
     from skdp.descent.plan import check_budget
 
     check_budget(epsilon, delta, 1)
+    hushed(as_json, quiet)
     settings = quick(epsilon, delta)
     # Sums this small gain nothing from BLAS threads, and lose much on a busy machine.
     with threadpool_limits(1, "blas"):

@@ -12,6 +12,7 @@ from skdp.cli.console import (
     Force,
     Quiet,
     check_out,
+    hushed,
     print_json,
     screen,
     watched,
@@ -82,6 +83,7 @@ def compare(
     from skdp.cli.comparison import compared
     from skdp.schema import check
 
+    hushed(as_json, quiet)
     epsilons = sorted(set(epsilon))
     check(
         2 <= len(epsilons) <= MOST,

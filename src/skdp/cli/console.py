@@ -47,6 +47,13 @@ def watched(as_json: bool = False, quiet: bool = False) -> bool:
     return sys.stderr.isatty() and not quiet and not as_json
 
 
+def hushed(as_json: bool = False, quiet: bool = False) -> None:
+    """Let nothing be said of compiled kernels where a script reads, or nobody."""
+    from skdp.engines.announce import silence
+
+    silence(as_json or quiet)
+
+
 def shown(text: str) -> str:
     """A text as a terminal may get it: what would move its cursor is written out.
 
@@ -60,7 +67,16 @@ def shown(text: str) -> str:
 
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object; null stands for what JSON has no word for."""
-    typer.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+    typer.echo(json_text(value))
+
+
+def json_text(value: dict[str, Any]) -> str:
+    """One JSON object as a terminal may get it: see `shown`."""
+    text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
+    return "".join(
+        letter if letter == "\n" or letter.isprintable() else json.dumps(letter)[1:-1]
+        for letter in text
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -18,7 +18,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import skdp
-from skdp.cli.console import print_json, screen
+from skdp.cli.console import hushed, print_json, screen, watched
 from skdp.datasets import Dataset, make_hospital, margins
 from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Fit, Plan, run
@@ -43,6 +43,7 @@ def run_demo(
     """Fit the three models and show them."""
     check(rows <= MAX_ROWS, f"The demo takes up to {MAX_ROWS:,} rows. Got {rows:,}.")
     started = perf_counter()
+    hushed(as_json, quiet)
     layout = make_hospital(1).schema.layout()
     jobs = _jobs(layout, rows, epsilon)
     console = screen(as_json, quiet)
@@ -52,7 +53,10 @@ def run_demo(
     records = encode([table.batch], table.schema)
     engine = engine_named()
     # Sums this small gain nothing from BLAS threads, and lose much on a busy machine.
-    with threadpool_limits(1, "blas"), _progress(jobs) as callbacks:
+    with (
+        threadpool_limits(1, "blas"),
+        _progress(jobs, watched(as_json, quiet)) as callbacks,
+    ):
         fits = [
             run(job.plan, records, engine=engine, seed=seed, callback=callback)
             for job, callback in zip(jobs, callbacks, strict=True)
@@ -127,11 +131,10 @@ def _noise(plan: Plan) -> str:
 
 
 @contextmanager
-def _progress(jobs: list[_Job]) -> Iterator[list[Callable[[object], None]]]:
-    """Show bars with the time left on a terminal's stderr."""
+def _progress(jobs: list[_Job], show: bool) -> Iterator[list[Callable[[object], None]]]:
+    """Show bars with the time left on stderr, if anybody looks."""
     console = Console(stderr=True)
-    hidden = not console.is_terminal
-    with Progress(console=console, transient=True, disable=hidden) as bars:
+    with Progress(console=console, transient=True, disable=not show) as bars:
 
         def callback(job: _Job) -> Callable[[object], None]:
             bar = bars.add_task(job.name, total=job.plan.n_steps)

@@ -12,6 +12,7 @@ from skdp.cli.console import (
     Force,
     Quiet,
     check_out,
+    hushed,
     print_json,
     screen,
     watched,
@@ -70,6 +71,7 @@ def fit(
     """
     from skdp.cli.fitting import fitted, summary
 
+    hushed(as_json, quiet)
     check_out(out, force)
     described = read_schema(schema, target)
     made = fitted(

@@ -52,7 +52,7 @@ def fitted(
     made.fit(file)
     try:
         made.save(out)
-    except OSError as error:
+    except (OSError, KeyboardInterrupt) as error:
         error.add_note(
             f"The model could not be saved in {str(out)!r} and is lost; what it "
             f"spent stays spent:\n{made.privacy_}"

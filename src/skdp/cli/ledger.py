@@ -14,6 +14,7 @@ from skdp.cli.console import (
     check_out,
     print_json,
     screen,
+    shown,
     write_out,
 )
 
@@ -66,7 +67,7 @@ def make(
     if as_json:
         print_json(_summary(made))
     elif not quiet:
-        typer.echo(f"{made}\nGive it to every fit: skdp fit ... --ledger {path}")
+        typer.echo(shown(f"{made}\nGive it to every fit: skdp fit ... --ledger {path}"))
 
 
 @ledger.command(epilog=_example("skdp ledger show budget.db --last 20"))
@@ -74,6 +75,7 @@ def show(
     path: File,
     last: Annotated[int, typer.Option(min=0, help="Entries to show.")] = 10,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show what was spent, what is left, and the last entries."""
     import skdp
@@ -83,9 +85,9 @@ def show(
     tail = entries[len(entries) - min(last, len(entries)) :]
     if as_json:
         print_json(_summary(opened) | {"entries": [_fields(entry) for entry in tail]})
-        return
-    typer.echo(opened)
-    _print_table(tail)
+    elif not quiet:
+        typer.echo(shown(str(opened)))
+        _print_table(tail)
 
 
 @ledger.command(epilog=_example("skdp ledger check budget.db --head 12:3f9c..."))
@@ -129,6 +131,8 @@ def export(
         Path | None, typer.Option(metavar="FILE", help="Write it here, not to stdout.")
     ] = None,
     force: Force = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write all entries, each with its hash, as JSON lines or CSV."""
     import skdp
@@ -136,10 +140,15 @@ def export(
     if out is not None:
         check_out(out, force)
     text = skdp.Ledger(path).export(form)
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
+    if out is not None:
         write_out(out, text)
+    if as_json:
+        named = None if out is None else str(out)
+        print_json({"form": form, "text": text, "out": named})
+    elif out is None:
+        typer.echo(text, nl=False)
+    elif not quiet:
+        typer.echo(shown(f"entries in {out}"))
 
 
 def _summary(opened: Ledger) -> dict[str, Any]:

@@ -13,6 +13,14 @@ from numba.core import event
 
 #: What compiling takes, roughly.
 SECONDS = 10
+#: Whether to say nothing, as commands that are to be quiet ask.
+_silent = False
+
+
+def silence(wanted: bool) -> None:
+    """Announce nothing from now on, or announce again."""
+    global _silent
+    _silent = wanted
 
 
 class Announcer(event.Listener):
@@ -31,7 +39,7 @@ class Announcer(event.Listener):
     def on_start(self, event: Any) -> None:
         """Announce the first compilation of the module."""
         dispatcher = event.data["dispatcher"]
-        if self._done or dispatcher.py_func.__module__ != self._module:
+        if _silent or self._done or dispatcher.py_func.__module__ != self._module:
             return
         self._done = True
         remedy = (

@@ -1,0 +1,141 @@
+"""What scripts rely on: --json and --quiet everywhere, errors as objects, codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+
+import skdp
+from skdp import cli
+
+
+def paths(command, words=()):
+    """Every command and sub-command, as the words that call it."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        return [words]
+    return [path for name, one in inner.items() for path in paths(one, (*words, name))]
+
+
+ALL = paths(typer.main.get_command(cli.app))
+everywhere = pytest.mark.parametrize("words", ALL, ids=" ".join)
+
+
+def test_all_commands_are_found():
+    assert {words[0] for words in ALL} == set(cli.COMMANDS)
+    assert ("ledger", "export") in ALL
+
+
+@everywhere
+def test_every_command_can_talk_to_scripts_and_be_silent(call, words):
+    code, out, _ = call(*words, "--help")
+    assert code == 0
+    assert "--json" in out
+    assert "--quiet" in out
+    assert "Examples:" in out
+
+
+@everywhere
+def test_wrong_usage_is_one_object_on_stderr(call, words):
+    code, out, err = call(*words, "--bogus", "--json")
+    assert (code, out) == (2, "")
+    said = json.loads(err)
+    assert said == {"error": said["error"], "notes": [], "exit_code": 2}
+    assert "--bogus" in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["schema", "missing.csv"], "There is no file 'missing.csv'"),
+        (["plan", "--schema", "missing.toml", "--rows", "9"], "There is no file"),
+        (["predict", "missing", "t.csv", "--out", "p.csv"], "There is no saved model"),
+        (["verify", "missing"], "There is no saved model"),
+        (["ledger", "show", "missing"], "missing"),
+        (["ledger", "check", "missing"], "There is no file"),
+        (["demo", "--epsilon", "-1"], "epsilon must be positive"),
+        (["audit", "--epsilon", "-1"], "epsilon must be positive"),
+        ([], "No such option"),
+        (["é\x1b\x9b\udcff"], "No such command"),
+    ],
+)
+def test_what_is_refused_is_one_object_on_stderr(call, here, words, sentence):
+    code, out, err = call(*words, "--json")
+    assert (code, out) == (2, "")
+    assert sentence in json.loads(err)["error"]
+    assert all(letter == "\n" or letter.isprintable() for letter in err)
+
+
+def test_a_mistake_of_ours_is_an_object_too(call, files, here, monkeypatch):
+    def broken(*_, **__):
+        raise KeyError("the cell of a record")
+
+    monkeypatch.setattr(skdp.LogisticRegression, "fit", broken)
+    table, schema = files / "readmitted.csv", files / "readmitted.toml"
+    fit = ("fit", table, "--schema", schema, "--epsilon", 1, "--out", "m", "--json")
+    code, out, err = call(*fit)
+    assert (code, out) == (70, "")
+    assert json.loads(err)["exit_code"] == 70
+    assert "cell" not in err
+
+
+def test_an_interrupt_is_an_object_with_what_was_spent(files, here):
+    program = (
+        "import os, pathlib, time\n"
+        "from skdp.estimators import storage\n"
+        "def wait(file):\n"
+        "    pathlib.Path('writing').touch(); time.sleep(20)\n"
+        "storage.os.fsync = wait\n"
+        "from skdp.cli import main; main()"
+    )
+    table, schema = files / "readmitted.csv", files / "readmitted.toml"
+    words = ["fit", table, "--schema", schema, "--epsilon", "1", "--out", "m", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (here / "writing").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    said = json.loads(err)
+    assert said["error"] == "Interrupted."
+    assert "differential privacy" in said["notes"][0]
+
+
+def test_compiling_is_not_announced_where_nobody_reads(here):
+    """A cold start, whose line would spoil what a script parses."""
+    program = "from skdp.cli import main; main()"
+    command = [sys.executable, "-c", program, "demo", "--rows", "60"]
+    said = {}
+    for option in ("-q", "--json", None):
+        cache = {"NUMBA_CACHE_DIR": str(here / f"cache {option}")}
+        done = subprocess.run(
+            [*command, *([option] if option else [])],
+            env=os.environ | cache,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said[option] = (bool(done.stdout), "compiling" in done.stderr, done.stderr)
+    assert said["-q"] == (False, False, "")
+    assert said["--json"] == (True, False, "")
+    assert said[None][:2] == (True, True)
+
+
+def test_names_of_strangers_do_not_reach_the_terminal_as_they_are(call, here):
+    """C1 controls and letters that turn the line round, in a CSV header."""
+    (here / "t.csv").write_text("a\x9b2J\u202eb,y\n1,2\n", encoding="utf-8")
+    code, out, _ = call("schema", "t.csv", "--json")
+    assert code == 0
+    assert all(letter == "\n" or letter.isprintable() for letter in out)
+    assert json.loads(out)["columns"][0]["name"] == "a\x9b2J\u202eb"
