@@ -1,5 +1,6 @@
 # make demo   set up and fit a private model on the embedded table
 # make test   set up and run lint, types and tests
+# make docs   build the site in build/docs
 # make bench-speed    measure speed and memory (docs/speed.md)
 # make bench-utility  measure what the defaults reach (docs/utility)
 # make bench-rule     measure what other constants would give (docs/utility/rule.md)
@@ -18,7 +19,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo test lint types unit theory bench-speed bench-utility bench-rule bench-csv
+.PHONY: demo test lint types unit docs theory bench-speed bench-utility bench-rule bench-csv
 .PHONY: coverage audit mutants ledger-stress kill-fits fuzz oldest dist format clean
 
 demo: $(VENV)/.demo
@@ -35,6 +36,10 @@ types: $(VENV)/.dev
 
 unit: $(VENV)/.dev
 	$(BIN)/pytest -n $(JOBS) -q
+
+docs: $(VENV)/.dev
+	$(BIN)/sphinx-build -q -n -W --keep-going docs build/docs
+	@echo "Open build/docs/index.html"
 
 theory: $(VENV)/.dev
 	$(BIN)/python experiments/theory_table.py
