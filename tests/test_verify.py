@@ -57,6 +57,15 @@ def test_right_records_pass(name, tmp_path):
     assert found[0] == found[1] == skdp.verify(skdp.load(tmp_path / "model"))
 
 
+@pytest.mark.parametrize("kind", [skdp.LinearRegression, skdp.PoissonRegressor])
+def test_caps_that_follow_a_narrow_target_pass(kind):
+    """Its spread is released: caps are smaller than what the plan multiplies it by."""
+    model = kind(bounds=(0, 1), target_bounds=(0, 100), n_steps=9)
+    found = skdp.verify(model.fit(X, Y))
+    assert model.plan_.geometry.scaled
+    assert found.passed, str(found)
+
+
 @pytest.mark.parametrize("mu", [0.01, 0.3, 2.0, 20.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-9])
 def test_the_closed_form_is_the_accountant_s(mu, delta):

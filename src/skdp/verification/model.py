@@ -265,14 +265,18 @@ def _sensitivities(
     halved = [g.kind == "dense" and g.width == 1 and not g.signed for g in groups]
     square = math.fsum(0.25 if half and constant else 1.0 for half in halved)
     square = min(square, layout.row_norm**2 if layout.row_norm else square) + constant
+    # Caps that follow the released spread of a numeric target are not in the plan.
+    releases = record["releases"]
+    if any(r["query"].startswith("histogram of the target") for r in releases):
+        radius = None
     low = []
     search = record.get("search") is not None
-    for r in record["releases"]:
+    for r in releases:
         least = 0.0
         if search and r["query"].startswith("gradient of"):
             continue  # of other candidates too, whose radius is theirs
-        if r["query"].endswith("in a matrix metric") and radius is not None:
-            least = twice * radius
+        if r["query"].endswith("in a matrix metric"):
+            least = 0.0 if radius is None else twice * radius
         elif r["query"].startswith("gradient of"):
             least = twice * slope * (1 - 2.0**-15)  # shapes are at most one
         elif r["query"].endswith("Gram matrix"):
