@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -113,6 +113,9 @@ class Plan:
         if self.calibration == "exact" or not exact:
             return exact
         return paper_noise_multiplier(self.epsilon, self.delta, releases)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))  # what a notebook shows
 
     def __str__(self) -> str:
         from skdp.descent.forecast import described  # which works on plans

@@ -20,6 +20,7 @@ from skdp.descent.planner import default_delta, make_plan
 from skdp.engines.choose import engine_named
 from skdp.estimators.design import margins
 from skdp.estimators.inputs import as_column, as_table, check_width, has_names
+from skdp.estimators.notebook import Shown
 from skdp.estimators.ordinary import pipeline
 from skdp.estimators.progress import progress
 from skdp.estimators.reading import count, known_schema, read_records
@@ -41,7 +42,7 @@ DISCOVERY_SHARE = 0.1
 COUNT_SHARE = 0.01
 
 
-class PrivateLinearModel(Uncertain, BaseEstimator):
+class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters."""
 
     def __init__(

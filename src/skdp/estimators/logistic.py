@@ -31,7 +31,7 @@ class PrivateClassifier(Scored, ClassifierMixin, PrivateLinearModel):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         # On tables as small as those of a test suite, noise drowns what there is.
-        tags.classifier_tags.poor_score = math.isfinite(self.epsilon)
+        tags.classifier_tags.poor_score = self.epsilon != math.inf
         return tags
 
     def decision_function(self, X: Any) -> FloatArray:

@@ -39,7 +39,7 @@ class PrivateRegressor(Scored, RegressorMixin, PrivateLinearModel):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         # On tables as small as those of a test suite, noise drowns what there is.
-        tags.regressor_tags.poor_score = math.isfinite(self.epsilon)
+        tags.regressor_tags.poor_score = self.epsilon != math.inf
         return tags
 
     def _slope_bound(self, default: float) -> float:

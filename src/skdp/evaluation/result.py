@@ -112,6 +112,9 @@ class Evaluation:
             },
         }
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))  # what a notebook shows
+
     def __str__(self) -> str:
         level = f"{self.confidence:.0%}"
         lines = []

@@ -78,6 +78,9 @@ class Verification:
         }
         return json.dumps(plain, indent=1, ensure_ascii=False)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))  # what a notebook shows
+
     def __str__(self) -> str:
         words = {True: "ok", False: "FAILED", None: "not checked"}
         lines = [self.claim]

@@ -154,6 +154,9 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({self.path!r})"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))  # what a notebook shows
+
     def __str__(self) -> str:
         books, terms = self._read(), self.terms
         spent = books.spent
