@@ -94,7 +94,10 @@ def run_all(jobs: list[tuple[str, Cell]], folder: Path, n_processes: int) -> Non
         TimeRemainingColumn,
     )
 
-    random.Random(0).shuffle(jobs)  # so that the time left can be told from the first
+    # Mixed, so that the first cells tell the time of all, and seed by seed, so that
+    # what a stop leaves is complete.
+    random.Random(0).shuffle(jobs)
+    jobs.sort(key=lambda job: job[1].get("seed", 0))
     look = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress("{task.description}", *look) as progress:
         task = progress.add_task("experiments", total=len(jobs))

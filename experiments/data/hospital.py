@@ -5,7 +5,7 @@ import pandas as pd
 from skdp.datasets import make_hospital
 from tables import Table
 
-NAME = "hospital (made up)"
+NAME = "hospital"
 
 
 def load() -> Table:

@@ -1,0 +1,35 @@
+"""DP-CD: one coordinate at a time, uniformly, its smoothness released."""
+
+from experiments.paths import ENGINE, Callback, columns_share, followed
+
+from skdp.descent import averages
+from skdp.schema import FloatArray
+from skdp.solvers import Problem, dp_cd
+
+NAME = "dp_cd"
+LABEL = "DP-CD"
+LOSSES = ("logistic", "squared")
+#: Steps grow with the budget, to tens of thousands.
+EPSILONS = (0.1, 0.3, 1.0, 3.0)
+
+
+def fit(
+    problem: Problem,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    callback: Callback | None = None,
+) -> FloatArray:
+    """Fit with public defaults."""
+    # The mean squares of all columns are one pass.
+    share = columns_share(problem.layout)
+    after = followed(callback, share, averages.mean, before=1.0)
+    return dp_cd(
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        seed=seed,
+        engine=ENGINE,
+        callback=after,
+    ).weights

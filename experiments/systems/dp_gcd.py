@@ -1,0 +1,31 @@
+"""DP-GCD: the coordinate of the largest noisy derivative, out of a full pass."""
+
+from experiments.paths import ENGINE, Callback, followed
+
+from skdp.descent import averages
+from skdp.schema import FloatArray
+from skdp.solvers import Problem, dp_gcd
+
+NAME = "dp_gcd"
+LABEL = "DP-GCD"
+LOSSES = ("logistic", "squared")
+
+
+def fit(
+    problem: Problem,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    callback: Callback | None = None,
+) -> FloatArray:
+    """Fit with public defaults."""
+    after = followed(callback, lambda step: 1.0, averages.last)
+    return dp_gcd(
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        seed=seed,
+        engine=ENGINE,
+        callback=after,
+    ).weights

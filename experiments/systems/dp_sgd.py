@@ -1,0 +1,41 @@
+"""DP-SGD as practised: Poisson batches, clipping, constant steps."""
+
+from experiments.paths import ENGINE, Callback, followed
+
+from skdp.descent import averages
+from skdp.schema import FloatArray
+from skdp.solvers import Problem, dp_sgd
+from skdp.solvers.batches import DELTA_SHARE
+from skdp.solvers.dp_sgd import default_rate, default_steps
+from skdp.solvers.problem import opened
+
+NAME = "dp_sgd"
+LABEL = "DP-SGD, practised"
+LOSSES = ("logistic", "squared")
+#: Many small batches take long.
+EPSILONS = (0.1, 0.3, 1.0)
+
+
+def fit(
+    problem: Problem,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    callback: Callback | None = None,
+) -> FloatArray:
+    """Fit with public defaults."""
+    facts = opened(problem, epsilon=epsilon, delta=delta, delta_share=DELTA_SHARE)
+    steps = default_steps(problem, facts)
+    rate = default_rate(problem.n_rows, facts.mu, steps)
+    after = followed(callback, lambda step: rate, averages.most)
+    return dp_sgd(
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        seed=seed,
+        engine=ENGINE,
+        callback=after,
+        n_steps=steps,
+        rate=rate,
+    ).weights

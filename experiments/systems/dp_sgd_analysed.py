@@ -1,0 +1,38 @@
+"""DP-SGD as analysed by Bassily et al.: steps ∝ 1/√t, projected, tight noise."""
+
+from experiments.paths import ENGINE, Callback, followed
+
+from skdp.descent import averages
+from skdp.schema import FloatArray
+from skdp.solvers import Problem, dp_sgd
+from skdp.solvers.dp_sgd import ANALYSED_STEPS
+
+NAME = "dp_sgd_analysed"
+LABEL = "DP-SGD, analysed"
+LOSSES = ("logistic", "squared")
+#: Many small batches take long.
+EPSILONS, TABLES = (0.1, 1.0), ("adult", "california", "hospital")
+
+
+def fit(
+    problem: Problem,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    callback: Callback | None = None,
+) -> FloatArray:
+    """Fit with public defaults."""
+    rate = ANALYSED_STEPS**-0.5
+    after = followed(callback, lambda step: rate, averages.last)
+    return dp_sgd(
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        seed=seed,
+        engine=ENGINE,
+        callback=after,
+        form="analysed",
+        rate=rate,
+        n_steps=ANALYSED_STEPS,
+    ).weights

@@ -1,0 +1,38 @@
+"""DP-SkGD with a column a step, in the paper's diagonal geometry."""
+
+from experiments.paths import ENGINE, Callback, columns_share, followed
+
+from skdp.descent.plan import run
+from skdp.descent.presets import preset
+from skdp.schema import FloatArray
+from skdp.solvers import Problem
+
+NAME = "skgd_columns"
+LABEL = "DP-SkGD, columns"
+LOSSES = ("logistic", "squared")
+#: Steps grow with the budget, to tens of thousands.
+EPSILONS = (0.1, 0.3, 1.0)
+
+
+def fit(
+    problem: Problem,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    callback: Callback | None = None,
+) -> FloatArray:
+    """Fit with public defaults."""
+    plan = preset(
+        "dp_skgd",
+        problem.layout,
+        problem.loss,
+        n_rows=problem.n_rows,
+        epsilon=epsilon,
+        delta=delta,
+        relation=problem.relation,
+        penalty=problem.penalty,
+    )
+    after = followed(callback, columns_share(problem.layout), plan.average)
+    options = {"engine": ENGINE, "seed": seed, "callback": after}
+    return run(plan, problem.records, **options).weights
