@@ -13,6 +13,7 @@
 # make fuzz           hostile files and arguments, for long
 # make dist           build sdist and wheel, and check them as a stranger gets them
 # make oldest         run the tests with the oldest versions of the dependencies
+# make experiments    run the paper's experiments (docs/experiments)
 # make theory print the paper's special cases, measured (docs/theory.md)
 PYTHON ?= python3
 VENV   ?= .venv
@@ -20,7 +21,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .PHONY: demo test lint types unit docs theory bench-speed bench-utility bench-rule bench-csv
-.PHONY: coverage audit mutants ledger-stress kill-fits fuzz oldest dist format clean
+.PHONY: experiments coverage audit mutants ledger-stress kill-fits fuzz oldest dist format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
@@ -43,6 +44,9 @@ docs: $(VENV)/.dev
 
 theory: $(VENV)/.dev
 	$(BIN)/python experiments/theory_table.py
+
+experiments: $(VENV)/.dev
+	$(BIN)/python experiments/run.py --jobs $(JOBS)
 
 bench-speed: $(VENV)/.dev
 	$(BIN)/python benchmarks/speed.py
