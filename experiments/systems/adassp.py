@@ -1,7 +1,6 @@
 """AdaSSP: noise on XᵀX and Xᵀy, for least squares."""
 
 from experiments.paths import ENGINE, Callback
-
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, adassp
 

@@ -1,7 +1,6 @@
 """DP-CD: one coordinate at a time, uniformly, its smoothness released."""
 
 from experiments.paths import ENGINE, Callback, columns_share, followed
-
 from skdp.descent import averages
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_cd

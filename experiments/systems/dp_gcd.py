@@ -1,7 +1,6 @@
 """DP-GCD: the coordinate of the largest noisy derivative, out of a full pass."""
 
 from experiments.paths import ENGINE, Callback, followed
-
 from skdp.descent import averages
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_gcd

@@ -1,7 +1,6 @@
 """DP-SGD as analysed by Bassily et al.: steps ∝ 1/√t, projected, tight noise."""
 
 from experiments.paths import ENGINE, Callback, followed
-
 from skdp.descent import averages
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_sgd

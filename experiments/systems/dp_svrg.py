@@ -3,7 +3,6 @@
 import math
 
 from experiments.paths import ENGINE, Callback, running
-
 from skdp.descent import averages
 from skdp.descent.step import Step
 from skdp.schema import FloatArray

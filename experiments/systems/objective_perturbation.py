@@ -1,7 +1,6 @@
 """Objective perturbation, tight: noise in the objective. It has no path."""
 
 from experiments.paths import ENGINE, Callback
-
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, objective_perturbation
 

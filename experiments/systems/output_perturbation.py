@@ -1,7 +1,6 @@
 """Output perturbation: noise on the minimiser. It has no path."""
 
 from experiments.paths import ENGINE, Callback
-
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, output_perturbation
 

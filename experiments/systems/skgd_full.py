@@ -1,7 +1,6 @@
 """DP-SkGD with the full gradient, in the paper's diagonal geometry."""
 
 from experiments.paths import ENGINE, Callback, columns_share, followed
-
 from skdp.descent.plan import run
 from skdp.descent.presets import preset
 from skdp.schema import FloatArray

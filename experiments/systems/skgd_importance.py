@@ -7,8 +7,8 @@ rule of our DP-CD.
 import math
 
 import numpy as np
-from experiments.paths import ENGINE, Callback, columns_share, followed
 
+from experiments.paths import ENGINE, Callback, columns_share, followed
 from skdp.descent.geometry import Diagonal
 from skdp.descent.plan import Plan, run
 from skdp.descent.samplings import SingleCoordinate

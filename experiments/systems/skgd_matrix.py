@@ -1,7 +1,6 @@
 """Our default: full steps in the metric of a released Gram matrix."""
 
 from experiments.paths import ENGINE, Callback, followed
-
 from skdp.descent.plan import run
 from skdp.descent.planner import make_plan
 from skdp.schema import FloatArray
