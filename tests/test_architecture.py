@@ -280,8 +280,8 @@ LAYERS = [
     ["descent"],
     ["solvers"],
     ["estimators", "datasets"],
-    ["report", "evaluation", "statements", "verification"],
-    ["audit"],
+    ["evaluation", "statements", "verification"],
+    ["audit", "reporting"],
     ["cli"],
 ]
 LEVEL = {part: i for i, parts in enumerate(LAYERS) for part in parts}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from skdp.privacy.ledger import Ledger
     from skdp.privacy.record import BudgetError, PrivacyRecord
     from skdp.privacy.records import Batch, Coded, Records, encode
+    from skdp.reporting.report import report
     from skdp.schema import Categorical, Numeric, Schema, Vector
     from skdp.statements import statement
     from skdp.verification.model import Verification, verify
@@ -69,6 +70,7 @@ __all__ = [
     "make_hospital",
     "plan",
     "preset",
+    "report",
     "run",
     "statement",
     "verify",
@@ -99,6 +101,7 @@ _HOME = {
         "skdp.privacy.record": "BudgetError PrivacyRecord",
         "skdp.privacy.records": "Batch Coded Records encode",
         "skdp.schema": "Categorical Numeric Schema Vector",
+        "skdp.reporting.report": "report",
         "skdp.statements": "statement",
         "skdp.verification.model": "Verification verify",
     }.items()

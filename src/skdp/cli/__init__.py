@@ -44,6 +44,7 @@ COMMANDS = [
     "predict",
     "compare",
     "verify",
+    "report",
     "ledger",
     "audit",
 ]
