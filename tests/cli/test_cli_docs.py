@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from skdp import cli
+from skdp.audit import suite
 from skdp.cli import demo_fits
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -20,7 +21,7 @@ LINES = [
 
 
 def test_every_command_has_an_example_here_and_in_its_help():
-    for name in ("demo", "schema", "plan", "fit", "predict", "compare"):
+    for name in cli.COMMANDS:
         assert any(line.startswith(f"skdp {name} ") for line in LINES), name
         assert f"\n## {name}\n" in TEXT
     assert len(LINES) > 6
@@ -28,6 +29,8 @@ def test_every_command_has_an_example_here_and_in_its_help():
 
 def test_the_page_runs(call, here, monkeypatch):
     monkeypatch.setattr(demo_fits, "FRESH_ROWS", 2_000)
+    short = suite.fit_setting("linear", "add-remove", 8.0, n_trials=40)
+    monkeypatch.setattr(suite, "quick", lambda epsilon, delta: [short])
     for line in LINES:
         words = shlex.split(line)
         if words[0] != "skdp":
