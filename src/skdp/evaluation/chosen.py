@@ -51,9 +51,9 @@ class Chosen(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """Margins of the chosen model."""
         return self._best().decision_function(X)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Score of the chosen model on rows that need no protection."""
-        return float(self._best().score(X, y))
+        return float(self._best().score(X, y, sample_weight))
 
     @property
     def classes_(self) -> Any:

@@ -18,7 +18,7 @@ from skdp.estimators.training import remember
 from skdp.estimators.unknown import Opening, opened
 from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metrics
 from skdp.evaluation.chosen import Chosen
-from skdp.evaluation.split import EVERY, held_out, rows_at
+from skdp.evaluation.split import EVERY, held_out, rows_at, weights_at
 from skdp.evaluation.trials import Outcome, Trials
 from skdp.privacy import accountant
 from skdp.privacy.randomness import Randomness
@@ -151,13 +151,15 @@ class PrivateSearchCV(Chosen):
         self.ledger = ledger
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Search, within the budget.
 
         Parameters
         ----------
         X, y : table and column
             As the estimator's ``fit`` takes them; tables in memory.
+        sample_weight : column or str, optional
+            What each record counts for in the fits. In scores all count alike.
         """
         check(
             isinstance(self.estimator, PrivateLinearModel),
@@ -175,6 +177,7 @@ class PrivateSearchCV(Chosen):
         candidates = self._candidates()
         book = payer(self.ledger, self.epsilon, self.random_state)
         table, y = as_table(X), as_column(y)
+        weights = as_column(sample_weight, "sample_weight")
         model = self.estimator
         about = opened(
             table, y, schema=model.schema, bounds=model.bounds, target=model._target()
@@ -189,7 +192,7 @@ class PrivateSearchCV(Chosen):
         if apart:
             told += ("Every fifth row did not fit but score, for a like budget.",)
         record = self._record(told, delta, len(candidates), stop)
-        trials = self._trials(about, table, y, rows, record)
+        trials = self._trials(about, (table, y, weights), rows, record)
         score_record = record
         if apart:
             public = ("Models are public to the rows that score them.",)
@@ -236,7 +239,11 @@ class PrivateSearchCV(Chosen):
         )
 
     def _trials(
-        self, about: Opening, table: Any, y: Any, rows: int | None, record: SearchRecord
+        self,
+        about: Opening,
+        given: tuple[Any, Any, Any],
+        rows: int | None,
+        record: SearchRecord,
     ) -> Trials:
         """Divide the table; what is public and wrong raises."""
         check(
@@ -252,13 +259,15 @@ class PrivateSearchCV(Chosen):
             scoring != CALIBRATION,
             "scoring must be one number. Got 'calibration': log_loss rewards it.",
         )
-        fit_part = score_part = (table, y)
+        fit_part, score_part = given, given[:2]
         apart = record.relation != "add-remove"
         if apart:
             assert rows is not None
             check(rows >= EVERY, f"A search needs {EVERY} rows. Got {rows}: find more.")
             kept, out = held_out(rows)
-            fit_part = rows_at(table, kept), rows_at(y, kept)
+            table, y, weights = given
+            weights = weights_at(weights, kept, rows)
+            fit_part = rows_at(table, kept), rows_at(y, kept), weights
             score_part = rows_at(table, out), rows_at(y, out)
             rows = len(out)
         return Trials(

@@ -43,3 +43,14 @@ def rows_at(table: Any, at: IntArray) -> Any:
         f"into a frame first. Got a {type(table).__name__}.",
     )
     return table[at.tolist()]
+
+
+def weights_at(weights: Any, at: IntArray, n_rows: int) -> Any:
+    """Weights of some rows; the name of a column that holds them stays as it is."""
+    if isinstance(weights, str):
+        return weights
+    check(
+        weights is None or len(weights) == n_rows,
+        f"sample_weight needs as many rows as the table, {n_rows}: give one each.",
+    )
+    return rows_at(weights, at)

@@ -58,7 +58,7 @@ class Trials:
     ----------
     estimator : PrivateLinearModel
         What candidates are made of.
-    fit_part, score_part : (table, column)
+    fit_part, score_part : (table, column, weights) and (table, column)
         The rows that fit and that score: disjoint parts, or all rows twice.
     apart : bool
         Which of the two it is.
@@ -75,7 +75,7 @@ class Trials:
     """
 
     estimator: PrivateLinearModel
-    fit_part: tuple[Any, Any]
+    fit_part: tuple[Any, Any, Any]
     score_part: tuple[Any, Any]
     apart: bool
     score_rows: int | None
