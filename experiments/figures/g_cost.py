@@ -1,0 +1,176 @@
+"""What it costs to reach an excess: passes over the data, and seconds."""
+
+import math
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.drawing import label_ends, panels
+from experiments.figures.a_systems import OURS, PATH_EPSILON, look, order
+from experiments.folders import modules
+from experiments.statistics import Rows, column, grouped
+
+TITLE = "What it costs to reach an excess"
+BASED_ON = "a_systems"
+#: Levels, as multiples of the least mean excess that any system ends with.
+FACTORS = (1.2, 2.0, 5.0, 10.0, 20.0, 50.0)
+TOLD = (2.0, 10.0)
+
+
+def derive(rows: Rows) -> Rows:
+    """Medians over seeds of the first passes and seconds at which a level is reached.
+
+    A seed that never reaches it counts as infinite; a median that is, is left out.
+    """
+    found: Rows = []
+    rows = [row for row in rows if row["epsilon"] == PATH_EPSILON]
+    for (table,), group in grouped(rows, "table").items():
+        systems = grouped(group, "system")
+        best = min(
+            float(np.mean([r["excess"] for r in part if r["kind"] == "end"]))
+            for part in systems.values()
+        )
+        for (system,), part in systems.items():
+            for factor in FACTORS:
+                first = [
+                    _first(run, factor * best) for run in grouped(part, "seed").values()
+                ]
+                reached = [each for each in first if each is not None]
+                row = {"table": table, "system": system, "factor": factor}
+                row |= {"excess": factor * best, "seeds": len(first)}
+                row |= {"reached": len(reached)}
+                for name in ("passes", "seconds"):
+                    middle = _median(reached, len(first), name)
+                    row |= {} if middle is None else {name: middle}
+                found.append(row)
+    return found
+
+
+def _first(run: Rows, level: float) -> dict[str, Any] | None:
+    """The first point of a run at a level or below."""
+    below = [row for row in run if row["excess"] <= level]
+    return min(below, key=lambda row: row["seconds"], default=None)
+
+
+def _median(reached: Rows, n_seeds: int, name: str) -> float | None:
+    """Median over all seeds, those that never reach it being infinite."""
+    seen = [math.inf if row.get(name) is None else row[name] for row in reached]
+    middle = float(np.median(seen + [math.inf] * (n_seeds - len(seen))))
+    return middle if middle < math.inf else None
+
+
+def draw(rows: Rows) -> Figure:
+    """Draw a row of panels a table: passes and seconds over the level."""
+    tables = grouped(rows, "table")
+    figure, axes = panels(len(tables), 2, height=2.6)
+    for pair, ((table,), group) in zip(axes, tables.items(), strict=True):
+        for each, name in zip(pair, ("passes", "seconds"), strict=True):
+            each.set_xscale("log")
+            each.set_yscale("log")
+            each.set_title(table)
+            each.set_xlabel("excess, over the least that is reached")
+            each.set_ylabel({"passes": "passes", "seconds": "CPU seconds"}[name])
+            for system in order(group):
+                seen = [r for r in group if r["system"] == system and name in r]
+                seen.sort(key=lambda row: -row["factor"])  # names where lines end
+                if seen:
+                    factors = column(seen, "factor")
+                    each.plot(factors, column(seen, name), marker="o", **look(system))
+            each.set_xticks(FACTORS, [f"{factor:g}" for factor in FACTORS])
+            each.minorticks_off()
+            each.invert_xaxis()
+        label_ends(pair[1])
+    return figure
+
+
+def text(rows: Rows) -> str:
+    """Say what reaching a level costs, and who never does."""
+    return "\n\n".join(
+        [
+            f"""From the paths of figure A (ε = {PATH_EPSILON:g}): how far a run had
+gone when it first reached an excess, given as a multiple of the least mean excess that
+any system ends with on that table. Medians over seeds, a seed that never gets there
+counting as infinite. Stopping there is no method, as nobody sees the excess; it is a
+measure. Seconds are CPU time of one thread, planning and the search for the noise
+included, in seeded runs on a machine that was shared: ratios count, not seconds. Lines
+end at the last level that a system reaches.""",
+            *(_table(rows, factor) for factor in TOLD),
+            _fastest(rows),
+        ]
+    )
+
+
+def _table(rows: Rows, factor: float) -> str:
+    """Passes and seconds of every system on every table, to one level."""
+    rows = [row for row in rows if row["factor"] == factor]
+    tables = list(dict.fromkeys(column(rows, "table")))
+    lines = [
+        f"| to {factor:g} × the least excess: passes, seconds | "
+        + " | ".join(tables)
+        + " |",
+        "|---" * (len(tables) + 1) + "|",
+    ]
+    known = {(row["system"], row["table"]): row for row in rows}
+    for system in order(rows):
+        fields = [_cost(known.get((system, table))) for table in tables]
+        label = modules("systems")[system].LABEL
+        lines.append(f"| {label} | " + " | ".join(fields) + " |")
+    return "\n".join(lines)
+
+
+def _cost(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "–"
+    if "seconds" not in row:
+        return "never"
+    passes = f"{row['passes']:.3g}" if "passes" in row else "–"
+    return f"{passes}, {row['seconds']:.2g} s"
+
+
+def _rivals(rows: Rows, name: str) -> list[tuple[Any, ...]]:
+    """(table, factor, ours, other, its label) where another system is cheaper."""
+    found = []
+    for (table, factor), group in grouped(rows, "table", "factor").items():
+        costs = {row["system"]: row[name] for row in group if name in row}
+        if not costs:
+            continue
+        least = min(costs, key=costs.__getitem__)
+        if least != OURS:
+            label = modules("systems")[least].LABEL
+            found.append((table, factor, costs.get(OURS), costs[least], label))
+    return found
+
+
+def _fastest(rows: Rows) -> str:
+    """In how many pairs of a table and a level ours is the cheapest."""
+    pairs = len(grouped(rows, "table", "factor"))
+    said = [
+        f"in {name}, ours is the cheapest in {pairs - len(_rivals(rows, name))}"
+        for name in ("passes", "seconds")
+    ]
+    return f"Of {pairs} pairs of a table and a level: {'; '.join(said)}."
+
+
+def losses(rows: Rows) -> list[str]:
+    """Who reaches levels for less than ours, and to which levels."""
+    points = []
+    pairs = len(grouped(rows, "table", "factor"))
+    for name in ("passes", "seconds"):
+        rivals = _rivals(rows, name)
+        if not rivals:
+            continue
+        by_label: dict[str, list[Any]] = {}
+        for each in rivals:
+            by_label.setdefault(each[4], []).append(each)
+        said = [
+            f"{label} in {len(group)} (to {min(g[1] for g in group):g} to "
+            f"{max(g[1] for g in group):g} × the least excess, on "
+            f"{', '.join(sorted({g[0] for g in group}))})"
+            for label, group in sorted(by_label.items(), key=lambda kv: -len(kv[1]))
+        ]
+        points.append(
+            f"In {name} another system is the cheapest in {len(rivals)} of {pairs} "
+            f"pairs of a table and a level: {'; '.join(said)}."
+        )
+    return points
