@@ -1,6 +1,7 @@
 """How the site is built: `make docs` writes it to build/docs, without the network."""
 
 import pydoc
+import re
 import sys
 from pathlib import Path
 
@@ -9,11 +10,10 @@ import matplotlib
 import skdp
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "_extensions"))
 matplotlib.use("Agg")
 
 project = "skdp"
-author = "The skdp developers"
+author = copyright = "The skdp developers"
 release = version = skdp.__version__
 extensions = [
     "myst_parser",
@@ -21,10 +21,9 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
     "numpydoc",
-    "mathml",
+    "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_extensions"]
 templates_path = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 nitpicky = True
@@ -33,7 +32,7 @@ nitpicky = True
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
 suppress_warnings = [
-    "toc.empty_glob",  # pages that `make experiments` has not written yet
+    "toc.not_readable",  # pages that `make experiments` has not written yet
 ]
 
 # Reference: one page a public name; text in single backquotes is a name of ours.
@@ -48,6 +47,7 @@ sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples"),
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
+    "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
@@ -55,19 +55,25 @@ sphinx_gallery_conf = {
     "copyfile_regex": r"$^",
 }
 
-html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "skdp"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False
+copybutton_exclude = ".linenos, .gp, .go"
 
 
 def setup(app):
     """Leave out what scikit-learn documents; check names that have no page."""
     app.connect("autodoc-skip-member", _is_not_ours)
     app.connect("missing-reference", _without_a_page)
+    app.connect("source-read", _from_the_root)
+
+
+def _from_the_root(app, page, source):
+    """Lead links to files of the repository's root to their pages of the site."""
+    source[0] = re.sub(r"\]\((\.\./)+(C[A-Z]+\.md)", r"](/\2", source[0])
 
 
 def _is_not_ours(app, what, name, member, skip, options):
@@ -84,5 +90,6 @@ def _without_a_page(app, env, node, content):
     name = node["reftarget"]
     if "." not in name or node.get("refdomain") != "py":
         return content if node.get("refdomain") == "py" else None
-    places = [name, f"{node.get('py:module')}.{name}", f"skdp.{name}"]
+    ours = [module for module in sys.modules if module.split(".")[0] == "skdp"]
+    places = [name, *(f"{module}.{name}" for module in ours)]
     return content if any(pydoc.locate(place) for place in places) else None

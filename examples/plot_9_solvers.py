@@ -40,7 +40,6 @@ for name in names:
 
 fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.barh(names, [np.mean(costs[name]) for name in names])
-ax.set_xscale("log")
 ax.invert_yaxis()
 ax.set_xlabel("log-loss above the truth's, ε = 1, 10,000 rows")
 plt.show()
