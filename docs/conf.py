@@ -61,7 +61,6 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
 html_copy_source = False
-copybutton_exclude = ".linenos, .gp, .go"
 
 
 def setup(app):

@@ -28,7 +28,7 @@ class Penalty(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ElasticNet:
-    """Σ_j s_j (l1 |w_j| + ½ l2 w_j²), s_j = 1 where `penalised`, 0 elsewhere.
+    """Σ_j s_j (l1 abs(w_j) + ½ l2 w_j²), s_j = 1 where `penalised`, 0 elsewhere.
 
     Parameters
     ----------

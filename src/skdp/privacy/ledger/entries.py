@@ -64,7 +64,7 @@ class Entry:
     seq : int
         Its number; the first is 0.
     hash : str
-        The chain's, see `skdp.privacy.ledger_file`.
+        The chain's, see `skdp.privacy.ledger.chain`.
     """
 
     kind: str
