@@ -304,6 +304,17 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         check_is_fitted(self, "weights_")
         return pipeline(self)
 
+    def to_onnx(self) -> Any:
+        """Return an ``onnx.ModelProto`` that predicts the same, for other runtimes.
+
+        It is post-processing of released weights and as private as this model. See
+        `skdp.estimators.onnx.onnx_model` for its inputs and outputs.
+        """
+        from skdp.estimators.onnx import onnx_model  # whose library is an extra
+
+        check_is_fitted(self, "weights_")
+        return onnx_model(self)
+
     def save(self, directory: str | PathLike[str]) -> None:
         """Write the fitted model to a directory of text files; `skdp.load` reads it.
 

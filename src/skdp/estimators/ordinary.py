@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,9 @@ def pipeline(model: Any) -> Pipeline:
     levels are numbers (others count as unknown). Text in place of a number, which
     `model` takes as missing, raises. It pickles without a trace of skdp, unless
     there is a `Vector`, whose rows a function of ours shortens.
+
+    For ONNX use ``to_onnx()`` of the model: skl2onnx (1.20) refuses the functions of
+    this pipeline and its one-hot bins, and reads a level of 1.5 as 1.
     """
     schema, weights = model.schema_, model.weights_
     check(
@@ -208,14 +211,13 @@ def _categorical(column: Categorical, weights: FloatArray) -> Part:
     if not levels:
         example = [column.levels[0]] * 3
         return Part(steps=[], weights=weights[:0], constant=constant, example=example)
-    values: Any
     dtype: type = object
-    if all(isinstance(level, (int, float, np.number, np.bool_)) for _, level in levels):
-        levels.sort(key=lambda pair: float(pair[1]))  # type: ignore[arg-type]
-        values = np.array([float(level) for _, level in levels])  # type: ignore[arg-type]
-        dtype = float
+    values: Any = as_numbers([level for _, level in levels])
+    if values is None:
+        values = np.array([as_text(level) for _, level in levels], dtype=object)
     else:
-        values = np.array([_cell(level) for _, level in levels], dtype=object)
+        order = np.argsort(values)
+        values, levels, dtype = values[order], [levels[i] for i in order], float
     one_hot = OneHotEncoder(categories=[values], handle_unknown="ignore")
     steps = [
         ("cells", FunctionTransformer(np.asarray, kw_args={"dtype": dtype})),
@@ -230,8 +232,15 @@ def _categorical(column: Categorical, weights: FloatArray) -> Part:
     )
 
 
-def _cell(level: object) -> object:
-    """A level among texts is compared as a text."""
+def as_numbers(levels: Sequence[Any]) -> FloatArray | None:
+    """Levels that are all numbers, True and False included; None if one is not."""
+    if all(isinstance(level, (int, float, np.number, np.bool_)) for level in levels):
+        return np.array([float(level) for level in levels])
+    return None
+
+
+def as_text(level: object) -> str:
+    """A level among texts, which is compared as a text."""
     return level if isinstance(level, str) else level_key(level)
 
 
