@@ -79,30 +79,30 @@ def full(name: str, smoothness: Array, displacement: Array) -> Case:
     )
 
 
-def blocks(name: str, d: int, displacement: Array) -> Case:
+def blocks(name: str, d: int, spread: float, displacement: Array) -> Case:
     """Blocks of four, the first steep and sensitive, against DP-SGD."""
     parts = [np.arange(4) + start for start in range(0, d, 4)]
-    smoothness = np.where(np.arange(d) < 4, SPREAD, 1.0)
-    lipschitz = spike(len(parts), 1.0, 1.0 / SPREAD)
+    smoothness = np.where(np.arange(d) < 4, spread, 1.0)
+    lipschitz = spike(len(parts), 1.0, 1.0 / spread)
     norm = np.array([np.linalg.norm(lipschitz)])
     return Case(
         name,
         Method(Blocks.uniform(parts), smoothness, lipschitz),
-        Method(Full(d), np.full(d, SPREAD), norm),
+        Method(Full(d), np.full(d, spread), norm),
         displacement,
     )
 
 
-def cases(d: int) -> list[Case]:
+def cases(d: int, spread: float = SPREAD) -> list[Case]:
     first, last = spike(d, 1.0, 0.0), spike(d, 1.0, 0.0)[::-1]
-    steep, flat = spike(d, SPREAD), spike(d, 1.0, SPREAD)
+    steep, flat = spike(d, spread), spike(d, 1.0, spread)
     return [
         importance("importance / DP-CD: steep coordinate far", steep, first),
         importance("importance / DP-CD: δ_j ~ 1/√M_j", steep, steep**-0.5),
         full("full / DP-SGD: flat coordinate far", flat, first),
         full("full / DP-SGD: steep coordinate far", steep, first),
-        blocks("blocks / DP-SGD: flat coordinate far", d, last),
-        blocks("blocks / DP-SGD: steep coordinate far", d, first),
+        blocks("blocks / DP-SGD: flat coordinate far", d, spread, last),
+        blocks("blocks / DP-SGD: steep coordinate far", d, spread, first),
     ]
 
 
