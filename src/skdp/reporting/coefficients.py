@@ -10,10 +10,11 @@ from skdp.estimators.summary import NOTES
 from skdp.reporting.drawing import Scale, around
 from skdp.reporting.effects import Effect, Output, outputs
 from skdp.reporting.words import fixed, plural
-from skdp.schema import Categorical
+from skdp.schema import Categorical, Numeric
 
 #: Most coefficients in a picture, in the tables of all classes, and most classes.
 MOST_MARKS, MOST_LINES, MOST_CLASSES = 30, 4000, 50
+LOG = "The unit of a column on a log scale is one of log(1 + value - lowest value)."
 #: A picture reaches so many times as far as its largest coefficient.
 REACH = 2.0
 
@@ -80,7 +81,10 @@ def coefficients(model: Any) -> Coefficients:
     """Draw the coefficients of a fitted model."""
     found = outputs(model)
     known = model._standard_errors()
-    notes = [*([known] if isinstance(known, str) else []), *NOTES[2:]]
+    notes = [known] if isinstance(known, str) else list(NOTES[2:])
+    columns = model.schema_.columns.values()
+    if any(isinstance(c, Numeric) and c.scale == "log" and not c.bins for c in columns):
+        notes.append(LOG)
     constant = all(e.effect == 0 for output in found for e in output.effects)
     lines = MOST_LINES // min(len(found), MOST_CLASSES)
     return Coefficients(
@@ -91,7 +95,7 @@ def coefficients(model: Any) -> Coefficients:
         ),
         n_outputs=len(found),
         constant=constant,
-        notes=tuple(notes if not isinstance(known, str) else notes[:1]),
+        notes=tuple(notes),
     )
 
 

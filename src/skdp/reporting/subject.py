@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from copy import copy
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from skdp.verification.model import Verification, verify
 
 #: What a plan that was made again must have in common with the one that was run.
 KEPT = ("n_rows", "geometry", "sampling", "n_steps", "n_restarts", "calibration")
+KEPT += ("loss", "penalty", "l1", "l2")
+#: Relative difference of caps that a slightly different budget may cause.
+NEAR = 0.01
 #: Releases that come before a plan is made.
 BEFORE = ("Number of rows", "Ranges, found", "Categories, found")
 
@@ -61,7 +65,7 @@ class Subject:
     def claims(self) -> bool:
         """Whether privacy is claimed."""
         noisy = all(event.noise_multiplier for event in self.record.events)
-        return not self.record.seeded and self.record.budget < float("inf") and noisy
+        return not self.record.seeded and self.record.budget < math.inf and noisy
 
 
 def subject(model: Any, ledger: Any = None) -> Subject:
@@ -140,4 +144,6 @@ def planned(model: Any) -> Plan | None:
     except (ValueError, KeyError, TypeError):
         return None
     again = plan_summary(made)
-    return made if all(again[name] == plan.get(name) for name in KEPT) else None
+    same = all(again[name] == plan.get(name) for name in KEPT)
+    caps = again["radius"] or 0.0, plan.get("radius") or 0.0
+    return made if same and math.isclose(*caps, rel_tol=NEAR) else None
