@@ -50,6 +50,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,  # a page that asks the network for a script
     "show_signature": False,
     "abort_on_example_error": True,
     "copyfile_regex": r"$^",

@@ -45,12 +45,14 @@ def test_links_lead_somewhere(page):
     assert all((ROOT / target).exists() for target in targets), targets
 
 
-def test_the_readme_names_what_exists():
-    readme = read("README.md")
-    table = readme.split("## Where things are")[1].split("To change something")[0]
-    for path in re.findall(r"`(src/[^`]+|tests/|experiments/|docs/)`", table):
+def test_what_is_named_exists():
+    table = read("docs/code.md").split("## In the repository")[1]
+    paths = re.findall(r"`(src/[^`]+|\w+/)`", table)
+    assert len(paths) > 15
+    for path in paths:
         assert (ROOT / path).exists(), path
-    makefile = read("Makefile")
+    readme, makefile = read("README.md"), read("Makefile")
+    assert "make demo " in readme
     for target in set(re.findall(r"make (\w+) ", readme + read("CONTRIBUTING.md"))):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 

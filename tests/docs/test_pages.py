@@ -1,0 +1,143 @@
+"""The site is whole: names have pages, links lead somewhere, maps name what exists."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import skdp
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+API = "\n".join(
+    page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md"))
+)
+DOCUMENTED = re.findall(r"^   (skdp\.[\w.]+)$", API, re.MULTILINE)
+#: Packages and modules whose names are for users.
+PUBLIC = [
+    "skdp",
+    "skdp.audit",
+    "skdp.estimators",
+    "skdp.privacy.ledger",
+    "skdp.solvers",
+    "skdp.tables",
+    "skdp.descent.samplings",
+    "skdp.descent.smoothness",
+    "skdp.descent.table1",
+    "skdp.descent.theory",
+]
+#: Modules with a list of names that are not for users.
+INSIDE = {
+    "skdp.solvers.problem": "what solvers share; its public part is in skdp.solvers",
+}
+PAGES = sorted(
+    path
+    for path in [ROOT / "README.md", *DOCS.rglob("*.md")]
+    if "generated" not in path.parts
+)
+
+
+def found(name):
+    """The object that a dotted name stands for."""
+    module, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(module), last)
+
+
+def test_every_public_name_has_a_page():
+    pages = {id(found(name)): name for name in DOCUMENTED}
+    for module in PUBLIC:
+        names = importlib.import_module(module).__all__
+        missing = [n for n in names if id(found(f"{module}.{n}")) not in pages]
+        assert missing == [], f"Add {module}'s {missing} to docs/api."
+    assert len(DOCUMENTED) == len(set(DOCUMENTED))
+
+
+def test_every_list_of_public_names_is_looked_at():
+    lists = {
+        module.name
+        for module in pkgutil.walk_packages(skdp.__path__, "skdp.")
+        if "__all__ = " in Path(module.module_finder.path, *name_of(module)).read_text()
+    }
+    assert lists | {"skdp"} == set(PUBLIC) | set(INSIDE)
+
+
+def name_of(module):
+    """Parts of a module's file below the folder that it was found in."""
+    last = module.name.rpartition(".")[2]
+    return (last, "__init__.py") if module.ispkg else (f"{last}.py",)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+)", text):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_map_of_equations_names_what_exists():
+    """Each row: `file.py`: `name`, `name`; a file alone is looked up as a file."""
+    table = (DOCS / "method.md").read_text(encoding="utf-8")
+    table = table.split("## Where each equation lives")[1].split("\n## ")[0]
+    checked = 0
+    for row in table.splitlines():
+        if not row.startswith("| ") or row.startswith("| equation"):
+            continue
+        for part in row.rsplit("|", 2)[1].split(";"):
+            file, *names = re.findall(r"`([^`]+)`", part)
+            paths = [p for p in (ROOT / "src/skdp").rglob("*.py") if named(p, file)]
+            assert len(paths) == 1, file
+            module = paths[0].relative_to(ROOT / "src").with_suffix("")
+            home = importlib.import_module(".".join(module.parts))
+            for name in names:
+                value = home
+                for attribute in name.split("."):
+                    value = getattr(value, attribute)
+                checked += 1
+    assert checked > 30
+
+
+def named(path, file):
+    return path.as_posix().endswith(f"/skdp/{file}") or (
+        "/" not in file and path.name == file and path.parent.name == "privacy"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", sorted({getattr(found(n), "__module__", "skdp") for n in DOCUMENTED})
+)
+def test_examples_of_docstrings_run(name):
+    """They are shown in the reference."""
+    module = importlib.import_module(name)
+    flags = doctest.NORMALIZE_WHITESPACE
+    assert doctest.testmod(module, optionflags=flags).failed == 0
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    """All but the pictures of the gallery, whose programs have a test of their own."""
+    pytest.importorskip("sphinx")
+    for part in ROOT.iterdir():  # a copy: pages are made beside those that are written
+        if part.name not in ("docs", "build") and not part.name.startswith("."):
+            (tmp_path / part.name).symlink_to(part)
+    made = shutil.ignore_patterns("generated", "gallery")
+    shutil.copytree(DOCS, tmp_path / "docs", ignore=made)
+    built = subprocess.run(
+        [
+            *(sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going"),
+            *("-D", "plot_gallery=0", tmp_path / "docs", tmp_path / "site"),
+        ],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
+    assert built.returncode == 0, built.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 100
+    remote = re.compile(r'<(?:script|img|link)[^>]+(?:src|href)="(?:https?:)?//')
+    for page in pages:
+        assert not remote.search(page.read_text(encoding="utf-8")), page
