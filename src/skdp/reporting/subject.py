@@ -29,8 +29,10 @@ from skdp.schema import check
 from skdp.verification.model import Verification, verify
 
 #: What a plan that was made again must have in common with the one that was run.
-KEPT = ("n_rows", "geometry", "sampling", "n_steps", "n_restarts", "calibration")
-KEPT += ("loss", "penalty", "l1", "l2")
+KEPT = (
+    *("n_rows", "geometry", "sampling", "n_steps", "n_restarts", "calibration"),
+    *("loss", "penalty", "l1", "l2"),
+)
 #: Relative difference of caps that a slightly different budget may cause.
 NEAR = 0.01
 #: Releases that come before a plan is made.
