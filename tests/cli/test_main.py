@@ -104,3 +104,65 @@ def test_a_terminal_without_greek_letters_is_no_error():
     )
     assert b"\\u03b5 = 1" in done.stdout
     assert b"Traceback" not in done.stderr
+
+
+def test_wrong_usage_says_where_the_right_one_is_said(call):
+    assert call("fit")[2].endswith("'FILE'. See skdp fit --help.\n")
+    assert call("fti")[2].endswith("See skdp --help.\n")
+    assert call("ledger", "show")[2].endswith("See skdp ledger show --help.\n")
+    assert call("plan", "--rows", "x")[2].count(". See skdp plan --help.\n") == 1
+
+
+def test_a_terminals_lines_are_not_broken_inside_words(call, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    sentence = call("fit", "x", "--model", "none")[2]
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    wrapped = call("fit", "x", "--model", "none")[2]
+    assert wrapped.split() == sentence.split()
+    assert wrapped.count("\n") > 2
+    assert max(map(len, wrapped.splitlines())) <= 40
+
+
+def test_warnings_of_libraries_are_not_shown():
+    """They may depend on a record."""
+    program = (
+        "import sys, warnings\n"
+        "from skdp.cli import main, plan\n"
+        "from skdp import schema_files\n"
+        "def read(path):\n"
+        "    warnings.warn('a cell', stacklevel=1); raise ValueError('sentence')\n"
+        "schema_files.read = read\n"
+        "sys.argv = ['skdp', 'plan', '--schema', 's.toml', '--rows', '9']\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "skdp: sentence\n")
+
+
+def test_bytes_of_a_file_are_not_quoted(call, here, monkeypatch):
+    def read(path):
+        b"secret \xff".decode()
+
+    monkeypatch.setattr("skdp.schema_files.read", read)
+    code, _, err = call("plan", "--schema", "s.toml", "--rows", "9")
+    assert code == 2
+    assert err == "skdp: A file could not be read (UnicodeDecodeError). Check it.\n"
+
+
+#: What each shell loads to complete commands, and a word that it must hold.
+SHELLS = {"bash": "complete -o default", "zsh": "#compdef skdp", "fish": "--command"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_is_shown_for_each_shell(shell):
+    done = subprocess.run(
+        [sys.executable, "-c", "from skdp.cli import main; main()"],
+        env=os.environ | {"_SKDP_COMPLETE": f"source_{shell}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert SHELLS[shell] in done.stdout
+    assert "skdp" in done.stdout

@@ -18,7 +18,10 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
+import textwrap
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
@@ -49,9 +52,20 @@ COMMANDS = [
     "audit",
 ]
 
+#: For whoever sees it for the first time.
+FIRST = """\b
+Start in an empty directory:
+  skdp demo --save .
+  skdp plan --schema stays.toml --rows 50000
+  skdp fit stays.csv --schema stays.toml --epsilon 1 --out model
+Options and examples of a command:
+  skdp fit --help
+"""
+
 app = typer.Typer(
     name="skdp",
     help="Differentially private linear models.",
+    epilog=FIRST,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -63,6 +77,7 @@ _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 #: Exit codes beside 0, and 1 for a check that failed.
 REFUSED, INTERNAL, INTERRUPTED, CLOSED = 2, 70, 130, 141
+IMPORTS = (ImportError, ModuleNotFoundError)
 
 
 def main() -> NoReturn:
@@ -70,12 +85,14 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a letter that it lacks is no error
             stream.reconfigure(errors="backslashreplace")
+    # A library's warning may depend on a record.
+    warnings.showwarning = _say_nothing
     try:
         code = app(prog_name="skdp", standalone_mode=False) or 0
         sys.stdout.flush()  # here, so that a pipe that was closed is noticed
         sys.exit(code)
     except _USAGE_ERROR as error:
-        _stop(getattr(error, "format_message", error.__str__)(), REFUSED)
+        _stop(_usage(error), REFUSED)
     except (ValueError, ImportError) as error:
         _stop(_sentence(error), REFUSED, error)
     except (Closed, BrokenPipeError):  # whoever read stdout has seen enough
@@ -95,6 +112,20 @@ def main() -> NoReturn:
             "SKDP_DEBUG=1 to see where; what it shows may quote records.",
             INTERNAL,
         )
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _usage(error: Any) -> str:
+    """What is wrong with the usage, and where the right one is said."""
+    sentence = str(getattr(error, "format_message", error.__str__)())
+    command = getattr(getattr(error, "ctx", None), "command_path", None)
+    if command is None or sentence.startswith("Usage:"):
+        return sentence
+    stop = "" if sentence.endswith((".", "?")) else "."
+    return f"{sentence}{stop} See {command} --help."
 
 
 class Interrupted(Exception):
@@ -123,8 +154,9 @@ def _heard(command: Callable[..., None]) -> Callable[..., None]:
 
 def _sentence(error: Exception) -> str:
     """What an error says, if it is no other library's: those may quote a record."""
-    home = type(error).__module__.partition(".")[0]
-    if home in ("builtins", "skdp"):
+    kind = type(error)
+    # Not those that Python derives from ValueError: a UnicodeError quotes bytes.
+    if kind.__module__.startswith("skdp.") or kind in (ValueError, *IMPORTS):
         return str(error)
     return f"A file could not be read ({type(error).__name__}). Check it."
 
@@ -138,9 +170,20 @@ def _stop(sentence: str, code: int, error: BaseException | None = None) -> NoRet
     else:
         # Without a command the "sentence" is the help.
         prefix = "" if sentence.startswith("Usage:") else "skdp: "
-        said = shown("\n".join([prefix + sentence, *notes]))
+        said = _wrapped(shown("\n".join([prefix + sentence, *notes])))
     sys.stderr.write(f"{said}\n")
     sys.exit(code)
+
+
+def _wrapped(text: str) -> str:
+    """Lines that a terminal need not break inside a word; others get long ones."""
+    if not sys.stderr.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    fill = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(
+        line if line.startswith(" ") else fill.fill(line) for line in text.split("\n")
+    )
 
 
 def _print_version(wanted: bool) -> None:

@@ -22,13 +22,14 @@ def audit(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Try to refute what this installation claims of its noise, in two minutes.
+    """Try to refute what this installation claims of its noise.
 
-    Every mechanism and whole fits run again and again on made-up neighbouring tables,
-    and an attacker who sees all that was released guesses which table it was. Correct
-    guesses prove lower bounds on ε, each with confidence 99.9 %: one above the claim
-    is a privacy bug. What is refuted is played again, and the command exits with 1 if
-    it is refuted twice. Noise that is 20 % too small is found with a chance of 98 %.
+    It takes some minutes. Every mechanism and whole fits run again and again on made-up
+    neighbouring tables, and an attacker who sees all that was released guesses which
+    table it was. Correct guesses prove lower bounds on ε, each with confidence 99.9 %:
+    one above the claim is a privacy bug. What is refuted is played again, and the
+    command exits with 1 if it is refuted twice. Noise that is 20 % too small is found
+    with a chance of 98 %.
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -50,7 +51,7 @@ def audit(
         audits = [result.to_dict() for result in found]
         print_json({"passed": passed, "audits": audits, "one_run": single.to_dict()})
     else:
-        _show(found, single, quiet)
+        _show(found, single, quiet and passed)
     if not passed:
         raise typer.Exit(1)
 
@@ -77,25 +78,31 @@ def _show(found: list[Audit], single: OneRun, quiet: bool) -> None:
     from rich.table import Table
 
     console = screen(quiet=quiet)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in ("audited", "neighbours"):
-        table.add_column(name, overflow="fold")
-    for name in ("claim ε", "proved ε ≥", "trials", "seconds"):
-        table.add_column(name, justify="right")
-    table.add_column("verdict", overflow="fold")
+        table.add_column(name, no_wrap=True)
+    for name in ("claim ε", "proved ≥", "trials", "s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     for one in found:
         table.add_row(*_cells(one))
-    right = f"{single.n_correct} of {single.n_guesses} guesses right"
     table.add_row(
-        "one fit, 1000 canaries",
+        "one fit",
         "zero-out",
         f"{single.epsilon:.3g}",
         f"{single.epsilon_lower:.3g}",
         "1",
         f"{single.seconds:.1f}",
-        right if single.passed else "REFUTED",
+        "holds" if single.passed else "REFUTED",
     )
     console.print(table)
+    for one in found:
+        for why in one.violations:
+            console.print(f"{one.name}, {one.relation}: {why}", markup=False)
+    console.print(
+        "One fit held a thousand canaries, in or out by a coin each: "
+        f"{single.n_correct} of {single.n_guesses} guesses were right."
+    )
     wrong = sum(not one.passed for one in found) + (not single.passed)
     console.print(
         f"[bold]{wrong} of {len(found) + 1} claims refuted.[/bold] "
@@ -111,5 +118,5 @@ def _cells(one: Audit) -> tuple[Any, ...]:
         f"{one.epsilon_lower:.3g}",
         f"{one.n_trials:,}",
         f"{one.seconds:.1f}",
-        "REFUTED: " + "; ".join(one.violations) if one.violations else "holds",
+        "REFUTED" if one.violations else "holds",
     )

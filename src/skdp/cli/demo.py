@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson, Quiet, check_out
+from skdp.cli.console import AsJson, Quiet, check_out, shown
 
 EXAMPLES = [
     "skdp demo",
@@ -44,6 +44,8 @@ def demo(
     if save is not None:
         from skdp.cli.demo_table import write
 
-        for path in write(save, rows):
-            if not quiet and not as_json:
-                typer.echo(f"written  {path}")
+        paths = write(save, rows)
+        if not quiet and not as_json:
+            for path in paths:
+                typer.echo(shown(f"written  {path}"))
+            typer.echo(shown(f"next     skdp plan --schema {paths[1]} --rows {rows}"))

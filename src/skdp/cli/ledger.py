@@ -17,6 +17,7 @@ from skdp.cli.console import (
     shown,
     write_out,
 )
+from skdp.cli.inputs import Neighbours, NeighboursName
 
 if TYPE_CHECKING:
     from skdp.privacy.ledger import Entry, Ledger
@@ -42,9 +43,7 @@ def make(
         float,
         typer.Option(help="Part of δ for finding categories; 0 if a schema has all."),
     ] = 0.0,
-    neighbours: Annotated[
-        str, typer.Option(help="replace-one, zero-out or add-remove.")
-    ] = "replace-one",
+    neighbours: NeighboursName = Neighbours.replace_one,
     schema: Annotated[
         Path | None, typer.Option(metavar="TOML", help="Only for tables of this one.")
     ] = None,
@@ -61,7 +60,7 @@ def make(
         epsilon,
         delta,
         reserved_delta=reserved_delta,
-        neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
+        neighbours=neighbours.value,
         schema=None if schema is None else schema_files.read(schema),
     )
     if as_json:
@@ -100,7 +99,7 @@ def check(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recompute the chain and the sums; exits with 1 if the file was changed.
+    """Recompute chain and sums; exit with 1 if the file was changed.
 
     Somebody who rewrites all of the file can write any history: note the head that
     this prints elsewhere, and give it back as --head.

@@ -57,6 +57,7 @@ def predict(
     import skdp
     from skdp.estimators.progress import reading
     from skdp.schema import check
+    from skdp.tables import kinds
 
     check_out(out, force)
     check(out.suffix in WRITERS, f"--out ends in {' or '.join(WRITERS)}. Got {out}.")
@@ -67,6 +68,7 @@ def predict(
         not probabilities or hasattr(loaded, "predict_proba"),
         f"{type(loaded).__name__} gives no probabilities: leave --probabilities out.",
     )
+    kinds.source(file, loaded.schema_.inputs)  # refused before a bar is shown
     with reading(watched(as_json, quiet)) as progress:
         names = _written(_predictions(loaded, file, probabilities, progress), out)
     if as_json:
