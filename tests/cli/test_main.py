@@ -155,6 +155,23 @@ def test_bytes_of_a_file_are_not_quoted(call, here, monkeypatch):
 SHELLS = {"bash": "complete -o default", "zsh": "#compdef skdp", "fish": "--command"}
 
 
+@pytest.mark.parametrize(
+    ("shell", "more"),
+    [("zsh", {}), ("fish", {"_TYPER_COMPLETE_FISH_ACTION": "get-args"})],
+)
+def test_other_shells_complete_sub_commands(shell, more):
+    asked = {"_SKDP_COMPLETE": f"complete_{shell}", **more}
+    done = subprocess.run(
+        [sys.executable, "-c", "from skdp.cli import main; main()"],
+        env=os.environ | asked | {"_TYPER_COMPLETE_ARGS": "skdp ledger e"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "export" in done.stdout
+    assert "show" not in done.stdout
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_completion_is_shown_for_each_shell(shell):
     done = subprocess.run(
