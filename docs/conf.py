@@ -32,7 +32,7 @@ nitpicky = True
 myst_heading_anchors = 3
 myst_enable_extensions = ["deflist"]
 suppress_warnings = [
-    "toc.not_readable",  # pages that `make experiments` has not written yet
+    "toc.not_readable",  # pages that are written later; a test looks at the others
 ]
 
 # Reference: one page a public name; text in single backquotes is a name of ours.
