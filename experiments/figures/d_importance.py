@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
+
 from experiments.drawing import line, panels, style
 from experiments.folders import modules
 from experiments.problems import Objective, make_problem, objective_of, problem_of
@@ -25,15 +27,11 @@ from experiments.statistics import (
     mean_interval,
     ratio_interval,
 )
-from matplotlib.figure import Figure
-
-from skdp.descent import averages
-from skdp.descent.geometry import diagonal_update
-from skdp.descent.skgd import descend
+from skdp.descent.geometry import Diagonal
+from skdp.descent.plan import Plan, run
 from skdp.engines.choose import engine_named
-from skdp.privacy import accountant, sums
-from skdp.schema import Categorical, FloatArray, IntArray, Numeric, Schema
-from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, clips, default_steps, squares
+from skdp.schema import Categorical, FloatArray, Numeric, Schema
+from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, default_steps, squares
 from skdp.solvers.problem import Problem, Run, opened
 from tables import Table
 
@@ -41,11 +39,11 @@ TITLE = "Probabilities: importance, uniform or a prior"
 DELTA = 1e-6
 SEEDS = range(10)
 REAL = ("bank", "california", "electricity")
-EPSILONS = (0.05, 0.15, 0.5)
+EPSILONS = (0.03, 0.1, 0.3)
 #: Made up: columns whose raw weights are equal, or whose effects are equal.
 MADE = ("equal weights", "equal effects")
 SPREADS = (1e2, 1e4, 1e6)
-MADE_EPSILON, MADE_ROWS, MADE_COLUMNS = 1.0, 10_000, 15
+MADE_EPSILON, MADE_ROWS, MADE_COLUMNS = 1.0, 5_000, 15
 SOURCES = ("public", "private", "exact")
 
 
@@ -111,7 +109,7 @@ def made_up(kind: str, spread: float) -> Table:
     return Table(pd.DataFrame(scaled * ranges, columns=names), y, schema)
 
 
-def mean_squares(problem: Problem, source: str, run: Run) -> FloatArray:
+def mean_squares(problem: Problem, source: str, opening: Run) -> FloatArray:
     """m: 1, or its mean over records, released or (not private) exact."""
     d = problem.layout.n_features
     if source == "public":
@@ -120,16 +118,16 @@ def mean_squares(problem: Problem, source: str, run: Run) -> FloatArray:
         gram = engine_named("auto", 1)(problem.records).gram()
         found = np.diag(gram).astype(np.float64) / 2.0**28 / problem.n_rows
         return np.clip(found, 1e-6, 1.0)
-    floor = min(1.0, math.sqrt(math.sqrt(d) / (problem.n_rows * run.mu)))  # as DP-CD
-    return np.clip(squares(problem, run.share(SMOOTHNESS_SHARE)), floor, 1.0)
+    floor = min(1.0, math.sqrt(math.sqrt(d) / (problem.n_rows * opening.mu)))  # DP-CD
+    return np.clip(squares(problem, opening.share(SMOOTHNESS_SHARE)), floor, 1.0)
 
 
 def measure(cell: dict[str, Any]) -> Rows:
-    """DP-CD of `skdp.solvers`, with columns as blocks and any sampling."""
+    """Algorithm 1 with the sampling and the smoothness of a cell."""
     case = raw(cell["table"], cell.get("spread"))
     problem, layout = case.problem, case.problem.layout
-    run = opened(problem, epsilon=cell["epsilon"], delta=DELTA, seed=cell["seed"])
-    m = mean_squares(problem, cell["M"], run)
+    opening = opened(problem, epsilon=cell["epsilon"], delta=DELTA, seed=cell["seed"])
+    m = mean_squares(problem, cell["M"], opening)
     for block in layout.blocks:
         m[block] = m[block].max()
     M = problem.curvature * m  # in scaled units, as all that follows but the sampling
@@ -140,36 +138,32 @@ def measure(cell: dict[str, Any]) -> Rows:
         distance=np.abs(case.objective.minimiser[:, 0]) / case.ranges,
     )
     sampling = modules("samplings")[cell["sampling"]].make(facts)
-    share = SMOOTHNESS_SHARE if cell["M"] == "private" else 0.0
-    left = run.share(1.0 - share)
-    steps = default_steps(problem, left, sampling, M)
-    engine = engine_named("auto", 1)(problem.records)
-    widest = clips(M, problem.slope_bound * math.sqrt(len(M)))
-    bounds = np.minimum(widest, problem.slope_bound)
-
-    def query(at: IntArray, weights: FloatArray) -> sums.BoundedSum:
-        slopes = problem.slopes(float(bounds[at].max()))
-        ones = np.ones(len(at))
-        return sums.gradient(engine, slopes, weights, at, problem.relation, ones)
-
-    weights = descend(
-        query=query,
-        update=diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
-        sets=sampling.sets,
-        average=averages.mean,
-        start=problem.start,
-        n_steps=steps,
-        noise_multiplier=accountant.noise_multiplier(left.mu, steps),
-        randomness=run.noise,
-        record=run.record,
+    plan = Plan(
+        layout=layout,
+        loss=problem.loss,
+        n_rows=problem.n_rows,
+        epsilon=cell["epsilon"],
+        delta=DELTA,
+        sampling=sampling,
+        geometry=Diagonal(smoothness=M),
+        n_steps=default_steps(problem, opening, sampling, M),
+        penalty=problem.penalty,
+        relation=problem.relation,
+    )
+    fit = run(
+        plan,
+        problem.records,
+        engine=engine_named("auto", 1),
+        noise=opening.noise,
+        record=opening.record,  # of which M may have had its share
     )
     return [
         {
-            "excess": case.objective.excess(weights),
-            "n_steps": steps,
+            "excess": case.objective.excess(fit.weights),
+            "n_steps": plan.n_steps,
             "p_min": float(sampling.probabilities.min()),
             "M_spread": float(facts.smoothness.max() / facts.smoothness.min()),
-            "spent": 1.0 - run.record.remaining / run.record.budget,
+            "spent": 1.0 - fit.record.remaining / fit.record.budget,
         }
     ]
 
@@ -202,8 +196,10 @@ def draw(rows: Rows) -> Figure:
             y = [mean_interval(column(each, "excess")) for _, each in by_place]
             line(panel, x, y, label=name(sampling), marker="o", **looks[sampling])
         if at[0] == 0:
-            made = "" if along == "epsilon" else "made up: "
-            panel.set_title(made + table, fontsize=9)
+            panel.set_title(table if along == "epsilon" else f"made up,\n{table}")
+        if along == "epsilon":
+            panel.set_xticks(x, [f"{place:g}" for place in x])
+            panel.xaxis.minorticks_off()
         if at[0] == len(sources) - 1:
             epsilon = f"spread of M, ε = {some[0]['epsilon']:g}"
             panel.set_xlabel("ε" if along == "epsilon" else epsilon)
@@ -298,10 +294,9 @@ matter most), or effects that are equal (weights ∝ 1/s). m_j, the mean square
 of a scaled column, is 1 where M is *public*; it is released for {SMOOTHNESS_SHARE:.0%}
 of the budget where M is *private*; and it is read from the records where M is *exact*,
 **which is not private** and shows what privacy of M costs. So is the law that knows
-w*. Steps, clipping and noise are those of `skdp.solvers.dp_cd` and do not depend on
-units; probabilities that are computed from M do. Each run takes the K* of its own bound
-({column_range(rows, "n_steps")} steps) and spends {column_range(rows, "spent")} of the
-budget.
+w*. Steps and noise do not depend on units; probabilities that are computed from M do.
+Each run takes the K* of its own bound, {column_range(rows, "n_steps")} steps, and
+spends at least {min(column(rows, "spent"), default=0):.4%} of its budget.
 
 Excess risk as a multiple of that of uniform sampling with the same M, at the largest ε
 (real tables, ε = {max(column(real, "epsilon"), default=0):g}) and the largest spread

@@ -3,7 +3,7 @@
 from experiments.samplings import Facts
 from skdp.descent.samplings import Blocks, Sampling
 
-NAME = "true |w0 - w*| (not private)"
+NAME = "true distance to w* (not private)"
 
 
 def make(facts: Facts) -> Sampling:
