@@ -76,9 +76,22 @@ def test_the_closed_form_is_the_accountant_s(mu, delta):
     assert closed_form_epsilon(releases, delta) == pytest.approx(theirs, rel=1e-9)
 
 
+@pytest.mark.parametrize("mu", [0.011, 0.3, 3.0, 29.0])
+@pytest.mark.parametrize("kinds", [1, 12])
+def test_loss_distributions_agree_with_the_closed_form(mu, kinds):
+    z = 5 * math.sqrt(kinds) / mu
+    releases = [
+        {"noise_multiplier": z + i / 9, "times": 25, "n_draws": 7, "delta": 0.0}
+        for i in range(kinds)
+    ]
+    found, _ = pld_epsilon(releases, 1e-6)
+    assert found == pytest.approx(closed_form_epsilon(releases, 1e-6), rel=1e-5)
+
+
 def test_it_says_when_loss_distributions_were_not_used():
     release = {"noise_multiplier": 1e3, "times": 1, "n_draws": 1, "delta": 0.0}
-    for given, delta in ((release, 1e-6), (release | {"noise_multiplier": 4}, 1e-13)):
+    for z, delta in ((1e3, 1e-6), (0.03, 1e-6), (4, 1e-13)):
+        given = release | {"noise_multiplier": z}
         epsilon, why = pld_epsilon([given], delta)
         assert epsilon is None
         assert why.startswith("not used: dp-accounting is reliable for")

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, settings
 import skdp
 from skdp import cli
 
-#: Seconds that one command may take here, on a busy machine too.
-PATIENCE = 60
+#: Seconds that one command may take: of a processor, and however busy the machine is.
+PATIENCE, LONGEST = 60, 900
 #: What a terminal shows as it is.
 SHOWN = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f-\x9f]*")
 SCHEMA = skdp.Schema(
@@ -47,14 +47,17 @@ def _hang(*_):
 
 @contextlib.contextmanager
 def limited():
-    """Let nothing take longer than PATIENCE."""
-    before = signal.signal(signal.SIGALRM, _hang)
-    signal.alarm(PATIENCE)
+    """Let nothing take longer than PATIENCE, nor LONGEST."""
+    before = [signal.signal(s, _hang) for s in (signal.SIGPROF, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+    signal.alarm(LONGEST)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGPROF, before[0])
+        signal.signal(signal.SIGALRM, before[1])
 
 
 def command(*words):

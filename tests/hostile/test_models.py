@@ -3,12 +3,15 @@
 import json
 import os
 import shutil
+from copy import deepcopy
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import command, files, fuzzed
+from sklearn.base import clone
 
 import skdp
 
@@ -55,7 +58,7 @@ VALUES = (
     | st.floats()
     | st.integers(-(10**6), 10**6)
     | st.text(max_size=5)
-)
+).map(deepcopy)  # what is drawn may be changed in its turn
 """What stands where something else belongs."""
 
 
@@ -66,19 +69,35 @@ class Texts(dict):
         return "the model"
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """A model, and the texts of its files."""
-    folder = tmp_path_factory.mktemp("saved")
-    schema = skdp.Schema(
+TABLE = {
+    name: np.array(cells * 20)
+    for name, cells in {"age": [1.0, 2], "job": ["a", "b"], "y": ["no", "yes"]}.items()
+}
+MODEL = skdp.LogisticRegression(
+    schema=skdp.Schema(
         {"age": skdp.Numeric(0, 100), "job": skdp.Categorical(["a", "b"])},
         target=("y", skdp.Categorical(["no", "yes"])),
-    )
-    table = {"age": [1.0, 2.0] * 20, "job": ["a", "b"] * 20, "y": ["no", "yes"] * 20}
-    skdp.LogisticRegression(schema=schema, class_weight={"no": 0.5}).fit(table).save(
-        folder / "m"
-    )
+    ),
+    class_weight={"no": 0.5},
+)
+
+
+def texts(model, folder):
+    model.save(folder / "m")
     return Texts({name: (folder / "m" / name).read_text("utf-8") for name in NAMES})
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The texts of the files of a model."""
+    return texts(clone(MODEL).fit(TABLE), tmp_path_factory.mktemp("saved"))
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory):
+    """The texts of the files of a model that a random search chose."""
+    search = skdp.PrivateSearchCV(MODEL, {"alpha": [0.1, 1.0]}, method="random")
+    return texts(search.fit(TABLE).best_estimator_, tmp_path_factory.mktemp("chosen"))
 
 
 def places(tree, at=()):
@@ -159,11 +178,66 @@ def written(saved):
 
 @fuzzed(30)
 @given(data=st.data())
-def test_changed_values(place, saved, data):
+def test_changed_values(place, saved, chosen, data):
+    model = data.draw(st.sampled_from([saved, saved, chosen]))
     name = data.draw(st.sampled_from(["model.json", "privacy.json"]))
-    written(saved)
-    Path("m", name).write_bytes(edited(data, saved[name]))
+    written(model)
+    Path("m", name).write_bytes(edited(data, model[name]))
     tried(place)
+
+
+EXTREMES = {
+    "little noise": {"times": 2**53, "noise_multiplier": 1e-100},
+    "much noise": {"times": 2**53, "noise_multiplier": 1e100},
+    "μ of 25": {"times": 10**4, "noise_multiplier": 4.0},
+    "μ of 1e8": {"times": 10**14, "noise_multiplier": 0.1},
+    "draws": {"n_draws": 2**53},
+    "small δ": {"delta": 5e-324},
+    "large δ": {"delta": 1 - 2**-53},
+}
+
+
+@pytest.mark.parametrize("what", EXTREMES)
+@pytest.mark.parametrize("delta", [5e-324, 1e-300, 1e-6, 1 - 2**-53])
+def test_no_numbers_take_long_to_verify(place, saved, what, delta):
+    record = json.loads(saved["privacy.json"]) | {"delta": delta}
+    record["releases"] = [record["releases"][-1] | EXTREMES[what]]
+    written(saved | {"privacy.json": json.dumps(record)})
+    assert command("verify", "m")[0] in (0, 1)
+
+
+def test_many_kinds_of_releases_do_not_take_long_to_verify(place, saved):
+    record = json.loads(saved["privacy.json"])
+    each = [{"times": 1, "noise_multiplier": 200.0 + i / 100} for i in range(9999)]
+    record["releases"] = [record["releases"][-1] | kind for kind in each]
+    written(saved | {"privacy.json": json.dumps(record)})
+    code, out, _ = command("verify", "m")
+    assert code == 1
+    assert "not used: dp-accounting takes long for more than 100" in out
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"stop": stop} for stop in (-0.5, 0.0, 5e-324, 1e-7, 1.5, 1e308)),
+        *({"n_trials": n} for n in (-1, 0, 10**7, 10**299)),
+    ],
+    ids=lambda change: "{} of {:g}".format(*next(iter(change.items()))),
+)
+def test_searches_that_nobody_makes_are_refused(place, chosen, change):
+    record = json.loads(chosen["privacy.json"])
+    record["search"] |= change
+    written(chosen | {"privacy.json": json.dumps(record)})
+    for words in (["verify", "m"], ["predict", "m", "t.csv", "--out", "p.csv"]):
+        code, _, err = command(*words)
+        assert (code, err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("delta", [-1.0, 0.0, 1.0, 1e308])
+def test_a_delta_that_is_none_is_refused(place, saved, delta):
+    record = json.loads(saved["privacy.json"]) | {"delta": delta}
+    written(saved | {"privacy.json": json.dumps(record)})
+    assert command("verify", "m")[0] == 2
 
 
 @fuzzed(15)

@@ -51,9 +51,12 @@ ESTIMATORS: dict[str, type[PrivateLinearModel]] = {
         PoissonRegressor,
     )
 }
-FILES = ("model.json", "schema.toml", "privacy.json")
-#: Largest file that is read, in bytes.
-LARGEST = 1 << 30
+#: The files, and the most bytes of each that are read.
+FILES = {
+    "model.json": 1 << 30,
+    "schema.toml": schema_files.LARGEST,
+    "privacy.json": 1 << 24,
+}
 
 
 def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
@@ -142,12 +145,12 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
 
 def check_files(source: Path) -> None:
     """Refuse a directory that lacks a file, or has one that nobody wants to read."""
-    for name in FILES:
+    for name, largest in FILES.items():
         path = source / name
         check(
-            path.is_file() and path.stat().st_size <= LARGEST,
-            f"A saved model has a file {name}, of at most 1 GiB. {str(source)!r} has "
-            "none: save the model again.",
+            path.is_file() and path.stat().st_size <= largest,
+            f"A saved model has a file {name}, of at most {largest >> 20} MiB. "
+            f"{str(source)!r} has none: save the model again.",
         )
 
 

@@ -32,8 +32,8 @@ RELEASE_KEYS: dict[str, Any] = {
     "n_draws": int,
     "delta": (float, int),
 }
-#: Most releases of one kind, and most draws of one.
-MOST = 1 << 53
+#: Most releases of one kind, and most draws of one; most trials of a search.
+MOST, MOST_TRIALS = 1 << 53, 10**6
 #: Of a model that a search chose.
 SEARCH_KEYS: dict[str, Any] = {"n_trials": int, "stop": (float, type(None))}
 
@@ -83,8 +83,18 @@ def check_types(about: Any) -> None:
             "privacy.json has a plan_digest that is no text: it was changed.",
         )
     check_keys(kept, RECORD_KEYS, "privacy.json")
+    check(
+        0 < about["delta"] < 1,
+        "privacy.json needs a delta in (0, 1): it was changed.",
+    )
     if "search" in about:
         check_keys(about["search"], SEARCH_KEYS, "The search of privacy.json")
+        trials, stop = about["search"]["n_trials"], about["search"]["stop"]
+        check(
+            1 <= trials <= MOST_TRIALS
+            and (stop is None or 1 / MOST_TRIALS < stop <= 1),
+            "privacy.json has a search of no or too many trials: it was changed.",
+        )
     check(
         all(isinstance(line, str) for line in about["assumptions"]),
         "privacy.json needs assumptions that are texts: save the model again.",

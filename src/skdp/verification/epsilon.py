@@ -6,14 +6,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 #: Digits of the closed form.
 DIGITS = 60
-#: Where dp-accounting is reliable.
-PLD_MU, PLD_DELTA = 0.01, 1e-12
+#: Where dp-accounting is reliable, and done in seconds: in μ, in δ, in the number of
+#: noise multipliers. Losses are on a grid as wide as a part of μ, which is all of 1e-6
+#: off for ten multipliers, and takes the same time whatever μ is.
+PLD_MU, PLD_DELTA, PLD_KINDS = (0.01, 30.0), 1e-12, 100
+PLD_GRID = 1e-3
+#: Above this μ no ε is computed, nor claimed by `skdp.privacy.accountant`.
+LARGEST_MU = 1e9
 #: Of the law of the number of trials, in a random search.
 SEARCH_SHAPE = 3
 #: The sampler's bound on the logarithm of a cell's probability, per draw: see
@@ -42,6 +48,8 @@ def closed_form_epsilon(
 
         if mu == 0:
             return 0.0
+        if mu > LARGEST_MU:  # digits by the thousands, for minutes
+            return math.inf
         draws = sum(r["times"] * r["n_draws"] for r in releases)
         slack = draws * mp.mpf(SLACK)
         if search is None or search["stop"] is None:
@@ -82,20 +90,30 @@ def pld_epsilon(
     """ε by dp-accounting's privacy loss distributions, or why it was not used."""
     extra = math.fsum(r["times"] * r["delta"] for r in releases)
     mu = math.sqrt(mu_squared(releases))
-    if mu < PLD_MU or delta - extra < PLD_DELTA:
+    kinds: Counter[float] = Counter()
+    for r in releases:
+        kinds[r["noise_multiplier"]] += r["times"]
+    low, high = PLD_MU
+    if not low <= mu <= high or delta - extra < PLD_DELTA:
         return None, (
-            f"not used: dp-accounting is reliable for μ ≥ {PLD_MU} and δ ≥ "
+            f"not used: dp-accounting is reliable for μ in [{low:g}, {high:g}] and δ ≥ "
             f"{PLD_DELTA:g} only, and here they are {mu:.3g} and {delta - extra:.3g}"
+        )
+    if len(kinds) > PLD_KINDS:
+        return None, (
+            f"not used: dp-accounting takes long for more than {PLD_KINDS} noise "
+            f"multipliers, and here are {len(kinds)}"
         )
     try:
         dp = import_module("dp_accounting")
     except ModuleNotFoundError:
         return None, "not used: dp-accounting is missing, pip install 'skdp[verify]'"
     # Noise multipliers are relative to what one record changes under the relation.
-    account = dp.pld.PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    for r in releases:
-        one = dp.GaussianDpEvent(r["noise_multiplier"])
-        account.compose(dp.SelfComposedDpEvent(one, r["times"]))
+    relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    account = dp.pld.PLDAccountant(relation, PLD_GRID * mu)
+    for noise_multiplier, times in kinds.items():
+        one = dp.GaussianDpEvent(noise_multiplier)
+        account.compose(dp.SelfComposedDpEvent(one, times))
     epsilon = float(account.get_epsilon(delta - extra))
     return epsilon, f"ε = {epsilon:.6g} by dp-accounting"
 

@@ -19,7 +19,7 @@ from skdp.schema import Layout, check
 from skdp.verification.epsilon import closed_form_epsilon, mu_squared, pld_epsilon
 
 #: Relative difference that counts as equal: for the closed form, for dp-accounting,
-#: whose grid of losses is 1e-4 wide, and for a search, whose trials round down.
+#: which puts losses on a grid, and for a search, whose trials round down.
 CLOSE, PLD_CLOSE, SEARCH_CLOSE = 1e-6, 1e-3, 1e-4
 
 
