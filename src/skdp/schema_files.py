@@ -45,6 +45,9 @@ from skdp.schema import Categorical, Column, Numeric, Schema, Vector, check
 from skdp.tables import kinds
 from skdp.tables.source import Kind
 
+LARGEST = 1 << 24
+"""Most bytes of a file that are read."""
+
 BLANK = "?"
 """What a template holds where a person has to decide."""
 
@@ -63,6 +66,12 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _WIDTH = 88
 _LARGEST = 10**300  # an integer that is still a float
+# What `tomllib` takes minutes for: a key of a hundred parts, in quotes or not.
+_DEEP = re.compile(
+    r"""(?:^|[\[{,])[ \t]*+(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){99}""",
+    re.ASCII | re.MULTILINE,
+)
+_MOST_BINS = 1 << 20  # of all columns, each with a name and a weight
 
 
 def _is_number(value: object) -> bool:
@@ -108,6 +117,10 @@ _TYPES: Mapping[str, tuple[Callable[[object], bool], str]] = {
 def read(path: str | PathLike[str]) -> Schema:
     """Read a schema from a TOML file."""
     check(Path(path).is_file(), f"There is no file {str(path)!r}: correct its path.")
+    check(
+        Path(path).stat().st_size <= LARGEST,
+        f"A schema file has at most {LARGEST >> 20} MiB: shorten {str(path)!r}.",
+    )
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -132,6 +145,8 @@ def loads(text: str) -> Schema:
         type, a missing one, or what the schema itself refuses.
     """
     try:
+        if _DEEP.search(text):
+            raise RecursionError
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"The schema is not TOML: {error}. Correct it.") from None
@@ -161,6 +176,11 @@ def loads(text: str) -> Schema:
         )
         described_as = _made(body, "The target", ("numeric", "categorical"))
         target = described_as if name is None else (name, described_as)
+    bins = sum(c.bins or 0 for c in columns.values() if isinstance(c, Numeric))
+    check(
+        bins <= _MOST_BINS,
+        f"The schema needs at most {_MOST_BINS} bins in all. Got {bins}: take fewer.",
+    )
     return Schema(columns, target=target, row_norm=tables.get("row_norm"))
 
 

@@ -1,13 +1,14 @@
 """Schema files of any content: a schema, or a sentence."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import command, fuzzed
+from runs import command, fuzzed, limited
 
-from skdp import schema_files
+from skdp import Categorical, Numeric, Schema, schema_files
 
 TARGET = '[target]\nname = "y"\nkind = "categorical"\nlevels = [0, 1]\n'
 KEYS = ["kind", "low", "high", "scale", "bins", "missing", "indicator", "levels"]
@@ -63,17 +64,44 @@ def test_any_file(place, content):
     [
         "x = " + "[" * 5000,
         "x = " + "{a=" * 5000,
+        "[" + "a." * 50_000 + "a]",
+        "a . 'b' ." * 50_000 + "a = 1",
+        "x = [{y = 1, " + '"," . ' * 50_000 + "a = 1}]",
         "row_norm = " + "9" * 5000,
         f"[columns.a]\nkind = 'numeric'\nlow = 0\nhigh = 1{'0' * 400}",
         f"[columns.a]\nkind = 'categorical'\nlevels = [1{'0' * 400}]",
         f"[columns.a]\nkind = 'numeric'\nlow = 0\nhigh = 0x{'f' * 5000}",
     ],
-    ids=["lists", "tables", "digits", "high", "level", "hexadecimal"],
+    ids=[
+        *("lists", "tables", "header", "key", "key inside"),
+        *("digits", "high", "level", "hexadecimal"),
+    ],
 )
 def test_depth_and_digits_are_refused_in_a_short_sentence(line):
-    with pytest.raises(ValueError, match=r"nested|needs a") as error:
+    with limited(), pytest.raises(ValueError, match=r"nested|needs a") as error:
         schema_files.loads(f"{line}\n{TARGET}")
     assert len(str(error.value)) < 400
+
+
+def test_dots_that_nest_nothing():
+    levels = ["a." * 200, "." * 200, "0.5", *(i / 1000 for i in range(99))]
+    schema = Schema({"x.y": Categorical(levels)}, target=Numeric(0, 1))
+    assert schema_files.loads(schema_files.dumps(schema)) == schema
+
+
+def test_more_bins_than_weights_fit_into_memory(place):
+    column = "[columns.c{}]\nkind = 'numeric'\nlow = 0\nhigh = 1\nbins = 65000\n"
+    Path("s.toml").write_text(TARGET + "".join(map(column.format, range(99))))
+    code, _, err = command("plan", "--schema", "s.toml", "--rows", "100")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "6435000: take fewer" in err
+
+
+def test_a_file_without_an_end(place):
+    os.truncate("s.toml", 1 << 40)
+    code, _, err = command("plan", "--schema", "s.toml", "--rows", "100")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "at most 16 MiB" in err
 
 
 def test_what_is_no_file(place):
