@@ -314,11 +314,17 @@ def histogram(value: BigInts, n: int, relation: Relation, query: str) -> Bounded
     return BoundedSum(value, 1.0, np.ones(value.shape), sensitivity, query)
 
 
-def public(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
-    """Values that no record enters (a test function), below 2³³, on a grid of 2⁻³⁰.
+def stated(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
+    """Values whose sensitivity the caller states: no sum, so that none is known here.
 
-    For studying Algorithm 1 on functions that are known, such as quadratics, with the
-    noise that a table of this sensitivity would need.
+    They are functions that no record enters (quadratics, to study Algorithm 1 on), or
+    solutions that a theorem bounds: where it is called from is listed in the tests.
+
+    Notes
+    -----
+    **Guarantee.** For all pairs of `values` that differ by at most `sensitivity` less
+    2⁻³⁰√d in Euclidean norm, d their number, what is clipped to ±2³² and rounded to
+    multiples of 2⁻³⁰ differs by at most `sensitivity`.
     """
-    value = big(np.rint(np.ldexp(values, 30)))
+    value = big(np.rint(np.ldexp(np.clip(values, -(2.0**32), 2.0**32), 30)))
     return BoundedSum(value, 2.0**-30, np.ones(values.shape), sensitivity, query)

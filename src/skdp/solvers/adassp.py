@@ -192,7 +192,7 @@ def _least_eigenvalue(
     squared = problem.row_norm**2
     lost = 64 * problem.layout.n_features * 2.0**-52 * problem.n_rows * squared
     bound = round_up(squared + lost + 2.0**-30)
-    total = sums.public(np.array([value]), bound, "least eigenvalue of the Gram matrix")
+    total = sums.stated(np.array([value]), bound, "least eigenvalue of the Gram matrix")
     released = release(total, z, run.noise, run.record)
     likely = z * bound * math.sqrt(math.log(6 / run.record.delta))
     return max(0.0, float(released.values[0]) - likely)

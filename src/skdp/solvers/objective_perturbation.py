@@ -164,7 +164,7 @@ def objective_perturbation(
     tilt = _tilt(problem, run, std, cost, d)
     found = minimise(Objective(problem, quadratic, tilt), inexact)
     scale = np.sqrt(quadratic)[:, None]
-    total = sums.public(found.weights[:, None] * scale, bound, "distance to minimiser")
+    total = sums.stated(found.weights[:, None] * scale, bound, "distance to minimiser")
     released = release(total, z_out, run.noise, run.record)
     return Solved(
         weights=released.values / scale,
@@ -259,6 +259,6 @@ def _tilt(
     tilt = np.zeros(d)
     for level in range(LEVELS):
         thrown = PrivacyRecord(epsilon=math.inf, delta=0.5, relation=problem.relation)
-        zero = sums.public(np.zeros(d), std * SHRINK**level, "tilt")
+        zero = sums.stated(np.zeros(d), std * SHRINK**level, "tilt")
         tilt = tilt + release(zero, 1.0, run.noise, thrown).values
     return tilt

@@ -51,7 +51,7 @@ from skdp.solvers.problem import (
     opened,
 )
 
-#: What a released weight is rounded to before noise, half of it: `sums.public`.
+#: What a released weight is rounded to before noise, half of it: `sums.stated`.
 GRID = 2.0**-31
 
 
@@ -126,7 +126,7 @@ def output_perturbation(
     bound = sensitivity(problem, quadratic, tolerance)
     scale = np.sqrt(quadratic)[:, None]
     query = "minimiser of the penalised loss"
-    total = sums.public(found.weights[:, None] * scale, bound, query)
+    total = sums.stated(found.weights[:, None] * scale, bound, query)
     z = accountant.noise_multiplier(run.mu, 1)
     released = release(total, z, run.noise, run.record)
     return Solved(
