@@ -157,7 +157,7 @@ def test_noise_has_mean_zero():
 @pytest.mark.parametrize("std", [1.0, 1.99, 2.0, 0.003, 12345.6])
 def test_values_lie_on_cells(std):
     """The cell is the power of two G with 2¹⁰ ≤ σ/G < 2¹¹."""
-    total = sums.public(np.linspace(-3, 3, 200), std, "test")
+    total = sums.stated(np.linspace(-3, 3, 200), std, "test")
     values = release(total, 1.0, Randomness(2), free_record()).values
     cell = 2.0 ** (math.floor(math.log2(std)) - CELL_BITS)
     assert 2.0**10 <= std / cell < 2.0**11
@@ -169,7 +169,7 @@ def test_exact_sum_leaves_no_trace_in_the_low_digits():
     """Two sums that differ below the cell have the same cells."""
     one, two = (
         release(
-            sums.public(np.full(1000, x), 1.0, "test"),
+            sums.stated(np.full(1000, x), 1.0, "test"),
             1.0,
             Randomness(3),
             free_record(),
@@ -344,6 +344,19 @@ def test_released_says_what_it_is():
     assert record.transcript == [released]
     with pytest.raises(FrozenInstanceError):
         released.values = np.zeros(1)
+
+
+def test_nobody_changes_what_was_released():
+    """A callback gets the array that the transcript keeps."""
+    released = release(isotropic(), 1.0, Randomness(0), free_record())
+    for array in (released.values, released.noise_std):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0.0
+
+
+def test_stated_values_are_clipped_before_they_overflow():
+    total = sums.stated(np.array([1e300, -(2.0**33), 2.0**-30, math.inf]), 1.0, "test")
+    assert total.value.tolist() == [2**62, -(2**62), 1, 2**62]
 
 
 def test_no_noise_is_exact_and_costs_everything():

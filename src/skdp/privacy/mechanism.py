@@ -61,6 +61,7 @@ def release(
         entries = zip(exact, scales, noise.normals(drawn), strict=True)
         noisy = [_rounded(k, scale, v, noise) for k, scale, v in entries]
     values = np.reshape(np.array(noisy, dtype=np.float64), std.shape) * total.unit
+    values.flags.writeable = std.flags.writeable = False  # the transcript has them too
     released = Released(values, std, total.query)
     record.transcript.append(released)
     return released
