@@ -56,6 +56,34 @@ def test_without_noise_the_largest_derivative_moves(selection):
     assert 40 in kept  # the intercept
 
 
+@pytest.mark.parametrize("n_rows", [10**7, 10**9])
+@pytest.mark.parametrize("penalty", [ElasticNet(), ElasticNet(l1=0.02, l2=0.1)])
+def test_roundings_of_scores_are_within_their_sensitivity(n_rows, penalty):
+    """Sums that are one record apart, weights as large as they may be."""
+    rng = np.random.default_rng(0)
+    records = text(relation="add-remove").records
+    problem = Problem(
+        records=records,
+        loss=Logistic(),
+        n_rows=n_rows,
+        penalty=penalty,
+        relation="add-remove",
+    )
+    d = problem.layout.n_features
+    M, largest = np.full(d, problem.curvature), 0
+    reach = module.score_reach(problem, M)
+    for _ in range(2000):
+        weights = rng.uniform(1000, 1024, size=(d, 1))
+        total = rng.uniform(-1, 1, size=(d, 1)) * n_rows
+        scores = [
+            np.rint(module.scored(problem, M, weights, given, reach))
+            for given in (total, total + problem.slope_bound)
+        ]
+        largest = max(largest, float(np.abs(scores[1] - scores[0]).max()))
+    assert largest <= module.SCORE_UNITS + 2
+    assert largest > 0.7 * module.SCORE_UNITS
+
+
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("penalty", [ElasticNet(), ElasticNet(l1=0.02, l2=0.1)])
 def test_no_neighbour_moves_a_score_beyond_its_sensitivity(

@@ -54,7 +54,7 @@ from skdp.descent.geometry import boxed
 from skdp.descent.skgd import Step
 from skdp.losses import Squared
 from skdp.privacy import accountant, sums
-from skdp.privacy.grid import round_up
+from skdp.privacy.grid import WEIGHT_BOX, round_up
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import Event, PrivacyRecord
@@ -236,6 +236,35 @@ def _scales(run: Run, steps: int, *, printed: bool) -> tuple[float, float]:
     return profiles.bounded_range_width(mu * (1 - 1e-12)), z
 
 
+def score_reach(problem: Problem, M: FloatArray) -> float:
+    """Bound on what one record does to M_j |move_j|, as it is computed.
+
+    Proximal maps do not lengthen differences, so that it moves by at most sup |x_j
+    s|/n, doubled for a replacement. Roundings of move, map and score, each by 2⁻⁵³ of
+    what a weight in the box, |w| ≤ W, can come from, add less than 2⁻⁴⁸(MW + l₂W + l₁)
+    on two tables.
+    """
+    times = 2.0 if problem.relation == "replace-one" else 1.0
+    l1, l2 = (getattr(problem.penalty, name, 0.0) for name in ("l1", "l2"))
+    lost = 2.0**-48 * ((float(M.max()) + l2) * WEIGHT_BOX + l1)
+    return round_up(times * problem.slope_bound / problem.n_rows + lost)
+
+
+def scored(
+    problem: Problem,
+    M: FloatArray,
+    weights: FloatArray,
+    exact: FloatArray,
+    reach: float,
+) -> FloatArray:
+    """M_j |move_j| of each coordinate, in parts of its sensitivity, not yet rounded.
+
+    Rounding to integers adds one unit to that of `SCORE_UNITS`; two are paid for.
+    """
+    moved = _moved(problem, M, weights, exact, problem.all)
+    return np.abs(moved - weights)[:, 0] * M / reach * SCORE_UNITS
+
+
 def _exponential(
     problem: Problem,
     run: Run,
@@ -243,19 +272,13 @@ def _exponential(
     M: FloatArray,
     scales: tuple[float, float],
 ) -> Stepper:
-    """Choose a coordinate by the exponential mechanism, release its derivative.
-
-    The score of j is M_j |move_j|. Proximal maps do not lengthen differences, so that
-    it moves by at most sup |x_j s|/n, doubled for a replacement; scores are rounded to
-    a part of that, which adds two units.
-    """
+    """Choose a coordinate by the exponential mechanism, release its derivative."""
     check(
         problem.loss.n_outputs == 1,
         "selection='exponential' needs a loss with one output: take 'gaussian'.",
     )
     width, z = scales
-    times = 2.0 if problem.relation == "replace-one" else 1.0
-    reach = round_up(times * problem.slope_bound / problem.n_rows)
+    reach = score_reach(problem, M)
     z_choice, rate = 0.0, Fraction(0)
     if width < math.inf:
         z_choice = accountant.noise_multiplier(profiles.bounded_range_mu(width), 1)
@@ -264,16 +287,14 @@ def _exponential(
     def step(weights: FloatArray) -> tuple[IntArray, FloatArray, Released]:
         total = _gradient(problem, adder, weights, problem.all)
         exact = total.value.astype(np.float64) * total.unit
-        moved = _moved(problem, M, weights, exact, problem.all)
-        far = np.abs(moved - weights)[:, 0] * M
-        query = f"choice among {len(far)} coordinates"
+        scores = scored(problem, M, weights, exact, reach)
+        query = f"choice among {len(scores)} coordinates"
         if z_choice:
             run.record.charge(Event(query, reach, z_choice, 1))
             run.record.seeded |= run.noise.seeded
-            scores = np.rint(far / reach * SCORE_UNITS).astype(np.int64).tolist()
-            chosen = choose(scores, rate, run.noise)
+            chosen = choose(np.rint(scores).astype(np.int64).tolist(), rate, run.noise)
         else:
-            chosen = int(far.argmax())
+            chosen = int(scores.argmax())
         at = np.array([chosen])
         asked = _gradient(problem, adder, weights, at)
         released = release(asked, z, run.noise, run.record)
