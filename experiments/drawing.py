@@ -92,6 +92,8 @@ def line(
 def label_ends(axes: Axes, gap: float = 0.062, size: float = 7.5) -> None:
     """Write each line's label beside its last point, pushed apart where they meet.
 
+    A dash before it says that the line has some: colours are used more than once.
+
     Call it when scales and limits are final. `gap` is the least distance of two
     labels as a part of the axes' height.
     """
@@ -104,10 +106,11 @@ def label_ends(axes: Axes, gap: float = 0.062, size: float = 7.5) -> None:
     ends.sort(key=lambda pair: pair[0])
     places = spread([height for height, _ in ends], gap)
     for place, (_, drawn) in zip(places, ends, strict=True):
+        dash = "" if drawn.get_linestyle() == "-" else "┄ "
         axes.text(
             1.02,
             place,
-            drawn.get_label(),
+            dash + drawn.get_label(),
             color=drawn.get_color(),
             transform=axes.transAxes,
             fontsize=size,

@@ -47,16 +47,33 @@ def intro(folder: Path) -> str:
     minutes = sum(row["core_minutes"] for row in times)
     return f"""# Experiments
 
-The experiment section that the paper left out. Everything here is made by
+The experiment section that the paper left open. All of it is made by
 
-    make experiments
+```sh
+make experiments
+```
 
-(`experiments/run.py`; {minutes:.0f} minutes of one core the last time, halved by two
-processes; a run that was stopped goes on where it was). This page is generated: text,
-tables and figures are computed from the CSV files beside it.
+which takes {minutes:.0f} minutes of one core, shared by two processes; a run that was
+stopped goes on where it was. This page is generated (`experiments/page.py`): its
+numbers are computed from the CSV files beside it. A system, a table or a sampling of
+your own is [one more file](adding.md).
+
+- **What is measured.** The excess risk f(w) − f*, where f is the mean loss over all
+  rows plus the estimators' light ridge, and f* its minimum by Newton's method: the
+  training objective, which the theory speaks of. [Test scores](../utility/README.md)
+  are elsewhere.
+- **What is equal.** (ε, δ = 1e-6), one record being emptied (zero-out), and exact
+  accounting, unless a figure says otherwise. Nothing is tuned: every system has
+  defaults that are made of public facts.
+- **What is uncertain.** Means are over at least ten seeds of the noise; intervals are
+  95 %, Student's t, of logarithms for ratios.
+- **What is not private.** Seeds make runs repeatable, and a seeded run claims no
+  privacy; an excess is computed from the records without noise, which is for public
+  tables alone.
 """
 
 
 def lost(points: list[str]) -> str:
     """Where our method loses, as the figures found it."""
-    return "## Where our method loses\n\n" + "\n".join(points) + "\n"
+    head = "## Where our method loses\n\nBy figure, each case that its numbers show:\n"
+    return "\n".join([head, *points, ""]) if points else ""

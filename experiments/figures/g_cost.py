@@ -14,8 +14,8 @@ from experiments.statistics import Rows, column, grouped
 TITLE = "What it costs to reach an excess"
 BASED_ON = "a_systems"
 #: Levels, as multiples of the least mean excess that any system ends with.
-FACTORS = (1.2, 2.0, 5.0, 10.0, 20.0, 50.0)
-TOLD = (2.0, 10.0)
+FACTORS = (1.2, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+TOLD = (2.0, 10.0, 50.0)
 
 
 def derive(rows: Rows) -> Rows:

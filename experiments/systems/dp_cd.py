@@ -9,7 +9,7 @@ NAME = "dp_cd"
 LABEL = "DP-CD"
 LOSSES = ("logistic", "squared")
 #: Steps grow with the budget, to tens of thousands.
-EPSILONS = (0.1, 0.3, 1.0)
+EPSILONS = (0.03, 0.1, 1.0)
 
 
 def fit(

@@ -12,7 +12,7 @@ NAME = "dp_sgd"
 LABEL = "DP-SGD, practised"
 LOSSES = ("logistic", "squared")
 #: Many small batches take long.
-EPSILONS = (0.1, 1.0)
+EPSILONS = (0.03, 0.1, 1.0)
 
 
 def fit(

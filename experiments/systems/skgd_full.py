@@ -10,7 +10,7 @@ NAME = "skgd_full"
 LABEL = "DP-SkGD, full"
 LOSSES = ("logistic", "squared")
 #: Steps grow with the budget, to tens of thousands.
-EPSILONS = (0.1, 1.0)
+EPSILONS = (0.03, 0.1, 1.0)
 
 
 def fit(
