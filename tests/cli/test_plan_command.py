@@ -35,6 +35,19 @@ def test_bars_shrink_as_the_budget_grows(call, files, here):
     assert lengths[0] > lengths[-1]
 
 
+def test_budgets_that_buy_a_constant_promise_nothing(call, parsed, files, here):
+    arguments = ("plan", "--schema", files / "visits.toml", "--rows", "600")
+    _, out, _ = call(*arguments)
+    lines = [line for line in out.splitlines() if "only a constant" in line]
+    assert lines[0].split()[0] == "0.1"
+    shown = parsed(*arguments)["forecasts"]
+    constant = [line for line in shown if line["only_a_constant"]]
+    assert len(lines) == len(constant) < len(shown)
+    assert {line["privacy_excess"] for line in constant} == {None}
+    _, out, _ = call(*arguments[:-1], "20")
+    assert out.count("only a constant") > len(lines)
+
+
 @pytest.mark.parametrize(
     ("target", "model", "chosen"),
     [

@@ -62,6 +62,7 @@ def plan(
     """Show what a fit would do and what ε buys; no data is read."""
     import skdp
     from skdp.descent.forecast import forecast
+    from skdp.descent.intercept import InterceptOnly
 
     if out is not None:
         check_out(out, force)
@@ -75,7 +76,12 @@ def plan(
 
     asked = planned(epsilon)
     budgets = sorted({*OTHERS, epsilon} - {math.inf})
-    forecasts = {budget: forecast(planned(budget)) for budget in budgets}
+    plans = {budget: planned(budget) for budget in budgets}
+    # What a constant lacks is the signal, of which a forecast knows nothing.
+    forecasts = {
+        budget: None if isinstance(made.geometry, InterceptOnly) else forecast(made)
+        for budget, made in plans.items()
+    }
     if out is not None:
         write_out(out, asked.to_json())
     if as_json:
@@ -92,8 +98,9 @@ def plan(
                 "forecasts": [
                     {
                         "epsilon": budget,
-                        "privacy_excess": seen.privacy_excess,
-                        "sampling_excess": seen.sampling_excess,
+                        "only_a_constant": seen is None,
+                        "privacy_excess": seen and seen.privacy_excess,
+                        "sampling_excess": seen and seen.sampling_excess,
                     }
                     for budget, seen in forecasts.items()
                 ],
@@ -119,10 +126,13 @@ def _table(forecasts: dict[float, Any], asked: float) -> Table:
     for name in ("ε", "privacy", "few rows", "both"):
         table.add_column(name, justify="right")
     table.add_column("", no_wrap=True)
-    totals = [seen.excess for seen in forecasts.values()]
+    totals = [seen.excess for seen in forecasts.values() if seen] or [1.0]
     low, high = math.log(min(totals) / 2), math.log(max(totals))
     for budget, seen in forecasts.items():
         mark = "→ " if budget == asked else ""
+        if seen is None:
+            table.add_row(f"{mark}{budget:g}", "–", "–", "–", "only a constant")
+            continue
         length = WIDTH * (math.log(seen.excess) - low) / (high - low)
         numbers = (seen.privacy_excess, seen.sampling_excess, seen.excess)
         bar = _bar(max(1, round(length)), seen.privacy_excess / seen.excess)
