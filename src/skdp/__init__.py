@@ -110,8 +110,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "audit":  # a package, with names of its own
-        return import_module("skdp.audit")
+    if name in ("audit", "solvers"):  # packages, with names of their own
+        return import_module(f"skdp.{name}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOME[name]), name)
