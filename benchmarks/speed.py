@@ -12,15 +12,13 @@ import argparse
 import platform
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from pathlib import Path
 
 import speed_fit
 import speed_pass
 import speed_scale
 import speed_start
-from speed_lines import HEADER, Line, load
+from speed_lines import CSV_SECTION, HEADER, PAGE, Line, load
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "speed.md"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "pyarrow")
 
 PARTS: dict[str, Callable[[int], Iterator[Line]]] = {
@@ -86,7 +84,10 @@ def main() -> None:
         levels=len(speed_scale.LEVELS),
     )
     if not options.only:
-        PAGE.write_text(page, encoding="utf-8")
+        _, heading, rest = PAGE.read_text(encoding="utf-8").partition(
+            f"\n{CSV_SECTION}\n"
+        )
+        PAGE.write_text(page + heading + rest, encoding="utf-8")
 
 
 if __name__ == "__main__":
