@@ -27,7 +27,9 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -90,7 +92,7 @@ def pending(figure: str, folder: Path, quick: bool) -> list[Cell]:
 
 
 def run_all(jobs: list[tuple[str, Cell]], folder: Path, n_processes: int) -> None:
-    """Run cells, and keep each as it ends."""
+    """Run cells and keep each as it ends; what failed is told when all have run."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -103,28 +105,37 @@ def run_all(jobs: list[tuple[str, Cell]], folder: Path, n_processes: int) -> Non
     random.Random(0).shuffle(jobs)
     jobs.sort(key=lambda job: job[1].get("seed", 0))
     look = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    failed: list[str] = []
     with Progress("{task.description}", *look) as progress:
         task = progress.add_task("experiments", total=len(jobs))
 
-        def keep(figure: str, cell: Cell, outcome: Any) -> None:
-            rows, seconds = outcome
+        def keep(figure: str, cell: Cell, outcome: Callable[[], Any]) -> None:
+            try:
+                rows, seconds = outcome()
+            except Exception as error:
+                failed.append(f"{figure} {cell}: {error!r}")
+                rows = None
             if rows is not None:
                 store.append(folder / f"{figure}.jsonl", cell, rows, seconds)
             progress.update(task, advance=1, description=figure)
 
         if n_processes == 1:
-            for figure, cell in jobs:
-                keep(figure, cell, run_cell(figure, cell))
-            return
-        context = get_context("spawn")  # threads of a parent do not survive a fork
-        with ProcessPoolExecutor(n_processes, mp_context=context) as pool:
-            running = {pool.submit(run_cell, *job): job for job in jobs}
-            try:
-                for future in as_completed(running):
-                    keep(*running[future], future.result())
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            for job in jobs:
+                keep(*job, partial(run_cell, *job))
+        else:
+            context = get_context("spawn")  # threads of a parent do not survive a fork
+            with ProcessPoolExecutor(n_processes, mp_context=context) as pool:
+                running = {pool.submit(run_cell, *job): job for job in jobs}
+                try:
+                    for future in as_completed(running):
+                        keep(*running[future], future.result)
+                except BaseException:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+    if failed:
+        raise SystemExit(
+            "\n".join(["These cells failed; the others are kept.", *failed])
+        )
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -91,6 +91,19 @@ def test_finished_cells_are_kept_and_others_run(only):
     assert len(ran) == 13
 
 
+def test_a_cell_that_fails_stops_no_other(only):
+    def measure(cell):
+        if cell["seed"] == 1:
+            raise ValueError("no noise will do")
+        return [{"y": 1.0}]
+
+    folder = only(a_try=figure_of(measure=measure))
+    with pytest.raises(SystemExit, match="no noise will do"):
+        run.main(["--jobs", "1"])
+    assert len(store.lines(folder / "build/a_try.jsonl")) == 8
+    assert not (folder / "docs/a_try.csv").exists()
+
+
 def test_cells_that_a_figure_no_longer_has_are_left_out(only):
     folder = only(a_try=figure_of())
     run.main(["--jobs", "1"])
@@ -158,7 +171,7 @@ def test_a_cell_is_found_whatever_its_order():
 
 def test_page_without_losses_does_not_claim_any(tmp_path):
     page.write(tmp_path, {})
-    assert "\n- " not in (tmp_path / "README.md").read_text()
+    assert "loses" not in (tmp_path / "README.md").read_text()
 
 
 def test_intervals_cover_as_often_as_they_say():
