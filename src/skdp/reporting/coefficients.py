@@ -81,11 +81,11 @@ def coefficients(model: Any) -> Coefficients:
     """Draw the coefficients of a fitted model."""
     found = outputs(model)
     known = model._standard_errors()
-    notes = [known] if isinstance(known, str) else list(NOTES[2:])
-    columns = model.schema_.columns.values()
+    notes = [f"No intervals. {known}"] if isinstance(known, str) else list(NOTES[2:])
+    constant = all(e.effect == 0 for output in found for e in output.effects)
+    columns = [] if constant else model.schema_.columns.values()
     if any(isinstance(c, Numeric) and c.scale == "log" and not c.bins for c in columns):
         notes.append(LOG)
-    constant = all(e.effect == 0 for output in found for e in output.effects)
     lines = MOST_LINES // min(len(found), MOST_CLASSES)
     return Coefficients(
         unit=_unit(model),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from skdp.descent.plan import Plan
 from skdp.estimators import stored_model
 from skdp.reporting.budget import purposes
 from skdp.reporting.words import number, plural, shortened
-from skdp.schema import Categorical, Column, Numeric, Vector
+from skdp.schema import Categorical, Column, Numeric, Vector, check
 from skdp.statements import RELATIONS
 
 #: In words, what each estimator is.
@@ -26,11 +26,11 @@ GEOMETRIES = {
     "Diagonal": "DP-SkGD in a diagonal metric from public bounds",
     "InterceptOnly": "DP-SkGD on the intercept alone: a constant model",
 }
-#: Parameters that other facts say, or that say nothing about the model.
-ELSEWHERE = {
-    *("epsilon", "delta", "schema", "bounds", "classes", "target_bounds", "solver"),
-    *("neighbours", "n_rows", "ledger", "engine", "n_threads", "verbose"),
-}
+#: Parameters that are told where they are not the default; other facts say the rest.
+SETTINGS = (
+    *("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_weight", "sampling"),
+    *("geometry", "n_steps", "slope_bound", "calibration"),
+)
 #: Most categories that are listed of a column, and most columns.
 MOST_LEVELS, MOST_COLUMNS = 12, 500
 
@@ -65,7 +65,11 @@ def _fitted(model: Any) -> Iterator[tuple[str, str]]:
 def rows(model: Any) -> tuple[str, str]:
     """The number of rows, and why it may be told."""
     plan, record = model.plan_, model.privacy_
-    count = plan.n_rows if isinstance(plan, Plan) else plan["n_rows"]
+    count = plan.n_rows if isinstance(plan, Plan) else plan.get("n_rows")
+    check(
+        isinstance(count, int),
+        f"The model's plan needs a number of rows. Got {count!r}: it was changed.",
+    )
     if record.relation != "add-remove":
         return f"{count:,}", "a public number"
     if any(one.name == "Number of rows" for one in purposes(record)):
@@ -108,16 +112,19 @@ def _method(model: Any) -> str:
     if "solver" in plan:
         return f"solver {plan['solver']!r}, {steps}"
     method = GEOMETRIES.get(str(plan.get("geometry")), str(plan.get("geometry")))
-    ridge = [f"{n} {number(float(plan[n]))}" for n in ("l2", "l1") if plan.get(n)]
-    return f"{method}; {steps}" + "".join(f"; penalty {one}" for one in ridge)
+    for name in ("l2", "l1"):
+        strength = plan.get(name)
+        if isinstance(strength, float) and strength:
+            steps += f"; penalty {name} {number(strength)}"
+    return f"{method}; {steps}"
 
 
 def _settings(model: Any) -> str:
-    given, left_out = stored_model.parameters(model)
-    usual = stored_model.parameters(type(model)())[0]
-    told = [
-        f"{name} = {shortened(str(value))}"
-        for name, value in given.items()
-        if name not in ELSEWHERE and value != usual.get(name)
-    ]
-    return ", ".join([*told, *(f"{name} = an object" for name in left_out)])
+    usual, told = type(model)(), []
+    for name in SETTINGS:
+        value = getattr(model, name)
+        if value is getattr(usual, name) or value == getattr(usual, name):
+            continue
+        plain = isinstance(value, (str, int, float, Mapping))
+        told.append(f"{name} = {shortened(str(value)) if plain else 'an object'}")
+    return ", ".join(told)

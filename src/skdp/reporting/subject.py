@@ -131,7 +131,8 @@ def planned(model: Any) -> Plan | None:
     plan = model.plan_
     if isinstance(plan, Plan):
         return plan
-    if "solver" in plan:
+    own = not (isinstance(model.sampling, str) and isinstance(model.geometry, str))
+    if "solver" in plan or own:
         return None
     left = copy(model.privacy_)
     left.events = {
