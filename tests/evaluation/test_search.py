@@ -199,6 +199,16 @@ def test_a_search_that_stops_has_charged_the_trial_it_was_in(tmp_path, monkeypat
     assert entry.mu_squared == pytest.approx(2 * whole[0], rel=1e-6)
 
 
+def test_a_random_search_that_stops_has_charged_before_it_read(monkeypatch):
+    def fails(self, params, budget, index):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trials, "run", fails)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        search(method="random").fit(X, Y)
+    assert "1 × trial that did not end" in "".join(stop.value.__notes__)
+
+
 def test_a_ledger_is_charged_with_all_of_it(tmp_path):
     ledger = skdp.Ledger(tmp_path / "ledger", epsilon=4.0, delta=1e-5)
     found = search(ledger=ledger, delta=1e-6).fit(X, Y)

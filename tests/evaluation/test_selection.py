@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr
 
 from skdp.privacy.accountant import gdp_delta, gdp_mu
-from skdp.privacy.record import BudgetError, Event, PrivacyRecord
+from skdp.privacy.record import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.privacy.selection import (
     SHAPE,
     SearchRecord,
@@ -148,6 +148,22 @@ def test_a_trial_may_not_spend_more_than_its_charge():
     own.events = {Event("q", 1.0, 1 / math.sqrt(record.budget / 2.01), 3): 1}
     record.end(charged, [own])
     assert record.events == own.events
+
+
+def test_trials_may_not_draw_more_noise_than_is_paid_for():
+    record = SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", n_trials=3)
+    each = record.budget / 3
+    for _ in range(2):
+        charged = record.begin(each)
+        # Until it has ended a trial counts as if it drew all that is left.
+        assert record._total("n_draws") == ALLOWED_DRAWS
+        own = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+        own.charge(Event("q", 1.0, 1 / math.sqrt(each), ALLOWED_DRAWS // 2))
+        record.end(charged, [own])
+    charged = record.begin(each)
+    with pytest.raises(BudgetError, match="take fewer candidates"):
+        record.end(charged, [own])
+    assert charged in record.events
 
 
 def test_infinite_budgets_claim_nothing():

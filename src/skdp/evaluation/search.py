@@ -358,7 +358,7 @@ def _some(
     coins, n_trials = trials.noise.generator(), 1 if stop == 1 else 0
     while not n_trials:
         n_trials = int(coins.negative_binomial(SHAPE, stop))
-    best = None
+    charged, best = record.begin(record.budget), None
     for index in range(n_trials):
         params = candidates[int(coins.integers(len(candidates)))]
         one = trials.run(params, record.budget, index)
@@ -366,7 +366,7 @@ def _some(
         if best is None or one.rank > best.rank:
             best = one
     assert best is not None  # there is a trial
-    _enter(best, record.begin(record.budget), record, score_record)
+    _enter(best, charged, record, score_record)
     return best
 
 

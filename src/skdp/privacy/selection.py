@@ -186,9 +186,13 @@ class SearchRecord(PrivacyRecord):
         return search_epsilon(math.sqrt(self.budget), self.delta, self.stop)
 
     def begin(self, mu_squared: float) -> Event:
-        """Charge a whole trial before it reads a record; `end` says what it spent."""
+        """Charge a whole trial before it reads a record; `end` says what it spent.
+
+        It may draw all the noise that is left to the search.
+        """
         z = 0.0 if mu_squared == math.inf else 1.0 / math.sqrt(mu_squared)
-        event = Event("trial that did not end", 1.0, z * (1 + 1e-12), 0)
+        left = ALLOWED_DRAWS - int(self._total("n_draws"))
+        event = Event("trial that did not end", 1.0, z * (1 + 1e-12), left)
         self.charge(event)
         return event
 
@@ -198,13 +202,19 @@ class SearchRecord(PrivacyRecord):
         Notes
         -----
         **Guarantee.** For all trials, the releases entered sum to no more than what was
-        charged beforehand, or BudgetError is raised and the charge stays.
+        charged beforehand, draws included, or BudgetError is raised and the charge
+        stays.
         """
         records = list(records)
         spent = math.fsum(record.spent for record in records)
         if spent > event.mu_squared * (1 + 1e-9):
             raise BudgetError(
                 "A trial spent more than its part of the search's budget."
+            )
+        if sum(record._total("n_draws") for record in records) > event.n_draws:
+            raise BudgetError(
+                f"A search may draw {ALLOWED_DRAWS} values of noise, and this trial "
+                "went beyond: take fewer candidates or steps."
             )
         for record in records:
             self.seeded |= record.seeded
