@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import typer
 
 import skdp
 from skdp import cli
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
 def paths(command, words=()):
@@ -130,6 +134,21 @@ def test_compiling_is_not_announced_where_nobody_reads(here):
     assert said["-q"] == (False, False, "")
     assert said["--json"] == (True, False, "")
     assert said[None][:2] == (True, True)
+
+
+def test_the_page_shows_what_an_error_is(call, here):
+    shown = re.findall(
+        r"```json\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )
+    code, out, err = call("schema", "stay.csv", "--json")
+    assert (code, out, [err]) == (2, "", shown)
+
+
+def test_the_page_lists_every_exit_code():
+    table = PAGE.read_text(encoding="utf-8").split("\n## For scripts\n")[1]
+    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    named = {cli.REFUSED, cli.INTERNAL, cli.INTERRUPTED, cli.CLOSED}
+    assert listed == {0, 1} | named
 
 
 def test_names_of_strangers_do_not_reach_the_terminal_as_they_are(call, here):
