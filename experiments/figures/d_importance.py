@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from experiments.drawing import line, panels, style
 from experiments.folders import modules
@@ -189,6 +190,7 @@ def draw(rows: Rows) -> Figure:
         panel = axes[at]
         panel.set_xscale("log")
         panel.set_yscale("log")
+        panel.yaxis.set_minor_formatter(NullFormatter())
         along = "spread" if "spread" in some[0] else "epsilon"
         for (sampling,), own in sorted(grouped(some, "sampling").items()):
             by_place = sorted(grouped(own, along).items())
@@ -196,7 +198,7 @@ def draw(rows: Rows) -> Figure:
             y = [mean_interval(column(each, "excess")) for _, each in by_place]
             line(panel, x, y, label=name(sampling), marker="o", **looks[sampling])
         if at[0] == 0:
-            panel.set_title(table if along == "epsilon" else f"made up,\n{table}")
+            panel.set_title(titled(table).replace(", ", ",\n"))
         if along == "epsilon":
             panel.set_xticks(x, [f"{place:g}" for place in x])
             panel.xaxis.minorticks_off()
@@ -265,7 +267,7 @@ def text(rows: Rows) -> str:
     tables = list(dict.fromkeys(table for table, _ in at_end))
     others = [sampling for sampling in order(rows) if sampling != "uniform"]
     lines = [
-        "| sampling | M | " + " | ".join(tables) + " |",
+        "| sampling | M | " + " | ".join(map(titled, tables)) + " |",
         "|---" * (2 + len(tables)) + "|",
     ]
     for sampling in others:
@@ -293,8 +295,9 @@ weights that are equal in raw units (the paper's case for importance: steep colu
 matter most), or effects that are equal (weights ∝ 1/s). m_j, the mean square
 of a scaled column, is 1 where M is *public*; it is released for {SMOOTHNESS_SHARE:.0%}
 of the budget where M is *private*; and it is read from the records where M is *exact*,
-**which is not private** and shows what privacy of M costs. So is the law that knows
+**which is not private** and shows what privacy of M costs; nor is the law that knows
 w*. Steps and noise do not depend on units; probabilities that are computed from M do.
+By the bound q_j ∝ √M_j |w0 - w*|_j is best: q ∝ M only where |w0 - w*|_j ∝ √M_j.
 Each run takes the K* of its own bound, {column_range(rows, "n_steps")} steps, and
 spends at least {min(column(rows, "spent"), default=0):.4%} of its budget.
 
@@ -317,6 +320,10 @@ interval of that multiple is below 1, above 1, or holds it:
 """
 
 
+def titled(table: str) -> str:
+    return f"made up, {table}" if table in MADE else table
+
+
 def column_range(rows: Rows, key: str) -> str:
     values = column(rows, key)
     low, high = f"{min(values, default=0):.3g}", f"{max(values, default=0):.3g}"
@@ -332,7 +339,7 @@ def about_smoothness(at_end: dict[tuple[str, str], dict[str, dict[int, float]]])
             continue
         public, private, exact = found
         gain, price = compared(public, private), compared(private, exact)
-        parts.append(f"{table} {short(gain)} and {short(price)}")
+        parts.append(f"{titled(table)} {short(gain)} and {short(price)}")
     return (
         "What M is worth to uniform sampling, in ratios of excess, public over private "
         f"M and private over exact M: {'; '.join(parts)}."
@@ -350,8 +357,8 @@ def about_cases(at_end: dict[tuple[str, str], dict[str, dict[int, float]]]) -> s
         best = min(means, key=lambda s: means[s])
         listed = ", ".join(f"{name(s)} {m:.3g}" for s, m in means.items())
         sentences.append(
-            f"Made up with {table}, M public: least mean excess with {name(best)} "
-            f"({listed})."
+            f"{titled(table).capitalize()}, M public: least mean excess with "
+            f"{name(best)} ({listed})."
         )
     return " ".join(sentences)
 

@@ -108,11 +108,11 @@ def test_importance_text_says_what_the_rows_say() -> None:
     assert f"importance, q ∝ M: better in 0, worse in {n}, neither in 0." in text
     assert "| importance, q ∝ M | exact (not private) | 3 [3, 3] |" in text
     assert "bank 2 [2, 2] and 2 [2, 2];" in text
-    assert "equal weights, M public: least mean excess with uniform" in text
+    assert "Made up, equal weights, M public: least mean excess with uniform" in text
     assert len(d.losses(importance_rows(3.0))) == 1
     text = d.text(importance_rows(0.5))
     assert f"importance, q ∝ M: better in {n}, worse in 0, neither in 0." in text
-    assert "equal weights, M public: least mean excess with importance" in text
+    assert "Made up, equal weights, M public: least mean excess with importance" in text
     assert d.losses(importance_rows(0.5)) == []
     assert d.draw(importance_rows(0.5)).axes
 
@@ -194,6 +194,11 @@ def test_block_text_says_what_the_rows_say() -> None:
     assert "for 5 passes over the table instead of 60." in text
     assert "same sizes have 2 [2, 2] times the excess of columns" in text
     assert "the ratio of the bounds is 2.00." in text
+    assert "| 1 | 60 | 60 | 1.45 [1.23, 1.67] | the same |" in text
+    assert (
+        "| 2 | 60 | 30 | 2.05 [1.74, 2.36] | 4.1 [3.49, 4.71] | 2 [2, 2] | 2.00 |"
+        in (text)
+    )
     assert "its bound as b to the power 0.50." in text
     points = e.losses(block_rows(2.0, 0.5, 4.0))
     assert len(points) == len(e.COUNTS) * len(e.EPSILONS)
