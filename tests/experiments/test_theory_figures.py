@@ -25,8 +25,9 @@ HESSIAN = SMOOTHNESS * np.linspace(0.1, 0.9, D)
 START = np.linspace(1.0, -0.5, D)
 
 
-def expected_excess(method, n_steps, noise_scale, shares):
+def expected_excess(method, n_steps, noise_scale, shares, n_restarts=1):
     """E f(average) - f* by recursion: moments of (θ_j, average_j), 2 × 2 for each j."""
+    n_releases = n_steps * n_restarts
     tails = np.cumsum(shares[::-1])[::-1]
     total = 0.0
     for j in range(D):
@@ -40,9 +41,11 @@ def expected_excess(method, n_steps, noise_scale, shares):
         for chosen, q, lipschitz in pairs:
             if j in chosen:
                 p += q
-                power += q * (noise_scale * lipschitz) ** 2 * n_steps
+                power += q * (noise_scale * lipschitz) ** 2 * n_releases
         moment = np.full((2, 2), START[j] ** 2)
-        for tail in tails:
+        for step, tail in enumerate(np.tile(tails, n_restarts)):
+            if step % n_steps == 0:  # the average is where a restart starts
+                moment = np.full((2, 2), moment[1, 1])
             move = HESSIAN[j] / SMOOTHNESS[j]
             visited = np.array([[1 - move, 0], [-tail * move, 1]])
             noise = np.outer([1, tail], [1, tail]) / SMOOTHNESS[j] ** 2
@@ -79,6 +82,24 @@ def test_simulation_has_the_expected_excess(sampling):
         exact = expected_excess(method, 30, 0.03, rule(30))
         error = runs.std() / np.sqrt(runs.size)
         assert abs(runs.mean() - exact) < 4 * error < 0.2 * exact
+
+
+def test_restarts_share_the_budget():
+    method = Method(SingleCoordinate.uniform(D), SMOOTHNESS, np.ones(D))
+    (runs,) = simulate(
+        method,
+        HESSIAN,
+        START,
+        10,
+        n_restarts=3,
+        noise_scale=0.1,
+        averages=[averages.mean],
+        rng=np.random.default_rng(0),
+        n_runs=4000,
+    )
+    exact = expected_excess(method, 10, 0.1, averages.mean(10), n_restarts=3)
+    error = runs.std() / np.sqrt(runs.size)
+    assert abs(runs.mean() - exact) < 4 * error < 0.1 * exact
 
 
 def test_restarts_go_on_from_the_first_average():
@@ -166,6 +187,7 @@ def test_b_counts_the_slopes_that_agree():
     wrong = told(b, made_rows_of_b(1.5))
     assert f"0 of {total} slopes agree." in wrong
     assert "-1.00: -1.50 ± 0.00 **≠**" in wrong
+    assert "-1.00: -0.50 ± 0.00 **≠**" in told(b, made_rows_of_b(0.5))
     assert b.REASONS["hardest", "b"] in wrong
     assert b.REASONS["hardest", "b"] not in right
 
@@ -193,6 +215,7 @@ def test_c_says_who_wins():
     said = told(c, rows)
     assert said.count("| +0.50 | +0.50 ± 0.00 |") == 3
     assert said.count("| -0.50 | -0.50 ± 0.00 |") == 3
+    assert "importance / DP-CD: steep coordinate far | +0.50" in said
     assert "importance / DP-CD wins, 11.3" in said
     assert "importance / DP-CD loses, 0.0884" in said
     assert "at most 9 steps" in said
