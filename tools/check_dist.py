@@ -24,7 +24,7 @@ PACKAGE = ROOT / "src" / "skdp"
 #: What a source archive is for: reading, testing and building again.
 IN_SOURCE = {"src", "tests", "docs", "benchmarks", "experiments", "tools", "LICENSE"}
 IN_SOURCE |= {"Makefile", "pyproject.toml", "README.md", "CONTRIBUTING.md"}
-IN_SOURCE |= {"CHANGELOG.md", "CITATION.cff", ".pre-commit-config.yaml"}
+IN_SOURCE |= {"CHANGELOG.md", "CITATION.cff", ".pre-commit-config.yaml", "examples"}
 #: What hatchling adds itself.
 ADDED = {"PKG-INFO", ".gitignore"}
 
