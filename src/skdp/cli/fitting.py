@@ -35,7 +35,7 @@ def fitted(
     """
     out, seed = options.pop("out"), options.pop("seed")
     check(
-        not out.exists() or storage._is_model(out),
+        not out.exists() or storage.is_model(out),
         f"{str(out)!r} is no saved model, and --force replaces nothing else: choose "
         "another --out.",
     )

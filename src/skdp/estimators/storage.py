@@ -63,7 +63,7 @@ def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
     """Write a fitted model; see `PrivateLinearModel.save`."""
     target = Path(directory)
     check(
-        not target.exists() or _is_model(target),
+        not target.exists() or is_model(target),
         f"{str(target)!r} exists and is no saved model: choose another name.",
     )
     about = _described(model)
@@ -194,7 +194,7 @@ MODEL_KEYS: dict[str, Any] = {
 }
 
 
-def _is_model(target: Path) -> bool:
+def is_model(target: Path) -> bool:
     """Whether a directory holds a saved model and nothing else."""
     if not target.is_dir() or {p.name for p in target.iterdir()} != set(FILES):
         return False
