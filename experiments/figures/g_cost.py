@@ -7,9 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.drawing import label_ends, panels
-from experiments.figures.a_systems import OURS, PATH_EPSILON, look, order
-from experiments.folders import modules
-from experiments.statistics import Rows, column, grouped
+from experiments.figures.a_systems import OURS, PATH_EPSILON, label, look, order
+from experiments.statistics import Rows, column, geometric_interval, grouped
 
 TITLE = "What it costs to reach an excess"
 BASED_ON = "a_systems"
@@ -94,9 +93,11 @@ any system ends with on that table. Medians over seeds, a seed that never gets t
 counting as infinite. Stopping there is no method, as nobody sees the excess; it is a
 measure. Seconds are CPU time of one thread, planning and the search for the noise
 included, in seeded runs on a machine that was shared: ratios count, not seconds. Lines
-end at the last level that a system reaches.""",
+end at the last level that a system reaches; a dash in the tables is for what has no
+path, or was not run.""",
             *(_table(rows, factor) for factor in TOLD),
             _fastest(rows),
+            _ratios(rows),
         ]
     )
 
@@ -114,8 +115,7 @@ def _table(rows: Rows, factor: float) -> str:
     known = {(row["system"], row["table"]): row for row in rows}
     for system in order(rows):
         fields = [_cost(known.get((system, table))) for table in tables]
-        label = modules("systems")[system].LABEL
-        lines.append(f"| {label} | " + " | ".join(fields) + " |")
+        lines.append(f"| {label(system)} | " + " | ".join(fields) + " |")
     return "\n".join(lines)
 
 
@@ -124,21 +124,22 @@ def _cost(row: dict[str, Any] | None) -> str:
         return "–"
     if "seconds" not in row:
         return "never"
-    passes = f"{row['passes']:.3g}" if "passes" in row else "–"
+    passes = _short(row["passes"]) if "passes" in row else "–"
     return f"{passes}, {row['seconds']:.2g} s"
 
 
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
 def _rivals(rows: Rows, name: str) -> list[tuple[Any, ...]]:
-    """(table, factor, ours, other, its label) where another system is cheaper."""
+    """(table, factor, label) where another system is the cheapest."""
     found = []
     for (table, factor), group in grouped(rows, "table", "factor").items():
         costs = {row["system"]: row[name] for row in group if name in row}
-        if not costs:
-            continue
-        least = min(costs, key=costs.__getitem__)
+        least = min(costs, key=costs.__getitem__, default=OURS)
         if least != OURS:
-            label = modules("systems")[least].LABEL
-            found.append((table, factor, costs.get(OURS), costs[least], label))
+            found.append((table, factor, label(least)))
     return found
 
 
@@ -152,25 +153,63 @@ def _fastest(rows: Rows) -> str:
     return f"Of {pairs} pairs of a table and a level: {'; '.join(said)}."
 
 
+def _ratios(rows: Rows) -> str:
+    """What others cost over ours, where both get there."""
+    known = {(row["table"], row["factor"], row["system"]): row for row in rows}
+    pairs = grouped(rows, "table", "factor")
+    lines = [
+        "| where both get there, over ours: mean (least to most) | pairs | passes "
+        "| seconds |",
+        "|---|---|---|---|",
+    ]
+    for system in order(rows)[1:]:
+        both = [
+            (known[(*pair, OURS)], known[(*pair, system)])
+            for pair in pairs
+            if (*pair, system) in known
+        ]
+        both = [(ours, it) for ours, it in both if {"seconds"} <= set(ours) & set(it)]
+        fields = [
+            _spread([it[name] / ours[name] for ours, it in both if name in it])
+            for name in ("passes", "seconds")
+        ]
+        tried = sum((*pair, system) in known for pair in pairs)
+        lines.append(
+            f"| {label(system)} | {len(both)} of {tried} | {fields[0]} | {fields[1]} |"
+        )
+    return "\n".join(lines)
+
+
+def _spread(ratios: list[float]) -> str:
+    """Geometric mean, least and most."""
+    if not ratios:
+        return "–"
+    mean = geometric_interval(ratios).mean
+    return f"{_short(mean)} ({_short(min(ratios))} to {_short(max(ratios))})"
+
+
 def losses(rows: Rows) -> list[str]:
     """Who reaches levels for less than ours, and to which levels."""
     points = []
     pairs = len(grouped(rows, "table", "factor"))
     for name in ("passes", "seconds"):
         rivals = _rivals(rows, name)
-        if not rivals:
-            continue
-        by_label: dict[str, list[Any]] = {}
-        for each in rivals:
-            by_label.setdefault(each[4], []).append(each)
-        said = [
-            f"{label} in {len(group)} (to {min(g[1] for g in group):g} to "
-            f"{max(g[1] for g in group):g} × the least excess, on "
-            f"{', '.join(sorted({g[0] for g in group}))})"
-            for label, group in sorted(by_label.items(), key=lambda kv: -len(kv[1]))
-        ]
-        points.append(
-            f"In {name} another system is the cheapest in {len(rivals)} of {pairs} "
-            f"pairs of a table and a level: {'; '.join(said)}."
-        )
+        said = []
+        for other, group in sorted(_by_system(rivals).items()):
+            levels = sorted({each[1] for each in group})
+            where = ", ".join(sorted({each[0] for each in group}))
+            shown = " to ".join(f"{x:g}" for x in sorted({levels[0], levels[-1]}))
+            said.append(f"{other} in {len(group)} ({shown} ×, on {where})")
+        if said:
+            points.append(
+                f"In {name} another system is the cheapest in {len(rivals)} of {pairs} "
+                f"pairs of a table and a level: {'; '.join(said)}."
+            )
     return points
+
+
+def _by_system(rivals: list[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for each in rivals:
+        found.setdefault(each[2], []).append(each)
+    return found

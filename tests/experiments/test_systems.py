@@ -57,6 +57,7 @@ def test_systems_spend_the_budget_and_tell_their_path(name, objectives, monkeypa
         real(self)
 
     monkeypatch.setattr(PrivacyRecord, "__post_init__", watched)
+    monkeypatch.setattr(system, "ANALYSED_STEPS", 100, raising=False)  # of 2500
     objective = objectives[system.LOSSES[0]]
     recorder = Every()
     budget = {"epsilon": 1.0, "delta": 1e-6, "seed": 0}
@@ -171,7 +172,7 @@ def test_a_tie_is_no_loss():
     rows = made_up(ours=0.001, other=0.001)
     for row in rows:
         if row["system"] == a.OURS:
-            row["excess"] *= 1.0 + 0.2 * (-1) ** row["seed"]
+            row["excess"] *= 1.1 + 0.3 * (-1) ** row["seed"]
     assert a.losses(rows) == []
 
 
