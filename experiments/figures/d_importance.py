@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator
 
 from experiments.drawing import line, panels, style
 from experiments.folders import modules
@@ -190,7 +190,9 @@ def draw(rows: Rows) -> Figure:
         panel = axes[at]
         panel.set_xscale("log")
         panel.set_yscale("log")
-        panel.yaxis.set_minor_formatter(NullFormatter())
+        panel.yaxis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+        panel.yaxis.set_minor_formatter("{x:g}")
+        panel.yaxis.set_major_formatter("{x:g}")
         along = "spread" if "spread" in some[0] else "epsilon"
         for (sampling,), own in sorted(grouped(some, "sampling").items()):
             by_place = sorted(grouped(own, along).items())
@@ -291,15 +293,15 @@ def text(rows: Rows) -> str:
 Columns are blocks, in the raw units of their public ranges s, so that M_j = β s_j² m_j
 spreads over orders of magnitude: M_max/M_min is {column_range(real, "M_spread")} on the
 real tables. The made up ones have {MADE_COLUMNS} columns and {MADE_ROWS:,} rows, and
-weights that are equal in raw units (the paper's case for importance: steep columns
-matter most), or effects that are equal (weights ∝ 1/s). m_j, the mean square
+weights that are equal in raw units, so that steep columns matter most, or effects that
+are equal (weights ∝ 1/s). m_j, the mean square
 of a scaled column, is 1 where M is *public*; it is released for {SMOOTHNESS_SHARE:.0%}
 of the budget where M is *private*; and it is read from the records where M is *exact*,
 **which is not private** and shows what privacy of M costs; nor is the law that knows
 w*. Steps and noise do not depend on units; probabilities that are computed from M do.
 By the bound q_j ∝ √M_j |w0 - w*|_j is best: q ∝ M only where |w0 - w*|_j ∝ √M_j.
-Each run takes the K* of its own bound, {column_range(rows, "n_steps")} steps, and
-spends at least {min(column(rows, "spent"), default=0):.4%} of its budget.
+Each run takes the K* of its own bound, {column_range(rows, "n_steps", ",.0f")} steps,
+and spends at least {min(column(rows, "spent"), default=0):.4%} of its budget.
 
 Excess risk as a multiple of that of uniform sampling with the same M, at the largest ε
 (real tables, ε = {max(column(real, "epsilon"), default=0):g}) and the largest spread
@@ -324,9 +326,9 @@ def titled(table: str) -> str:
     return f"made up, {table}" if table in MADE else table
 
 
-def column_range(rows: Rows, key: str) -> str:
-    values = column(rows, key)
-    low, high = f"{min(values, default=0):.3g}", f"{max(values, default=0):.3g}"
+def column_range(rows: Rows, key: str, form: str = ".2g") -> str:
+    values = column(rows, key) or [0]
+    low, high = format(min(values), form), format(max(values), form)
     return low if low == high else f"{low} to {high}"
 
 
