@@ -13,26 +13,36 @@ TIMES = "times.csv"
 
 def write(folder: Path, figures: dict[str, ModuleType]) -> None:
     """Draw every figure that has a CSV, and write README.md."""
-    sections, losses = [], []
-    for name, module in figures.items():
-        path = folder / f"{name}.csv"
-        if not path.exists():
-            continue
-        rows = store.read_csv(path)
+    for name, (module, rows) in measured(folder, figures).items():
         save(module.draw(rows), folder / f"{name}.svg")
+    (folder / "README.md").write_text(written(folder, figures), encoding="utf-8")
+
+
+def measured(
+    folder: Path, figures: dict[str, ModuleType]
+) -> dict[str, tuple[ModuleType, store.Rows]]:
+    """Return the figures that have a CSV, with its rows."""
+    return {
+        name: (module, store.read_csv(folder / f"{name}.csv"))
+        for name, module in figures.items()
+        if (folder / f"{name}.csv").exists()
+    }
+
+
+def written(folder: Path, figures: dict[str, ModuleType]) -> str:
+    """Return the page: what was run, where our method loses, and a section a figure."""
+    sections, losses = [], []
+    for name, (module, rows) in measured(folder, figures).items():
+        letter = name.partition("_")[0].upper()
         sections.append(
-            f"## {name.partition('_')[0].upper()}. {module.TITLE}\n\n"
+            f"## {letter}. {module.TITLE}\n\n"
             f"![{module.TITLE}]({name}.svg)\n\n{module.text(rows).strip()}\n\n"
             f"Numbers: [{name}.csv]({name}.csv), from "
             f"`experiments/figures/{name}.py`.\n"
         )
-        letter = name.partition("_")[0].upper()
-        losses += [
-            f"- {letter}: {point}"
-            for point in getattr(module, "losses", lambda _: [])(rows)
-        ]
-    body = [intro(folder), lost(losses), *sections]
-    (folder / "README.md").write_text("\n".join(body), encoding="utf-8")
+        found = module.losses(rows) if hasattr(module, "losses") else []
+        losses += [f"- {letter}: {point}" for point in found]
+    return "\n".join([intro(folder), lost(losses), *sections])
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from experiments import page, run, store
 from experiments.drawing import spread
+from experiments.folders import modules
 from experiments.statistics import (
     geometric_interval,
     grouped,
@@ -172,6 +173,15 @@ def test_a_cell_is_found_whatever_its_order():
 def test_page_without_losses_does_not_claim_any(tmp_path):
     page.write(tmp_path, {})
     assert "loses" not in (tmp_path / "README.md").read_text()
+
+
+def test_the_page_says_what_the_numbers_say():
+    """After a change of a text: ``python experiments/run.py --draw``."""
+    folder = ROOT / "docs/experiments"
+    shown = (folder / "README.md").read_text(encoding="utf-8")
+    assert shown == page.written(folder, modules("figures"))
+    for name in modules("figures"):
+        assert (folder / f"{name}.svg").exists()
 
 
 def test_intervals_cover_as_often_as_they_say():
