@@ -133,7 +133,7 @@ def _noise(plan: Plan) -> str:
 @contextmanager
 def _progress(jobs: list[_Job], show: bool) -> Iterator[list[Callable[[object], None]]]:
     """Show bars with the time left on stderr, if anybody looks."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=not show)  # older ones end with an empty line
     with Progress(console=console, transient=True, disable=not show) as bars:
 
         def callback(job: _Job) -> Callable[[object], None]:
