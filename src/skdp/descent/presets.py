@@ -72,7 +72,8 @@ def preset(
     name : str
         ``"skgd"`` (columns as blocks, no noise), ``"dp_gd"`` (all coordinates),
         ``"dp_cd"`` (one coordinate), ``"dp_skgd"`` (columns as blocks, uniform),
-        ``"dp_skgd_importance"`` or ``"dp_skgd_shuffled"``.
+        ``"dp_skgd_importance"`` (by public bounds on M, which are equal for columns:
+        then it is ``"dp_skgd"``) or ``"dp_skgd_shuffled"``.
     layout, loss, n_rows, epsilon, delta
         As in `Plan`; `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
