@@ -3,6 +3,8 @@
 # make docs   build the site in build/docs
 # make bench-speed    measure speed and memory (docs/speed.md)
 # make bench-utility  measure what the defaults reach (docs/utility)
+# make bench-peers    run diffprivlib, Opacus and scikit-learn beside ours (docs/peers)
+# make picture        draw what the readme shows, from both
 # make bench-rule     measure what other constants would give (docs/utility/rule.md)
 # make bench-csv      fit a CSV of 2 GB within 1 GB of memory
 # make coverage       measure how often intervals cover (docs/uncertainty.md)
@@ -21,6 +23,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .PHONY: demo test lint types unit docs theory bench-speed bench-utility bench-rule bench-csv
+.PHONY: bench-peers picture
 .PHONY: experiments coverage audit mutants ledger-stress kill-fits fuzz oldest dist format clean
 
 demo: $(VENV)/.demo
@@ -53,6 +56,12 @@ bench-speed: $(VENV)/.dev
 
 bench-utility: $(VENV)/.dev
 	$(BIN)/python benchmarks/utility.py
+
+bench-peers: $(VENV)/.dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/peers.py
+
+picture: $(VENV)/.dev
+	$(BIN)/python benchmarks/picture.py
 
 bench-rule: $(VENV)/.dev
 	$(BIN)/python benchmarks/rule_check.py
