@@ -170,7 +170,7 @@ def test_no_block_escapes(page):
     text = text_of(page)
     fences = re.findall(r"^ *(```+)(.*)$", text, re.MULTILINE)
     opening = [kind for _, kind in fences[::2]]
-    known = (*RUN, "text", "{eval-rst}", "{toctree}", "{include}", "{figure}")
+    known = (*RUN, "text", "json", "{eval-rst}", "{toctree}", "{include}", "{figure}")
     assert all(kind.split(" ")[0] in known for kind in opening), opening
     assert not re.findall(r"^    (?:import |from \w+ import |skdp |>>>)", text, re.M)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from made_tables import COLUMNS, ONE, hostile, schema_of, slope_grid, slope_units
 
 from skdp.engines.reference import ReferenceEngine
 from skdp.privacy import grid
 from skdp.privacy.records import Chunk, Records
 from skdp.schema import Group, Layout
-from tables import COLUMNS, ONE, hostile, schema_of, slope_grid, slope_units
 
 FULL = ONE * ONE
 matrices = hnp.arrays(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_tables import records_of, row_of, rows_of, schema_of
 from test_sensitivity import exceeds, neighbours, reached
 
 import skdp
@@ -19,7 +20,6 @@ from skdp.privacy.record import PrivacyRecord
 from skdp.privacy.records import encode
 from skdp.privacy.sums import RELATIONS, Metric, Slopes
 from skdp.tables.batches import batches
-from tables import records_of, row_of, rows_of, schema_of
 
 N_ROWS = 5
 ENGINES = [ReferenceEngine, CompiledEngine]

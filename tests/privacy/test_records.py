@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from skdp.privacy import grid
-from skdp.privacy.records import Batch, Coded, encode
-from skdp.schema import Categorical, Numeric, Schema, Vector, level_key
-from tables import (
+from made_tables import (
     COLUMNS,
     MIXED,
     NUMERIC,
@@ -26,6 +22,10 @@ from tables import (
     rows_of,
     schema_of,
 )
+
+from skdp.privacy import grid
+from skdp.privacy.records import Batch, Coded, encode
+from skdp.schema import Categorical, Numeric, Schema, Vector, level_key
 
 TARGETS = ["logistic", NUMERIC[0]]
 max_weights = st.sampled_from([1.0, 2.5, 0.25, 2.0**-20, 1e3])

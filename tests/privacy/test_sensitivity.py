@@ -11,13 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from skdp.engines.reference import ReferenceEngine
-from skdp.losses import LOSSES, Softmax
-from skdp.privacy import sums
-from skdp.privacy.sums import RELATIONS, GramPattern, Metric, Slopes
-from skdp.schema import Categorical, Numeric, Schema, Vector
-from tables import (
+from made_tables import (
     COLUMNS,
     NUMERIC,
     hostile,
@@ -30,6 +24,12 @@ from tables import (
     target_of,
     weights_of,
 )
+
+from skdp.engines.reference import ReferenceEngine
+from skdp.losses import LOSSES, Softmax
+from skdp.privacy import sums
+from skdp.privacy.sums import RELATIONS, GramPattern, Metric, Slopes
+from skdp.schema import Categorical, Numeric, Schema, Vector
 
 MAX_WEIGHTS = (1.0, 0.25, 2.5)
 shapes = st.one_of(st.floats(1e-3, 1e3), st.sampled_from([1.0, 2**-0.5, 1e-40, 1e40]))

@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from skdp.descent.gram import symmetric
-from skdp.engines import reference
-from skdp.engines.reference import ReferenceEngine
-from skdp.losses import LOSSES
-from skdp.privacy import sums
-from skdp.privacy.grid import WeightGrid
-from skdp.privacy.sums import RELATIONS, GramPattern, Metric, Slopes
-from tables import (
+from made_tables import (
     COLUMNS,
     ONE,
     exact_caps,
@@ -32,6 +24,14 @@ from tables import (
     weight_units,
     weights_of,
 )
+
+from skdp.descent.gram import symmetric
+from skdp.engines import reference
+from skdp.engines.reference import ReferenceEngine
+from skdp.losses import LOSSES
+from skdp.privacy import sums
+from skdp.privacy.grid import WeightGrid
+from skdp.privacy.sums import RELATIONS, GramPattern, Metric, Slopes
 
 MAX_WEIGHTS = (1.0, 0.25, 2.5)
 
