@@ -74,7 +74,7 @@ def name_of(module):
 
 
 #: Entries of a table of contents that a command writes, so that they may be missing.
-WRITTEN = {"gallery/index": "make docs", "peers/README": "what measures the peers"}
+WRITTEN = {"gallery/index": "make docs"}
 
 
 def test_tables_of_contents_list_what_exists():
