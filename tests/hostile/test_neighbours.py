@@ -83,13 +83,14 @@ def test_one_odd_record_of_a_csv_file(place, record):
     assert traces("t.csv") == usual
 
 
-def test_one_record_more(place):
+@pytest.mark.parametrize("most", [1, 40])
+def test_one_record_more(place, most):
     """Under add-remove, nor does the number of rows show: it is released, or given."""
     found = {}
-    for rows in (39, 40):
+    for rows in (most - 1, most):
         Path("t.csv").write_bytes(csv(USUAL[:rows]))
         fit = traces("t.csv", "--rows", "40", "--neighbours", "add-remove")
-        found["usual" if rows == 40 else rows] = fit
+        found["usual" if rows == most else rows] = fit
     assert found["usual"][0][0] == 0
     assert same(found)
 

@@ -104,6 +104,14 @@ def test_a_file_without_an_end(place):
     assert "at most 16 MiB" in err
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1", "cp037", "utf-7"])
+def test_other_encodings(place, encoding):
+    text = Path("s.toml").read_text("utf-8").replace('"a"', '"é"')
+    Path("s.toml").write_bytes(text.encode(encoding))
+    code, _, err = command("plan", "--schema", "s.toml", "--rows", "100")
+    assert (code, err.count("\n")) == ((0, 0) if encoding == "utf-7" else (2, 1))
+
+
 def test_what_is_no_file(place):
     Path("folder").mkdir()
     for name in ("folder", "/dev/zero", "missing", "", "/", "s.toml/x", "x" * 5000):

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import command, files, fuzzed
 
+from skdp import Ledger
+
 FIT = ["--schema", "s.toml", "--epsilon", "1", "--out", "m", "--force", "--seed", "0"]
 CELLS = st.sampled_from(
     [
@@ -193,3 +195,50 @@ def test_any_type_of_parquet(place, name):
         pq.write_table(pa.table(columns), "odd.parquet")
         codes.add(command("fit", "odd.parquet", *FIT)[0])
         assert len(codes) == 1
+
+
+@pytest.mark.parametrize(("rows", "code"), [(0, 2), (1, 0)])
+def test_none_and_one_record_of_a_parquet_file(place, rows, code):
+    columns = {"age": [1.0], "job": ["a"], "y": [0]}
+    pq.write_table(pa.table(columns).slice(0, rows), "few.parquet")
+    assert command("fit", "few.parquet", *FIT)[0] == code
+
+
+@pytest.mark.parametrize("kind", [pa.list_, lambda t: pa.struct([("a", t)])])
+def test_columns_inside_columns(place, kind):
+    """Arrow gives up, not the program."""
+    nested = pa.int8()
+    for _ in range(500):
+        nested = kind(nested)
+    columns = {"age": [1.0, 2.0], "job": ["a", "b"], "y": [0, 1]}
+    deep = pa.table(columns | {"z": pa.nulls(2, nested)})
+    pq.write_table(deep, "deep.parquet")
+    for words in (["schema", "deep.parquet"], ["fit", "deep.parquet", *FIT]):
+        code, _, err = command(*words)
+        assert (code, err.count("\n")) == (2, 1)
+
+
+OUTPUTS = {
+    "schema": ["schema", "t.csv", "--out", "link.csv"],
+    "plan": ["plan", "--schema", "s.toml", "--rows", "100", "--out", "link.csv"],
+    "export": ["ledger", "export", "l.db", "--out", "link.csv"],
+    "predict": ["predict", "m", "t.csv", "--out", "link.csv"],
+}
+
+
+@pytest.mark.parametrize("what", OUTPUTS)
+@pytest.mark.parametrize("to", ["precious", "nowhere", "link.csv"])
+def test_no_output_goes_where_a_link_leads(place, what, to):
+    Ledger("l.db", epsilon=4.0, delta=1e-6)
+    assert command("fit", "t.csv", *FIT)[0] == 0
+    Path("precious").write_text("mine")
+    os.symlink(to, "link.csv")
+    before = files(place)
+    code, _, err = command(*OUTPUTS[what])
+    assert (code, err.count("\n")) == (2, 1)
+    assert files(place) == before
+    assert command(*OUTPUTS[what], "--force")[0] == 0
+    assert not os.path.islink("link.csv")
+    after = files(place)
+    assert after.pop("link.csv") != before.pop("link.csv")
+    assert after == before
