@@ -59,7 +59,12 @@ def test_every_loss_is_written(name):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "null", '{"format": 2}', '{"format": 1}', "1e999", "[" * 9]
+    "text",
+    [
+        *("", "[]", "{}", "null", '{"format": 2}', '{"format": 1}', "1e999", "[" * 9),
+        *("[" * 9999, '{"a":' * 9999, "9" * 9999),
+    ],
+    ids=range(11),
 )
 def test_what_is_no_plan_is_refused_in_a_sentence(text):
     with pytest.raises(ValueError, match=r"^This is no plan of format 1"):
@@ -70,6 +75,7 @@ def test_a_plan_that_was_tampered_with_is_refused():
     plan = make_plan(LAYOUT, Logistic(), n_rows=200, epsilon=1.0, delta=1e-6)
     for key, value in [
         ("n_steps", 0),
+        ("n_rows", 10**400),
         ("epsilon", -1),
         ("delta", 0.5),
         ("loss", {"name": "os.system"}),

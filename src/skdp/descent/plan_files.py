@@ -57,13 +57,17 @@ def dumps(plan: Plan) -> str:
     return json.dumps(state, indent=1, ensure_ascii=False)
 
 
+# What texts of other content raise: of other types, too deep, too large.
+_NO_PLAN = (KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+
+
 def loads(text: str) -> Plan:
     """Read a plan; refuses what is no plan of this version, in one sentence."""
     try:
         state = json.loads(text)
         check(state["format"] == FORMAT, "")
         return _plan(state)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (*_NO_PLAN, ValueError) as error:
         said = f" ({error})" if isinstance(error, ValueError) and str(error) else ""
         raise ValueError(
             f"This is no plan of format {FORMAT}{said}: write it with plan_files.dumps."
