@@ -370,13 +370,10 @@ def _text(text: str) -> str:
         not any("\ud800" <= letter <= "\udfff" for letter in text),
         f"A schema file is UTF-8 text, which cannot hold {text!r}: change it.",
     )
+    # What no terminal shows as it is: TOML would take most of it, and move its cursor.
     escaped = (
         _ESCAPES.get(letter)
-        or (
-            f"\\u{ord(letter):04x}"
-            if ord(letter) < 32 or ord(letter) == 127
-            else letter
-        )
+        or (letter if letter.isprintable() else f"\\U{ord(letter):08x}")
         for letter in text
     )
     return f'"{"".join(escaped)}"'

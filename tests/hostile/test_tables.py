@@ -2,6 +2,7 @@
 
 import os
 import string
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,17 @@ def test_any_csv(place, content):
 def test_odd_files(place, content, code):
     Path("odd.csv").write_bytes(content)
     assert command("fit", "odd.csv", *FIT)[0] == code
+
+
+@pytest.mark.parametrize("letter", ["\x1b", "\x7f", "\x9b", "\u2028", "\U000e0001"])
+def test_no_name_of_a_column_or_file_moves_the_cursor(place, letter):
+    Path("odd.csv").write_text(f"a{letter}b,y\n1,0\n2,1\n", "utf-8")
+    for words in ([], ["--json"], ["--out", f"t{letter}.toml"]):
+        code, out, _ = command("schema", "odd.csv", *words)
+        assert code == 0
+        assert letter not in out
+    text = Path(f"t{letter}.toml").read_text("utf-8")
+    assert f"a{letter}b" in tomllib.loads(text)["columns"]
 
 
 def test_a_header_that_never_ends_is_given_up(place):

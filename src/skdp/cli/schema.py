@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson, Force, Quiet, check_out, print_json, write_out
+from skdp.cli.console import (
+    AsJson,
+    Force,
+    Quiet,
+    check_out,
+    print_json,
+    shown,
+    write_out,
+)
 from skdp.cli.inputs import Table
 
 EXAMPLES = [
@@ -54,5 +62,6 @@ def schema(
     elif out is None:
         typer.echo(text, nl=False)
     elif not quiet:
-        typer.echo(f'{out}: replace each "?" in it, then run')
-        typer.echo(f"  skdp plan --schema {out} --rows N")
+        name = shown(str(out))
+        typer.echo(f'{name}: replace each "?" in it, then run')
+        typer.echo(f"  skdp plan --schema {name} --rows N")
