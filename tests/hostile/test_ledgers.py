@@ -135,6 +135,18 @@ def test_forged_numbers_are_shown_or_refused(place, ledger):
     assert command("ledger", "show", "l.db")[0] == 2
 
 
+@pytest.mark.parametrize("letter", ["x", "\x1b", "\x7f", "\x9b", "\n", "\u2028"])
+def test_texts_that_move_the_cursor_are_refused(place, ledger, letter):
+    Path("l.db").write_bytes(ledger)
+    with contextlib.closing(sqlite3.connect("l.db")) as database:
+        rows = [json.loads(b) for (b,) in database.execute("SELECT body FROM entries")]
+    forged([rows[0], rows[1] | {"query": f"a{letter}b"}, *rows[2:]])
+    for word, *more in (["show"], ["check"], ["export"], ["export", "--form", "csv"]):
+        code, out, _ = command("ledger", word, "l.db", *more)
+        assert (code == 0) == (letter == "x")
+        assert letter == "x" or f"a{letter}b" not in out
+
+
 def planted(ledger, name):
     """A journal that SQLite plays back; it then deletes the file that it names."""
     page = struct.unpack(">H", ledger[16:18])[0]
