@@ -15,6 +15,7 @@
 # make fuzz           hostile files and arguments, for long
 # make dist           build sdist and wheel, and check them as a stranger gets them
 # make oldest         run the tests with the oldest versions of the dependencies
+# make newest         run them with the newest: make newest PYTHON=python3.13
 # make experiments    run the paper's experiments (docs/experiments)
 # make theory print the paper's special cases, measured (docs/theory.md)
 PYTHON ?= python3
@@ -24,7 +25,7 @@ JOBS   ?= 2
 
 .PHONY: demo test lint types unit docs theory bench-speed bench-utility bench-rule bench-csv
 .PHONY: bench-peers picture
-.PHONY: experiments coverage audit mutants ledger-stress kill-fits fuzz oldest dist format clean
+.PHONY: experiments coverage audit mutants ledger-stress kill-fits fuzz oldest newest dist format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
@@ -92,6 +93,12 @@ oldest:
 	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
 	  -c tests/oldest.txt -e '.[dev]'
 	$(VENV)-oldest/bin/pytest -n $(JOBS) -q
+
+newest:
+	$(PYTHON) -m venv --clear $(VENV)-newest
+	$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --upgrade --upgrade-strategy eager -e '.[dev]'
+	$(VENV)-newest/bin/pytest -n $(JOBS) -q
 
 dist: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dist]'
