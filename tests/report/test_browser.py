@@ -92,6 +92,7 @@ def browser(tmp_path_factory):
             patch.setenv("SE_AVOID_STATS", "true")
             service = webdriver.ChromeService(executable_path=DRIVER)
             driver = webdriver.Chrome(options=options, service=service)
+        driver.set_script_timeout(300)  # axe takes long on a busy machine
         try:
             yield Browser(driver, tmp_path_factory.mktemp("pages"))
         finally:
