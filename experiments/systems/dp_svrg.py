@@ -16,7 +16,7 @@ NAME = "dp_svrg"
 LABEL = "DP-SVRG"
 LOSSES = ("logistic", "squared")
 #: Many small batches take long.
-EPSILONS, TABLES = (1.0,), ("adult", "bike", "california", "hospital")
+EPSILONS = (1.0,)
 
 
 def fit(
