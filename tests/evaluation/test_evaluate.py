@@ -306,3 +306,13 @@ def test_a_ledger_is_charged_and_can_refuse(tmp_path):
         skdp.evaluate(LOGISTIC, X, Y, epsilon=1.0, ledger=ledger)
     with pytest.raises(ValueError, match="seeded"):
         skdp.evaluate(LOGISTIC, X, Y, epsilon=0.1, ledger=ledger, random_state=1)
+
+
+@pytest.mark.parametrize("model", [LOGISTIC, LINEAR], ids=["classes", "numbers"])
+def test_a_number_of_rows_that_is_found_to_be_none_divides_nothing(model):
+    """Noise may hide all rows of a small table, whose number is private."""
+    given = {"epsilon": math.inf, "neighbours": "add-remove"}
+    metrics = [name for name in metrics_of(model, model.schema_)]
+    metrics = [name for name in metrics if name != "calibration"]
+    found = skdp.evaluate(model, X[:0], Y[:0], metrics=metrics, **given)
+    assert all(not math.isinf(found[name]) for name in metrics)

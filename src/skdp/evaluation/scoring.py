@@ -130,7 +130,7 @@ def released_scores(
         metric = metrics.METRICS[name]
 
         def value(raw: FloatArray, metric: metrics.Metric = metric) -> float:
-            return metric.value(*cells.counts(columns, raw, n_rows), scale)
+            return metric.value(*_usable(columns, raw, n_rows), scale)
 
         found = value(values)
         noise_std = std * _slope(value, values)
@@ -154,7 +154,7 @@ def released_scores(
 def _usable(
     columns: list[cells.Column], values: FloatArray, n_rows: float | None
 ) -> tuple[Mapping[str, FloatArray], float]:
-    """Counts that standard errors can be computed from: at least one row."""
+    """Counts that can be divided by their sum: it is at least one row."""
     counts, n = cells.counts(columns, values, n_rows)
     return counts, max(n, 1.0)
 
