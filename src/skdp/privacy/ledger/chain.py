@@ -298,7 +298,7 @@ _UNREACHABLE = {
 def _connection(path: str) -> sqlite3.Connection:
     """Open an existing file, and only such."""
     name = f"{Path(path).as_uri()}?mode=rw"
-    database = sqlite3.connect(name, PATIENCE, isolation_level=None, uri=True)
+    database = sqlite3.connect(name, timeout=PATIENCE, isolation_level=None, uri=True)
     try:
         database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
         for setting in ("trusted_schema = OFF", "cell_size_check = ON"):
