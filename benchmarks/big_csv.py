@@ -141,7 +141,7 @@ def lines(
             ours=f"{median(our_work):.1f} s",
             theirs=f"{median(their_work):.1f} s",
             figure=median(our_work) / median(their_work),
-            required=TIMES,
+            required=None,
         ),
         Line(
             what=f"memory of that fit, the whole process ({load()})",

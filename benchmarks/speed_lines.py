@@ -20,14 +20,15 @@ class Line:
     """One measurement: what is judged is `figure`, against `required` and `aim`.
 
     `ratio` says whether the figure is a ratio of the two sides; `more` whether larger
-    is better; `unit` is that of figures that are no ratios.
+    is better; `unit` is that of figures that are no ratios. Nothing is asked of a line
+    without `required`.
     """
 
     what: str
     ours: str
     theirs: str = "–"
     figure: float
-    required: float
+    required: float | None
     aim: float | None = None
     ratio: bool = True
     more: bool = False
@@ -36,6 +37,8 @@ class Line:
     @property
     def met(self) -> bool:
         """Whether the figure is as required."""
+        if self.required is None:
+            return True
         if self.more:
             return self.figure >= self.required
         return self.figure <= self.required
@@ -44,8 +47,10 @@ class Line:
         sign = "≥" if self.more else "≤"
         aim = "–" if self.aim is None else f"{sign} {self.aim:g}{self.unit}"
         ratio = f"{self.figure:.2f}" if self.ratio else "–"
-        met = "yes" if self.met else "**no**"
-        required = f"{sign} {self.required:g}{self.unit}"
+        met, required = "–", "–"
+        if self.required is not None:
+            met = "yes" if self.met else "**no**"
+            required = f"{sign} {self.required:g}{self.unit}"
         cells = (self.what, self.ours, self.theirs, ratio, required, aim, met)
         return "| " + " | ".join(cells) + " |"
 
