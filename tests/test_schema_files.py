@@ -151,7 +151,7 @@ def _tables(tmp_path, secret):
     frame = pd.DataFrame(
         {
             "n": [secret],
-            "t": [f"s{secret}"],
+            "t": pd.Series([f"s{secret}"], dtype="string"),
             "b": [True],
             "c": pd.Categorical([f"s{secret}"]),
             "o": pd.Series([secret], dtype=object),

@@ -144,7 +144,9 @@ def command(*words):
 def test_a_fit_that_is_stopped_leaves_no_model(files, here, stop):
     """Stopped at the moment at which the model is being written."""
     program = (
-        "import os, pathlib, time\n"
+        "import os, pathlib, signal, time\n"
+        # Shells let what they start in the background ignore it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from skdp.estimators import storage\n"
         "def wait(file):\n"
         "    pathlib.Path('writing').touch(); time.sleep(20)\n"

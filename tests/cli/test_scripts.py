@@ -90,7 +90,9 @@ def test_a_mistake_of_ours_is_an_object_too(call, files, here, monkeypatch):
 
 def test_an_interrupt_is_an_object_with_what_was_spent(files, here):
     program = (
-        "import os, pathlib, time\n"
+        "import os, pathlib, signal, time\n"
+        # Shells let what they start in the background ignore it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from skdp.estimators import storage\n"
         "def wait(file):\n"
         "    pathlib.Path('writing').touch(); time.sleep(20)\n"
