@@ -8,7 +8,10 @@ ROOT = Path(__file__).parents[1]
 #: What checks or packs the sources, and runs in no test.
 TOOLS = {"build", "mypy", "pre-commit", "ruff", "scipy-stubs", "twine"}
 #: What is pinned although it is others that ask for it.
-THEIRS = {"click": "typer's: earlier ones end with code 0 where no command is given"}
+THEIRS = {
+    "click": "typer's: earlier ones end with code 0 where no command is given",
+    "pyparsing": "matplotlib's: later ones warn of the names that it uses",
+}
 
 
 def version(text):
