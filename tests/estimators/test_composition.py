@@ -177,8 +177,8 @@ def test_labels_that_are_found_have_the_targets_type(labels, dtype):
     assert model.classes_.dtype == dtype
     assert (model.classes_ == labels).all()
     assert (model.predict(X) == y).mean() > 0.6
-    # Of pandas' own type for text: objects are of any, and no cell is read to tell.
-    kind = "string" if y.dtype.kind == "U" else None
+    # A type that says text: objects are of any, and no cell is read to tell.
+    kind = "string[pyarrow]" if y.dtype.kind == "U" else None
     series = model.fit(X, pd.Series(y, dtype=kind))
     assert (series.classes_ == labels).all()
 
