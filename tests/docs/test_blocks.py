@@ -8,7 +8,8 @@ A page is followed in an empty directory, from its first block to its last:
   be whole schemas.
 - A `text` block right after one of them is what it printed. A line ``...`` stands for
   any lines. Under ``<!-- noise -->`` numbers, paths and the width of lines may differ,
-  because nothing is seeded.
+  because nothing is seeded; under ``<!-- noise: yes no -->`` also which of these words
+  stands at a place.
 """
 
 import contextlib
@@ -49,7 +50,8 @@ LONG = {
     "audit.fit(": "thousands of fits; tests/audit makes the same calls with fewer",
 }
 BLOCK = re.compile(
-    r"^(?P<noise><!-- noise -->\n\n?)?^```(?P<kind>\w+)\n(?P<body>.*?)^```$",
+    r"^(?P<noise><!-- noise(?:: (?P<words>[\w ]+))? -->\n\n?)?"
+    r"^```(?P<kind>\w+)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 RUN = ("python", "sh", "bash", "console", "toml")
@@ -61,32 +63,38 @@ def text_of(page):
 
 
 def blocks(text):
-    """(kind, body, what it printed or None, whether numbers in it may differ)."""
+    """(kind, body, what it printed or None, words of it that noise chooses or None).
+
+    Where there is noise at all, numbers may differ too."""
     found = list(BLOCK.finditer(text))
     for i, one in enumerate(found):
         after = found[i + 1] if i + 1 < len(found) else None
-        shown, noisy = None, False
+        shown, noise = None, None
         if after is not None and after["kind"] == "text":
             between = text[one.end() : after.start()]
             if not between.strip():
-                shown, noisy = after["body"], after["noise"] is not None
+                shown = after["body"]
+                if after["noise"] is not None:
+                    noise = tuple((after["words"] or "").split())
         if one["kind"] in RUN:
-            yield one["kind"], one["body"], shown, noisy
+            yield one["kind"], one["body"], shown, noise
 
 
-def masked(text):
-    """What is printed but for its numbers, its paths, and how wide it is."""
+def masked(text, words):
+    """What is printed but for its numbers, its paths, `words`, and how wide it is."""
+    for word in words:
+        text = re.sub(rf"\b{word}\b", "#", text)
     text = re.sub(r"[─═=-]{2,}|\S*/\S+", " ", NUMBER.sub("#", text))
     return re.sub(r"\s+", " ", text)
 
 
-def agrees(shown, printed, noisy):
-    """Whether a page shows what was printed."""
+def agrees(shown, printed, noise):
+    """Whether a page shows what was printed. `noise`: as in `blocks`."""
     parts = re.split(r"^\.\.\.\n", shown, flags=re.MULTILINE)
     printed = re.sub(r" +$", "", printed, flags=re.MULTILINE)
-    if noisy:
-        parts = [masked(part).strip() for part in parts]
-        printed = masked(printed).strip()
+    if noise is not None:
+        parts = [masked(part, noise).strip() for part in parts]
+        printed = masked(printed, noise).strip()
     pattern = ".*".join(re.escape(part) for part in parts)
     return re.fullmatch(pattern, printed, re.DOTALL) is not None
 
@@ -151,10 +159,10 @@ def test_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     reader = Reader(tmp_path)
-    for kind, body, shown, noisy in blocks(text_of(page)):
+    for kind, body, shown, noise in blocks(text_of(page)):
         printed = getattr(reader, kind)(body)
         if shown is not None and printed is not None:
-            assert agrees(shown, printed, noisy), f"{body}\nprinted\n{printed}"
+            assert agrees(shown, printed, noise), f"{body}\nprinted\n{printed}"
         assert shown is None or printed is not None, f"Not run, but shown:\n{body}"
 
 
@@ -176,13 +184,15 @@ def test_no_block_escapes(page):
 
 
 def test_agreement_is_strict_but_for_noise_and_dots():
-    assert agrees("a 1.5\n", "a 1.5\n", False)
-    assert not agrees("a 1.5\n", "a 1.6\n", False)
-    assert agrees("a 1.5\n", "a -12.25\n", True)
-    assert not agrees("a 1.5\n", "b 1.5\n", True)
-    assert agrees("in /a/b\n--- 1\n", "in /c/d/e\n----- 22\n", True)
-    assert agrees("a\n...\nz\n", "a\nb\nc\nz\n", False)
-    assert not agrees("a\n...\nz\n", "a\nb\n", False)
+    assert agrees("a 1.5\n", "a 1.5\n", None)
+    assert not agrees("a 1.5\n", "a 1.6\n", None)
+    assert agrees("a 1.5\n", "a -12.25\n", ())
+    assert not agrees("a 1.5\n", "b 1.5\n", ())
+    assert agrees("in /a/b\n--- 1\n", "in /c/d/e\n----- 22\n", ())
+    assert agrees("a yes 1\n", "a no 2\n", ("yes", "no"))
+    assert not agrees("a yes 1\n", "a no 2\n", ())
+    assert agrees("a\n...\nz\n", "a\nb\nc\nz\n", None)
+    assert not agrees("a\n...\nz\n", "a\nb\n", None)
 
 
 def test_what_is_not_run_is_there():
