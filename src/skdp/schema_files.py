@@ -262,16 +262,21 @@ def _column(name: str) -> str:
 
 def _check_complete(described: Mapping[str, Mapping[str, Any]]) -> None:
     """Say at once what all the columns of a template still need."""
-    needs = {
-        where: [key for key in _FILLED if body.get(key) == BLANK]
-        for where, body in described.items()
-    }
+    open_: dict[str, list[str]] = {}
+    for where, body in described.items():
+        keys = [text for key, text in _FILLED.items() if body.get(key) == BLANK]
+        if keys:
+            open_.setdefault(" and ".join(keys), []).append(where)
     listed = "; ".join(
-        f"{where} needs {' and '.join(_FILLED[key] for key in keys)}"
-        for where, keys in needs.items()
-        if keys
+        f"{_few(wheres)} need{'s' if len(wheres) == 1 else ''} {needed}"
+        for needed, wheres in open_.items()
     )
     check(not listed, f'The schema is not complete: {listed}. Replace each "{BLANK}".')
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _check_keys(body: Mapping[str, Any], known: Iterable[str], where: str) -> None:
