@@ -21,6 +21,7 @@ from skdp.descent.matrix import Matrix
 from skdp.descent.plan import Plan
 from skdp.descent.planner import replanned
 from skdp.descent.rule import TOO_FEW
+from skdp.descent.samplings import Full
 from skdp.descent.target import USUAL_SCALE
 from skdp.privacy import accountant
 from skdp.schema import FloatArray, Layout
@@ -185,9 +186,9 @@ def described(plan: Plan) -> str:
         lines.append("geometry: the intercept alone, a constant model")
     else:
         lines.append("geometry: diagonal, from public bounds")
-    lines.append(
-        f"steps: {plan.n_steps * plan.n_restarts:,}, sets by {plan.sampling!r}"
-    )
+    full = isinstance(plan.sampling, Full)
+    moved = "all coordinates" if full else f"coordinates drawn by {plan.sampling!r}"
+    lines.append(f"steps: {plan.n_steps * plan.n_restarts:,}, each moves {moved}")
     mu = accountant.gdp_mu(plan.epsilon, plan.delta)
     if mu < math.inf:
         z = plan.noise_multiplier(mu**2)
