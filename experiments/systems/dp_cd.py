@@ -8,8 +8,6 @@ from skdp.solvers import Problem, dp_cd
 NAME = "dp_cd"
 LABEL = "DP-CD"
 LOSSES = ("logistic", "squared")
-#: Steps grow with the budget, to tens of thousands.
-EPSILONS = (0.03, 0.1, 1.0)
 
 
 def fit(

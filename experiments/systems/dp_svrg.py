@@ -15,8 +15,8 @@ from skdp.solvers.problem import opened
 NAME = "dp_svrg"
 LABEL = "DP-SVRG"
 LOSSES = ("logistic", "squared")
-#: Many small batches take long.
-EPSILONS = (1.0,)
+#: At larger budgets, many small batches take long.
+EPSILONS = (0.03, 0.1, 0.3, 1.0)
 
 
 def fit(

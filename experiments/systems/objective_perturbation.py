@@ -7,8 +7,6 @@ from skdp.solvers import Problem, objective_perturbation
 NAME = "objective_perturbation"
 LABEL = "objective perturbation"
 LOSSES = ("logistic", "squared")
-#: Below, no noise is found for the default ridge of squared losses.
-EPSILONS = (0.1, 0.3, 1.0, 3.0)
 
 
 def fit(

@@ -9,8 +9,6 @@ from skdp.solvers import Problem
 NAME = "skgd_columns"
 LABEL = "DP-SkGD, columns"
 LOSSES = ("logistic", "squared")
-#: Steps grow with the budget, to tens of thousands.
-EPSILONS = (0.03, 0.1, 1.0)
 
 
 def fit(

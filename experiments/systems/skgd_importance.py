@@ -20,8 +20,6 @@ from skdp.solvers.problem import opened
 NAME = "skgd_importance"
 LABEL = "DP-SkGD, importance"
 LOSSES = ("logistic", "squared")
-#: Steps grow with the budget, to tens of thousands.
-EPSILONS = (0.03, 0.1, 1.0)
 
 
 def fit(

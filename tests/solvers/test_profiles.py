@@ -106,13 +106,15 @@ def test_quadrature_loses_less_than_its_margin():
 
 
 @signs_of
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+@pytest.mark.parametrize("epsilon", [0.003, 0.03, 0.1, 1.0, 8.0])
 def test_what_is_charged_is_above_the_curve_everywhere(epsilon, signs):
     target = gdp_mu(epsilon, 1e-6)
     kappa = 0.5 * target
     mu = profiles.objective_mu(target, kappa, signs)
     assert 0.2 * target < mu < target
-    grid = np.linspace(0, 3 * epsilon + target, 900)
+    grid = np.append(
+        np.linspace(0, 3 * epsilon + target, 900), np.linspace(0, 30 * target, 500)
+    )
     below = profiles.objective_delta(grid, mu, kappa, signs)
     above = [gdp_delta(e, target) for e in grid]
     assert (below <= above).all()

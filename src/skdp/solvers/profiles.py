@@ -130,24 +130,36 @@ def dominated(mu: float, target: float, kappa: float, signs: int) -> bool:
     """Whether objective perturbation's curve stays below that of `target`-GDP.
 
     δ(ε) falls, so that between two ε it is at most its value at the first, which is
-    compared with the target's at the second. From the last ε on a = (ε-c)/μ + μ/2
-    exceeds a' = ε/target + target/2, c = log(1+κ): there the derivative -Φ(-a') of the
-    target's curve in e^ε is steeper than the pointwise bound's, -Φ(-a) e^{-c}, and both
-    end at 0. With both signs c is larger by log 2, hence a by h = log(2)/μ, and
-    2Φ(-a-h) ≤ 2 exp(-ah) Φ(-a) ≤ Φ(-a) because a ≥ target/2 ≥ μ.
+    compared with the target's at the second. Beyond the last ε, `_settled`.
     """
     if signs * mu > target:
         return False
-    shift = math.log1p(kappa) + math.log(signs)
-    last = (shift / mu + (target - mu) / 2) / (1 / mu - 1 / target)
-    ratios = [0.0]
-    while ratios[-1] * target < last and len(ratios) < 3000:
-        ratios.append(ratios[-1] + _SPACING * max(1.0, ratios[-1] / 3))
-    epsilon = np.array(ratios) * target
-    above = np.array([gdp_delta(e, target) for e in epsilon.tolist()])
-    if above[-1] < 1e-250 or epsilon[-1] < last:
-        return False
-    return bool((objective_delta(epsilon[:-1], mu, kappa, signs) <= above[1:]).all())
+    ratio, epsilon, above = 0.0, [0.0], [gdp_delta(0.0, target)]
+    while not _settled(epsilon[-1], mu, target, kappa, signs):
+        ratio += _SPACING * max(1.0, ratio / 3)
+        epsilon.append(ratio * target)
+        above.append(gdp_delta(epsilon[-1], target))
+        if above[-1] < 1e-250:
+            return False
+    below = objective_delta(np.array(epsilon[:-1]), mu, kappa, signs)
+    return bool((below <= np.array(above[1:])).all())
+
+
+def _settled(
+    epsilon: float, mu: float, target: float, kappa: float, signs: int
+) -> bool:
+    """Whether the pointwise bound stays below `target`-GDP from `epsilon` on.
+
+    Both end at 0, so that it is enough that the target's falls faster. In e^ε its
+    derivative is -Φ(-a') and the bound's -signs Φ(-a) e^{-c}, with a' = ε/target +
+    target/2, a = (ε-c)/μ + μ/2, c = log(1+κ). If a = a' + x with x ≥ 0 and a'x + x²/2 ≥
+    log(signs), then signs Φ(-a) ≤ signs exp(-a'x - x²/2) Φ(-a') ≤ Φ(-a'); x and a' grow
+    with ε. (The bound has this form where ε - c ≥ μ²/2, which x ≥ 0 implies if
+    target ≥ 2μ; for one sign, where ε ≥ c.)
+    """
+    needed = epsilon / target + target / 2
+    spare = (epsilon - math.log1p(kappa)) / mu + mu / 2 - needed
+    return spare >= 0 and (needed + spare / 2) * spare >= math.log(signs)
 
 
 @cache
