@@ -311,5 +311,8 @@ class _Descent:
         released: Released = release(
             total, batches.noise_multiplier, self.noise, self.private
         )
+        # Charged together before the first; entered singly they would be added up anew
+        # at every step.
+        self.private.events.clear()
         mean = released.values / (batches.rate * problem.n_rows)
         return np.asarray(mean[:, : problem.loss.n_outputs])
