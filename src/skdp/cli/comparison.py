@@ -163,7 +163,7 @@ def compared(
     rows = options["n_rows"]
     if options["neighbours"] != "add-remove":
         about = opened(file, None, schema=schema, bounds=None, target=None)
-        rows = about.count_rows()
+        rows = about.count_rows(options["verbose"])
     delta = default_delta(rows) if delta is None else delta
     scores = [] if score is None else [score] * len(epsilons)
     for epsilon in [*epsilons, *scores]:

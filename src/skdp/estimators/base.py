@@ -147,7 +147,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
             # A ledger is charged before a record is read; only rows are counted.
             known = known_schema(about) if ledger is None else None
             records = None if known is None else encoded(known)
-            rows = about.count_rows() if records is None else count(records)
+            rows = about.count_rows(self.verbose) if records is None else count(records)
         delta = default_delta(rows) if self.delta is None else self.delta
         if rows is not None:
             check_budget(self.epsilon, delta, rows)

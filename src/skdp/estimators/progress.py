@@ -26,13 +26,15 @@ def progress(plan: Plan, verbose: int) -> Iterator[Callable[[Step], None] | None
 
 
 @contextmanager
-def reading(verbose: int) -> Iterator[Callable[[float], None] | None]:
+def reading(
+    verbose: int, what: str = "reading"
+) -> Iterator[Callable[[float], None] | None]:
     """Yield what is told the share of a table that was read, or None."""
     if not verbose:
         yield None
         return
     with _bar() as bar:
-        task = bar.add_task("reading", total=1.0)
+        task = bar.add_task(what, total=1.0)
 
         def callback(share: float) -> None:
             bar.update(task, completed=share)

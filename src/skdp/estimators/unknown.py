@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from skdp.estimators.progress import reading
 from skdp.privacy import discover
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
@@ -82,12 +83,13 @@ class Opening:
         """Whether the target's range or labels are to be found."""
         return isinstance(self.target, str)
 
-    def count_rows(self) -> int:
+    def count_rows(self, verbose: int = 0) -> int:
         """Count the rows: for relations under which their number is public."""
         if self.source.n_rows is not None:
             return self.source.n_rows
         if self.source.count is not None:
-            return self.source.count()
+            with reading(verbose, "counting rows") as told:
+                return self.source.count(told)
         return sum(arrays.length(cells[0]) for cells in self.source.read([0], ROWS))
 
     def schema_by(

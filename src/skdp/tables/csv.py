@@ -25,7 +25,7 @@ the empty level is listed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -85,11 +85,16 @@ def table(
         # Arrow would keep what it read last, tens of megabytes of it.
         library("pyarrow").default_memory_pool().release_unused()
 
-    def count() -> int:
+    def count(told: Callable[[float], None] | None) -> int:
+        n_rows, passed = 0, start
         with path.open("rb") as file:
             file.seek(start)
-            parts = blocks(file, delimiter, size)
-            return sum(_n_records(part, delimiter, len(names)) for part in parts)
+            for block in blocks(file, delimiter, size):
+                n_rows += _n_records(block, delimiter, len(names))
+                passed += len(block)
+                if told is not None:
+                    told(passed / length)
+        return n_rows
 
     return Source(
         names=names,

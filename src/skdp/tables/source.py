@@ -37,7 +37,8 @@ class Source:
     n_rows : int, optional
         Number of rows, if it is known before reading.
     count : callable, optional
-        Counts the rows where that is faster than to `read` them.
+        Counts the rows where that is faster than to `read` them, and tells what it is
+        given, if not None, the share of them that it has passed.
     share : callable, optional
         Share of a file's bytes that the last `read` has read so far.
     """
@@ -46,7 +47,7 @@ class Source:
     kinds: Sequence[Kind]
     read: Callable[[Sequence[int], int], Iterator[list[Cells]]]
     n_rows: int | None = None
-    count: Callable[[], int] | None = None
+    count: Callable[[Callable[[float], None] | None], int] | None = None
     share: Callable[[], float] | None = None
 
 
