@@ -223,6 +223,57 @@ def test_a_ledger_is_charged_with_all_of_it(tmp_path):
         search(ledger=ledger, random_state=1).fit(X, Y)
 
 
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
+@pytest.mark.parametrize("calibration", ["exact", "paper"])
+def test_rows_that_score_pay_no_more_than_is_told(calibration, relation, tmp_path):
+    """Fits may spend less than they were given: then so do scores."""
+    ledger = skdp.Ledger(
+        tmp_path / "ledger", epsilon=4.0, delta=1e-5, neighbours=relation
+    )
+    model = clone(LOGISTIC).set_params(neighbours=relation, calibration=calibration)
+    found = search(GRID, model, ledger=ledger, epsilon=1.0, delta=1e-6).fit(X, Y)
+    told = found.best_estimator_.privacy_
+    assert found.score_privacy_.spent <= told.spent
+    assert told.spent <= ledger.entries()[-1].mu_squared
+    assert skdp.verify(found.best_estimator_).passed
+
+
+def test_a_ledger_of_the_estimator_is_charged_too(tmp_path):
+    ledger = skdp.Ledger(tmp_path / "ledger", epsilon=4.0, delta=1e-5)
+    model = clone(LOGISTIC).set_params(ledger=ledger)
+    found = search(estimator=model, delta=1e-6).fit(X, Y)
+    assert ledger.entries()[-1].mu_squared == pytest.approx(found.privacy_.spent)
+    with pytest.raises(ValueError, match="both given a ledger"):
+        search(estimator=model, ledger=ledger).fit(X, Y)
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("grid", [GRID, {"n_steps": [5, 15]}, {"n_steps": [15, 5]}])
+def test_standard_errors_are_those_of_the_chosen_model(
+    grid, relation, tmp_path, monkeypatch
+):
+    own, run = {}, Trials.run
+
+    def kept(self, params, budget, index):
+        one = run(self, params, budget, index)
+        own[id(one.model)] = clone_errors(one.model)
+        return one
+
+    def clone_errors(model):
+        errors = model.coef_std_
+        model._errors = None
+        return errors
+
+    monkeypatch.setattr(Trials, "run", kept)
+    model = clone(LOGISTIC).set_params(neighbours=relation)
+    best = search(grid, model, method="split").fit(X, Y).best_estimator_
+    np.testing.assert_array_equal(best.coef_std_, own[id(best)])
+    best.save(tmp_path / "model")
+    np.testing.assert_array_equal(
+        skdp.load(tmp_path / "model").coef_std_, own[id(best)]
+    )
+
+
 def test_saved_models_say_what_the_search_cost(tmp_path):
     for method in ("split", "random"):
         found = search(method=method).fit(X, Y)

@@ -37,7 +37,7 @@ TRIALS_PER_CANDIDATE = 3.5
 #: Parameters that are the search's own, or on which all candidates must agree.
 FIXED = (
     *("epsilon", "delta", "ledger", "random_state", "neighbours", "n_rows"),
-    *("schema", "bounds", "classes", "target_bounds", "solver"),
+    *("schema", "bounds", "classes", "target_bounds", "solver", "calibration"),
 )
 
 
@@ -53,8 +53,8 @@ class PrivateSearchCV(Chosen):
     ----------
     estimator : LogisticRegression, LinearRegression, ...
         A model of skdp with a whole public description: a schema, or bounds and
-        classes or target_bounds. Its epsilon, delta, ledger and random_state are
-        replaced by the search's.
+        classes or target_bounds. Its epsilon, delta and random_state are replaced by
+        the search's.
     param_grid : dict of lists, or list of them
         Candidates, as for ``GridSearchCV``; with `n_candidates` also distributions, as
         for ``RandomizedSearchCV``. They are public.
@@ -76,7 +76,8 @@ class PrivateSearchCV(Chosen):
     max_loss, max_residual : float
         As for `skdp.evaluate`.
     ledger : Ledger or absolute path, optional
-        Charged with the whole search before a record is read.
+        Charged with the whole search before a record is read; that of the estimator
+        by default.
     random_state : int, optional
         For tests: a seeded search claims no privacy.
 
@@ -175,7 +176,14 @@ class PrivateSearchCV(Chosen):
             "not add up: take solver='skgd'.",
         )
         candidates = self._candidates()
-        book = payer(self.ledger, self.epsilon, self.random_state)
+        ledgers = [self.ledger, self.estimator.ledger]
+        check(
+            None in ledgers,
+            "A search and its estimator were both given a ledger: leave out the "
+            "estimator's.",
+        )
+        ledger = next((one for one in ledgers if one is not None), None)
+        book = payer(ledger, self.epsilon, self.random_state)
         table, y = as_table(X), as_column(y)
         weights = as_column(sample_weight, "sample_weight")
         model = self.estimator
@@ -190,7 +198,7 @@ class PrivateSearchCV(Chosen):
         stop = self._stop(len(candidates), delta, book is not None)
         told = (*about.assumptions, *model._row_assumption())
         if apart:
-            told += ("Every fifth row did not fit but score, for a like budget.",)
+            told += ("Every fifth row did not fit but score, for no larger a budget.",)
         record = self._record(told, delta, len(candidates), stop)
         trials = self._trials(about, (table, y, weights), rows, record)
         score_record = record
@@ -207,6 +215,7 @@ class PrivateSearchCV(Chosen):
             else:
                 found = [_some(trials, candidates, record, score_record, stop)]
         best = max(found, key=lambda one: one.rank)
+        best.model._standard_errors()  # from its own releases, before they are all
         best.model.privacy_ = record
         remember(best.model, X)  # a score on it is not private, and says so
         self.best_estimator_ = best.model

@@ -95,6 +95,8 @@ class Trials:
         together √budget-GDP: by parallel composition if the parts are disjoint, since
         a row that scores does not change the model, and a row that fits changes the
         score through the model alone; by composition of 9/10 and 1/10 of it if not.
+        Where they are disjoint, a row that scores pays no more than one that fits, so
+        that the record of the fits holds for every row.
         """
         share = 0.0 if self.apart else SCORE_SHARE
         model: PrivateLinearModel = clone(self.estimator).set_params(
@@ -106,7 +108,7 @@ class Trials:
             random_state=None if self.seed is None else self.seed + 1 + index,
         )
         model.fit(*self.fit_part)
-        spent = budget * (share or 1.0)
+        spent = model.privacy_.spent if self.apart else budget * share
         record = PrivacyRecord(
             epsilon=epsilon_of(spent, self.delta),
             delta=self.delta,
