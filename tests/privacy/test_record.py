@@ -218,7 +218,9 @@ def test_text_shows_no_released_value():
     shown = str(record) + repr(record)
     for released in record.transcript:
         for value in released.values.tolist():
-            assert repr(value) not in shown
+            if len(repr(value)) > 6:  # 12.0, say, may stand there for another reason
+                assert repr(value) not in shown
+    assert any(len(repr(v)) > 6 for r in record.transcript for v in r.values.tolist())
     assert "transcript" not in repr(record)
 
 

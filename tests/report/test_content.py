@@ -148,7 +148,7 @@ def test_intervals_are_those_of_the_summary(name):
         numbers = [line.coef, line.noise_std, line.std, *line.interval]
         assert effect.in_units() == pytest.approx(numbers, rel=1e-9, abs=1e-12)
     coef = read.row("age: 20 to 35" if name == "odd" else "age", 6)[1]
-    assert float(coef.replace("−", "-")) == pytest.approx(told[0].coef, rel=1e-3)
+    assert coef == number(told[0].coef)
     assert "Standard error" in read.text
 
 

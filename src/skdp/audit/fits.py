@@ -179,7 +179,7 @@ def fit(
     --------
     >>> from skdp import LinearRegression, audit
     >>> model = LinearRegression(epsilon=8.0, neighbours="zero-out", n_steps=4)
-    >>> audit.fit(model, n_trials=200).passed
+    >>> audit.fit(model, n_trials=200, confidence=1 - 1e-6).passed
     True
     """
     play = game(estimator, group=group, n_rows=n_rows, twins=twins)

@@ -322,7 +322,7 @@ def mechanism(
     Examples
     --------
     >>> from skdp import audit
-    >>> audit.mechanism("gram", epsilon=8.0, n_trials=500).passed
+    >>> audit.mechanism("gram", epsilon=8.0, n_trials=500, confidence=1 - 1e-6).passed
     True
     """
     check(
