@@ -6,10 +6,12 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import skdp
 from skdp import schema_files
+from skdp.descent.forecast import in_words
 from skdp.tables import spill
 
 
@@ -40,11 +42,25 @@ def test_nothing_private_is_printed(call, parsed, files, here):
     model = skdp.load("other")
     assert set(shown) == {
         *("model", "out", "claim", "seeded", "epsilon", "delta", "spent_epsilon"),
-        *("neighbours", "assumptions", "coefficients", "intercept"),
+        *("neighbours", "note", "assumptions", "coefficients", "intercept"),
     }
     np.testing.assert_array_equal(
         list(shown["coefficients"][0].values()), model.coef_.ravel()
     )
+
+
+def test_a_fit_says_that_only_a_constant_was_fitted(call, parsed, here):
+    data = skdp.make_hospital(300)
+    schema_files.write(data.schema, "few.toml")
+    pd.DataFrame(data.columns).to_csv("few.csv", index=False)
+    fit = ("fit", "few.csv", "--schema", "few.toml", "--epsilon", 0.5)
+    sentence = in_words(skdp.plan(data.schema, 300, 0.5))
+    assert "Only a constant is fitted" in sentence
+    code, out, err = call(*fit, "--out", "one")
+    assert (code, err) == (0, "")
+    assert f"replace-one {sentence} model one" in " ".join(out.split())
+    assert parsed(*fit, "--out", "two")["note"] == sentence
+    assert call(*fit, "--out", "three", "-q") == (0, "", "")
 
 
 def test_options_reach_the_estimator(parsed, files, here):
@@ -57,6 +73,7 @@ def test_options_reach_the_estimator(parsed, files, here):
     assert (shown["epsilon"], shown["delta"]) == (0.5, 1e-7)
     assert shown["neighbours"] == "add-remove"
     assert "The number of rows given is public." in shown["assumptions"]
+    assert shown["note"] is None
     assert 0.49 < shown["spent_epsilon"] <= 0.5
     assert skdp.load("model").plan_["n_rows"] == 2900
 

@@ -69,7 +69,7 @@ def fit(
     The file may be larger than memory. What is printed, and what the model holds, is
     public or was released with noise and charged to the budget.
     """
-    from skdp.cli.fitting import fitted, summary
+    from skdp.cli.fitting import fitted, note, summary
 
     hushed(as_json, quiet)
     check_out(out, force)
@@ -94,6 +94,8 @@ def fit(
     console = screen(quiet=quiet)
     claim, relation, *_ = str(made.privacy_).splitlines()
     console.print(f"[bold]{claim}[/bold]\n{relation}")
+    if (limit := note(made)) is not None:
+        console.print(limit, markup=False)
     console.print(f"model  {out}", markup=False, soft_wrap=True)
     console.print(
         f"next   skdp predict {out} NEW.csv --out predictions.csv", markup=False

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from skdp.descent.forecast import in_words
+from skdp.descent.intercept import InterceptOnly
 from skdp.estimators import storage
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.planning import MODELS
@@ -61,6 +63,12 @@ def fitted(
     return made
 
 
+def note(model: PrivateLinearModel) -> str | None:
+    """Return what limits a fresh fit, if its budget supports only a constant."""
+    constant = isinstance(model.plan_.geometry, InterceptOnly)
+    return in_words(model.plan_) if constant else None
+
+
 def summary(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
     """Return what a script wants to know of a fitted model."""
     record = model.privacy_
@@ -77,6 +85,7 @@ def summary(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
         "delta": record.delta,
         "spent_epsilon": record.spent_epsilon if claims else None,
         "neighbours": record.relation,
+        "note": note(model),
         "assumptions": list(record.assumptions),
         "coefficients": [
             dict(zip(names, map(float, row), strict=True)) for row in coef
