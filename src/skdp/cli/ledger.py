@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,6 +55,7 @@ def make(
     import skdp
     from skdp import schema_files
 
+    _refuse_taken(path)
     check_out(path, force=False)
     made = skdp.Ledger(
         path,
@@ -148,6 +150,17 @@ def export(
         typer.echo(text, nl=False)
     elif not quiet:
         typer.echo(shown(f"entries in {out}"))
+
+
+def _refuse_taken(path: Path) -> None:
+    from skdp.schema import check as refuse_unless
+
+    name = str(path)
+    refuse_unless(
+        not os.path.lexists(path),
+        f"{name!r} exists, and the ceiling of a ledger is fixed: look at it with `skdp "
+        f"ledger show {name}`, or make another one for other data.",
+    )
 
 
 def _summary(opened: Ledger) -> dict[str, Any]:
