@@ -79,6 +79,15 @@ def test_what_is_not_there_is_refused_and_not_made(call, here, command):
     code, out, err = call("ledger", command, "none.db")
     assert (code, out) == (2, "")
     assert "There is no" in err
+    assert "skdp.Ledger" not in err  # which is Python
+    assert ("skdp ledger make" in err) == (command != "check")
+    assert list(here.iterdir()) == []
+
+
+def test_a_ledger_needs_its_folder(call, here):
+    code, out, err = call("ledger", "make", "no/l.db", "--epsilon", 1, "--delta", 1e-6)
+    assert (code, out) == (2, "")
+    assert f"There is no folder {str(here / 'no')!r} for a ledger: make it" in err
     assert list(here.iterdir()) == []
 
 

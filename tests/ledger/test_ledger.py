@@ -115,6 +115,13 @@ def test_a_ledger_is_never_made_in_passing(path):
     assert not path.exists()
 
 
+def test_a_ledger_makes_no_folder(path):
+    folder = path.parent / "none"
+    with pytest.raises(LedgerError, match=r"no folder .*: make it first"):
+        Ledger(folder / "l.db", epsilon=1.0, delta=1e-6)
+    assert not folder.exists()
+
+
 # ---- spending
 
 

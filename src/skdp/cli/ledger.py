@@ -79,9 +79,7 @@ def show(
     quiet: Quiet = False,
 ) -> None:
     """Show what was spent, what is left, and the last entries."""
-    import skdp
-
-    opened = skdp.Ledger(path)
+    opened = _opened(path)
     entries = opened.entries()
     tail = entries[len(entries) - min(last, len(entries)) :]
     if as_json:
@@ -136,11 +134,9 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Write all entries, each with its hash, as JSON lines or CSV."""
-    import skdp
-
     if out is not None:
         check_out(out, force)
-    text = skdp.Ledger(path).export(form)
+    text = _opened(path).export(form)
     if out is not None:
         write_out(out, text)
     if as_json:
@@ -150,6 +146,18 @@ def export(
         typer.echo(text, nl=False)
     elif not quiet:
         typer.echo(shown(f"entries in {out}"))
+
+
+def _opened(path: Path) -> Ledger:
+    import skdp
+    from skdp.schema import check as refuse_unless
+
+    refuse_unless(
+        os.path.exists(path),
+        f"There is no ledger {str(path)!r}: correct the path, or make one by `skdp "
+        "ledger make`.",
+    )
+    return skdp.Ledger(path)
 
 
 def _refuse_taken(path: Path) -> None:

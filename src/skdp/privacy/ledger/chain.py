@@ -130,6 +130,10 @@ class Chain:
         It is written beside and appears under its name complete.
         """
         folder, name = os.path.split(self.path)
+        if not os.path.isdir(folder):
+            raise LedgerError(
+                f"There is no folder {folder!r} for a ledger: make it first."
+            )
         with _TURN, self._told():
             handle, beside = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
             os.close(handle)
