@@ -82,6 +82,16 @@ def test_no_half_written_predictions(call, files, here, models, monkeypatch):
     assert [path.name for path in here.iterdir()] == ["new.csv"]
 
 
+def test_a_column_that_is_not_there_is_asked_for(call, files, models, here):
+    pd.read_csv(files / "visits.csv").drop(columns="age").to_csv("no.csv", index=False)
+    code, _, err = call("predict", models / "visits", "no.csv", "--out", "p.csv")
+    assert code == 2
+    assert "no column 'age'. A fitted model needs it: add it, or rename the tab" in err
+    table = pd.read_csv(files / "visits.csv").drop(columns="visits")
+    with pytest.raises(ValueError, match=r"'visits'\. A fitted model needs it"):
+        skdp.evaluate(skdp.load(models / "visits"), table, epsilon=1.0)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -32,7 +32,7 @@ def test_missing_and_double_columns(form):
     table = form({"Age": [1], "job": [SECRET], "y": ["no"]})
     refuses(table, SCHEMA, "has no column 'age'. Did you mean 'Age'")
     table = form({"job": [SECRET], "y": ["no"]})
-    refuses(table, SCHEMA, "has no column 'age'. Rename it in the schema, or leave")
+    refuses(table, SCHEMA, "has no column 'age'. A fitted model needs it: add it, or")
     refuses(form({"q": [SECRET]}), SCHEMA, "Nor has it any other of the schema's")
 
 

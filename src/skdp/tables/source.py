@@ -84,7 +84,8 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
         remedy = (
             f"Did you mean {close[0]!r}?"
             if close
-            else "Rename it in the schema, or leave it out."
+            else "A fitted model needs it: add it, or rename the table's column. "
+            "Before a fit the schema may leave it out."
             if known
             else "Nor has it any other of the schema's: name its columns."
         )
