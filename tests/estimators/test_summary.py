@@ -82,7 +82,9 @@ def test_summary_is_a_table(model):
     assert "LogisticRegression of readmitted" in text
     assert "20,000 rows; ε 1, δ 1e-06, replace-one neighbours; 80 steps." in text
     assert "seeded: no privacy claim" in text
-    assert "they do not cover" in " ".join(text.split())
+    notes = " ".join(text.split())
+    assert "they do not cover" in notes
+    assert "length_of_stay, prior_admissions, creatinine: per unit of log(" in notes
     lines = text.splitlines()
     assert sum(line.startswith("  Surgery ") for line in lines) == 1
     assert lines.count("department") == 1
@@ -96,6 +98,31 @@ def test_summary_is_a_table(model):
     page = found._repr_html_()
     assert page.count("<tr>") == len(found.lines) + 4 + 1
     assert "Surgery" in page
+
+
+def noted(columns, **options):
+    """Notes of a model of these columns, in one line."""
+    schema = skdp.Schema(columns, target=("y", skdp.Categorical([0, 1])))
+    table = {name: np.arange(100) % 3 for name in [*columns, "y"]}
+    kind = skdp.LogisticRegression(schema=schema, random_state=0, **options)
+    return " ".join(kind.fit(table).summary().notes)
+
+
+def test_notes_are_about_what_is_there():
+    number, log = skdp.Numeric(0, 2), skdp.Numeric(0, 2, scale="log")
+    category = skdp.Categorical([0, 1, 2])
+    plain = noted({"a": number, "b": skdp.Numeric(0, 2, scale="log", bins=3)})
+    assert "log(" not in plain
+    assert "Categories are" in plain
+    assert "Categories are" not in noted({"a": number, "b": log})
+    both = noted({"a": log, "b": category, "c": number, "d": log})
+    assert "Categories are relative to the mean" in both
+    assert "a, d: per unit of log(1 + value - low), low of the schema." in both
+    many = noted(dict.fromkeys("stuvwx", log))
+    assert "s, t, u, v and 2 more: per unit of" in many
+    bare = noted({"a": log, "b": category}, fit_intercept=False)
+    assert "Categories are" not in bare
+    assert "a: per unit of" in bare
 
 
 def test_html_is_escaped():

@@ -12,16 +12,23 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.uncertainty import StandardErrors, effects
+from skdp.schema import Numeric
 
 #: Of a standard normal: 95 % lie within.
 Z = 1.959964
 HEAD = ("coef", "privacy", "std err", "z", "[0.025", "0.975]")
-NOTES = (
-    "std err: sampling and privacy together; privacy: noise of the mechanism alone.",
-    "Categories are relative to the mean of their column, which the intercept holds.",
-    "Intervals take the model as true: they do not cover a wrong form, values clipped "
-    "to their ranges, records that were chosen, nor several looks at one table.",
+ERRORS = (
+    "std err: sampling and privacy together; privacy: noise of the mechanism alone."
 )
+CATEGORIES = (
+    "Categories are relative to the mean of their column, which the intercept holds."
+)
+INTERVALS = (
+    "Intervals take the model as true: they do not cover a wrong form, values clipped "
+    "to their ranges, records that were chosen, nor several looks at one table."
+)
+#: Columns on a log scale that a note names; more are counted.
+MOST_NAMES = 4
 
 
 @dataclass(frozen=True)
@@ -141,15 +148,15 @@ def summary(model: Any) -> Summary:
     if record.seeded or math.isinf(record.epsilon):
         facts.append(str(record).splitlines()[0])
     lines: tuple[Line, ...] = ()
-    notes: tuple[str, ...] = NOTES
     if isinstance(known, StandardErrors):
         columns = (known.effects, known.effects_noise_std, known.effects_std)
         lines = tuple(
             Line(*name, *map(float, numbers))
             for name, *numbers in zip(names, *columns, strict=True)
         )
+        notes = [ERRORS, *_units(model), INTERVALS]
     else:
-        notes = (known, *NOTES[1:2])
+        notes = [known, *_units(model)]
         if model.weights_.shape[1] == 1:
             found = effects(model).tolist()
             lines = tuple(
@@ -157,12 +164,32 @@ def summary(model: Any) -> Summary:
                 for name, coef in zip(names, found, strict=True)
             )
         else:
-            notes = (known, "coef_ holds a row of coefficients for each class.")
+            notes = [known, "coef_ holds a row of coefficients for each class."]
     target = model.schema_.target
     title = type(model).__name__ + (
         f" of {target[0]}" if isinstance(target, tuple) else ""
     )
     return Summary(title=title, facts=tuple(facts), lines=lines, notes=tuple(notes))
+
+
+def _units(model: Any) -> Iterator[str]:
+    """Say what coefficients are relative to, and per unit of, as far as it applies."""
+    groups = model._layout.groups
+    # Without an intercept nothing holds their mean, and they stand as they are.
+    if groups[-1].kind == "ones" and any(group.kind == "code" for group in groups):
+        yield CATEGORIES
+    columns = model.schema_.columns.items()
+    on_log = [str(name) for name, column in columns if on_log_scale(column)]
+    if on_log:
+        more = len(on_log) - MOST_NAMES
+        others = f" and {more} more" if more > 0 else ""
+        named = ", ".join(on_log[:MOST_NAMES])
+        yield f"{named}{others}: per unit of log(1 + value - low), low of the schema."
+
+
+def on_log_scale(column: Any) -> bool:
+    """Whether a column's coefficient is per unit of a logarithm."""
+    return isinstance(column, Numeric) and column.scale == "log" and not column.bins
 
 
 def _written(value: float, places: int | None) -> str:

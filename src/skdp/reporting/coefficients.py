@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from skdp.estimators.summary import NOTES
+from skdp.estimators.summary import INTERVALS, on_log_scale
 from skdp.reporting.drawing import Scale, around
 from skdp.reporting.effects import Effect, Output, outputs
 from skdp.reporting.words import fixed, plural
-from skdp.schema import Categorical, Numeric
+from skdp.schema import Categorical
 
 #: Most coefficients in a picture, in the tables of all classes, and most classes.
 MOST_MARKS, MOST_LINES, MOST_CLASSES = 30, 4000, 50
@@ -81,10 +81,10 @@ def coefficients(model: Any) -> Coefficients:
     """Draw the coefficients of a fitted model."""
     found = outputs(model)
     known = model._standard_errors()
-    notes = [f"No intervals. {known}"] if isinstance(known, str) else list(NOTES[2:])
+    notes = [f"No intervals. {known}"] if isinstance(known, str) else [INTERVALS]
     constant = all(e.effect == 0 for output in found for e in output.effects)
     columns = [] if constant else model.schema_.columns.values()
-    if any(isinstance(c, Numeric) and c.scale == "log" and not c.bins for c in columns):
+    if any(map(on_log_scale, columns)):
         notes.append(LOG)
     lines = MOST_LINES // min(len(found), MOST_CLASSES)
     return Coefficients(
