@@ -161,6 +161,27 @@ def test_what_is_wrong_is_said_in_one_sentence(place, capsys, words, sentence):
     assert not Path("m").exists()
 
 
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_a_header_is_utf8(place, capsys, delimiter):
+    header, row = delimiter.join(["age", "job", "y", "âge"]), delimiter.join("1a0é")
+    Path("latin.csv").write_bytes(f"{header}\n{row}\n".encode("latin-1"))
+    usual = ["--schema", "s.toml", "--epsilon", "1", "--out", "m"]
+    assert command(["fit", "t.csv", *usual], capsys)[0] == 0
+    for words in (
+        ["schema", "latin.csv"],
+        ["fit", "latin.csv", *usual, "--force"],
+        ["predict", "m", "latin.csv", "--out", "p.csv"],
+    ):
+        code, out, err = command(words, capsys)
+        assert (code, out) == (2, "")
+        assert err == (
+            "skdp: The header of 'latin.csv' is not UTF-8: save it as UTF-8.\n"
+        )
+    # Cells may be anything.
+    Path("latin.csv").write_bytes("age,job,y\n1,é,0\n".encode("latin-1"))
+    assert command(["fit", "latin.csv", *usual, "--force"], capsys)[0] == 0
+
+
 def test_a_mistake_of_ours_quotes_nothing(place, capsys, monkeypatch):
     def broken(*_, **__):
         raise KeyError("the cell of a record")

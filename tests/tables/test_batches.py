@@ -54,6 +54,8 @@ def test_files(tmp_path):
     refuses(tmp_path / "t.csv", SCHEMA, "has no header line")
     (tmp_path / "t.csv").write_bytes(b"age,job,y\r1,secret,no\r")
     refuses(tmp_path / "t.csv", SCHEMA, "need to end with a line feed")
+    (tmp_path / "t.csv").write_bytes("âge,age,job,y\n1,2,é,no\n".encode("latin-1"))
+    refuses(tmp_path / "t.csv", SCHEMA, "'t.csv' is not UTF-8: save it as UTF-8")
     (tmp_path / "t.csv").write_bytes(b"1,secret,no\n2,a,yes\n")
     refuses(tmp_path / "t.csv", SCHEMA, "Nor has it any other")
     (tmp_path / "t.csv").write_bytes(b"agee,secret,no\n2,a,yes\n")

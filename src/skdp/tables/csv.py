@@ -1,8 +1,8 @@
 r"""CSV files, read block by block.
 
-The first record names the columns. Every further record is a row, whatever it holds:
-one of too few fields is filled up with missing cells (an empty line is a row of
-missing cells), one of too many loses the last, so that the number of rows, which is
+The first record names the columns, in UTF-8. Every further record is a row, whatever
+it holds: one of too few fields is filled up with missing cells (an empty line is a row
+of missing cells), one of too many loses the last, so that the number of rows, which is
 public under replace-one, does not depend on what a record holds. A field that begins
 with a quote ends at the next quote that is not doubled, and may hold delimiters and
 line ends; what follows that quote up to the delimiter is part of the field. A quote
@@ -63,6 +63,9 @@ def table(
     check(
         b"\0" not in header,
         f"{path.name!r} needs to be text in UTF-8 or the like: convert it.",
+    )
+    check(
+        _is_utf8(header), f"The header of {path.name!r} is not UTF-8: save it as UTF-8."
     )
     names, delimiter = _names(header, wanted)
 
@@ -260,12 +263,20 @@ def _header(path: Path, size: int) -> tuple[bytes, int]:
     return head, skipped + len(head)
 
 
+def _is_utf8(header: bytes) -> bool:
+    try:
+        header.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _names(header: bytes, wanted: Sequence[str] | None) -> tuple[list[str], bytes]:
     """Names of the columns, and the delimiter they are apart by."""
     splits = {}
     for delimiter in _DELIMITERS:
         fields = lexed(header, delimiter)[0]
-        splits[delimiter] = [field.decode("utf-8", "replace") for field in fields]
+        splits[delimiter] = [field.decode() for field in fields]
 
     def found(delimiter: bytes) -> tuple[int, int]:
         names = set(splits[delimiter])
