@@ -130,6 +130,18 @@ def read(path: str | PathLike[str]) -> Schema:
     return loads(text)
 
 
+def given(schema: Schema | str | PathLike[str] | None) -> Schema | None:
+    """Return a schema as a parameter gives it: itself, or the path of its file."""
+    if isinstance(schema, (str, PathLike)):
+        return read(schema)
+    check(
+        schema is None or isinstance(schema, Schema),
+        "schema must be a Schema or the path of its TOML file. Got "
+        f"{type(schema).__name__}: skdp.schema_files.read(path) reads one.",
+    )
+    return schema
+
+
 def write(schema: Schema, path: str | PathLike[str]) -> None:
     """Write a schema to a TOML file."""
     Path(path).write_bytes(dumps(schema).encode())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from skdp import schema_files
 from skdp.audit import bounds
 from skdp.audit.judge import Audit, Game, Trial, judge
 from skdp.audit.replay import trial
@@ -48,7 +49,7 @@ class Watched(Sampling):
 def described(estimator: PrivateLinearModel) -> PrivateLinearModel:
     """A copy with a whole schema: its own, or that of a small table."""
     model: PrivateLinearModel = clone(estimator)
-    schema, target = model.schema, model._target()
+    schema, target = schema_files.given(model.schema), model._target()
     if schema is None:
         schema = Schema(COLUMNS)
     if schema.target is not None:
@@ -92,7 +93,7 @@ def game(
         "are of other kinds.",
     )
     schema = model.schema
-    assert schema is not None
+    assert isinstance(schema, Schema)
     relation: Any = model.neighbours
     tables = neighbours(
         schema,

@@ -162,7 +162,7 @@ def one_run(
     """
     start = perf_counter()
     model = described(estimator)
-    assert model.schema is not None
+    assert isinstance(model.schema, Schema)
     names = [f"c{i}" for i in range(n_canaries)]
     schema = Schema({"canary": Categorical(names)}, target=model.schema.target)
     model.set_params(
@@ -210,7 +210,7 @@ def _scores(
 
     What a table of all canaries adds to a coordinate is what its canary would add.
     """
-    assert model.schema is not None
+    assert isinstance(model.schema, Schema)
     weight = {"intercept": False, "max_weight": model.max_weight}
     records = everyone.encoded(model.schema, **weight)  # type: ignore[arg-type]
     transcript = model.privacy_.transcript

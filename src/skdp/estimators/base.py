@@ -50,7 +50,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
-        schema: Schema | None = None,
+        schema: Schema | str | PathLike[str] | None = None,
         bounds: Any = None,
         classes: Any = None,
         target_bounds: Any = None,

@@ -77,9 +77,9 @@ class LogisticRegression(PrivateClassifier):
         Privacy budget ε; ``inf`` fits without noise and claims nothing.
     delta : float, optional
         δ, below 1/n; min(1e-6, 1/(10 n)) by default.
-    schema : Schema, optional
-        Public ranges, categories and labels. What it does not say is found privately,
-        for a tenth of the budget.
+    schema : Schema or path, optional
+        Public ranges, categories and labels, or the path of a TOML file with them.
+        What it does not say is found privately, for a tenth of the budget.
     bounds : (low, high), optional
         Ranges of the columns, numbers or arrays: a short schema for numeric arrays.
     classes : sequence, optional

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
+from skdp import schema_files
 from skdp.descent.plan import Plan
 from skdp.descent.planner import default_delta
 from skdp.estimators.base import PrivateLinearModel
@@ -26,7 +28,7 @@ MODELS: dict[str, type[PrivateLinearModel]] = {
 
 
 def plan(
-    schema: Schema,
+    schema: Schema | str | PathLike[str],
     n_rows: int,
     epsilon: float = 1.0,
     delta: float | None = None,
@@ -37,7 +39,7 @@ def plan(
 
     Parameters
     ----------
-    schema : Schema
+    schema : Schema or path
         The whole public description, the target included.
     n_rows : int
         Number of rows.
@@ -66,8 +68,11 @@ def plan(
         model in MODELS,
         f"model must be one of {sorted(MODELS)}. Got {model!r}: choose one.",
     )
+    described = schema_files.given(schema)
+    if described is None:
+        raise ValueError("A plan needs a schema: pass it, or the path of its file.")
     estimator = MODELS[model](
-        schema=schema, epsilon=epsilon, delta=delta, n_rows=n_rows, **parameters
+        schema=described, epsilon=epsilon, delta=delta, n_rows=n_rows, **parameters
     )
     check(
         estimator.solver == "skgd",
@@ -80,4 +85,4 @@ def plan(
         relation=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
         assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption()),
     )
-    return estimator._plan(schema, n_rows, record)
+    return estimator._plan(described, n_rows, record)

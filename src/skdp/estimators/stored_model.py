@@ -26,7 +26,9 @@ def parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
     if given["ledger"] is not None:  # a loaded model charges the same file
         given["ledger"] = os.path.abspath(os.fsdecode(given["ledger"]))
     if given["schema"] is not None:
-        given["schema"] = schema_files.dumps(given["schema"])
+        # Of a path what was fitted is kept: its file may have changed since.
+        own = isinstance(given["schema"], Schema)
+        given["schema"] = schema_files.dumps(given["schema"] if own else model.schema_)
     if given["class_weight"] is not None:
         given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
     for name in ("bounds", "classes", "target_bounds"):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from skdp import schema_files
 from skdp.estimators.progress import reading
 from skdp.privacy import discover
 from skdp.privacy.randomness import Randomness
@@ -197,7 +198,7 @@ def opened(
     X: Any,
     y: Any,
     *,
-    schema: Schema | None,
+    schema: Schema | str | PathLike[str] | None,
     bounds: Any,
     target: Any,
 ) -> Opening:
@@ -207,7 +208,7 @@ def opened(
     ----------
     X, y : table and column
         As given to ``fit``.
-    schema : Schema, optional
+    schema : Schema or path, optional
         All of it, or all but the target.
     bounds : pair of floats or of arrays, optional
         Ranges of the columns of an array; for a sparse matrix the second is the bound
@@ -221,6 +222,7 @@ def opened(
         "pass reader.read_all(), or a Parquet file.",
     )
     apart = None if y is None else kinds.column(y, "target")
+    schema = schema_files.given(schema)
     if schema is not None:
         source = kinds.source(X, schema.inputs)
         described = schema.target

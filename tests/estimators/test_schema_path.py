@@ -1,0 +1,58 @@
+"""A schema may be given as the path of its file; what is fitted is what it says."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import skdp
+from skdp import schema_files
+from skdp.audit.fits import described
+
+DATA = skdp.make_hospital(500)
+
+
+@pytest.fixture(params=[str, Path])
+def path(request, tmp_path):
+    schema_files.write(DATA.schema, tmp_path / "stays.toml")
+    return request.param(tmp_path / "stays.toml")
+
+
+def test_a_fit_is_that_of_the_schema(path):
+    model = clone(skdp.LogisticRegression(schema=path, random_state=1))
+    model.fit(DATA.columns)
+    own = skdp.LogisticRegression(schema=DATA.schema, random_state=1).fit(DATA.columns)
+    np.testing.assert_array_equal(model.weights_, own.weights_)
+    assert model.schema_ == own.schema_
+    assert model.get_params()["schema"] == path
+    assert str(model.privacy_) == str(own.privacy_)
+
+
+def test_a_saved_model_keeps_what_was_fitted(path, tmp_path):
+    model = skdp.LogisticRegression(schema=path).fit(DATA.columns)
+    Path(path).unlink()
+    model.save(tmp_path / "model")
+    loaded = skdp.load(tmp_path / "model")
+    assert loaded.schema == loaded.schema_ == DATA.schema
+    np.testing.assert_array_equal(loaded.weights_, model.weights_)
+
+
+def test_plans_and_audits_take_it_too(path):
+    plan = skdp.plan(path, 500)
+    assert plan.to_json() == skdp.plan(DATA.schema, 500).to_json()
+    model = described(skdp.LogisticRegression(schema=path))
+    assert model.schema.columns == DATA.schema.columns
+
+
+@pytest.mark.parametrize("wrong", [{"age": (0, 1)}, 3, [DATA.schema]])
+def test_anything_else_is_refused_in_a_sentence(wrong):
+    sentence = f"the path of its TOML file. Got {type(wrong).__name__}: skdp.schema_fil"
+    with pytest.raises(ValueError, match=sentence):
+        skdp.LogisticRegression(schema=wrong).fit(DATA.columns)
+    with pytest.raises(ValueError, match=sentence):
+        skdp.plan(wrong, 500)
+    with pytest.raises(ValueError, match=r"There is no file 'none\.toml'"):
+        skdp.LogisticRegression(schema="none.toml").fit(DATA.columns)
+    with pytest.raises(ValueError, match="A plan needs a schema"):
+        skdp.plan(None, 500)
