@@ -178,14 +178,65 @@ def test_what_is_not_known_is_absent_and_says_why(said, kind, options, tmp_path)
         _ = skdp.load(tmp_path / "model").coef_std_
 
 
-def test_more_classes_have_no_table():
+def classes(levels):
+    """A model of so many classes, two numbers and a category."""
+    schema = skdp.Schema(
+        {
+            "a": skdp.Numeric(0, 10),
+            "b": skdp.Numeric(-3, 5, scale="log"),
+            "c": skdp.Categorical(["u", "v"]),
+        },
+        target=("kind", skdp.Categorical(levels)),
+    )
     rng = np.random.default_rng(0)
-    X, y = rng.random((3000, 2)), rng.integers(0, 3, 3000)
-    model = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1, 2], random_state=0)
+    table = {
+        "a": 10 * rng.random(3000),
+        "b": 8 * rng.random(3000) - 3,
+        "c": rng.choice(["u", "v"], 3000),
+        "kind": rng.choice(levels, 3000),
+    }
+    model = skdp.LogisticRegression(epsilon=50.0, schema=schema, random_state=0)
     assert not hasattr(model, "coef_std_")  # before it is fitted
-    model.fit(X, y)
+    return model.fit(table), table
+
+
+def test_more_classes_have_a_column_each_and_no_errors():
+    model, table = classes(["low", "middle", "<high>"])
     assert not hasattr(model, "coef_std_")
-    assert "two classes" in str(model.summary())
+    found = model.summary()
+    text = str(found)
+    lines = text.splitlines()
+    assert ["low", "middle", "<high>"] in [line.split() for line in lines]
+    assert "Standard errors are known for two classes, not for more." in found.notes
+    assert "std err" not in text
+    assert "coef_" not in text
+    age = next(line for line in lines if line.startswith("a "))
+    assert age.split()[1:] == [f"{coef:.4g}" for coef in found.lines[0].coefs]
+    page = found._repr_html_()
+    assert "&lt;high&gt;" in page
+    assert page.count("<tr>") == len(found.lines) + 1 + 1
+
+    # The numbers are the model's: they add up to its margins but for a common part.
+    coefs = {line.label: np.array(line.coefs) for line in found.lines}
+    assert all(abs(values.sum()) < 1e-9 for values in coefs.values())
+    assert np.abs(coefs["u"] + coefs["v"]).max() < 1e-9
+    margins = (
+        coefs["intercept"]
+        + np.outer(table["a"], coefs["a"])
+        + np.outer(np.log1p(table["b"] + 3), coefs["b"])
+        + np.where((table["c"] == "u")[:, None], coefs["u"], coefs["v"])
+    )
+    chances = np.exp(margins) / np.exp(margins).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(chances, model.predict_proba(table), atol=2e-3)
+
+
+def test_many_classes_follow_below_each_other():
+    model, _ = classes([f"class {k}" for k in range(8)])
+    lines = str(model.summary()).splitlines()
+    assert max(map(len, lines)) <= 88
+    assert lines.count("c") == 2  # once in each part, above its categories
+    heads = [line for line in lines if "class " in line]
+    assert [head.count("class") for head in heads] == [6, 2]
 
 
 def test_regressors_have_them_in_the_target_s_units():

@@ -11,7 +11,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.estimators.uncertainty import StandardErrors, effects
+from skdp.estimators.uncertainty import StandardErrors, class_effects, effects
 from skdp.schema import Numeric
 
 #: Of a standard normal: 95 % lie within.
@@ -27,6 +27,9 @@ INTERVALS = (
     "Intervals take the model as true: they do not cover a wrong form, values clipped "
     "to their ranges, records that were chosen, nor several looks at one table."
 )
+CLASSES = "Classes are relative to their mean, which changes no prediction."
+#: Classes beside each other; more of them follow below.
+MOST_COLUMNS = len(HEAD)
 #: Columns on a log scale that a note names; more are counted.
 MOST_NAMES = 4
 
@@ -57,43 +60,52 @@ class Line:
         return [_written(v, 2 if i == 3 else None) for i, v in enumerate(numbers)]
 
 
+@dataclass(frozen=True)
+class ClassLine:
+    """The coefficients of all classes; their errors are not known."""
+
+    column: str
+    label: str
+    coefs: tuple[float, ...]
+
+    def cells(self) -> list[str]:
+        """Return the numbers as they are printed."""
+        return [_written(coef, None) for coef in self.coefs]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """What `summary()` returns: lines by column, and text or HTML made of them."""
 
     title: str
     facts: tuple[str, ...]
-    lines: tuple[Line, ...]
+    head: tuple[str, ...] = HEAD
+    lines: tuple[Line, ...] | tuple[ClassLine, ...]
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        table = list(self._table())
-        first = max((len(label) for label, _ in table), default=20)
+        rows = [("", [*self.head]), *self._table()]
+        first = max(len(label) for label, _ in rows)
         widths = [
-            max([len(HEAD[i]), *(len(c[i]) for _, c in table if c)]) for i in range(6)
+            max(len(cells[i]) for _, cells in rows if cells)
+            for i in range(len(self.head))
         ]
-        total = first + sum(widths) + 2 * len(widths)
-        heads = "".join(f"  {h:>{w}}" for h, w in zip(HEAD, widths, strict=True))
-        body = [
-            (
+        starts = range(0, len(widths), MOST_COLUMNS)
+        parts = [slice(start, start + MOST_COLUMNS) for start in starts]
+        total = first + max(sum(w + 2 for w in widths[part]) for part in parts)
+        text = [self.title, *(w for f in self.facts for w in textwrap.wrap(f, total))]
+        for part in parts:
+            head, *body = (
                 f"{label:<{first}}"
-                + "".join(f"  {c:>{w}}" for c, w in zip(cells, widths, strict=False))
-            ).rstrip()
-            for label, cells in table
-        ]
+                + "".join(
+                    f"  {cell:>{width}}"
+                    for cell, width in zip(cells[part], widths[part], strict=False)
+                )
+                for label, cells in rows
+            )
+            text += ["=" * total, head, "-" * total, *map(str.rstrip, body)]
         notes = [line for note in self.notes for line in textwrap.wrap(note, total)]
-        return "\n".join(
-            [
-                self.title,
-                *(line for f in self.facts for line in textwrap.wrap(f, total)),
-                "=" * total,
-                " " * first + heads,
-                "-" * total,
-                *body,
-                "=" * total,
-                *notes,
-            ]
-        )
+        return "\n".join([*text, "=" * total, *notes])
 
     def _table(self) -> Iterator[tuple[str, list[str]]]:
         """Label and cells of each printed line; a column's name has no cells."""
@@ -110,7 +122,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         def row(tag: str, label: str, cells: list[str] | tuple[str, ...]) -> str:
-            kept = [*cells] or [""] * len(HEAD)
+            kept = [*cells] or [""] * len(self.head)
             inner = "".join(
                 f"<{tag} style='text-align:right'>{html.escape(c)}</{tag}>"
                 for c in kept
@@ -123,13 +135,13 @@ class Summary:
         facts = "<br>".join(html.escape(f) for f in self.facts)
         return (
             f"<table><caption><b>{html.escape(self.title)}</b><br>{facts}</caption>"
-            f"<thead>{row('th', '', HEAD)}</thead><tbody>{body}</tbody></table>"
+            f"<thead>{row('th', '', self.head)}</thead><tbody>{body}</tbody></table>"
             f"<p><small>{words}</small></p>"
         )
 
 
 def summary(model: Any) -> Summary:
-    """Return the table of a fitted model with one output."""
+    """Return the table of a fitted model."""
     check_is_fitted(model, "weights_")
     known = model._standard_errors()
     layout, record = model._layout, model.privacy_
@@ -147,29 +159,36 @@ def summary(model: Any) -> Summary:
     facts = [f"{n_rows:,} rows; {claim}; {model.n_iter_} steps."]
     if record.seeded or math.isinf(record.epsilon):
         facts.append(str(record).splitlines()[0])
-    lines: tuple[Line, ...] = ()
+    head: tuple[str, ...] = HEAD
+    notes = [*_units(model)]
+    lines: tuple[Line, ...] | tuple[ClassLine, ...]
     if isinstance(known, StandardErrors):
         columns = (known.effects, known.effects_noise_std, known.effects_std)
         lines = tuple(
             Line(*name, *map(float, numbers))
             for name, *numbers in zip(names, *columns, strict=True)
         )
-        notes = [ERRORS, *_units(model), INTERVALS]
+        notes = [ERRORS, *notes, INTERVALS]
+    elif model.weights_.shape[1] == 1:
+        lines = tuple(
+            Line(*name, coef, math.nan, math.nan)
+            for name, coef in zip(names, effects(model).tolist(), strict=True)
+        )
+        notes = [known, *notes]
     else:
-        notes = [known, *_units(model)]
-        if model.weights_.shape[1] == 1:
-            found = effects(model).tolist()
-            lines = tuple(
-                Line(*name, coef, math.nan, math.nan)
-                for name, coef in zip(names, found, strict=True)
-            )
-        else:
-            notes = [known, "coef_ holds a row of coefficients for each class."]
+        head = tuple(str(level) for level in model.classes_)
+        lines = tuple(
+            ClassLine(*name, tuple(coefs))
+            for name, coefs in zip(names, class_effects(model).tolist(), strict=True)
+        )
+        notes = [known, CLASSES, *notes]
     target = model.schema_.target
     title = type(model).__name__ + (
         f" of {target[0]}" if isinstance(target, tuple) else ""
     )
-    return Summary(title=title, facts=tuple(facts), lines=lines, notes=tuple(notes))
+    return Summary(
+        title=title, facts=tuple(facts), head=head, lines=lines, notes=tuple(notes)
+    )
 
 
 def _units(model: Any) -> Iterator[str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from skdp.descent import uncertainty
 from skdp.descent.plan import Plan
-from skdp.estimators.units import user_units
+from skdp.estimators.units import centred, user_units
 from skdp.schema import FloatArray, Layout, check
 
 #: Why a loaded or searched model may have none.
@@ -93,7 +93,9 @@ class Uncertain:
         """Return a table of coefficients, standard errors and 95 % intervals.
 
         Print it, or show it in a notebook. Categories are relative to the mean of their
-        column. ``docs/uncertainty.md`` says what intervals cover and what not.
+        column. Three classes or more are relative to the mean of the classes, and have
+        no standard errors. ``docs/uncertainty.md`` says what intervals cover and what
+        not.
         """
         from skdp.estimators.summary import summary  # which works on models
 
@@ -115,13 +117,13 @@ def standard_errors(model: Any) -> StandardErrors | str:
     if len(transcript) < plan.n_steps + 1:
         return NOT_KEPT
     found = uncertainty.covariances(plan, transcript, model.weights_)
-    plain, centred = maps(model)
+    plain, contrasts = maps(model)
     return StandardErrors(
         noise_std=found.noise_std(plain),
         std=found.std(plain),
         effects=effects(model),
-        effects_noise_std=found.noise_std(centred),
-        effects_std=found.std(centred),
+        effects_noise_std=found.noise_std(contrasts),
+        effects_std=found.std(contrasts),
     )
 
 
@@ -134,10 +136,23 @@ def maps(model: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def effects(model: Any) -> FloatArray:
-    """Coefficients with each column's categories relative to their mean."""
-    found = maps(model)[1] @ model.weights_[:, 0]
-    found[-1] += _target_units(model)[0]
-    return np.asarray(found)
+    """Coefficients (width + 1,) of a model's first output: see `class_effects`."""
+    return class_effects(model)[:, 0]
+
+
+def class_effects(model: Any) -> FloatArray:
+    """Coefficients (width + 1, k) of each output, the intercept's last.
+
+    Each column's categories are relative to their mean, which the intercept holds.
+    Several classes are relative to the mean of the classes. No prediction changes.
+    """
+    middle, scale = _target_units(model)
+    weights = model.weights_ * scale
+    if weights.shape[1] > 1:
+        weights = weights - weights.mean(axis=1, keepdims=True)
+    layout = model._layout
+    coef, intercept = user_units(model.schema_, layout, centred(layout, weights))
+    return np.vstack([coef.T, middle + intercept])
 
 
 def centring(layout: Layout) -> FloatArray:

@@ -37,3 +37,18 @@ def user_units(
                 intercept -= own * (column.low / span)
                 coef[:, group.start] = own / span
     return coef, intercept
+
+
+def centred(layout: Layout, weights: FloatArray) -> FloatArray:
+    """Move the mean weight of each column's categories to the intercept, if any.
+
+    Margins of rows that have a level in every column stay the same.
+    """
+    moved = weights.copy()
+    if layout.groups[-1].kind == "ones":
+        for group in layout.groups:
+            if group.kind == "code":
+                mean = moved[group.coordinates].mean(axis=0)
+                moved[group.coordinates] -= mean
+                moved[-1] += mean
+    return moved

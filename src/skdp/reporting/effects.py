@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.summary import Z
-from skdp.estimators.uncertainty import StandardErrors
+from skdp.estimators.uncertainty import StandardErrors, class_effects
 from skdp.estimators.units import user_units
 from skdp.reporting.words import number, shortened
-from skdp.schema import FloatArray, Group, Numeric, Schema, Vector
+from skdp.schema import Group, Numeric, Schema, Vector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +86,10 @@ def outputs(model: Any) -> list[Output]:
     """Effects of each output of a fitted model."""
     layout, schema = model._layout, model.schema_
     errors = model._standard_errors()
-    middle, scale = _target_units(model)
-    weights = model.weights_ * scale
-    several = weights.shape[1] > 1
-    if several:
-        weights = weights - weights.mean(axis=1, keepdims=True)
-    weights = _centred(weights, layout.groups)
-    units = user_units(schema, layout, np.ones((len(weights), 1)))[0][0]
-    intercepts = middle + user_units(schema, layout, weights)[1]
+    coefficients = class_effects(model)
+    several = coefficients.shape[1] > 1
+    ones = np.ones((layout.n_features, 1))
+    units = user_units(schema, layout, ones)[0][0]
     width = len(units)
     noise, std = np.full(width + 1, math.nan), np.full(width + 1, math.nan)
     if isinstance(errors, StandardErrors):
@@ -101,14 +97,14 @@ def outputs(model: Any) -> list[Output]:
     names = list(_names(schema, layout.groups))
     has_intercept = layout.groups[-1].kind == "ones"
     found = []
-    for k in range(weights.shape[1]):
+    for k in range(coefficients.shape[1]):
         effects = tuple(
             Effect(
                 column=column,
                 label=label,
                 span=span,
                 unit=1.0 / float(units[j]),
-                effect=float(weights[j, k]),
+                effect=float(coefficients[j, k] / units[j]),
                 noise_std=float(noise[j] / units[j]),
                 std=float(std[j] / units[j]),
             )
@@ -119,7 +115,7 @@ def outputs(model: Any) -> list[Output]:
             label="",
             span="",
             unit=1.0,
-            effect=float(intercepts[k]),
+            effect=float(coefficients[-1, k]),
             noise_std=float(noise[-1]),
             std=float(std[-1]),
         )
@@ -132,23 +128,6 @@ def outputs(model: Any) -> list[Output]:
             )
         )
     return found
-
-
-def _target_units(model: Any) -> tuple[float, float]:
-    units = getattr(model, "_target_units", None)
-    return (0.0, 1.0) if units is None else units()
-
-
-def _centred(weights: FloatArray, groups: tuple[Group, ...]) -> FloatArray:
-    """Move the mean weight of each column's categories to the intercept, if any."""
-    moved = weights.copy()
-    if groups[-1].kind == "ones":
-        for group in groups:
-            if group.kind == "code":
-                mean = moved[group.coordinates].mean(axis=0)
-                moved[group.coordinates] -= mean
-                moved[-1] += mean
-    return moved
 
 
 def _names(schema: Schema, groups: tuple[Group, ...]) -> Iterator[tuple[str, str, str]]:
