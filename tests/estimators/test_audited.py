@@ -57,6 +57,27 @@ def test_no_wide_float_warns_where_ranges_are_found(cell):
         fitted(X)
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [[], [0.5], [0.5, 0.5, 0.5], [[0.5], [0.5]], 0.5, None, "row", np.zeros((2, 2))],
+    ids=str,
+)
+def test_a_row_of_a_list_may_have_any_length(odd):
+    """The first row says how many columns there are; no other row can raise."""
+    rows, y = [[0.1, 0.2], (0.3, 0.4)] * 15, [0, 1] * 15
+    model = skdp.LogisticRegression(
+        bounds=(0, 1), classes=[0, 1], n_steps=2, random_state=0
+    )
+    plain = model.fit(rows, y).privacy_.events
+    assert model.fit([*rows[:-1], odd], y).privacy_.events == plain
+    assert model.n_features_in_ == 2
+    missing = model.fit([*rows[:-1], [np.nan, np.nan]], y).coef_.tolist()
+    if str(odd) not in ("[0.5]", "[0.5, 0.5, 0.5]"):
+        assert model.fit([*rows[:-1], odd], y).coef_.tolist() == missing
+    cut = model.fit([*rows[:-1], [0.5, 0.5]], y).coef_.tolist()
+    assert model.fit([*rows[:-1], [0.5, 0.5, "more"]], y).coef_.tolist() == cut
+
+
 def test_a_nested_cell_of_a_list_is_a_missing_one():
     X = RNG.uniform(size=(N_ROWS, 2))
     for at in (0, 3):

@@ -22,7 +22,9 @@ _LIBRARIES = {root for root, _ in TABLES} - {"builtins"}
 def as_table(X: Any, *, empty: bool = True) -> Any:
     """Return a table that readers know, or refuse it.
 
-    Rows in lists become an array of objects: a type that depends on no cell.
+    Rows in lists become an array of objects: a type that depends on no cell. The first
+    row says how many columns there are, which is public; one that is shorter ends in
+    missing cells, and what is beyond is left out.
 
     Parameters
     ----------
@@ -32,7 +34,7 @@ def as_table(X: Any, *, empty: bool = True) -> Any:
         Whether it may have no rows.
     """
     if isinstance(X, (list, tuple)):
-        X = np.array(X, dtype=object)
+        X = _from_rows(X)
     elif not _known(X) and hasattr(X, "__array__"):
         X = np.asarray(X)
     if hasattr(X, "dtype"):
@@ -54,6 +56,27 @@ def as_table(X: Any, *, empty: bool = True) -> Any:
             "of 1 is required.",
         )
     return X
+
+
+def _from_rows(rows: Any) -> Any:
+    """Rows in a list as an array; whether it has two dimensions, the first decides."""
+    first = _cells(rows[0]) if rows else None
+    if first is None:
+        return np.empty(len(rows), dtype=object)  # refused for its shape, as is
+    if first and isinstance(first[0], (list, tuple)):
+        return np.empty((len(rows), len(first), len(first[0])), dtype=object)
+    table = np.empty((len(rows), len(first)), dtype=object)
+    for i, row in enumerate(rows):
+        for j, cell in zip(range(len(first)), _cells(row) or [], strict=False):
+            table[i, j] = cell
+    return table
+
+
+def _cells(row: Any) -> list[Any] | None:
+    """The cells of a row, None if it is none."""
+    if hasattr(row, "__array__") and len(getattr(row, "shape", ())) == 1:
+        row = row.tolist() if hasattr(row, "tolist") else None
+    return list(row) if isinstance(row, (list, tuple)) else None
 
 
 def as_column(y: Any, what: str = "y") -> Any:
