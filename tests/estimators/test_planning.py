@@ -55,6 +55,20 @@ def test_no_plan_without_a_known_model():
         skdp.plan(schema_of("logistic"), 100, model="forest")
 
 
+@pytest.mark.parametrize(
+    ("budget", "sentence"),
+    [
+        ({"epsilon": 0.0}, r"epsilon must be positive\. Got 0\.0: take 1"),
+        ({"epsilon": math.nan}, "epsilon must be positive"),
+        ({"epsilon": "1"}, "epsilon must be a number"),
+        ({"delta": "1e-6"}, "delta must be a number"),
+    ],
+)
+def test_no_plan_without_a_budget(budget, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        skdp.plan(schema_of("logistic"), 100, **budget)
+
+
 def test_a_text_file_needs_a_schema(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("age,label\n1,0\n2,1\n")

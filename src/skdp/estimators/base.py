@@ -25,7 +25,7 @@ from skdp.estimators.ordinary import pipeline
 from skdp.estimators.progress import progress
 from skdp.estimators.reading import count, known_schema, read_records
 from skdp.estimators.solving import OWN, Outcome, delta_share, refuse_unfit, solve
-from skdp.estimators.spending import payer, spending
+from skdp.estimators.spending import payer, refuse_no_budget, spending
 from skdp.estimators.training import remember
 from skdp.estimators.uncertainty import Uncertain
 from skdp.estimators.units import user_units
@@ -119,9 +119,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         self
             The fitted estimator.
         """
-        check(
-            self.epsilon > 0, f"epsilon must be positive. Got {self.epsilon}: take 1."
-        )
+        refuse_no_budget(self.epsilon, self.delta)
         ledger = payer(self.ledger, self.epsilon, self.random_state)
         private_rows = self.neighbours == "add-remove"
         table, y = as_table(X, empty=private_rows), as_column(y)

@@ -13,6 +13,7 @@ from skdp.estimators.huber import HuberRegressor
 from skdp.estimators.linear import LinearRegression
 from skdp.estimators.logistic import LogisticRegression
 from skdp.estimators.poisson import PoissonRegressor
+from skdp.estimators.spending import refuse_no_budget
 from skdp.estimators.svc import LinearSVC
 from skdp.estimators.unknown import SCHEMA_IS_PUBLIC
 from skdp.privacy.record import PrivacyRecord
@@ -68,6 +69,7 @@ def plan(
         model in MODELS,
         f"model must be one of {sorted(MODELS)}. Got {model!r}: choose one.",
     )
+    refuse_no_budget(epsilon, delta)
     described = schema_files.given(schema)
     if described is None:
         raise ValueError("A plan needs a schema: pass it, or the path of its file.")

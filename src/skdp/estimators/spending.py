@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from numbers import Real
 from typing import Any
 
 from skdp.descent.plan import Plan
@@ -15,6 +16,16 @@ from skdp.schema import Schema, check
 
 #: Tells the ledger, at the end of a fit, which plan was run and which schema was used.
 Tell = Callable[[Plan | dict[str, Any], Schema], None]
+
+
+def refuse_no_budget(epsilon: Any, delta: Any) -> None:
+    """Refuse what is no number, and an ε that is not positive."""
+    for name, value, usual in (("epsilon", epsilon, "1"), ("delta", delta, "1e-6")):
+        check(
+            isinstance(value, Real) or (value is None and name == "delta"),
+            f"{name} must be a number. Got {value!r}: take, say, {usual}.",
+        )
+    check(epsilon > 0, f"epsilon must be positive. Got {epsilon}: take 1.")
 
 
 def payer(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None:
