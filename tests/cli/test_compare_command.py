@@ -1,8 +1,10 @@
 import math
 
+import pandas as pd
 import pytest
 
 import skdp
+from skdp import schema_files
 from skdp.cli.comparison import planned_total, together
 from skdp.privacy import accountant
 
@@ -31,6 +33,40 @@ def test_models_stand_side_by_side_and_the_sum_is_said(call, files, here):
     assert f"({total:.4g}"[:6] in out
     assert "together" in out
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_more_classes_are_named_and_relative_to_their_mean(call, parsed, here):
+    """A name that looks like a terminal's markup, or steers it, is shown too."""
+    levels = ["[bold]", "mid\x1b[31mdle", "high"]
+    schema = skdp.Schema(
+        {"[i]a": skdp.Numeric(0, 9), "b": skdp.Categorical([0, 1])},
+        target=("kind", skdp.Categorical(levels)),
+    )
+    schema_files.write(schema, "kinds.toml")
+    places = range(300)
+    pd.DataFrame(
+        {
+            "[i]a": [k % 10 for k in places],
+            "b": [k % 2 for k in places],
+            "kind": [levels[k % 3] for k in places],
+        }
+    ).to_csv("kinds.csv", index=False)
+    more = ("--epsilon", 50, "--epsilon", 60, "--total", 100, "--out", "models")
+    run = ("compare", "kinds.csv", "--schema", "kinds.toml", *more)
+    code, out, err = call(*run)
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
+    told = [line.rsplit(maxsplit=2) for line in out.splitlines() if "[i]a" in line]
+    names = [name.strip() for name, *_ in told]
+    marks = ("[bold]", r"mid\x1b[31mdle", "high")
+    assert names == [f"[i]a [{mark}]" for mark in marks]
+    model = skdp.load("models/epsilon-50")
+    own = model.coef_[:, 0] - model.coef_[:, 0].mean()
+    assert [line[1] for line in told] == [f"{coef:+.3g}" for coef in own]
+    assert "Classes are relative to their mean, which changes no prediction." in out
+    assert "Categories are relative to the mean of their column" in out
+    assert "log(" not in out
+    assert parsed(*run, "--force")["models"][0]["classes"] == levels
 
 
 def test_scores_are_charged_too(parsed, files, here):

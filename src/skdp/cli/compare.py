@@ -15,6 +15,7 @@ from skdp.cli.console import (
     hushed,
     print_json,
     screen,
+    shown,
     watched,
 )
 from skdp.cli.inputs import (
@@ -116,6 +117,7 @@ def compare(
 def _show(found: Comparison, quiet: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
     console = screen(quiet=quiet)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -124,8 +126,9 @@ def _show(found: Comparison, quiet: bool) -> None:
         table.add_column(f"ε = {side.epsilon:g}", justify="right")
     lines = [side.lines() for side in found.sides]
     for name in lines[0]:
-        table.add_row(name, *(line[name] for line in lines))
+        table.add_row(Text(shown(name)), *(line[name] for line in lines))
     console.print(table)
-    console.print("Coefficients of a category's levels are centred to sum to zero.")
+    for note in found.notes:
+        console.print(shown(note), markup=False)
     console.print(f"[bold]{found.claim}[/bold]")
     console.print(f"models  {found.sides[0].out.parent}", markup=False)

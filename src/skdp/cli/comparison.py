@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import skdp
 from skdp.cli.fitting import fitted, summary
 from skdp.descent.forecast import Forecast, forecast
 from skdp.descent.plan import check_budget
 from skdp.descent.planner import default_delta
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.summary import unit_notes
+from skdp.estimators.uncertainty import class_effects
 from skdp.estimators.unknown import opened
 from skdp.evaluation.result import Evaluation
 from skdp.privacy import accountant
@@ -54,25 +54,27 @@ class Side:
         lines = {"expected cost of privacy": f"{self.expected.privacy_excess:.2g}"}
         for name, score in self.scores().items():
             lines[name] = f"{score['value']:.4g} ± {score['noise_std']:.1g}"
-        for name, values in self.coefficients().items():
-            for output, value in enumerate(values):
-                mark = f" [{output}]" if len(values) > 1 else ""
-                lines[name + mark] = f"{value:+.3g}"
+        for name, coef in self.coefficients().items():
+            lines[name] = f"{coef:+.3g}"
         return lines
 
-    def coefficients(self) -> dict[str, list[float]]:
-        """Return coefficients by name, a category's centred to sum to zero.
+    def coefficients(self) -> dict[str, float]:
+        """Return coefficients by name, and by class if there are more than two.
 
-        What is common to all of its levels belongs to the intercept as well as to
-        them, so that two fits need not agree on it.
+        A column's categories are relative to their mean, and several classes to the
+        mean of the classes: two fits need not agree on what is common to them, which
+        changes no prediction.
         """
-        coef = np.atleast_2d(self.model.coef_).copy()
-        for group in self.model.schema_.layout(intercept=False).groups:
-            if group.kind == "code":
-                at = group.coordinates
-                coef[:, at] -= coef[:, at].mean(axis=1, keepdims=True)
+        found = class_effects(self.model)[:-1]
         names = [str(name) for name in self.model.get_feature_names_out()]
-        return dict(zip(names, coef.T.tolist(), strict=True))
+        marks = [""]
+        if found.shape[1] > 1:
+            marks = [f" [{level}]" for level in self.model.classes_]
+        return {
+            f"{name}{mark}": float(coef)
+            for name, coefs in zip(names, found, strict=True)
+            for mark, coef in zip(marks, coefs, strict=True)
+        }
 
     def scores(self) -> dict[str, dict[str, float]]:
         """Return value and privacy noise of each score that was paid for."""
@@ -106,6 +108,11 @@ class Comparison:
     def seeded(self) -> bool:
         """Whether the noise can be computed by whoever knows the seed."""
         return any(record.seeded for side in self.sides for record in side.records())
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be known of the numbers, as far as it applies."""
+        return [*unit_notes(self.sides[0].model)]
 
     @property
     def claim(self) -> str:

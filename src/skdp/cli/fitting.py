@@ -87,6 +87,7 @@ def summary(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
         "neighbours": record.relation,
         "note": note(model),
         "assumptions": list(record.assumptions),
+        "classes": [str(level) for level in getattr(model, "classes_", [])],
         "coefficients": [
             dict(zip(names, map(float, row), strict=True)) for row in coef
         ],

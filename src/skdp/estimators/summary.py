@@ -160,7 +160,6 @@ def summary(model: Any) -> Summary:
     if record.seeded or math.isinf(record.epsilon):
         facts.append(str(record).splitlines()[0])
     head: tuple[str, ...] = HEAD
-    notes = [*_units(model)]
     lines: tuple[Line, ...] | tuple[ClassLine, ...]
     if isinstance(known, StandardErrors):
         columns = (known.effects, known.effects_noise_std, known.effects_std)
@@ -168,31 +167,30 @@ def summary(model: Any) -> Summary:
             Line(*name, *map(float, numbers))
             for name, *numbers in zip(names, *columns, strict=True)
         )
-        notes = [ERRORS, *notes, INTERVALS]
     elif model.weights_.shape[1] == 1:
         lines = tuple(
             Line(*name, coef, math.nan, math.nan)
             for name, coef in zip(names, effects(model).tolist(), strict=True)
         )
-        notes = [known, *notes]
     else:
         head = tuple(str(level) for level in model.classes_)
         lines = tuple(
             ClassLine(*name, tuple(coefs))
             for name, coefs in zip(names, class_effects(model).tolist(), strict=True)
         )
-        notes = [known, CLASSES, *notes]
+    before, after = ([known], []) if isinstance(known, str) else ([ERRORS], [INTERVALS])
+    notes = (*before, *unit_notes(model), *after)
     target = model.schema_.target
     title = type(model).__name__ + (
         f" of {target[0]}" if isinstance(target, tuple) else ""
     )
-    return Summary(
-        title=title, facts=tuple(facts), head=head, lines=lines, notes=tuple(notes)
-    )
+    return Summary(title=title, facts=tuple(facts), head=head, lines=lines, notes=notes)
 
 
-def _units(model: Any) -> Iterator[str]:
+def unit_notes(model: Any) -> Iterator[str]:
     """Say what coefficients are relative to, and per unit of, as far as it applies."""
+    if model.weights_.shape[1] > 1:
+        yield CLASSES
     groups = model._layout.groups
     # Without an intercept nothing holds their mean, and they stand as they are.
     if groups[-1].kind == "ones" and any(group.kind == "code" for group in groups):
