@@ -141,6 +141,11 @@ def test_a_mistake_is_named_in_one_sentence(text, sentence):
 def test_a_file_that_is_none(tmp_path):
     with pytest.raises(ValueError, match="There is no file"):
         schema_files.read(tmp_path / "absent.toml")
+    with pytest.raises(ValueError, match=r"is a directory: name a schema's TOML file"):
+        schema_files.read(tmp_path)
+    (tmp_path / "table.csv").write_bytes(b"age,y\n1,0\n")
+    with pytest.raises(ValueError, match=r"The schema '.*table\.csv' is not TOML: "):
+        schema_files.read(str(tmp_path / "table.csv"))
     (tmp_path / "latin.toml").write_bytes(b"# \xe9")
     with pytest.raises(ValueError, match="UTF-8"):
         schema_files.read(tmp_path / "latin.toml")

@@ -32,6 +32,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -116,6 +117,10 @@ _TYPES: Mapping[str, tuple[Callable[[object], bool], str]] = {
 
 def read(path: str | PathLike[str]) -> Schema:
     """Read a schema from a TOML file."""
+    check(
+        not os.path.isdir(path),
+        f"{str(path)!r} is a directory: name a schema's TOML file.",
+    )
     check(Path(path).is_file(), f"There is no file {str(path)!r}: correct its path.")
     check(
         Path(path).stat().st_size <= LARGEST,
@@ -127,7 +132,7 @@ def read(path: str | PathLike[str]) -> Schema:
         raise ValueError(
             f"A schema file is UTF-8 text. Save {str(path)!r} as such."
         ) from None
-    return loads(text)
+    return _loaded(text, f"The schema {str(path)!r}")
 
 
 def given(schema: Schema | str | PathLike[str] | None) -> Schema | None:
@@ -156,12 +161,17 @@ def loads(text: str) -> Schema:
         In one sentence that names the column: an unknown key, a value of the wrong
         type, a missing one, or what the schema itself refuses.
     """
+    return _loaded(text, "The schema")
+
+
+def _loaded(text: str, what: str) -> Schema:
+    """A schema; `what` names it where it is no TOML, but perhaps another file."""
     try:
         if _DEEP.search(text):
             raise RecursionError
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"The schema is not TOML: {error}. Correct it.") from None
+        raise ValueError(f"{what} is not TOML: {error}. Correct it.") from None
     except (RecursionError, ValueError):  # of a number of thousands of digits
         raise ValueError(
             "The schema has a list or table nested too deeply, or a number of too many "

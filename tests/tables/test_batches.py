@@ -50,6 +50,12 @@ def test_double_columns():
 def test_files(tmp_path):
     refuses(tmp_path / "absent.csv", SCHEMA, "There is no file")
     refuses(str(tmp_path / "t.xlsx"), SCHEMA, "ends in .csv, .tsv, .parquet, .pq. Got")
+    refuses(tmp_path, SCHEMA, f"Got '{tmp_path}', a directory: name a file")
+    (tmp_path / "t.parquet").mkdir()
+    refuses(tmp_path / "t.parquet", SCHEMA, "but a directory: correct its path")
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "model.json").touch()
+    refuses(tmp_path / "m", SCHEMA, "m', a saved model: name a file")
     (tmp_path / "t.csv").write_bytes(b"")
     refuses(tmp_path / "t.csv", SCHEMA, "has no header line")
     (tmp_path / "t.csv").write_bytes(b"age,job,y\r1,secret,no\r")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,13 +72,26 @@ def file(path: Any, wanted: Sequence[str] | None) -> Source:
     """A file, by its extension."""
     path = Path(path)
     where = FILES.get(path.suffix.lower())
+    folder = _folder(path)
+    remedy = f", {folder}: name a file" if folder else ": convert it"
     check(
         where is not None,
-        f"A file of records ends in {', '.join(FILES)}. Got {path.name!r}: convert it.",
+        f"A file of records ends in {', '.join(FILES)}. Got {str(path)!r}{remedy}.",
+    )
+    check(
+        folder is None,
+        f"There is no file {str(path)!r}, but {folder}: correct its path.",
     )
     check(path.is_file(), f"There is no file {str(path)!r}: correct its path.")
     reader: Reader = _load(str(where))
     return reader(path, wanted)
+
+
+def _folder(path: Path) -> str | None:
+    """What a directory is, for a message; None if the path is none."""
+    if not os.path.isdir(path):
+        return None
+    return "a saved model" if os.path.isfile(path / "model.json") else "a directory"
 
 
 def column(given: Any, what: str) -> Cells:
