@@ -35,7 +35,7 @@ def test_models_stand_side_by_side_and_the_sum_is_said(call, files, here):
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_more_classes_are_named_and_relative_to_their_mean(call, parsed, here):
+def test_more_classes_are_named_and_relative_to_their_mean(call, here):
     """A name that looks like a terminal's markup, or steers it, is shown too."""
     levels = ["[bold]", "mid\x1b[31mdle", "high"]
     schema = skdp.Schema(
@@ -52,8 +52,7 @@ def test_more_classes_are_named_and_relative_to_their_mean(call, parsed, here):
         }
     ).to_csv("kinds.csv", index=False)
     more = ("--epsilon", 50, "--epsilon", 60, "--total", 100, "--out", "models")
-    run = ("compare", "kinds.csv", "--schema", "kinds.toml", *more)
-    code, out, err = call(*run)
+    code, out, err = call("compare", "kinds.csv", "--schema", "kinds.toml", *more)
     assert (code, err) == (0, "")
     assert "\x1b" not in out
     told = [line.rsplit(maxsplit=2) for line in out.splitlines() if "[i]a" in line]
@@ -66,7 +65,6 @@ def test_more_classes_are_named_and_relative_to_their_mean(call, parsed, here):
     assert "Classes are relative to their mean, which changes no prediction." in out
     assert "Categories are relative to the mean of their column" in out
     assert "log(" not in out
-    assert parsed(*run, "--force")["models"][0]["classes"] == levels
 
 
 def test_scores_are_charged_too(parsed, files, here):

@@ -45,6 +45,11 @@ def fitted(
         ledger is None or ledger.is_file(),
         f"There is no ledger {str(ledger)!r}: make it by `skdp ledger make`.",
     )
+    check(
+        ledger is None or seed is None,
+        "A seeded fit claims no privacy, and a ledger refuses it: leave --seed out, or "
+        "--ledger for data that is public.",
+    )
     made = MODELS[model](
         schema=schema,
         random_state=seed,
@@ -87,7 +92,6 @@ def summary(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
         "neighbours": record.relation,
         "note": note(model),
         "assumptions": list(record.assumptions),
-        "classes": [str(level) for level in getattr(model, "classes_", [])],
         "coefficients": [
             dict(zip(names, map(float, row), strict=True)) for row in coef
         ],
