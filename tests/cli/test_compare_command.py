@@ -5,7 +5,7 @@ import pytest
 
 import skdp
 from skdp import schema_files
-from skdp.cli.comparison import planned_total, together
+from skdp.cli.comparison import PLUS_MINUS, planned_total, together
 from skdp.privacy import accountant
 
 
@@ -113,6 +113,30 @@ def test_a_seeded_comparison_claims_nothing(call, parsed, files, here):
     assert "differential privacy" not in out
     shown = parsed(*arguments(files, "--seed", "1", "--force"))
     assert (shown["claim"], shown["spent_epsilon"]) == ("none", None)
+
+
+def test_a_score_says_what_its_plus_and_minus_are(call, files, here, monkeypatch):
+    seen = []
+
+    def evaluate(*arguments, **options):
+        seen.append(skdp_evaluate(*arguments, **options))
+        return seen[-1]
+
+    skdp_evaluate = skdp.evaluate
+    monkeypatch.setattr(skdp, "evaluate", evaluate)
+    _, out, _ = call(*arguments(files, "--score", "0.3"))
+    assert out.count(PLUS_MINUS) == 1
+    row = next(line for line in out.splitlines() if " accuracy " in line)
+    scores = [one.scores["accuracy"] for one in seen]
+    assert row.split()[1:] == [
+        word
+        for score in scores
+        for word in (f"{score.value:.4g}", "±", f"{score.noise_std:.1g}")
+    ]
+    # Of the noise alone: the interval is wider, as it holds the sampling too.
+    assert all(score.sampling_std > 0 for score in scores)
+    _, out, _ = call(*arguments(files, "--force"))
+    assert "±" not in out
 
 
 @pytest.mark.parametrize(

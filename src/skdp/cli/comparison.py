@@ -22,6 +22,9 @@ from skdp.privacy import accountant
 from skdp.privacy.record import ALLOWED_DRAWS, PrivacyRecord
 from skdp.schema import Schema, check
 
+#: What `Side.lines` writes behind a score: `Score.noise_std`.
+PLUS_MINUS = "±: one standard deviation of the privacy noise; sampling comes on top."
+
 
 def together(records: Sequence[PrivacyRecord], delta: float) -> float:
     """The ε that holds at δ for everything that the records released."""
@@ -112,7 +115,8 @@ class Comparison:
     @property
     def notes(self) -> list[str]:
         """What is to be known of the numbers, as far as it applies."""
-        return [*unit_notes(self.sides[0].model)]
+        one = self.sides[0]
+        return [*([PLUS_MINUS] if one.scores() else []), *unit_notes(one.model)]
 
     @property
     def claim(self) -> str:
