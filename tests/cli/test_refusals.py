@@ -131,6 +131,8 @@ def test_no_cell_shows_in_what_is_said(place, capsys, column):
         (["fit", "."], "A file of records ends in"),
         (["fit", "."], "Got '.', a directory: name a file."),
         (["fit", "empty.csv"], "has no header line"),
+        (["fit", "none.csv"], "The table has no rows: give one that has some."),
+        (["fit", "none.csv", "--neighbours", "zero-out"], "The table has no rows"),
         (["fit", "wide.csv"], "UTF-8"),
         (["fit", "t.csv", "--schema", "missing.toml"], "There is no file"),
         (["fit", "t.csv", "--schema", "t.csv"], "The schema 't.csv' is not TOML"),
@@ -152,6 +154,7 @@ def test_no_cell_shows_in_what_is_said(place, capsys, column):
 )
 def test_what_is_wrong_is_said_in_one_sentence(place, capsys, words, sentence):
     Path("wide.csv").write_bytes("age,job,y\n1,a,0\n".encode("utf-16"))
+    Path("none.csv").write_text("age,job,y\n")
     Path("bad.parquet").write_bytes(b"PAR1 and then nothing")
     os.symlink("nowhere", "dangling")
     usual = ["--schema", "s.toml", "--epsilon", "1", "--out", "m"]
@@ -162,6 +165,18 @@ def test_what_is_wrong_is_said_in_one_sentence(place, capsys, words, sentence):
     assert err.count("\n") == 1
     assert sentence in err
     assert not Path("m").exists()
+
+
+def test_a_private_number_of_rows_may_be_none(place, capsys):
+    """What is said of no rows is said of some."""
+    Path("none.csv").write_text("age,job,y\n")
+    shown = set()
+    for name in ("none.csv", "t.csv"):
+        fit = ["fit", name, "--schema", "s.toml", "--epsilon", "1", "--out", "m"]
+        more = ["--neighbours", "add-remove", "--rows", "40", "--force"]
+        shown.add(command([*fit, *more], capsys))
+    assert len(shown) == 1
+    assert shown.pop()[0] == 0
 
 
 @pytest.mark.parametrize("delimiter", [",", ";"])

@@ -146,6 +146,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
             known = known_schema(about) if ledger is None else None
             records = None if known is None else encoded(known)
             rows = about.count_rows(self.verbose) if records is None else count(records)
+            check(rows > 0, "The table has no rows: give one that has some.")
         delta = default_delta(rows) if self.delta is None else self.delta
         if rows is not None:
             check_budget(self.epsilon, delta, rows)
