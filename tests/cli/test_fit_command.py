@@ -153,6 +153,16 @@ def test_a_ledger_is_charged_and_refuses(call, files, here):
     assert not (here / "second").exists()
 
 
+def test_a_ledger_pays_for_no_seeded_fit(call, files, here):
+    ledger = skdp.Ledger(here / "stays.ledger", epsilon=1.2, delta=1e-5)
+    fit = arguments(files)
+    code, _, err = call(*fit, "--ledger", "stays.ledger", "--seed", "1")
+    assert code == 2
+    assert "leave --seed out, or --ledger" in err
+    assert "random_state" not in err  # which is Python
+    assert len(ledger.entries()) == 1
+
+
 def command(*words):
     return [sys.executable, "-c", "from skdp.cli import main; main()", *map(str, words)]
 
