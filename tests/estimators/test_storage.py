@@ -213,3 +213,10 @@ def test_nothing_is_saved_before_a_fit(tmp_path):
     with pytest.raises(ValueError, match="not fitted"):
         LogisticRegression().save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["none", "a.txt"])
+def test_where_no_model_is_there_is_none(tmp_path, name):
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(ValueError, match=f"There is no saved model '.*{name}': corr"):
+        load(tmp_path / name)

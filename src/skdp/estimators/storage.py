@@ -145,6 +145,10 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
 
 def check_files(source: Path) -> None:
     """Refuse a directory that lacks a file, or has one that nobody wants to read."""
+    check(
+        os.path.isdir(source),
+        f"There is no saved model {str(source)!r}: correct its path.",
+    )
     for name, largest in FILES.items():
         path = source / name
         check(
