@@ -27,6 +27,12 @@ def test_a_fit_charges_and_show_says_so(call, parsed, path, files):
     assert (code, err) == (0, "")
     for part in ("spent: ε = ", "reserve", "commit 1", "fit of LogisticRegression"):
         assert part in out
+    ledger = skdp.Ledger(path)
+    left = f"{ledger.affordable(ledger.terms.delta):.4g}"
+    assert f"left: a fit of ε = {left} at δ = {ledger.terms.delta:g}\n" in out
+    assert "ε is at the ledger's δ; a commit replaces its reservation" in out
+    _, out, _ = call("ledger", "show", path, "--last", 0)
+    assert "commit" not in out  # nothing to explain
     found = parsed("ledger", "show", path)
     assert 0.9 < found["spent_epsilon"] <= 1.0
     assert [entry["kind"] for entry in found["entries"]] == [
@@ -66,6 +72,7 @@ def test_export(call, path, here):
     code, out, err = call("ledger", "export", path)
     assert (code, err) == (0, "")
     assert out == skdp.Ledger(path).export()
+    assert call("ledger", "export", path, "-q") == (0, out, "")
     code, _, _ = call("ledger", "export", path, "--form", "csv", "--out", "b.csv")
     assert code == 0
     assert (here / "b.csv").read_text() == skdp.Ledger(path).export("csv")

@@ -41,6 +41,9 @@ def test_out_target_and_json(call, parsed, files, here):
     assert {"name": "age", "type": "number"} in shown["columns"]
     assert call(*arguments, "--out", "form.toml")[0] == 2
     assert call(*arguments, "--out", "form.toml", "--force", "-q") == (0, "", "")
+    # The form is the result: it goes somewhere.
+    assert call(*arguments, "-q") == (0, text, "")
+    assert "Print nothing but a result that has no --out" in call("schema", "--help")[1]
 
 
 def test_an_unknown_target_is_refused(call, files, here):

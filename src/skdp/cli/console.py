@@ -23,6 +23,11 @@ AsJson = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print nothing unless something fails.")
 ]
+#: The same for a command whose result is a text: it is printed if no file takes it.
+QuietButResult = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print nothing but a result that has no --out."),
+]
 #: `force: Force = False`: an output that exists is replaced.
 Force = Annotated[bool, typer.Option("--force", help="Replace what --out names.")]
 

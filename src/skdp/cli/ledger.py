@@ -12,6 +12,7 @@ from skdp.cli.console import (
     AsJson,
     Force,
     Quiet,
+    QuietButResult,
     check_out,
     print_json,
     screen,
@@ -29,6 +30,11 @@ ledger = typer.Typer(
     rich_markup_mode=None,
 )
 File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.")]
+
+#: Below the entries: a fit's own δ may be another, and it has two lines.
+READING = (
+    "ε is at the ledger's δ; a commit replaces its reservation, and so does a stop."
+)
 
 
 def _example(line: str) -> str:
@@ -86,7 +92,9 @@ def show(
         print_json(_summary(opened) | {"entries": [_fields(entry) for entry in tail]})
     elif not quiet:
         typer.echo(shown(str(opened)))
-        _print_table(tail)
+        if tail:
+            _print_table(tail)
+            screen().print(READING)
 
 
 @ledger.command(epilog=_example("skdp ledger check budget.db --head 12:3f9c..."))
@@ -131,7 +139,7 @@ def export(
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
-    quiet: Quiet = False,
+    quiet: QuietButResult = False,
 ) -> None:
     """Write all entries, each with its hash, as JSON lines or CSV."""
     if out is not None:

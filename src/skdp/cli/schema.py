@@ -10,7 +10,7 @@ import typer
 from skdp.cli.console import (
     AsJson,
     Force,
-    Quiet,
+    QuietButResult,
     check_out,
     print_json,
     shown,
@@ -34,7 +34,7 @@ def schema(
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
-    quiet: Quiet = False,
+    quiet: QuietButResult = False,
 ) -> None:
     """Write a form of a schema, from column names and types.
 
