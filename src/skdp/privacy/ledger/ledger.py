@@ -167,7 +167,8 @@ class Ledger:
             f"spent: ε = {terms.epsilon_of(spent):.6g}, by μ² = "
             f"{float(spent.mu_squared):.6g} of {terms.mu_squared:.6g} and δ = "
             f"{float(spent.delta):.3g} of {terms.reserved_delta:.3g}",
-            f"left: a fit of ε = {books.affordable(terms.delta):.4g} at the same δ",
+            f"left: a fit of ε = {books.affordable(terms.delta):.4g} at δ = "
+            f"{terms.delta:g}",
             f"unsettled reservations, counted in full: {len(books.unsettled)}",
             f"head: {books.head}",
         ]
