@@ -63,6 +63,28 @@ def test_a_fit_says_that_only_a_constant_was_fitted(call, parsed, here):
     assert call(*fit, "--out", "three", "-q") == (0, "", "")
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "more", "said"),
+    [
+        (10, (), False),
+        (1000, (), True),
+        (1000, ("--seed", "1"), False),  # which says so itself
+        ("inf", (), False),
+    ],
+)
+def test_a_large_epsilon_is_a_promise_in_name_only(
+    call, files, here, epsilon, more, said
+):
+    code, out, err = call(*arguments(files, epsilon=epsilon), *more)
+    assert (code, err) == (0, "")
+    line = "ε = 1000 is a promise in name only: choose 10 or less (docs: Choose ε)."
+    assert (line in out.splitlines()) == said
+    assert said or "in name only" not in out
+    again = (*arguments(files, epsilon=epsilon), *more, "--force")
+    assert call(*again, "-q") == (0, "", "")
+    assert "in name only" not in call(*again, "--json")[1]
+
+
 def test_options_reach_the_estimator(parsed, files, here):
     shown = parsed(
         *arguments(files, "visits", "parquet", epsilon=0.5),

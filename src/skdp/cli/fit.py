@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,9 @@ from skdp.cli.inputs import (
     model_name,
     read_schema,
 )
+
+#: Largest ε that still says something.
+MOST = 10
 
 EXAMPLES = [
     "skdp fit stays.csv --schema stays.toml --epsilon 1 --out model",
@@ -94,6 +98,12 @@ def fit(
     console = screen(quiet=quiet)
     claim, relation, *_ = str(made.privacy_).splitlines()
     console.print(f"[bold]{claim}[/bold]\n{relation}")
+    if MOST < epsilon < math.inf and seed is None:  # else the claim is that of none
+        console.print(
+            f"ε = {epsilon:g} is a promise in name only: choose {MOST} or less (docs: "
+            "Choose ε).",
+            markup=False,
+        )
     if (limit := note(made)) is not None:
         console.print(limit, markup=False)
     console.print(f"model  {out}", markup=False, soft_wrap=True)
