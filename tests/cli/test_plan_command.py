@@ -4,6 +4,7 @@ import skdp
 from skdp import schema_files
 from skdp.cli.inputs import with_target
 from skdp.descent.forecast import forecast
+from skdp.descent.intercept import InterceptOnly
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 
@@ -33,6 +34,29 @@ def test_bars_shrink_as_the_budget_grows(call, files, here):
     assert len(lengths) == 7
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > lengths[-1]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_numbers_stay_where_bars_have_no_room(call, files, here, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    schema = schema_files.read(files / "readmitted.toml")
+    for rows in (1000, 9000):
+        _, out, _ = call("plan", "--schema", files / "readmitted.toml", "--rows", rows)
+        assert max(map(len, out.splitlines())) <= columns
+        table = out[out.index("What ε buys") :]
+        assert ("█" in table) == ("on a log scale" in table) == (columns >= 60)
+        fewest = skdp.plan(schema, rows, 0.1).geometry
+        assert ("only a constant" in table) == isinstance(fewest, InterceptOnly)
+        assert "…" not in table
+        for epsilon in (0.1, 1.0, 10.0):
+            plan = skdp.plan(schema, rows, epsilon)
+            words = ["–"] * 3
+            if not isinstance(plan.geometry, InterceptOnly):
+                seen = forecast(plan)
+                numbers = (seen.privacy_excess, seen.sampling_excess, seen.excess)
+                words = [f"{number:.2g}" for number in numbers]
+            lines = [line.replace("→", "").split()[:4] for line in table.splitlines()]
+            assert [f"{epsilon:g}", *words] in lines
 
 
 def test_budgets_that_buy_a_constant_promise_nothing(call, parsed, files, here):

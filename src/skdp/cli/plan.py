@@ -30,13 +30,16 @@ from skdp.cli.inputs import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from skdp.descent.plan import Plan
 
 #: Budgets that are shown beside the one asked for.
 OTHERS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-WIDTH = 28
+#: Length of the longest bar, and what stands between numbers and bars.
+LONGEST, GAP = 28, 3
+CONSTANT = "only a constant"
 
 EXAMPLES = [
     "skdp plan --schema stays.toml --rows 50000",
@@ -110,33 +113,44 @@ def plan(
         return
     console = screen(quiet=quiet)
     console.print(str(asked), markup=False)
-    console.print("\nWhat ε buys: the expected cost in mean loss, on a log scale")
-    console.print(_table(forecasts, epsilon))
+    longest = _room(console, _table(forecasts, epsilon, 0))
+    scale = ", on a log scale" if longest else ""
+    console.print(f"\nWhat ε buys: the expected cost in mean loss{scale}")
+    console.print(_table(forecasts, epsilon, longest))
     console.print(
-        "█ for privacy, ░ because there are not more rows. A forecast from public "
-        "facts, not a bound: it takes columns to be independent and evenly spread."
+        ("█ for privacy, ░ because there are not more rows. " if longest else "")
+        + ("–: only a constant. " if not longest and None in forecasts.values() else "")
+        + "A forecast from public facts, not a bound: it takes columns to be "
+        "independent and evenly spread."
     )
 
 
-def _table(forecasts: dict[float, Any], asked: float) -> Table:
+def _room(console: Console, numbers: Table) -> int:
+    """Return how long bars beside the numbers can be; 0 if they are better left out."""
+    wide = console.options.update(width=1000)
+    room = console.width - console.measure(numbers, options=wide).maximum - GAP
+    return min(room, LONGEST) if room >= len(CONSTANT) else 0
+
+
+def _table(forecasts: dict[float, Any], asked: float, longest: int) -> Table:
+    """Numbers, and bars of at most that length; no bars if it is 0."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("ε", "privacy", "few rows", "both"):
-        table.add_column(name, justify="right")
-    table.add_column("", no_wrap=True)
+    for name in ("ε", "privacy", "few rows", "both", *([""] if longest else [])):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
     totals = [seen.excess for seen in forecasts.values() if seen] or [1.0]
     low, high = math.log(min(totals) / 2), math.log(max(totals))
     for budget, seen in forecasts.items():
+        cells, bar = ["–"] * 3, CONSTANT
+        if seen is not None:
+            numbers = (seen.privacy_excess, seen.sampling_excess, seen.excess)
+            cells = [f"{x:.2g}" for x in numbers]
+            length = longest * (math.log(seen.excess) - low) / (high - low)
+            bar = _bar(max(1, round(length)), seen.privacy_excess / seen.excess)
         mark = "→ " if budget == asked else ""
-        if seen is None:
-            table.add_row(f"{mark}{budget:g}", "–", "–", "–", "only a constant")
-            continue
-        length = WIDTH * (math.log(seen.excess) - low) / (high - low)
-        numbers = (seen.privacy_excess, seen.sampling_excess, seen.excess)
-        bar = _bar(max(1, round(length)), seen.privacy_excess / seen.excess)
-        table.add_row(f"{mark}{budget:g}", *(f"{x:.2g}" for x in numbers), bar)
+        table.add_row(f"{mark}{budget:g}", *cells, *([bar] if longest else []))
     return table
 
 
