@@ -1,7 +1,9 @@
 """Plans survive being written, and what is no plan is refused."""
 
+import itertools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from skdp.descent import plan_files
 from skdp.descent.forecast import forecast, in_words, more_to_halve
 from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
+from skdp.descent.matrix import Matrix
 from skdp.descent.plan import run
 from skdp.descent.planner import SAMPLING_NAMES, make_plan, replanned
 from skdp.losses import LOSSES, Logistic
@@ -96,6 +99,29 @@ def test_forecasts_fall_with_rows_and_budget():
     assert excess(1000, 1.0) > excess(4000, 1.0) > excess(4000, 4.0)
 
 
+@pytest.mark.parametrize("n_columns", [5, 200])
+@pytest.mark.parametrize("n_rows", [3000, 50_000])
+def test_a_larger_budget_is_never_forecast_to_be_worse(n_rows, n_columns):
+    """Where shrinkage leaves hardly any noise it leaves hardly any model either."""
+    wide = Schema(dict.fromkeys(map(str, range(n_columns)), Numeric(0, 1))).layout(True)
+    seen = []
+    for epsilon in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0):
+        plan = make_plan(wide, Logistic(), n_rows=n_rows, epsilon=epsilon, delta=1e-6)
+        assert isinstance(plan.geometry, Matrix)
+        seen.append(forecast(plan).privacy_excess)
+    for small, large in itertools.pairwise(seen):
+        assert large < 1.01 * small
+    assert seen[-1] < 0.1 * seen[0]
+
+
+def test_shrinkage_costs_all_that_is_to_know_where_it_is_large():
+    plan = make_plan(LAYOUT, Logistic(), n_rows=10**6, epsilon=1.0, delta=1e-7)
+    held = replace(plan, geometry=replace(plan.geometry, shrinkage=1e9))
+    # Half the curvature, 1/8, times half the variance of the best log-odds.
+    assert forecast(held).privacy_excess == pytest.approx(3 / 16, rel=1e-3)
+    assert forecast(plan).privacy_excess < 1e-3
+
+
 def test_what_halves_the_error_halves_it():
     plan = make_plan(LAYOUT, Logistic(), n_rows=1000, epsilon=0.1, delta=1e-6)
     rows = more_to_halve(plan, "n_rows")
@@ -116,6 +142,8 @@ def test_words_name_the_limit():
     assert "The budget limits" in words(6000, 0.1)
     assert "The number of rows limits" in words(10**6, 8.0)
     assert "No noise" in words(1000, math.inf)
+    assert "a rare class" in words(6000, 0.1)
+    assert "a rare class" not in words(10**6, 8.0)
 
 
 def test_the_forecast_of_noise_is_about_what_noise_does():

@@ -1,10 +1,12 @@
 """What a plan may be expected to give, from public facts and a stated prior.
 
-A forecast is a linearised calculation of what noise and the number of rows cost, not a
-bound: what caps and the floor cost depends on the data and comes on top. The prior:
+A forecast is a linearised calculation of what noise, shrinkage and the number of rows
+cost, not a bound: what caps cost depends on the data and comes on top. The prior:
 columns are independent, numeric ones uniform on their range, categories equally
 frequent, and the loss curves by half of its largest curvature (all of it for squared
-losses, whose residuals have a standard deviation of a fifth of the half-range).
+losses, whose residuals have a standard deviation of a fifth of the half-range). What
+the best model adds to a constant has a variance of 3, as log-odds of common tables have
+(for squared losses that of the residuals), spread evenly over all directions.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ from skdp.schema import FloatArray, Layout
 
 #: Variance of what a regression leaves of a target in [-1, 1], under the prior.
 RESIDUAL_VARIANCE = 0.04
+#: Variance of x·w* for other losses, under the prior.
+SIGNAL_VARIANCE = 3.0
+#: Times the rows that support a model at all, below which caps may cost the most.
+FEW = 10.0
 #: Factors of rows or budget beyond which "how much more" is not worth answering.
 MOST_FACTOR = 1e4
 
@@ -39,7 +45,7 @@ class Forecast:
     Attributes
     ----------
     privacy_excess, sampling_excess : float
-        What noise costs, and what any fit to so few rows costs.
+        What noise and shrinkage cost, and what any fit to so few rows costs.
     weight_noise : float64 (d,)
         Standard deviation of the privacy noise in each weight of scaled features.
     """
@@ -86,7 +92,9 @@ def forecast(plan: Plan) -> Forecast:
     layout, loss = plan.layout, plan.loss
     d, k, n = layout.n_features, loss.n_outputs, plan.n_rows
     curved = loss.curvature * (1.0 if loss.name in ("squared", "huber") else 0.5)
-    spread = RESIDUAL_VARIANCE if curved == loss.curvature else 1.0
+    squared = curved == loss.curvature
+    spread = RESIDUAL_VARIANCE if squared else 1.0
+    signal = 0.5 * curved * k * (RESIDUAL_VARIANCE if squared else SIGNAL_VARIANCE)
     sampling = spread * d * k / (2.0 * n)
     mu = accountant.gdp_mu(plan.epsilon, plan.delta)
     if mu == math.inf:
@@ -111,12 +119,13 @@ def forecast(plan: Plan) -> Forecast:
         if matrix.scaled:
             radius *= USUAL_SCALE * math.sqrt(float(share.sum()))
         std = z * difference * radius / n
-        variances = (
-            std**2 / averaged / (curved * share + matrix.shrinkage * radius) ** 2
-        )
+        ridge = matrix.shrinkage * radius
+        variances = std**2 / averaged / (curved * share + ridge) ** 2
+        lost = ridge / (curved * share + ridge)
         inverse = (vectors * variances / (values + matrix.floor)) @ vectors.T
         noise = np.sqrt(np.diag(inverse))
         privacy = 0.5 * curved * k * float((share * variances).sum())
+        privacy += signal * float(np.mean(lost[values > 1e-9 * values.max()] ** 2))
     else:
         assert isinstance(plan.geometry, Diagonal)
         p = plan.sampling.probabilities
@@ -129,6 +138,7 @@ def forecast(plan: Plan) -> Forecast:
         noise = np.minimum(learnt, walked)
         privacy = 0.5 * k * float((curves * noise**2).sum())
         reached = np.minimum(1.0, plan.n_steps * p * curves / plan.geometry.smoothness)
+        privacy += signal * float(np.mean((1.0 - reached) ** 2))
         sampling = spread * k * float(reached.sum()) / (2.0 * n)
     return Forecast(
         privacy_excess=float(privacy), sampling_excess=sampling, weight_noise=noise
@@ -202,15 +212,14 @@ def described(plan: Plan) -> str:
 def in_words(plan: Plan) -> str:
     """What limits the result and what would halve its error."""
     seen = forecast(plan)
+    mu = accountant.gdp_mu(plan.epsilon, plan.delta)
+    signal = mu * plan.n_rows / (2.0 if plan.relation == "replace-one" else 1.0)
     if isinstance(plan.geometry, InterceptOnly):
-        mu = accountant.gdp_mu(plan.epsilon, plan.delta)
-        signal = mu * plan.n_rows / (2.0 if plan.relation == "replace-one" else 1.0)
         return (
-            f"ε = {plan.epsilon:g} and {plan.n_rows:,} rows cannot support a model of "
-            f"{plan.layout.n_features} coefficients: noise would drown it. Only a "
-            "constant is fitted, the base rate or the mean. About "
-            f"{TOO_FEW / signal:.2g} times the rows, or as many times the ε, would "
-            "support one."
+            f"ε = {plan.epsilon:g} and {plan.n_rows:,} rows cannot support a model, "
+            "however few its columns: noise would drown it. Only a constant is fitted, "
+            f"the base rate or the mean. About {TOO_FEW / signal:.2g} times the rows, "
+            "or as many times the ε, would support one."
         )
     if plan.epsilon == math.inf:
         return f"No noise: {plan.n_rows:,} rows leave an error of {seen.excess:.2g}."
@@ -239,4 +248,9 @@ def in_words(plan: Plan) -> str:
         remedies.append(f"fewer coefficients (about {half})")
     if remedies:
         text.append("Half the error takes " + ", or ".join(remedies) + ".")
+    if isinstance(plan.geometry, Matrix) and signal < FEW * TOO_FEW:
+        text.append(
+            "With so few rows the caps on single records, which are left out here, may "
+            "cost more than all this: a rare class may be told too rarely."
+        )
     return " ".join(text)
