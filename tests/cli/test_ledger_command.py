@@ -47,6 +47,32 @@ def test_a_fit_charges_and_show_says_so(call, parsed, path, files):
     assert not os.path.exists("m2")
 
 
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (40, "# kind what ε"),
+        (60, "# kind what ε μ² δ"),
+        (80, "# time (UTC) kind what ε μ² δ"),
+        (120, "# time (UTC) kind what ε μ² δ"),
+    ],
+)
+def test_a_narrow_screen_keeps_what_counts(call, path, monkeypatch, columns, shown):
+    ledger = skdp.Ledger(path)
+    for _ in range(5):
+        query = "fit of LogisticRegression"
+        ledger.reserve(0.01, relation="replace-one", query=query).settle(0.01)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _, out, _ = call("ledger", "show", path)
+    table = out[out.index("# ") :]
+    assert max(map(len, table.splitlines())) <= columns
+    assert " ".join(table.splitlines()[0].split()) == shown
+    assert "…" not in table
+    last = next(line for line in table.splitlines() if "commit 9" in line).split()
+    assert last[0] == "10"
+    assert f"{ledger.entries()[-1].epsilon:.4g}" in last
+    assert table.count("LogisticRegression") == 10
+
+
 def test_check_exits_with_1_if_the_file_was_changed(call, parsed, path):
     head = parsed("ledger", "check", path)["head"]
     assert head == str(skdp.Ledger(path).head)

@@ -36,6 +36,9 @@ READING = (
     "ε is at the ledger's δ; a commit replaces its reservation, and so does a stop."
 )
 
+#: Columns that a narrow screen does without, the first of them first.
+LEFT_OUT = ("time (UTC)", "δ", "μ²")
+
 
 def _example(line: str) -> str:
     return f"\b\nExamples:\n  {line}"
@@ -201,21 +204,49 @@ def _fields(entry: Entry) -> dict[str, Any]:
 
 
 def _print_table(entries: list[Entry]) -> None:
+    """Print entries; where they do not fit, what is needed least is left out."""
     from rich.table import Table
+    from rich.text import Text
 
+    console = screen()
+    columns = _columns(entries)
+    left_out = iter(LEFT_OUT)
+    while _width(columns) > console.width and (name := next(left_out, None)):
+        del columns[name]
     table = Table(box=None, pad_edge=False)
-    for name, side in (("#", "right"), ("time (UTC)", "left"), ("kind", "left")):
-        table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
-    table.add_column("what", overflow="fold")
-    for name in ("ε", "μ²", "δ"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for entry in entries:
-        kind = entry.kind if entry.of is None else f"{entry.kind} {entry.of}"
-        table.add_row(
-            str(entry.seq),
-            entry.time[:19].replace("T", " "),
-            kind,
-            entry.query.replace("[", r"\["),
-            *(f"{x:.4g}" for x in (entry.epsilon, entry.mu_squared, entry.delta)),
+    for name in columns:
+        right = name in ("#", "ε", "μ²", "δ")
+        table.add_column(
+            name,
+            justify="right" if right else "left",
+            no_wrap=name != "what",
+            overflow="fold",
         )
-    screen().print(table)
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*(Text(cell) for cell in cells))
+    console.print(table)
+
+
+def _columns(entries: list[Entry]) -> dict[str, list[str]]:
+    """Cells of all columns, by name."""
+    columns = {
+        "#": [str(entry.seq) for entry in entries],
+        "time (UTC)": [entry.time[:19].replace("T", " ") for entry in entries],
+        "kind": [e.kind if e.of is None else f"{e.kind} {e.of}" for e in entries],
+        "what": [shown(entry.query) for entry in entries],
+    }
+    numbers = {"ε": "epsilon", "μ²": "mu_squared", "δ": "delta"}
+    return columns | {
+        name: [f"{getattr(entry, field):.4g}" for entry in entries]
+        for name, field in numbers.items()
+    }
+
+
+def _width(columns: dict[str, list[str]]) -> int:
+    """What a table takes whose texts are broken between words only."""
+    from rich.cells import cell_len
+
+    texts = {name: [name, *cells] for name, cells in columns.items()}
+    texts["what"] = " ".join(texts["what"]).split()
+    widest = (max(map(cell_len, words)) for words in texts.values())
+    return sum(widest) + 2 * (len(texts) - 1)
