@@ -25,6 +25,7 @@ from made_tables import (
     weights_of,
 )
 
+from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
 from skdp.losses import LOSSES, Softmax
 from skdp.privacy import sums
@@ -402,7 +403,7 @@ def test_less_noise_off_the_diagonal_would_break_the_gram_bound():
 @pytest.mark.parametrize("n_classes", [1, 2, 3])
 def test_the_sensitivity_of_counts_is_reached(relation, n_classes):
     schema = schema_of("plain", "softmax")
-    rows = [{"x": 1.0, "job": 0, "target": t, "weight": 0.0} for t in (0, 1)]
+    rows = [{"x": 1.0, "job": 0, "target": t, "weight": 1.0} for t in (0, 1)]
     one, other = (
         sums.counts(ReferenceEngine(records_of(table, schema)), n_classes, relation)
         for table in neighbours(relation, rows, 1, *rows)
@@ -412,6 +413,15 @@ def test_the_sensitivity_of_counts_is_reached(relation, n_classes):
     else:
         assert squared_difference(one, other) == (2 if relation == "replace-one" else 1)
         assert 0.999 <= reached(one, other) <= 1.0
+
+
+@pytest.mark.parametrize("engine", [ReferenceEngine, CompiledEngine])
+def test_a_record_of_unknown_class_is_in_no_class(engine):
+    schema = schema_of("plain", "softmax")
+    rows = [{"x": 1.0, "job": 0, "target": t, "weight": 1.0} for t in (0, 1, 9)]
+    found = engine(records_of(rows, schema))
+    assert sums.counts(found, 3, "zero-out").value.tolist() == [1, 1, 0]
+    assert sums.counts(found, 1, "zero-out").value.tolist() == [3]
 
 
 def test_a_record_of_unknown_class_adds_nothing_to_a_gradient():

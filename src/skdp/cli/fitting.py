@@ -12,6 +12,7 @@ from skdp.descent.forecast import in_words
 from skdp.descent.intercept import InterceptOnly
 from skdp.estimators import storage
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.labels import unknown_labels
 from skdp.estimators.planning import MODELS
 from skdp.schema import Schema, check
 
@@ -69,9 +70,9 @@ def fitted(
 
 
 def note(model: PrivateLinearModel) -> str | None:
-    """Return what limits a fresh fit, if its budget supports only a constant."""
+    """Return what limits a fresh fit: labels that match nothing, or its budget."""
     constant = isinstance(model.plan_.geometry, InterceptOnly)
-    return in_words(model.plan_) if constant else None
+    return unknown_labels(model) or (in_words(model.plan_) if constant else None)
 
 
 def summary(model: PrivateLinearModel, out: Path) -> dict[str, Any]:

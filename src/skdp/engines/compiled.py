@@ -524,12 +524,13 @@ class CompiledEngine:
         return ranges
 
     def counts(self, n_classes: int) -> BigInts:
-        """Rows of each class; codes above the last count as the last."""
+        """Rows of each class but null ones, of one class all; codes above are last."""
         total = np.zeros(n_classes, np.int64)
         for rows in self._rows:
             for start in range(0, rows.n_rows, MOST_ROWS):
-                classes = rows.target[start : start + MOST_ROWS]
-                inside = np.minimum(classes, np.uint16(n_classes - 1))
+                at = slice(start, start + MOST_ROWS)
+                counted = (n_classes == 1) | (rows.weight[at] > 0)
+                inside = np.minimum(rows.target[at][counted], np.uint16(n_classes - 1))
                 total += np.bincount(inside, minlength=n_classes)
         return big(total)
 

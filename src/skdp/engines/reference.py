@@ -58,10 +58,8 @@ class ReferenceEngine:
         """Margins of all rows, in units, for the weights `units` (d, k)."""
         if self._weights.shape != units.shape:
             self._weights = np.zeros_like(units)
-            shape = units.shape[1]
-            self._margins = [
-                np.zeros((len(chunk.target), shape)) for chunk in self.records.chunks
-            ]
+            k = units.shape[1]
+            self._margins = [np.zeros((len(c.target), k)) for c in self.records.chunks]
         move = units - self._weights
         at = np.flatnonzero(move.any(axis=1))
         if len(at):
@@ -90,11 +88,12 @@ class ReferenceEngine:
         return total
 
     def counts(self, n_classes: int) -> BigInts:
-        """Rows of each class; codes above the last count as the last."""
+        """Rows of each class but null ones, of one class all; codes above are last."""
         total = big(np.zeros(n_classes))
         for _, chunk, rows in self._pieces():
             classes = np.minimum(chunk.target[rows].astype(np.intp), n_classes - 1)
-            total = total + big(np.bincount(classes, minlength=n_classes))
+            counted = (n_classes == 1) | (chunk.weight[rows] > 0)
+            total = total + big(np.bincount(classes, counted, n_classes))
         return total
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[FloatArray]:

@@ -1,6 +1,7 @@
 """The scikit-learn face: parameters → Plan → attributes."""
 
 from skdp.estimators.huber import HuberRegressor
+from skdp.estimators.labels import UnknownLabelsWarning
 from skdp.estimators.linear import LinearRegression
 from skdp.estimators.logistic import LogisticRegression
 from skdp.estimators.poisson import PoissonRegressor
@@ -14,4 +15,5 @@ __all__ = [
     "LogisticRegression",
     "NotPrivateWarning",
     "PoissonRegressor",
+    "UnknownLabelsWarning",
 ]

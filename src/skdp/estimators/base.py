@@ -20,6 +20,7 @@ from skdp.descent.planner import default_delta, make_plan
 from skdp.engines.choose import engine_named
 from skdp.estimators.design import margins
 from skdp.estimators.inputs import as_column, as_table, check_width, has_names
+from skdp.estimators.labels import warn_of_unknown_labels
 from skdp.estimators.notebook import Shown
 from skdp.estimators.ordinary import pipeline
 from skdp.estimators.progress import progress
@@ -177,6 +178,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
             tell(fit.plan, schema)
             self.__dict__ = fitted.__dict__
         remember(self, X)
+        warn_of_unknown_labels(self)
         return self
 
     def _run(

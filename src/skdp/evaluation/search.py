@@ -12,6 +12,7 @@ from skdp.descent.plan import check_budget
 from skdp.descent.planner import default_delta
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.inputs import as_column, as_table
+from skdp.estimators.labels import warn_of_unknown_labels
 from skdp.estimators.solving import delta_share
 from skdp.estimators.spending import payer, spending
 from skdp.estimators.training import remember
@@ -218,6 +219,7 @@ class PrivateSearchCV(Chosen):
         best.model._standard_errors()  # from its own releases, before they are all
         best.model.privacy_ = record
         remember(best.model, X)  # a score on it is not private, and says so
+        warn_of_unknown_labels(best.model)
         self.best_estimator_ = best.model
         self.best_params_, self.best_score_ = best.trial.params, best.trial.score
         self.results_ = [one.trial for one in found]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import clone
 
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.labels import UnknownLabelsWarning
 from skdp.evaluation.metrics import Scale
 from skdp.evaluation.scoring import encoded, released_scores
 from skdp.privacy import accountant
@@ -107,7 +109,9 @@ class Trials:
             verbose=0,  # how many trials there were is not paid for
             random_state=None if self.seed is None else self.seed + 1 + index,
         )
-        model.fit(*self.fit_part)
+        with warnings.catch_warnings():  # which would tell how many trials there were
+            warnings.simplefilter("ignore", UnknownLabelsWarning)
+            model.fit(*self.fit_part)
         spent = model.privacy_.spent if self.apart else budget * share
         record = PrivacyRecord(
             epsilon=epsilon_of(spent, self.delta),

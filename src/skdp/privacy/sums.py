@@ -53,7 +53,7 @@ class Engine(Protocol):
         """Σ_i x_i x_iᵀ, shape (d, d)."""
 
     def counts(self, n_classes: int) -> BigInts:
-        """Number of rows of each class; codes above the last count as the last."""
+        """Rows of each class but null ones, of one class all; codes above are last."""
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[AnyArray]:
         """`Metric.caps` of each chunk's rows."""
@@ -287,7 +287,7 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
 
 
 def counts(engine: Engine, n_classes: int, relation: Relation) -> BoundedSum:
-    """Number of records of each class; with one class, the number of records.
+    """Number of records of each class but null ones; with one class, of all records.
 
     Notes
     -----
