@@ -274,7 +274,7 @@ def test_frozen_values_are_not_pried_open():
 LAYERS = [
     ["schema"],
     ["privacy"],
-    ["losses", "penalties", "tables"],
+    ["losses", "penalties", "tables", "toml_texts"],
     ["schema_files"],
     ["engines"],
     ["descent"],

@@ -42,6 +42,7 @@ from typing import Any
 
 import numpy as np
 
+from skdp import toml_texts
 from skdp.schema import Categorical, Column, Numeric, Schema, Vector, check
 from skdp.tables import kinds
 from skdp.tables.source import Kind
@@ -63,8 +64,6 @@ _CLASSES: Mapping[str, type[Column]] = {
     "categorical": Categorical,
     "vector": Vector,
 }
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _WIDTH = 88
 _LARGEST = 10**300  # an integer that is still a float
 # What `tomllib` takes minutes for: a key of a hundred parts, in quotes or not.
@@ -211,7 +210,7 @@ def dumps(schema: Schema) -> str:
     head = {} if schema.row_norm is None else {"row_norm": schema.row_norm}
     parts = [_lines(head)] if head else []
     for name, column in schema.columns.items():
-        parts.append(f"[columns.{_key(name)}]\n{_lines(_body(column))}")
+        parts.append(f"[columns.{toml_texts.key(name)}]\n{_lines(_body(column))}")
     if schema.target is not None:
         body = _body(schema.target_column)
         if schema.target_name is not None:
@@ -247,9 +246,9 @@ def template(table: Any, target: str | None = None) -> str:
     parts = [_HELP]
     for name, kind in kind_of.items():
         if name != target:
-            parts.append(f"[columns.{_key(name)}]\n{_BODIES[kind]}")
+            parts.append(f"[columns.{toml_texts.key(name)}]\n{_BODIES[kind]}")
     if target is not None:
-        name = _text(target)
+        name = toml_texts.quoted(target)
         parts.append(f"[target]\nname = {name}\n{_BODIES[kind_of[target]]}")
     return "\n".join(parts)
 
@@ -384,23 +383,4 @@ def _scalar(value: Any, key: str) -> str:
     )
     if isinstance(value, bool):
         return str(value).lower()
-    return _text(value) if isinstance(value, str) else repr(value)
-
-
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _text(name)
-
-
-def _text(text: str) -> str:
-    """A basic string of TOML."""
-    check(
-        not any("\ud800" <= letter <= "\udfff" for letter in text),
-        f"A schema file is UTF-8 text, which cannot hold {text!r}: change it.",
-    )
-    # What no terminal shows as it is: TOML would take most of it, and move its cursor.
-    escaped = (
-        _ESCAPES.get(letter)
-        or (letter if letter.isprintable() else f"\\U{ord(letter):08x}")
-        for letter in text
-    )
-    return f'"{"".join(escaped)}"'
+    return toml_texts.quoted(value) if isinstance(value, str) else repr(value)

@@ -304,7 +304,8 @@ def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(pipe)
     assert "no file" in refused(folder)
     assert "no file" in refused(pipe)
-    refused(tmp_path / "missing" / "x.db", epsilon=1.0, delta=1e-6)
+    with pytest.raises(LedgerError, match=r"There is no folder .*missing' for a ledger"):
+        Ledger(tmp_path / "missing" / "x.db", epsilon=1.0, delta=1e-6)
 
 
 def test_a_second_name_is_refused(path, tmp_path):
