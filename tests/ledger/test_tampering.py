@@ -304,7 +304,7 @@ def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(pipe)
     assert "no file" in refused(folder)
     assert "no file" in refused(pipe)
-    with pytest.raises(LedgerError, match=r"There is no folder .*missing' for a ledger"):
+    with pytest.raises(LedgerError, match=r"no folder '.*missing' for a ledger"):
         Ledger(tmp_path / "missing" / "x.db", epsilon=1.0, delta=1e-6)
 
 
