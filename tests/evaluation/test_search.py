@@ -331,6 +331,8 @@ def test_a_file_is_refused(tmp_path):
     ("given", "message"),
     [
         ({"grid": {"epsilon": [1.0, 2.0]}}, "must leave 'epsilon' alone"),
+        ({"grid": {"calibration": ["paper"]}}, "must leave 'calibration' alone"),
+        ({"epsilon": "1"}, "epsilon must be a number"),
         ({"grid": {"nonsense": [1]}}, "Invalid parameter 'nonsense'"),
         ({"grid": []}, "must have a candidate"),
         ({"estimator": skdp.LogisticRegression(bounds=(0, 1))}, "whole public"),

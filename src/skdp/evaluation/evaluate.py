@@ -12,7 +12,7 @@ from skdp.descent.planner import default_delta
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.inputs import as_column, as_table
 from skdp.estimators.regression import PrivateRegressor, numeric_target
-from skdp.estimators.spending import payer, spending
+from skdp.estimators.spending import payer, refuse_no_budget, spending
 from skdp.estimators.unknown import opened
 from skdp.evaluation.asked import scale_of, wanted_metrics
 from skdp.evaluation.metrics import Scale
@@ -124,7 +124,7 @@ def evaluate(
     check(
         0 < confidence < 1, f"confidence must be in (0, 1). Got {confidence}: take .95."
     )
-    check(epsilon > 0, f"epsilon must be positive. Got {epsilon}: take 1.")
+    refuse_no_budget(epsilon, delta)
     book = payer(ledger, epsilon, random_state)
     table, y = as_table(table), as_column(y)
     sample_weight = as_column(sample_weight, "sample_weight")

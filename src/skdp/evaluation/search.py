@@ -14,7 +14,7 @@ from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.inputs import as_column, as_table
 from skdp.estimators.labels import warn_of_unknown_labels
 from skdp.estimators.solving import delta_share
-from skdp.estimators.spending import payer, spending
+from skdp.estimators.spending import payer, refuse_no_budget, spending
 from skdp.estimators.training import remember
 from skdp.estimators.unknown import Opening, opened
 from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metrics
@@ -168,9 +168,7 @@ class PrivateSearchCV(Chosen):
             "PrivateSearchCV takes a model of skdp, whose fits can be charged. Got "
             f"{type(self.estimator).__name__}: pass one, not a pipeline.",
         )
-        check(
-            self.epsilon > 0, f"epsilon must be positive. Got {self.epsilon}: take 1."
-        )
+        refuse_no_budget(self.epsilon, self.delta)
         check(
             delta_share(self.estimator) == 0,
             f"solver={self.estimator.solver!r} charges δ beside μ, which a search does "
