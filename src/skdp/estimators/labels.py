@@ -24,8 +24,11 @@ class UnknownLabelsWarning(UserWarning):
 
 
 def unknown_labels(model: Any) -> str | None:
-    """Return a sentence if a fit's released counts are of few of the rows."""
-    levels = getattr(model, "classes_", ())
+    """Return a sentence if a fit's released counts are of few of the rows.
+
+    Weights of zero leave rows out on purpose: of weighted fits nothing is said.
+    """
+    levels = () if model._weighted else getattr(model, "classes_", ())
     query = f"counts of {len(levels)} classes"
     for released in model.privacy_.transcript if len(levels) > 1 else ():
         if released.query != query:
