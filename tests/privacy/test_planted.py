@@ -87,14 +87,16 @@ def test_the_sensitivity_of_the_target_s_histogram_is_reached(loss, relation, en
 def test_what_is_learnt_of_the_target_follows_from_the_answer_alone(loss, data):
     schema = schema_of("plain", loss)
     values = np.array(data.draw(st.lists(st.floats(-2, 9), min_size=32, max_size=32)))
-    one, other = (
-        asked_and_found(
-            data.draw(rows_of(schema, max_size=4)), schema, loss, "zero-out", values
-        )[1]
-        for _ in range(2)
+    tables = [data.draw(rows_of(schema, max_size=4)) for _ in range(2)]
+    # Rows that count, more or fewer of them: how many must not show.
+    some = {"x": 1.0, "job": 0, "target": 1, "weight": 1.0}
+    tables += [[some] * n_rows for n_rows in (2, 3, 7)]
+    one, *others = (
+        asked_and_found(rows, schema, loss, "zero-out", values)[1] for rows in tables
     )
-    assert np.array_equal(one.margins, other.margins)
-    assert one.scale == other.scale
+    for other in others:
+        assert np.array_equal(one.margins, other.margins)
+        assert one.scale == other.scale
 
 
 @pytest.mark.parametrize("engine", ENGINES)
