@@ -25,10 +25,11 @@ the empty level is listed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -41,10 +42,14 @@ BLOCK_BYTES = 1 << 23
 LONGEST_HEADER = 1 << 24
 """Bytes of a first line, about; one that goes on was opened by a quote."""
 
+AT_ONCE = 2
+"""Blocks that are parsed at once."""
+
+S = TypeVar("S")
 T = TypeVar("T")
 
 _DELIMITERS = (b",", b";", b"\t", b"|")
-_ARROW_BYTES = 1 << 21  # what one thread of Arrow's takes; it refuses longer records
+_ARROW_BYTES = 1 << 21  # what Arrow takes at once; it refuses longer records
 _LINE_ENDS = (b"\n", b"\r\n")
 _LARGEST = 1 << 30  # its offsets are 32-bit
 
@@ -72,16 +77,17 @@ def table(
     reached, length = start, max(1, path.stat().st_size)
 
     def parsed(at: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
+        def parse(block: bytes) -> tuple[int, list[Any]]:
+            return len(block), _columns(block, delimiter, len(names), at)
+
         with path.open("rb") as file:
             file.seek(start)
-            for block in blocks(file, delimiter, size):
-                yield len(block), _columns(block, delimiter, len(names), at)
+            yield from ahead(parse, blocks(file, delimiter, size))
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         nonlocal reached
         reached = start
-        # A block is parsed while the one before is worked on.
-        for n_bytes, columns in ahead(parsed(at)):
+        for n_bytes, columns in parsed(at):
             reached += n_bytes
             for part in slices(len(columns[0]), rows):
                 yield [column[part] for column in columns]
@@ -108,14 +114,20 @@ def table(
     )
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
-    """Iterate, the next item being made in another thread meanwhile."""
-    end = object()
-    with ThreadPoolExecutor(1, "skdp-csv") as pool:
-        coming = pool.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = pool.submit(next, items, end)
-            yield cast(T, item)
+def ahead(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
+    """Work on items in order, some of them at once, while what is done is used.
+
+    Arrow's own threads would do so too, but may wait for ever where a record is odd
+    (apache/arrow issue 38676).
+    """
+    waiting: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(AT_ONCE, "skdp-csv") as pool:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > AT_ONCE:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def blocks(file: IO[bytes], delimiter: bytes, size: int) -> Iterator[bytes]:
@@ -209,7 +221,9 @@ def _columns(
     pa, csv = library("pyarrow"), library("pyarrow.csv")
     names = [str(position) for position in range(width)]
     wanted = [names[position] for position in at]
-    read = csv.ReadOptions(column_names=names, block_size=_ARROW_BYTES)
+    read = csv.ReadOptions(
+        column_names=names, block_size=_ARROW_BYTES, use_threads=False
+    )
     parse = csv.ParseOptions(
         delimiter=delimiter.decode(),
         newlines_in_values=b'"' in block,
