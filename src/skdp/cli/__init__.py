@@ -121,7 +121,8 @@ def _say_nothing(*_: Any, **__: Any) -> None:
 def _usage(error: Any) -> str:
     """What is wrong with the usage, and where the right one is said."""
     sentence = str(getattr(error, "format_message", error.__str__)())
-    sentence = sentence.replace(": Value error, ", ": ")  # a word of typer's parser
+    for words in (" Value error,", " (env var: 'None')"):  # of typer's parser
+        sentence = sentence.replace(words, "")
     command = getattr(getattr(error, "ctx", None), "command_path", None)
     if command is None or sentence.startswith("Usage:"):
         return sentence
