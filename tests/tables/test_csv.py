@@ -115,6 +115,7 @@ def test_blocks_cut_between_records(data, size):
 
 @settings(max_examples=200, deadline=None)
 @given(hostile, st.integers(1, 9), st.integers(2, 40))
+@example(data=b'aaaaaaaa,"\r\n', size=1, arrow_bytes=11)
 def test_blocks_of_any_size_give_the_same_columns(data, size, arrow_bytes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "_ARROW_BYTES", arrow_bytes)

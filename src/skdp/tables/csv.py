@@ -221,9 +221,9 @@ def _columns(
     pa, csv = library("pyarrow"), library("pyarrow.csv")
     names = [str(position) for position in range(width)]
     wanted = [names[position] for position in at]
-    read = csv.ReadOptions(
-        column_names=names, block_size=_ARROW_BYTES, use_threads=False
-    )
+    # One block: Arrow would lose a line feed where it cuts one from its return.
+    whole = max(_ARROW_BYTES, len(block) + 1)
+    read = csv.ReadOptions(column_names=names, block_size=whole, use_threads=False)
     parse = csv.ParseOptions(
         delimiter=delimiter.decode(),
         newlines_in_values=b'"' in block,
