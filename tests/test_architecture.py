@@ -460,7 +460,6 @@ LONG = {
     "descent/theory.py": "one function a theorem, and its proof",
     "engines/kernels.py": "one compiled loop a kind of column",
     "engines/compiled.py": "its caches and threads, beside those loops",
-    "estimators/stored_record.py": "a saved model is checked value by value when read",
 }
 
 
@@ -468,7 +467,7 @@ LONG = {
 def test_files_are_small(name):
     size = len((SRC / name).read_text(encoding="utf-8").splitlines())
     if name in LONG:
-        assert size < 1000
+        assert 400 < size < 1000
     else:
         assert size <= 400, f"{name} has {size} lines: split it."
 

@@ -85,7 +85,7 @@ def test_centring_changes_no_prediction():
     data = make_hospital(500)
     records = encode([data.batch], data.schema)
     weights = np.random.default_rng(0).normal(size=data.weights.shape)
-    moved = demo_fits.centred(weights, records.layout)
+    moved = demo_fits.centred(records.layout, weights)
     np.testing.assert_allclose(margins(records, moved), margins(records, weights))
     for group in records.layout.groups:
         if group.kind == "code":

@@ -25,6 +25,7 @@ from skdp.descent.plan import Fit, Plan, run
 from skdp.descent.presets import preset
 from skdp.descent.rule import default_plan
 from skdp.engines.choose import engine_named
+from skdp.estimators.units import centred
 from skdp.losses import Logistic
 from skdp.privacy.record import PrivacyRecord
 from skdp.privacy.records import Records, encode
@@ -167,21 +168,6 @@ def _log_losses(
     }
 
 
-def centred(weights: FloatArray, layout: Layout) -> FloatArray:
-    """Weights (d, k) with the same predictions whose categories sum to zero.
-
-    Every row has exactly one level of each category, so that a constant may move from
-    a category's weights to the intercept, which is last.
-    """
-    moved = weights.copy()
-    for group in layout.groups:
-        if group.kind == "code":
-            mean = moved[group.coordinates].mean(axis=0)
-            moved[group.coordinates] -= mean
-            moved[-1] += mean
-    return moved
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Result:
     table: Dataset
@@ -192,7 +178,7 @@ class _Result:
     def weights(self) -> dict[str, dict[str, float]]:
         """By coordinate: the true weight, the one without and the one with privacy."""
         layout = self.fits[0].plan.layout
-        matrix, _, exact = (centred(fit.weights, layout)[:, 0] for fit in self.fits)
+        matrix, _, exact = (centred(layout, fit.weights)[:, 0] for fit in self.fits)
         return {
             label: {"true": true, "no_privacy": float(free), "private": float(private)}
             for (label, true), free, private in zip(

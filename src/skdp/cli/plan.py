@@ -80,7 +80,7 @@ def plan(
     asked = planned(epsilon)
     budgets = sorted({*OTHERS, epsilon} - {math.inf})
     plans = {budget: planned(budget) for budget in budgets}
-    # What a constant lacks is the signal, of which a forecast knows nothing.
+    # What a constant lacks is the signal, of which a forecast knows a guess alone.
     forecasts = {
         budget: None if isinstance(made.geometry, InterceptOnly) else forecast(made)
         for budget, made in plans.items()

@@ -49,7 +49,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _DELIMITERS = (b",", b";", b"\t", b"|")
-_ARROW_BYTES = 1 << 21  # what Arrow takes at once; it refuses longer records
 _LINE_ENDS = (b"\n", b"\r\n")
 _LARGEST = 1 << 30  # its offsets are 32-bit
 
@@ -221,9 +220,10 @@ def _columns(
     pa, csv = library("pyarrow"), library("pyarrow.csv")
     names = [str(position) for position in range(width)]
     wanted = [names[position] for position in at]
-    # One block: Arrow would lose a line feed where it cuts one from its return.
-    whole = max(_ARROW_BYTES, len(block) + 1)
-    read = csv.ReadOptions(column_names=names, block_size=whole, use_threads=False)
+    # Arrow loses a line feed where it cuts one from its return: it must not cut.
+    read = csv.ReadOptions(
+        column_names=names, block_size=len(block) + 1, use_threads=False
+    )
     parse = csv.ParseOptions(
         delimiter=delimiter.decode(),
         newlines_in_values=b'"' in block,
