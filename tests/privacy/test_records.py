@@ -227,6 +227,18 @@ def test_rounding_a_weight_does_not_lift_it_over_its_bound(max_weight):
     assert Fraction(float(chunk.weight[0])) <= Fraction(max_weight)
 
 
+@pytest.mark.parametrize("max_weight", [1.0, 5.0, 0.3, 1e-6])
+def test_a_row_without_weight_counts_one_or_the_bound_if_that_is_less(max_weight):
+    schema = Schema({"x": Numeric(0, 1)}, target=Categorical([0, 1]))
+    target = Coded(np.array([0, 1, -1]), [0, 1])
+    batch = Batch(columns={"x": np.zeros(3)}, target=target)
+    (chunk,) = encode([batch], schema, max_weight=max_weight).chunks
+    most = min(1.0, max_weight)
+    assert chunk.weight.dtype == np.float32
+    assert chunk.weight[2] == 0.0  # a null record
+    assert all(0.999999 * most <= weight <= most for weight in chunk.weight[:2])
+
+
 @pytest.mark.parametrize("max_weight", [0.0, -1.0, math.nan, math.inf, 1e39])
 def test_a_bound_on_weights_must_be_a_positive_number_of_single_precision(max_weight):
     rows = [{"x": 1.0, "job": 0, "target": 9, "weight": math.inf}]

@@ -93,7 +93,8 @@ def encode(
     intercept : bool
         Append a coordinate that is always one.
     max_weight : float
-        Public bound that weights are clipped to; a missing weight is zero.
+        Public bound that weights are clipped to; a missing weight is zero, and a row
+        of a table without weights counts one, or the bound if that is less.
 
     Notes
     -----
@@ -110,8 +111,8 @@ def encode(
         if schema.row_norm is not None:
             parts = _shortened(parts, schema.row_norm)
         target, weight = _target(batch.target, schema.target_column)
-        if batch.weight is not None:
-            weight *= np.clip(np.nan_to_num(batch.weight), 0.0, float(most))
+        given = 1.0 if batch.weight is None else np.nan_to_num(batch.weight)
+        weight *= np.clip(given, 0.0, float(most))
         if intercept:
             parts.append(np.empty((len(target), 0), np.int16))
         check(len(target) <= grid.CHUNK_ROWS, "A batch must have at most 2²² rows.")
