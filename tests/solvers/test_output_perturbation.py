@@ -7,17 +7,23 @@ import numpy as np
 import pytest
 from cases import problem_of, rows
 
+from skdp.losses import LOSSES
 from skdp.penalties import ridge as ridge_penalty
-from skdp.solvers import certified, output_perturbation
-from skdp.solvers.certified import Objective, minimise, tolerance_of
+from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.records import Batch, Coded, encode
+from skdp.schema import Categorical, Numeric, Schema
+from skdp.solvers import SOLVERS, certified, output_perturbation
+from skdp.solvers.certified import Bounds, least_ridge, located
+from skdp.solvers.penalised import Objective, reach_of
+from skdp.solvers.problem import Problem
 
 module = importlib.import_module("skdp.solvers.output_perturbation")
 
 
 def minimiser(problem, quadratic):
-    tolerance = tolerance_of(problem, quadratic)
-    found = minimise(Objective(problem, quadratic), tolerance)
-    return found.weights * np.sqrt(quadratic), tolerance
+    bounds = Bounds.of(problem, quadratic)
+    found = located(Objective(problem, quadratic), bounds, proved=True)
+    return found * np.sqrt(quadratic), bounds.slack
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
@@ -40,9 +46,9 @@ def test_no_neighbour_moves_a_minimiser_beyond_the_bound(loss, relation):
         one = problem_of(loss, relation, (columns, target, weight))
         two = problem_of(loss, relation, (other, label, gone))
         quadratic = np.exp(rng.uniform(-1, 6, size=one.layout.n_features))
-        first, tolerance = minimiser(one, quadratic)
+        first, slack = minimiser(one, quadratic)
         second, _ = minimiser(two, quadratic)
-        bound = module.sensitivity(one, quadratic, tolerance)
+        bound = module.sensitivity(one, quadratic, slack)
         largest = max(largest, float(np.linalg.norm(first - second)) / bound)
     assert largest <= 1
     assert largest > (0.9 if loss == "huber" else 0.3)
@@ -56,17 +62,68 @@ def test_the_bound_is_the_papers_where_the_penalty_is_the_same_everywhere():
     assert in_weights == pytest.approx(2 * norm / (n * 0.1), rel=1e-6)
 
 
-def test_the_tolerance_is_paid_for(monkeypatch):
+def test_the_tolerance_is_paid_for():
     problem = problem_of()
-    exact = output_perturbation(problem, epsilon=1.0, seed=0).settings
-    real = certified.tolerance_of
-    monkeypatch.setattr(
-        module, "tolerance_of", lambda *a: real(*a) + 0.5
-    )  # a solver that stops early
-    early = output_perturbation(problem, epsilon=1.0, seed=0).settings
-    least = problem.n_rows * exact["ridge"]
-    added = 2 * 0.5 / math.sqrt(least)
-    assert early["sensitivity"] - exact["sensitivity"] == pytest.approx(added, rel=1e-6)
+    settings = output_perturbation(problem, epsilon=1.0, seed=0).settings
+    quadratic = certified.ridge_of(problem) + problem.n_rows * settings["ridge"]
+    exact = problem.slope_bound * reach_of(problem, quadratic)
+    slack = Bounds.of(problem, quadratic).slack
+    assert slack > 2 * settings["tolerance"] > 0
+    assert settings["sensitivity"] >= exact + slack
+    assert settings["sensitivity"] < 1.001 * exact
+
+
+def test_it_is_charged_before_records_are_read(monkeypatch):
+    class Read(Exception):
+        pass
+
+    def refuse(*_, **__):
+        raise Read
+
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="zero-out")
+    monkeypatch.setattr(module, "Objective", refuse)
+    with pytest.raises(Read):
+        output_perturbation(problem_of(), epsilon=1.0, seed=0, record=record)
+    assert record.spent == pytest.approx(record.budget)
+
+
+@pytest.mark.parametrize("relation", ["zero-out", "add-remove"])
+@pytest.mark.parametrize("max_weight", [1.0, 1e-2, 1e-6])
+@pytest.mark.parametrize("name", ["output_perturbation", "objective_perturbation"])
+def test_a_record_without_weight_counts_no_more_than_max_weight(
+    name, max_weight, relation
+):
+    """One bin per record: without enough noise each weight would tell its label."""
+    n = 400
+    secret = np.random.default_rng(1).integers(0, 2, n)
+    schema = Schema({"id": Numeric(0, n, bins=n)}, target=Categorical([0, 1]))
+    batch = Batch(columns={"id": np.arange(n) + 0.5}, target=Coded(secret, [0, 1]))
+    records = encode([batch], schema, intercept=False, max_weight=max_weight)
+    problem = Problem(
+        records=records, loss=LOSSES["logistic"](), n_rows=n, relation=relation
+    )
+    solved = SOLVERS[name].run(problem, epsilon=0.1, delta=1e-6, seed=2)
+    right = int(((solved.weights[:, 0] > 0) == secret).sum())
+    # At ε = .1 a guess is right with chance .525; 6 standard deviations above that.
+    assert right < 0.525 * n + 6 * math.sqrt(n) / 2
+
+
+@pytest.mark.parametrize("name", ["output_perturbation", "objective_perturbation"])
+def test_a_small_ridge_is_refused_for_every_table_alike(name):
+    one = problem_of("hinge", "replace-one", rows("hinge", 40))
+    columns, target, weight = rows("hinge", 40)
+    other = problem_of("hinge", "replace-one", (columns, 0 * target, weight))
+    said = []
+    for problem in (one, other):
+        record = PrivacyRecord(epsilon=8.0, delta=1e-6, relation="replace-one")
+        with pytest.raises(ValueError, match="ridge") as error:
+            SOLVERS[name].run(problem, epsilon=8.0, ridge=1e-9, record=record)
+        said.append((str(error.value), record.spent))
+    assert said[0] == said[1]
+    assert said[0][1] == 0
+    least = least_ridge(one)
+    for problem in (one, other):
+        output_perturbation(problem, epsilon=8.0, ridge=least, seed=0)
 
 
 def test_every_coordinate_must_be_penalised():

@@ -17,7 +17,7 @@ from skdp.privacy.record import Event, PrivacyRecord
 from skdp.privacy.records import Chunk, Records
 from skdp.schema import check
 from skdp.solvers import subsampled
-from skdp.solvers.problem import Run
+from skdp.solvers.problem import Run, charged
 
 #: Rates are multiples of 2⁻³², so that a record is drawn with exactly the rate charged.
 RATE_BITS = 32
@@ -122,11 +122,4 @@ class Batches:
             f"noise {self.noise_multiplier:.6g} of one record's part, together"
         )
         z = 1.0 / self.mu * (1 + 2.0**-50) if self.mu < math.inf else 0.0
-        run.record.charge(Event(query, sensitivity, z, n_draws, self.delta))
-        run.record.seeded |= run.noise.seeded
-        return PrivacyRecord(
-            epsilon=math.inf,
-            delta=0.5,
-            relation=run.record.relation,
-            transcript=run.record.transcript,
-        )
+        return charged(run, Event(query, sensitivity, z, n_draws, self.delta))

@@ -13,10 +13,11 @@ it never crosses, whatever noise was chosen: then it may be composed, as a guara
 one (ε, δ) may not.
 
 **Not assumed exact** (approximate minima: Iyengar et al. 2019, Theorem 1). What is
-found is some w̃ with a gradient of norm at most τ, proved, so ‖w̃ - w‖_q ≤ τ/√min q.
-Were w public, w̃ would be a value of sensitivity 2τ/√min q whatever the tables: √q∘w̃
-is released with Gaussian noise for a hundredth of the budget. τ includes the last
-digits of b.
+found is some w̃ that is near w, proved for every table and every b (`certified`). Were w
+public, w̃, shortened to a public radius, would be a value of sensitivity 2τ whatever the
+tables: √q∘w̃ is released with Gaussian noise for a hundredth of the budget. τ includes
+the last digits of b. The radius is one that w exceeds with chance e⁻³²; privacy does
+not depend on it, since the bound holds for longer w too, and no δ is spent.
 
 **The noise** b is no release: whoever knows b and w knows the sum of all gradients at
 w. It is drawn through `release` on a sum that is zero, with a record that is thrown
@@ -28,9 +29,9 @@ a normal of σ₂ = 4G or more its density is that of N(0, σ₁²+σ₂²) time
 2exp(-2π²·15), by Poisson's summation formula, and so on. Only the last rounding is
 left, 2⁻³⁵σ.
 
-Relations: the theorem is for zero-out (n is public) and add-remove (n_rows is given);
-replace-one is both at once, a group of two: double μ (Dong, Roth, Su 2022, Theorem
-2.14).
+Relations: the theorem is for zero-out and add-remove, where `certified` bounds the
+number of rows; replace-one is both at once, a group of two: double μ (Dong, Roth, Su
+2022, Theorem 2.14).
 """
 
 from __future__ import annotations
@@ -47,14 +48,9 @@ from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import Event, PrivacyRecord
 from skdp.schema import FloatArray, check
 from skdp.solvers import profiles
-from skdp.solvers.certified import (
-    Objective,
-    minimise,
-    refuse_outputs,
-    ridge_of,
-    tolerance_of,
-)
+from skdp.solvers.certified import Bounds, least_ridge, located, refuse_steep, ridge_of
 from skdp.solvers.output_perturbation import GRID
+from skdp.solvers.penalised import STEEPER, Objective, refuse_outputs, steepness
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
@@ -62,6 +58,7 @@ from skdp.solvers.problem import (
     ReferenceEngine,
     Run,
     Solved,
+    charged,
     opened,
 )
 
@@ -71,14 +68,7 @@ ONE_SIGN = ("logistic", "hinge")
 OUTPUT_SHARE = 0.01
 #: Draws that make up a value of b, and how much smaller each is.
 LEVELS, SHRINK = 4, 2.0**-8
-#: Tables are straight lines between entries 1/128 apart: that much steeper than β.
-STEEPER = 1.01
-
-
-def steepness(problem: Problem, quadratic: FloatArray) -> float:
-    """κ: bound on φ'' xᵀQ⁻¹x, a record's curvature over that of the quadratic term."""
-    reach = problem.layout.squared_norm(problem.all, 1.0 / quadratic)
-    return round_up(STEEPER * problem.curvature * reach)
+QUERY = "distance to minimiser, charged beforehand"
 
 
 def default_ridge(problem: Problem, mu: float) -> float:
@@ -92,7 +82,7 @@ def default_ridge(problem: Problem, mu: float) -> float:
     guess = math.sqrt(len(problem.layout.groups))
     balanced = std * math.sqrt(problem.layout.n_features) / (2 * guess)
     least = STEEPER * problem.curvature * problem.row_norm**2 / (0.8 * mu)
-    return max(balanced, least) / problem.n_rows
+    return max(max(balanced, least) / problem.n_rows, least_ridge(problem))
 
 
 def printed_noise(epsilon: float, delta: float) -> float:
@@ -154,18 +144,22 @@ def objective_perturbation(
     quadratic = ridge_of(problem) + problem.n_rows * ridge
     if run.budget == math.inf:  # any strongly convex problem near it has its minimiser
         quadratic = np.maximum(quadratic, 1e-9 * problem.n_rows)
-    d = len(quadratic)
+    else:
+        refuse_steep(problem, quadratic)
+    d, floor = len(quadratic), math.sqrt(float(quadratic.min()))
     length = std * (1 + SHRINK) * (math.sqrt(d) + 8)  # of b: above it with chance e⁻³²
-    rest = std * SHRINK ** (LEVELS - 1) * 2.0**-11 * math.sqrt(d)
-    inexact = tolerance_of(problem, quadratic, length)
-    bound = 2 * (inexact + rest) / math.sqrt(float(quadratic.min()))
-    bound = round_up(bound + 2 * GRID * math.sqrt(d))
+    rest = std * SHRINK ** (LEVELS - 1) * 2.0**-11 * math.sqrt(d) / floor
+    bounds = Bounds.of(problem, quadratic, length / floor)
+    bound = round_up(bounds.slack + 2 * rest + 2 * GRID * math.sqrt(d))
     z_out = accountant.noise_multiplier(run.share(OUTPUT_SHARE).mu, 1)
-    tilt = _tilt(problem, run, std, cost, d)
-    found = minimise(Objective(problem, quadratic, tilt), inexact)
+    _charge_tilt(problem, run, std, cost, d)
+    shown = charged(run, Event(QUERY, bound, z_out, d if std else 0))
+    tilt = _tilt(problem, run, std, d)
+    objective = Objective(problem, quadratic, tilt)
+    found = located(objective, bounds, proved=std > 0)
     scale = np.sqrt(quadratic)[:, None]
-    total = sums.stated(found.weights[:, None] * scale, bound, "distance to minimiser")
-    released = release(total, z_out, run.noise, run.record)
+    total = sums.stated(found[:, None] * scale, bound, QUERY)
+    released = release(total, z_out, run.noise, shown)
     return Solved(
         weights=released.values / scale,
         record=run.record,
@@ -174,7 +168,7 @@ def objective_perturbation(
             "calibration": calibration,
             "ridge": ridge,
             "noise_std": std,
-            "tolerance": inexact + rest,
+            "tolerance": bounds.tolerance + rest,
             "output_noise_std": z_out * bound,
         },
     )
@@ -242,18 +236,19 @@ def _printed(
     )
 
 
-def _tilt(
-    problem: Problem, run: Run, std: float, cost: float, d: int
-) -> FloatArray | None:
-    """The tilt b (d,): charged first, then drawn; secret."""
+def _charge_tilt(problem: Problem, run: Run, std: float, cost: float, d: int) -> None:
+    """Charge what the tilt does not hide."""
     event = Event(
         f"objective perturbation, {d} coordinates together",
         _gradient_bound(problem) * _group(problem),
         accountant.noise_multiplier(cost, 1),
         LEVELS * d if std else 0,
     )
-    run.record.charge(event)
-    run.record.seeded |= run.noise.seeded
+    charged(run, event)
+
+
+def _tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | None:
+    """The tilt b (d,): secret, so its draws are kept by nobody."""
     if not std:
         return None
     tilt = np.zeros(d)

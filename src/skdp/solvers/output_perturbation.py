@@ -12,15 +12,18 @@ and twice that if the record is replaced, ‖v‖_q² = Σ qⱼvⱼ².
 ∇F_D(w(D')) = g and ∇F_D(w(D)) = 0, and F_D is q-strongly convex: ‖Δ‖_q² ≤ g·Δ ≤
 ‖g‖_{1/q} ‖Δ‖_q. ∎
 
-What is computed is some w̃ with ‖∇F(w̃)‖ ≤ τ, proved (`certified`), so that ‖w̃ -
-w(D)‖_q ≤ τ/√min q on either table: twice that is added to the sensitivity. √q∘w̃ is
-released with Gaussian noise of one scale, and divided by √q again: noise is smallest
+What is computed is some w̃ with ‖∇F(w̃)‖_{1/q} ≤ τ, proved for *every* table
+(`certified`), so that ‖w̃ - w(D)‖_q ≤ τ on either table: twice that is added to the
+sensitivity. Were a table without such a proof answered in another way, by an error or
+by a fixed point, then its neighbour could be far from it; there is no such table. √q∘w̃
+is released with Gaussian noise of one scale, and divided by √q again: noise is smallest
 where the penalty is largest. Accounting is exact: one Gaussian release is (1/z)-GDP.
+The charge is entered before the minimiser is looked for.
 
 The paper's own noise, of density ∝ exp(-‖v‖/scale), gives pure ε and grows with d; it
-is not offered. Relations: the proof is for zero-out (n is public) and add-remove
-(n_rows is given); replace-one has the factor 2, because two records' gradients differ
-by 2r‖x‖.
+is not offered. Relations: the proof is for zero-out and add-remove, where `certified`
+bounds the number of rows; replace-one has the factor 2, because two records' gradients
+differ by 2r‖x‖.
 """
 
 from __future__ import annotations
@@ -33,23 +36,21 @@ from skdp.privacy import accountant, sums
 from skdp.privacy.grid import round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.record import Event, PrivacyRecord
 from skdp.schema import FloatArray, check
-from skdp.solvers.certified import (
-    Objective,
-    minimise,
-    refuse_outputs,
-    ridge_of,
-    tolerance_of,
-)
+from skdp.solvers.certified import Bounds, least_ridge, located, refuse_steep, ridge_of
+from skdp.solvers.penalised import Objective, reach_of, refuse_outputs
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
     Problem,
     ReferenceEngine,
     Solved,
+    charged,
     opened,
 )
+
+QUERY = "minimiser of the penalised loss, charged beforehand"
 
 #: What a released weight is rounded to before noise, half of it: `sums.stated`.
 GRID = 2.0**-31
@@ -66,16 +67,16 @@ def default_ridge(problem: Problem, mu: float) -> float:
     norm = problem.row_norm
     noise = times * problem.slope_bound * norm / (problem.n_rows * mu)
     guess = float(len(problem.layout.groups))
-    return float((2 * problem.curvature * norm**2 * noise**2 / guess) ** (1 / 3))
+    balanced = (2 * problem.curvature * norm**2 * noise**2 / guess) ** (1 / 3)
+    return max(float(balanced), least_ridge(problem))
 
 
-def sensitivity(problem: Problem, quadratic: FloatArray, tolerance: float) -> float:
+def sensitivity(problem: Problem, quadratic: FloatArray, slack: float) -> float:
     """Bound on what one record does to √q∘w̃, in Euclidean norm."""
-    reach = math.sqrt(problem.layout.squared_norm(problem.all, 1.0 / quadratic))
     times = 2.0 if problem.relation == "replace-one" else 1.0
-    solved = 2 * tolerance / math.sqrt(float(quadratic.min()))
+    moved = times * problem.slope_bound * reach_of(problem, quadratic)
     rounded = 2 * GRID * math.sqrt(len(quadratic))
-    return round_up(times * problem.slope_bound * reach + solved + rounded)
+    return round_up(moved + slack + rounded)
 
 
 def output_perturbation(
@@ -121,21 +122,23 @@ def output_perturbation(
         float(quadratic.min()) > 0,
         "Output perturbation needs a penalty on every coordinate: leave ridge out.",
     )
-    tolerance = tolerance_of(problem, quadratic)
-    found = minimise(Objective(problem, quadratic), tolerance)
-    bound = sensitivity(problem, quadratic, tolerance)
-    scale = np.sqrt(quadratic)[:, None]
-    query = "minimiser of the penalised loss"
-    total = sums.stated(found.weights[:, None] * scale, bound, query)
+    if private:
+        refuse_steep(problem, quadratic)
+    bounds = Bounds.of(problem, quadratic)
+    bound = sensitivity(problem, quadratic, bounds.slack)
     z = accountant.noise_multiplier(run.mu, 1)
-    released = release(total, z, run.noise, run.record)
+    shown = charged(run, Event(QUERY, bound, z, len(quadratic) if private else 0))
+    found = located(Objective(problem, quadratic), bounds, proved=private)
+    scale = np.sqrt(quadratic)[:, None]
+    total = sums.stated(found[:, None] * scale, bound, QUERY)
+    released = release(total, z, run.noise, shown)
     return Solved(
         weights=released.values / scale,
         record=run.record,
         n_steps=1,
         settings={
             "ridge": ridge,
-            "tolerance": tolerance,
+            "tolerance": bounds.tolerance,
             "sensitivity": bound,
             "noise_multiplier": z,
         },

@@ -25,7 +25,7 @@ from skdp.losses import Loss
 from skdp.penalties import ElasticNet, Penalty
 from skdp.privacy import sums
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import BudgetError, PrivacyRecord
+from skdp.privacy.record import BudgetError, Event, PrivacyRecord
 from skdp.privacy.records import Records
 from skdp.schema import FloatArray, IntArray, Layout, check
 
@@ -219,6 +219,22 @@ def opened(
     return Run(record=record, noise=source, budget=record.remaining, delta=left)
 
 
+def charged(run: Run, event: Event) -> PrivacyRecord:
+    """Charge an event before records are read for it; its releases go to the result.
+
+    That record is thrown away, but for the values, which enter the transcript of the
+    real one.
+    """
+    run.record.charge(event)
+    run.record.seeded |= run.noise.seeded
+    return PrivacyRecord(
+        epsilon=math.inf,
+        delta=0.5,
+        relation=run.record.relation,
+        transcript=run.record.transcript,
+    )
+
+
 def whole(value: Any, name: str, least: int = 1) -> int:
     """Return a whole number of at least `least`."""
     fits = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
@@ -236,6 +252,7 @@ __all__ = [
     "ReferenceEngine",
     "Run",
     "Solved",
+    "charged",
     "opened",
     "whole",
 ]

@@ -1,0 +1,248 @@
+"""A regularised sum of losses in floating point, and what rounding can change in it.
+
+F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w over the records of a problem, all qⱼ > 0. Norms
+are those of the quadratic term: ‖w‖_q² = Σ qⱼwⱼ² of weights, ‖g‖_{1/q}² = Σ gⱼ²/qⱼ of
+gradients. What a record adds is bounded here, not assumed: weights are clipped to
+`max_weight` and slopes to the loss's bound, whatever the records hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse.linalg import LinearOperator, cg
+
+from skdp.privacy.grid import FEATURE_ONE, round_up
+from skdp.privacy.records import AnyArray, Chunk
+from skdp.schema import FloatArray, Layout, check
+from skdp.solvers.problem import Problem
+
+#: Most rows whose gradients are added up before the blocks are.
+BLOCK = 4096
+#: Half a unit in the last place of 1.
+U = 2.0**-53
+#: Coordinates up to which Newton's system is solved by factorising the Hessian.
+DENSE = 600
+#: Losses whose target is the code of one of two classes.
+TWO_CLASSES = ("logistic", "hinge")
+#: Tables are straight lines between entries 1/128 apart: that much steeper than β.
+STEEPER = 1.01
+#: Smallest A, for tables without rows and weights without units.
+LEAST_ERROR = 1e-300
+
+
+def refuse_outputs(problem: Problem) -> None:
+    """Refuse several outputs, whose slopes do not increase."""
+    check(
+        problem.loss.n_outputs == 1,
+        f"This solver needs a loss with one output. Got {problem.loss.name} with "
+        f"{problem.loss.n_outputs}: fit one class against the rest.",
+    )
+
+
+def reach_of(problem: Problem, quadratic: FloatArray) -> float:
+    """Bound on ‖x‖_{1/q} of an encoded row."""
+    return math.sqrt(problem.layout.squared_norm(problem.all, 1.0 / quadratic))
+
+
+def steepness(problem: Problem, quadratic: FloatArray) -> float:
+    """κ: bound on φ'' xᵀQ⁻¹x, a record's curvature over that of the quadratic term."""
+    return round_up(STEEPER * problem.curvature * reach_of(problem, quadratic) ** 2)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What rounding can change in a gradient, in the norm ‖·‖_{1/q}: A + B‖w‖ + C‖b‖.
+
+    A margin of k terms is off by (k+1)U‖x‖_{1/q}‖w‖_q and moves its slope by β times
+    that; slopes are computed with a few roundings of numbers below 4096(1 + bound)/128,
+    which is where tables are read; a block's sum of m terms is off by mU, that of all
+    blocks by their number, relatively to Σ‖x‖_{1/q}|slope|; quadratic and linear term
+    by a few U. It is doubled, which leaves room for rounding a plain step of
+    `minimise`, LU‖w‖_q.
+    """
+
+    fixed: float
+    growth: float
+    tilt: float = 16 * U
+
+    @classmethod
+    def of(cls, problem: Problem, quadratic: FloatArray, n_rows: int) -> Self:
+        """Return the bounds for tables of at most `n_rows` rows."""
+        reach = reach_of(problem, quadratic)
+        widths = [g.width if g.kind == "dense" else 1 for g in problem.layout.groups]
+        margin = (sum(widths) + 4) * U * reach
+        weight, bound = problem.records.max_weight, problem.loss.slope_bound
+        slope = 512 * U * weight * (1 + bound)
+        added = (BLOCK + 2 * n_rows / BLOCK + 4) * U * problem.slope_bound
+        bend = STEEPER * problem.curvature * margin
+        fixed = 2 * n_rows * reach * (slope + added)
+        return cls(max(fixed, LEAST_ERROR), 2 * n_rows * reach * bend + 16 * U)
+
+    def at(self, size: float, pull: float) -> float:
+        """E for ‖w‖_q = `size` and ‖b‖_{1/q} = `pull`."""
+        return self.fixed + self.growth * size + self.tilt * pull
+
+
+@dataclass(eq=False, repr=False)
+class Objective:
+    """F(w) of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        Records and loss.
+    quadratic : float64 (d,)
+        q.
+    linear : float64 (d,), optional
+        b.
+    """
+
+    problem: Problem
+    quadratic: FloatArray
+    linear: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        refuse_outputs(self.problem)
+        chunks, layout = self.problem.records.chunks, self.problem.layout
+        most = self.problem.records.max_weight
+        pieces = (
+            (matrix, chunk.target[rows], _bounded(chunk.weight[rows], most))
+            for chunk in chunks
+            for matrix, rows in _rows(chunk, layout)
+        )
+        self._blocks = list(_joined(pieces))
+        self.n_rows = sum(matrix.shape[0] for matrix, _, _ in self._blocks)
+        self.steepness = 1.0 + self.n_rows * steepness(self.problem, self.quadratic)
+        self._lost = Rounding.of(self.problem, self.quadratic, self.n_rows)
+        self._pull = 0.0 if self.linear is None else self.norm(self.linear)
+
+    def gradient(self, w: FloatArray) -> FloatArray:
+        """∇F(w), shape (d,), as computed."""
+        total = self.quadratic * w
+        if self.linear is not None:
+            total = total + self.linear
+        for matrix, target, weight in self._blocks:
+            slope = self._slope((matrix @ w)[:, None], target) * weight
+            total = total + matrix.T @ slope[:, 0]
+        return np.asarray(total)
+
+    def _slope(self, margin: FloatArray, target: AnyArray) -> FloatArray:
+        """Slopes within their bound; classes beyond the second count as it."""
+        loss = self.problem.loss
+        if loss.name in TWO_CLASSES:
+            target = np.minimum(target, 1)
+        slope = loss.slope(margin, target)
+        return np.clip(slope, -loss.slope_bound, loss.slope_bound)
+
+    def length(self, step: FloatArray) -> float:
+        """‖d‖_q."""
+        return float(np.linalg.norm(np.sqrt(self.quadratic) * step))
+
+    def norm(self, gradient: FloatArray) -> float:
+        """‖g‖_{1/q}."""
+        return float(np.linalg.norm(gradient / np.sqrt(self.quadratic)))
+
+    def error(self, w: FloatArray) -> float:
+        """Bound on ‖computed - exact gradient‖_{1/q} at w."""
+        return self._lost.at(self.length(w), self._pull)
+
+    def falls(self, w: FloatArray, step: FloatArray, gradient: FloatArray) -> bool:
+        """Whether F(w) ≤ F(w - step) is certain from the gradient computed at w."""
+        length, size = self.length(step), self.norm(gradient)
+        if not (0 < length < 1e100 and size < 1e100):
+            return False
+        lost = self.error(w) + 2 * len(w) * U * size
+        return float(gradient @ step) + lost * length <= length**2 / 2
+
+    def newton(self, w: FloatArray, gradient: FloatArray, step: float) -> FloatArray:
+        """-(∇²F)⁻¹ ∇F, about: slopes are differenced over `step`.
+
+        It may be anything, not a number included: nothing rests on it.
+        """
+        if not self._blocks:
+            return -gradient / self.quadratic
+        bends = []
+        for matrix, target, weight in self._blocks:
+            margin = (matrix @ w)[:, None]
+            up, down = (self._slope(margin + h, target) for h in (step, -step))
+            bends.append(((up - down) * weight)[:, 0] / (2 * step))
+        if len(w) <= DENSE:
+            hessian = np.diag(self.quadratic)
+            for (matrix, _, _), bend in zip(self._blocks, bends, strict=True):
+                hessian += (matrix.T @ (matrix * bend[:, None])).toarray()
+            try:
+                return np.asarray(-np.linalg.solve(hessian, gradient))
+            except np.linalg.LinAlgError:
+                return np.full(len(w), np.nan)
+        matrix = vstack([m for m, _, _ in self._blocks], format="csr")
+        bend = np.concatenate(bends)
+
+        def product(v: FloatArray) -> FloatArray:
+            return np.asarray(matrix.T @ (bend * (matrix @ v)) + self.quadratic * v)
+
+        size = (len(w), len(w))
+        diagonal = (matrix.multiply(matrix)).T @ bend + self.quadratic
+        found, _ = cg(
+            LinearOperator(size, matvec=product, dtype=np.float64),
+            -gradient,
+            rtol=1e-4,
+            maxiter=500,
+            M=LinearOperator(size, matvec=lambda v: v / diagonal, dtype=np.float64),
+        )
+        return np.asarray(found)
+
+
+def _rows(chunk: Chunk, layout: Layout) -> Iterator[tuple[csr_array, slice]]:
+    """Blocks of a chunk's rows as real features, exact, and where they are."""
+    for start in range(0, len(chunk.target), BLOCK):
+        rows = slice(start, start + BLOCK)
+        n = len(chunk.target[rows])
+        parts = []
+        for group, part in zip(layout.groups, chunk.parts, strict=True):
+            if group.kind == "ones":
+                parts.append(csr_array(np.ones((n, 1))))
+            elif group.kind == "code":
+                at = np.asarray(part[rows], dtype=np.intp)
+                known = np.flatnonzero(at < group.width)
+                places = (np.ones(len(known)), (known, at[known]))
+                parts.append(csr_array(places, shape=(n, group.width)))
+            else:
+                numbers: Any = csr_array(part[rows])
+                parts.append(numbers.astype(np.float64) / FEATURE_ONE)
+        yield csr_array(hstack(parts, format="csr")), rows
+
+
+Block = tuple[Any, AnyArray, FloatArray]
+
+
+def _bounded(weight: AnyArray, most: float) -> FloatArray:
+    """Weights (n, 1) within [0, most], whatever they were.
+
+    Slope bound and curvature are scaled by `most`, and nothing else holds them to it.
+    """
+    known = np.where(np.isnan(weight), 0.0, np.asarray(weight, dtype=np.float64))
+    return np.clip(known, 0.0, most)[:, None]
+
+
+def _joined(pieces: Iterator[Block]) -> Iterator[Block]:
+    """Join short pieces to blocks: at most 2N/BLOCK + 1 of them, however rows came."""
+    held: list[Block] = []
+    for piece in pieces:
+        if held and sum(len(one[1]) for one in held) + len(piece[1]) > BLOCK:
+            yield _stacked(held)
+            held = []
+        held.append(piece)
+    if held:
+        yield _stacked(held)
+
+
+def _stacked(held: list[Block]) -> Block:
+    matrices, targets, weights = zip(*held, strict=True)
+    matrix = csr_array(vstack(matrices, format="csr"))
+    return matrix, np.concatenate(targets), np.concatenate(weights)
