@@ -109,14 +109,13 @@ def test_datasets_draws_read_no_records_of_a_user():
 
 def test_normals_are_drawn_by_release_alone():
     assert caller_files("normals") == {"privacy/mechanism.py"}
-    # The coins of an audit decide which made-up records are in a made-up table, those
-    # of a search how many candidates it tries and which.
-    public = {"descent/skgd.py", "audit/one_run.py", "evaluation/search.py"}
+    # The coins of an audit decide which made-up records are in a made-up table.
+    public = {"descent/skgd.py", "audit/one_run.py"}
     assert caller_files("generator") == public
     words = {"privacy/randomness.py", "privacy/mechanism.py"}
     # Who is in a batch is as private as the noise, and comes from the same source.
-    # So does what is chosen by the exponential mechanism.
-    choices = {"solvers/batches.py", "solvers/exponential.py"}
+    # So do the coins of the exponential mechanism and of a random search.
+    choices = {"solvers/batches.py", "privacy/coins.py"}
     assert caller_files("words") == words | choices
 
 
@@ -330,6 +329,7 @@ STANDARD_IN_PRIVACY = {
     "__future__",
     "collections",
     "dataclasses",
+    "fractions",
     "functools",
     "hashlib",
     "itertools",
@@ -443,7 +443,7 @@ def counted(names):
 
 
 #: Not needed to trust a run: what is found, chosen or kept between runs.
-BESIDE = {*LEDGER, "privacy/discover.py", "privacy/selection.py"}
+BESIDE = {*LEDGER, "privacy/discover.py", "privacy/selection.py", "privacy/coins.py"}
 MECHANISM = [n for n in FILES if n.startswith("privacy/") and n not in BESIDE]
 MECHANISM = [*MECHANISM, "descent/skgd.py"]
 

@@ -2,17 +2,24 @@
 
 import contextlib
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from scipy.stats import chi2
 
+import skdp
+from skdp.evaluation import trials as trials_module
 from skdp.privacy.accountant import gdp_delta, gdp_mu
+from skdp.privacy.coins import Coins
+from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.privacy.selection import (
     SHAPE,
     SearchRecord,
     mean_trials,
+    number_of_trials,
     search_delta,
     search_epsilon,
     stop_for,
@@ -206,3 +213,82 @@ def test_an_interrupt_at_the_end_of_a_trial_counts_it_once_at_least():
         with contextlib.suppress(KeyboardInterrupt):
             record.end(begun, [made])
         assert record.spent >= 0.01 * (1 - 1e-9), allowed
+
+
+class Tape(Randomness):
+    """Words that were written beforehand, and no more."""
+
+    def __init__(self, words):
+        super().__init__(0)
+        self.tape = list(words)
+
+    def words(self, size):
+        took, self.tape = self.tape[:1], self.tape[1:]
+        assert took, "the tape is at its end"
+        return np.array(took, dtype=np.uint64)
+
+
+def test_every_integer_below_a_bound_is_drawn_from_as_many_words():
+    """All tapes of three bits: 5 of 8 are kept, each for one integer."""
+    drawn = []
+    for top in range(8):
+        coins = Coins(Tape([top << 61, 6 << 61, 0]))
+        drawn.append(coins.below(5))
+    assert sorted(drawn[:5]) == [0, 1, 2, 3, 4]
+    assert drawn[5:] == [0, 0, 0]  # two tries more
+
+
+def test_heads_come_up_exactly_as_often_as_their_chance():
+    for numerator in range(9):
+        tapes = [Coins(Tape([top << 61])) for top in range(8)]
+        chance = Fraction(numerator, 8)
+        if 0 < chance < 1 and chance.denominator == 8:
+            assert sum(coins.heads(chance) for coins in tapes) == numerator
+    least = Fraction(2.0**-60 * 3)
+    below = Coins(Tape([2 << 4]))
+    assert below.heads(least)
+    assert not Coins(Tape([3 << 4])).heads(least)
+
+
+@pytest.mark.parametrize("mean", [1, 2.5, 8.0])
+def test_the_number_of_trials_has_its_law(mean):
+    stop, coins = stop_for(mean), Coins(Randomness(4))
+    size = 6000
+    drawn = np.array([number_of_trials(stop, coins) for _ in range(size)])
+    assert drawn.min() >= 1
+    if mean == 1:
+        assert drawn.max() == 1
+        return
+    chances = np.array([law(k, stop) for k in range(1, 12)])
+    expected = size * np.append(chances, 1 - chances.sum())
+    counts = np.bincount(np.minimum(drawn, 12), minlength=13)[1:]
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.ppf(1 - 1e-9, 11)
+
+
+def test_a_search_draws_its_trials_from_the_source_of_noise(monkeypatch):
+    """No generator of numpy's: whoever finds its state would know the trials."""
+
+    def refuse(*_, **__):
+        raise AssertionError("a generator of numpy's was asked")
+
+    X = np.random.default_rng(0).uniform(size=(200, 2))
+    monkeypatch.setattr(Randomness, "generator", refuse)
+    monkeypatch.setattr(trials_module.Trials, "run", outcome)
+    for name in ("choice", "randint", "random_sample", "get_state"):
+        monkeypatch.setattr(np.random, name, refuse)
+    search = skdp.PrivateSearchCV(
+        skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1]),
+        {"alpha": [0.1, 1.0, 10.0]},
+        method="random",
+        n_candidates=2,
+    )
+    with pytest.raises(Reached):
+        search.fit(X, (X[:, 0] > 0.5).astype(int))
+
+
+class Reached(Exception):
+    pass
+
+
+def outcome(*_):
+    raise Reached

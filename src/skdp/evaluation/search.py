@@ -22,12 +22,13 @@ from skdp.evaluation.chosen import Chosen
 from skdp.evaluation.split import EVERY, held_out, rows_at, weights_at
 from skdp.evaluation.trials import Outcome, Trials
 from skdp.privacy import accountant
+from skdp.privacy.coins import Coins
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import Event
 from skdp.privacy.selection import (
-    SHAPE,
     SearchRecord,
     mean_trials,
+    number_of_trials,
     stop_for,
     trial_mu,
 )
@@ -298,11 +299,14 @@ class PrivateSearchCV(Chosen):
         if self.n_candidates is None:
             listed = list(ParameterGrid(self.param_grid))
         else:
-            # scikit-learn draws them: candidates are public.
+            # scikit-learn draws them: candidates are public, and the theorem holds for
+            # any. Its default is numpy's global generator, whose state other code may
+            # have advanced by what it read of the records: a seed of our own is not.
+            seed = self.random_state
+            if seed is None:
+                seed = Coins(Randomness()).below(1 << 32)
             listed = list(
-                ParameterSampler(
-                    self.param_grid, self.n_candidates, random_state=self.random_state
-                )
+                ParameterSampler(self.param_grid, self.n_candidates, random_state=seed)
             )
         check(bool(listed), "param_grid must have a candidate. Got none: list some.")
         for params in listed:
@@ -364,12 +368,10 @@ def _some(
     stop: float,
 ) -> Outcome:
     """Fit and score candidates drawn at random; hand out the best and nothing else."""
-    coins, n_trials = trials.noise.generator(), 1 if stop == 1 else 0
-    while not n_trials:
-        n_trials = int(coins.negative_binomial(SHAPE, stop))
+    coins = Coins(trials.noise)
     charged, best = record.begin(record.budget), None
-    for index in range(n_trials):
-        params = candidates[int(coins.integers(len(candidates)))]
+    for index in range(number_of_trials(stop, coins)):
+        params = candidates[coins.below(len(candidates))]
         one = trials.run(params, record.budget, index)
         # Of equal scores the first is kept: trials are alike, so that this is fair.
         if best is None or one.rank > best.rank:

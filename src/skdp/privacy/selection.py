@@ -21,7 +21,9 @@ C^{r+1} g(u'). For an event E,
 .. math:: ∫_E g(u) dP - C^{r+1} e^ε ∫_E g(u') dP'
    ≤ ∫_E g(u) (dP - e^ε dP') ≤ m δ_Q(ε) . ∎
 
-The number of trials is not handed out, but time shows it; that is not protected.
+The number of trials is not handed out, but time shows it; that is not protected. It is
+drawn exactly, `number_of_trials`, and so is each trial's candidate: γ is a float, hence
+a fraction, and the coins are those of `privacy.coins`.
 
 At a δ of 1e-6 and E[K] = 20 the search costs as much as one release with about twice
 the μ, whereas 20 trials one after the other cost √20 times. Near ε = 0, however, the
@@ -42,8 +44,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from skdp.privacy import accountant
+from skdp.privacy.coins import Coins
 from skdp.privacy.record import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.schema import check
 
@@ -86,6 +90,23 @@ def stop_for(mean: float) -> float:
     if mean == 1:
         return 1.0
     return 1.0 / _first(lambda x: x > 1 and mean_trials(1 / x) >= mean)
+
+
+def number_of_trials(stop: float, coins: Coins) -> int:
+    """Draw K: failures before the r-th success, drawn anew if there are none.
+
+    Notes
+    -----
+    **Guarantee.** For every γ in (0, 1], K has the law of the theorem, exactly.
+    """
+    if stop == 1:
+        return 1
+    chance, failures = Fraction(stop), 0
+    while not failures:
+        for _ in range(SHAPE):
+            while not coins.heads(chance):
+                failures += 1
+    return failures
 
 
 def search_epsilon(mu: float, delta: float, stop: float) -> float:

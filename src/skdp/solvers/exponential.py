@@ -10,31 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from skdp.privacy.coins import Coins
 from skdp.privacy.randomness import Randomness
 
-#: Words that are fetched at a time.
-WORDS = 512
 
-
-class _Coins:
-    """Exact coins from the bits of a run; they are used once and then forgotten."""
-
-    def __init__(self, noise: Randomness) -> None:
-        self._noise = noise
-        self._pool: list[int] = []
-
-    def below(self, bound: int) -> int:
-        """Return a uniform integer in [0, bound)."""
-        bits = (bound - 1).bit_length()
-        while True:
-            value, left = 0, bits
-            while left > 0:
-                if not self._pool:
-                    self._pool = self._noise.words(WORDS).tolist()
-                value, left = (value << 64) + self._pool.pop(), left - 64
-            value >>= -left
-            if value < bound:
-                return value
+class _Coins(Coins):
+    """Coins whose chance is an exponential."""
 
     def rare(self, gamma: Fraction) -> bool:
         """Toss a coin of chance exp(-gamma)."""
