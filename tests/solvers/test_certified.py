@@ -230,7 +230,7 @@ def test_tables_beyond_the_rows_that_are_covered_fade_out(monkeypatch):
             bounds = Bounds.of(problem, quadratic)
         assert Bounds.of(problem, quadratic) == bounds
         seen.append(located(Objective(problem, quadratic), bounds, proved=True))
-    assert bounds.n_rows == 12
+    assert certified.covered_rows(problem) == (12, 24)
     reach = reach_of(problem, quadratic) * problem.slope_bound
     for one, other in pairwise(seen):
         assert np.linalg.norm(one - other) <= reach + bounds.slack

@@ -36,6 +36,7 @@ import math
 from typing import Literal
 
 import numpy as np
+from scipy.linalg import eigvalsh
 
 from skdp.descent.geometry import boxed
 from skdp.losses import Squared
@@ -45,7 +46,7 @@ from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.record import PrivacyRecord
 from skdp.schema import FloatArray, Layout, check
-from skdp.solvers.certified import ridge_of
+from skdp.solvers.certified import covered_rows, fade, ridge_of
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
@@ -185,12 +186,18 @@ def _least_eigenvalue(
     """λ_min(XᵀX), released and lowered so that it is likely below the true one.
 
     One record moves it by at most R² (Weyl), also if it is replaced, and rounding by a
-    multiple of d·2⁻⁵²·nR².
+    multiple of d·2⁻⁵²·NR². It is found by bisection, which ends for every matrix. Where
+    N is private, the value is clipped to nR² and tables of more rows than are covered
+    fade out, as in `certified`.
     """
     exact = adder.gram().astype(np.float64) * math.ldexp(1.0, -2 * FEATURE_BITS)
-    value = max(0.0, float(np.linalg.eigvalsh(exact)[0]))
-    squared = problem.row_norm**2
-    lost = 64 * problem.layout.n_features * 2.0**-52 * problem.n_rows * squared
+    first = eigvalsh(exact, subset_by_index=[0, 0], driver="evx", check_finite=False)
+    squared, (full, most) = problem.row_norm**2, covered_rows(problem)
+    largest = problem.n_rows * squared
+    rows = sum(len(chunk.target) for chunk in adder.records.chunks)
+    value = min(max(0.0, float(first[0])), largest) * fade(problem, rows)
+    lost = 64 * problem.layout.n_features * 2.0**-52 * most * squared
+    lost += largest / full if most > full else 0.0
     bound = round_up(squared + lost + 2.0**-30)
     total = sums.stated(np.array([value]), bound, "least eigenvalue of the Gram matrix")
     released = release(total, z, run.noise, run.record)

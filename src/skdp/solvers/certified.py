@@ -90,8 +90,6 @@ class Bounds:
 
     Attributes
     ----------
-    n_rows : int
-        M: tables of more rows count less, where the number of rows is private.
     radius : float
         S: what ‖w‖_q is shortened to. Minimisers of tables of up to 2M rows are
         shorter, unless the tilt is longer than `pull`.
@@ -102,7 +100,6 @@ class Bounds:
         ‖·‖_q, beyond what their minimisers do.
     """
 
-    n_rows: int
     radius: float
     tolerance: float
     slack: float
@@ -127,11 +124,7 @@ class Bounds:
         )
         slack = 2 * (tolerance + 8 * U * radius)
         slack += radius / full if most > full else 0.0
-        return cls(full, radius, tolerance, round_up(slack))
-
-    def fade(self, n_rows: int) -> float:
-        """f(N): one for every table of at most M rows."""
-        return min(1.0, max(0.0, 2.0 - n_rows / self.n_rows))
+        return cls(radius, tolerance, round_up(slack))
 
 
 def covered_rows(problem: Problem) -> tuple[int, int]:
@@ -140,6 +133,11 @@ def covered_rows(problem: Problem) -> tuple[int, int]:
         return problem.n_rows, problem.n_rows
     full = max(LEAST_ROWS, 4 * problem.n_rows)
     return full, 2 * full
+
+
+def fade(problem: Problem, n_rows: int) -> float:
+    """f(N): one for every table of at most M rows, zero from 2M rows on."""
+    return min(1.0, max(0.0, 2.0 - n_rows / covered_rows(problem)[0]))
 
 
 def refuse_steep(problem: Problem, quadratic: FloatArray) -> None:
@@ -235,7 +233,7 @@ def located(objective: Objective, bounds: Bounds, *, proved: bool) -> FloatArray
     `proved` differ by at most `bounds.slack` more than the exact minimisers do, and by
     `bounds.slack` if these are the same, in the norm ‖·‖_q.
     """
-    share = bounds.fade(objective.n_rows)
+    share = fade(objective.problem, objective.n_rows)
     if share == 0.0:
         return np.zeros(len(objective.quadratic))
     w = minimise(objective, math.inf if proved else ROUNDS)

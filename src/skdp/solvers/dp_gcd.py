@@ -261,7 +261,8 @@ def scored(
 
     Rounding to integers adds one unit to that of `SCORE_UNITS`; two are paid for.
     """
-    moved = _moved(problem, M, weights, exact, problem.all)
+    with np.errstate(over="ignore"):  # what is beyond the box is clipped to it
+        moved = _moved(problem, M, weights, exact, problem.all)
     return np.abs(moved - weights)[:, 0] * M / reach * SCORE_UNITS
 
 
@@ -292,7 +293,9 @@ def _exponential(
         if z_choice:
             run.record.charge(Event(query, reach, z_choice, 1))
             run.record.seeded |= run.noise.seeded
-            chosen = choose(np.rint(scores).astype(np.int64).tolist(), rate, run.noise)
+            # Python's integers: one table's scores must not overflow where others' fit.
+            whole_units = [int(score) for score in np.rint(scores).tolist()]
+            chosen = choose(whole_units, rate, run.noise)
         else:
             chosen = int(scores.argmax())
         at = np.array([chosen])
