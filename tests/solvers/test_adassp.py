@@ -2,13 +2,15 @@
 
 import importlib
 import math
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from cases import features, problem_of, rows, watched
+from cases import distance, features, problem_of, rows, watched
 
 from skdp.privacy import accountant
-from skdp.solvers import adassp
+from skdp.solvers import adassp, certified
 
 module = importlib.import_module("skdp.solvers.adassp")
 OPTIONS = {"epsilon": 1.0, "delta": 1e-6, "seed": 0}
@@ -90,6 +92,28 @@ def test_one_record_moves_the_least_eigenvalue_by_its_squared_norm(monkeypatch):
     assert one.sensitivity >= problem.row_norm**2
     exact = np.linalg.eigvalsh(features(problem).T @ features(problem))[0]
     assert float(other.value[0]) * one.unit == pytest.approx(exact, abs=1e-6)
+
+
+def test_one_row_more_moves_it_no_further_where_their_number_is_private(monkeypatch):
+    """However many there are: rounding is bounded for tables that do not fade out."""
+    monkeypatch.setattr(certified, "LEAST_ROWS", 40)
+    columns, target, weight = spread(100)
+    values = []
+    for n_rows in range(4, 100):
+        part = {key: column[:n_rows] for key, column in columns.items()}
+        problem = problem_of(
+            "squared", "add-remove", (part, target[:n_rows], weight[:n_rows])
+        )
+        with monkeypatch.context() as patch:
+            seen = watched(patch)
+            known = replace(problem, n_rows=12)
+            adassp(known, calibration="printed", **OPTIONS)
+        values.append(seen[0].total)
+    for one, other in pairwise(values):
+        assert one.sensitivity == other.sensitivity
+        assert distance(one, other) <= one.sensitivity
+    assert float(values[-1].value[0]) == 0
+    assert max(float(one.value[0]) for one in values) > 0
 
 
 def test_the_ridge_adapts():
