@@ -17,6 +17,7 @@ from skdp.audit.tables import COLUMNS, neighbours
 from skdp.descent.planner import default_delta
 from skdp.descent.samplings import Full, Sampling
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.labels import sorted_target
 from skdp.estimators.solving import OWN
 from skdp.estimators.unknown import RANGE
 from skdp.privacy.grid import FEATURE_ONE
@@ -56,6 +57,7 @@ def described(estimator: PrivateLinearModel) -> PrivateLinearModel:
         target = schema.target_column
     elif isinstance(target, str):
         target = Numeric(0.0, 1.0) if target == RANGE else Categorical([0, 1])
+    target = sorted_target(target)  # as a fit reads it
     whole = Schema(schema.columns, target=target, row_norm=schema.row_norm)
     # What the schema says goes; nothing is left to be found, and no ledger is charged
     # for tables that were made up.

@@ -1,4 +1,8 @@
-"""A word about labels that match no level, from released counts alone.
+"""The order of labels, and a word about those that match no level.
+
+Classes are in the order that scikit-learn gives them, whatever order a schema lists
+them in: scorers take ``classes_[1]`` for the positive class and the columns of
+``predict_proba`` for sorted labels.
 
 A row whose label is none of the levels adds nothing to any sum, and nothing may be said
 of it: its owner would be found out. Counts of the classes, however, are released in
@@ -14,9 +18,31 @@ from typing import Any
 
 import numpy as np
 
+from skdp.schema import Categorical, level_key
+
 #: Share of the rows below which something must be wrong, and the standard deviations of
 #: noise by which counts have to be below it.
 EXPECTED, SURELY = 0.5, 4.0
+
+
+def sorted_target(target: Any) -> Any:
+    """Return a target's description with its levels sorted, if it has levels.
+
+    The order is that of ``np.unique``: numbers by value, False before True, texts by
+    code point. Levels of several types are compared as numpy reads them together, so
+    numbers among texts are texts.
+    """
+    if isinstance(target, tuple):
+        name, column = target
+        return name, sorted_target(column)
+    if not isinstance(target, Categorical):
+        return target
+    try:
+        order = np.argsort(np.array(target.levels), kind="stable").tolist()
+    except TypeError:  # objects that numpy cannot compare
+        keys = [level_key(level) for level in target.levels]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+    return Categorical([target.levels[at] for at in order], target.other)
 
 
 class UnknownLabelsWarning(UserWarning):

@@ -130,7 +130,8 @@ class LogisticRegression(PrivateClassifier):
     coef_, intercept_ : arrays
         In the user's units, one column a coordinate of ``get_feature_names_out()``.
     classes_ : array
-        The labels.
+        The labels, sorted as ``np.unique`` sorts them; probabilities, margins and
+        coefficients are in this order, and ``classes_[1]`` is the positive of two.
     plan_ : Plan
         What was decided, from public and released facts, before the first step.
     privacy_ : PrivacyRecord

@@ -11,6 +11,7 @@ import numpy as np
 
 from skdp import schema_files
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.labels import sorted_target
 from skdp.estimators.plain import number, read_number
 from skdp.estimators.spending import plan_digest
 from skdp.schema import Categorical, Schema, check
@@ -144,6 +145,11 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
     """The labels with the type that they had."""
     column = schema.target_column
     assert isinstance(column, Categorical)  # a classifier's loss has seen it
+    check(
+        sorted_target(column) == column,
+        "The classes of this model are not sorted: it was saved by an earlier version. "
+        "Load it with that version, or fit it again.",
+    )
     labels = np.array(column.levels)
     typed = None
     if _DTYPE.fullmatch(str(dtype)):  # numpy would make room for what it is told

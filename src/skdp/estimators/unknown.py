@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from skdp import schema_files
+from skdp.estimators.labels import sorted_target
 from skdp.estimators.progress import reading
 from skdp.privacy import discover
 from skdp.privacy.randomness import Randomness
@@ -234,7 +235,7 @@ def opened(
         )
         return Opening(
             columns=dict(schema.columns),
-            target=target if described is None else described,
+            target=sorted_target(target if described is None else described),
             row_norm=schema.row_norm,
             named=source.names is not None,
             assumptions=(SCHEMA_IS_PUBLIC,),
@@ -267,7 +268,7 @@ def opened(
     )
     return Opening(
         columns=columns,
-        target=target,
+        target=sorted_target(target),
         row_norm=None,
         named=source.names is not None,
         assumptions=(given,),
