@@ -14,15 +14,15 @@ HOSTILE = st.lists(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(data=HOSTILE, size=st.sampled_from([1, 2, 5, 1000]))
-@example(data=b"", size=1)
-@example(data=b"1\n\n2", size=3)
-@example(data=b'"a\nb",\n', size=1000)
-@example(data=b"1\r\n\r\n2\r\n", size=4)
-def test_as_many_are_counted_as_are_read(tmp_path, data, size):
+@given(data=HOSTILE, size=st.sampled_from([1, 2, 5, 1000]), multiline=st.booleans())
+@example(data=b"", size=1, multiline=False)
+@example(data=b"1\n\n2", size=3, multiline=False)
+@example(data=b'"a\nb",\n', size=1000, multiline=True)
+@example(data=b"1\r\n\r\n2\r\n", size=4, multiline=True)
+def test_as_many_are_counted_as_are_read(tmp_path, data, size, multiline):
     path = Path(tmp_path) / "t.csv"
     path.write_bytes(b"x,y\n" + data)
-    source = csv.table(path, None, size)
+    source = csv.table(csv.CSV(path, multiline=multiline), None, size)
     read = sum(len(cells[0]) for cells in source.read([0], 7))
     shares = []
     assert source.count(None) == source.count(shares.append) == read

@@ -19,7 +19,7 @@ from scipy import sparse
 
 from skdp.privacy.records import encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
-from skdp.tables import batches
+from skdp.tables import CSV, batches
 
 SCHEMA = Schema(
     {
@@ -82,7 +82,7 @@ def written(table, path):
             ["" if cell is None else cell for cell in row]
             for row in zip(*table.values(), strict=True)
         )
-    return path
+    return CSV(path, multiline=True)
 
 
 def _pandas_nullable():
@@ -99,18 +99,18 @@ def _parquet(path):
 
 def _polars_csv(path):
     pl.from_arrow(ARROW).write_csv(path)
-    return path
+    return CSV(path, multiline=True)
 
 
 def _pyarrow_csv(path):
     pacsv.write_csv(ARROW, path, pacsv.WriteOptions(delimiter=";"))
-    return str(path)
+    return CSV(str(path), multiline=True)
 
 
 def _pandas_csv(path):
     pd.DataFrame(TABLE).to_csv(path, index=False, lineterminator="\r\n")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().rstrip(b"\r\n"))
-    return path
+    return CSV(path, multiline=True)
 
 
 def _coded(table):

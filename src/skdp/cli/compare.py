@@ -22,6 +22,7 @@ from skdp.cli.inputs import (
     Delta,
     Ledger,
     ModelName,
+    Multiline,
     Neighbours,
     NeighboursName,
     SchemaFile,
@@ -30,6 +31,7 @@ from skdp.cli.inputs import (
     TargetName,
     model_name,
     read_schema,
+    table_of,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ def compare(
     rows: Annotated[
         int | None, typer.Option(help="The public number of rows, for add-remove.")
     ] = None,
+    multiline: Multiline = False,
     ledger: Ledger = None,
     seed: Seed = None,
     force: Force = False,
@@ -94,7 +97,7 @@ def compare(
         check_out(out / f"epsilon-{budget:g}", force)
     described = read_schema(schema, target)
     found = compared(
-        file,
+        table_of(file, multiline),
         described,
         epsilons=epsilons,
         total=total,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ class Comparison:
 
 
 def compared(
-    file: Path,
+    file: PathLike[str],
     schema: Schema,
     *,
     epsilons: Sequence[float],
@@ -205,7 +206,10 @@ def compared(
 
 
 def _scored(
-    model: PrivateLinearModel, file: Path, epsilon: float, options: dict[str, Any]
+    model: PrivateLinearModel,
+    file: PathLike[str],
+    epsilon: float,
+    options: dict[str, Any],
 ) -> Evaluation:
     ledger = options["ledger"]
     return skdp.evaluate(

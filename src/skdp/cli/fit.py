@@ -23,6 +23,7 @@ from skdp.cli.inputs import (
     Epsilon,
     Ledger,
     ModelName,
+    Multiline,
     Neighbours,
     NeighboursName,
     SchemaFile,
@@ -32,6 +33,7 @@ from skdp.cli.inputs import (
     Threads,
     model_name,
     read_schema,
+    table_of,
 )
 
 #: Largest ε that still says something.
@@ -61,6 +63,7 @@ def fit(
             "given."
         ),
     ] = None,
+    multiline: Multiline = False,
     ledger: Ledger = None,
     seed: Seed = None,
     threads: Threads = None,
@@ -79,7 +82,7 @@ def fit(
     check_out(out, force)
     described = read_schema(schema, target)
     made = fitted(
-        file,
+        table_of(file, multiline),
         described,
         model=model_name(model, described),
         epsilon=epsilon,

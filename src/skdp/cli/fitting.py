@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,12 @@ from skdp.schema import Schema, check
 
 
 def fitted(
-    file: Path, schema: Schema, *, model: str, ledger: Path | None, **options: Any
+    file: PathLike[str],
+    schema: Schema,
+    *,
+    model: str,
+    ledger: Path | None,
+    **options: Any,
 ) -> PrivateLinearModel:
     """Fit a file and save the model.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,14 @@ class Neighbours(StrEnum):
 
 
 Table = Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet file.")]
+Multiline = Annotated[
+    bool,
+    typer.Option(
+        "--multiline",
+        help="Let quoted fields of a CSV file hold line ends. A quote that is never "
+        "closed then takes in the lines of other people, which no ε covers.",
+    ),
+]
 SchemaFile = Annotated[
     Path,
     typer.Option(
@@ -79,6 +88,13 @@ Seed = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads to add up records.  [default: all]")
 ]
+
+
+def table_of(file: Path, multiline: bool) -> PathLike[str]:
+    """Return the file as readers take it."""
+    from skdp.tables import CSV
+
+    return CSV(file, multiline=True) if multiline else file
 
 
 def read_schema(path: Path, target: str | None) -> Schema:

@@ -20,7 +20,7 @@ from skdp.cli.console import (
     shown,
     watched,
 )
-from skdp.cli.inputs import Table
+from skdp.cli.inputs import Multiline, Table, table_of
 
 if TYPE_CHECKING:
     from skdp.estimators.base import PrivateLinearModel
@@ -45,6 +45,7 @@ def predict(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Add the probability of each class.")
     ] = False,
+    multiline: Multiline = False,
     force: Force = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -68,9 +69,10 @@ def predict(
         not probabilities or hasattr(loaded, "predict_proba"),
         f"{type(loaded).__name__} gives no probabilities: leave --probabilities out.",
     )
-    kinds.source(file, loaded.schema_.inputs)  # refused before a bar is shown
+    table = table_of(file, multiline)
+    kinds.source(table, loaded.schema_.inputs)  # refused before a bar is shown
     with reading(watched(as_json, quiet)) as progress:
-        names = _written(_predictions(loaded, file, probabilities, progress), out)
+        names = _written(_predictions(loaded, table, probabilities, progress), out)
     if as_json:
         print_json({"out": str(out), "columns": names, "model": str(model)})
     elif not quiet:
@@ -79,7 +81,7 @@ def predict(
 
 def _predictions(
     model: PrivateLinearModel,
-    file: Path,
+    file: os.PathLike[str],
     probabilities: bool,
     progress: Callable[[float], None] | None,
 ) -> Iterator[Any]:

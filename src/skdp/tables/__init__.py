@@ -12,5 +12,6 @@ skdp.tables.csv : what a record of a CSV file is.
 """
 
 from skdp.tables.batches import batches
+from skdp.tables.csv import CSV
 
-__all__ = ["batches"]
+__all__ = ["CSV", "batches"]

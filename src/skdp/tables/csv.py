@@ -3,20 +3,23 @@ r"""CSV files, read block by block.
 The first record names the columns, in UTF-8. Every further record is a row, whatever
 it holds: one of too few fields is filled up with missing cells (an empty line is a row
 of missing cells), one of too many loses the last, so that the number of rows, which is
-public under replace-one, does not depend on what a record holds. A field that begins
-with a quote ends at the next quote that is not doubled, and may hold delimiters and
-line ends; what follows that quote up to the delimiter is part of the field. A quote
-elsewhere is an ordinary character. Lines end with ``\n`` or ``\r\n``; a ``\r`` that
-stands alone is an ordinary character, since common writers leave it without quotes.
-The delimiter is the one of comma, semicolon, tab and bar under which the header has
-most of the columns asked for. Cells are bytes: what is not UTF-8 matches no level.
+public under replace-one, does not depend on what a record holds. Lines end with ``\n``
+or ``\r\n``; a ``\r`` that stands alone is an ordinary character, since common writers
+leave it without quotes. The delimiter is the one of comma, semicolon, tab and bar under
+which the header has most of the columns asked for. Cells are bytes: what is not UTF-8
+matches no level.
+
+Every line is a record. A field that begins with a quote ends at the next quote that is
+not doubled, or at the end of the line, and may hold delimiters; what follows that quote
+up to the delimiter is part of the field. A quote elsewhere is an ordinary character.
+With ``CSV(path, multiline=True)`` a quoted field may hold line ends too.
 
 Notes
 -----
-The unit that privacy protects is the record so defined. A file written by a program
-that does not double the quotes inside its cells is another table than its author
-meant: an opening quote that is never closed takes the lines after it, up to the next
-quote, into its own record.
+The unit that privacy protects is the record so defined. With `multiline`, an opening
+quote that is never closed takes the lines after it, up to the next quote, into its own
+record: one person's cell then removes the rows of others, and no ε covers that. Use it
+for files that a program wrote with doubled quotes, not for cells that people typed.
 
 An empty cell is an empty text: it is a missing number, and a missing category unless
 the empty level is listed.
@@ -28,6 +31,8 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -53,12 +58,36 @@ _LINE_ENDS = (b"\n", b"\r\n")
 _LARGEST = 1 << 30  # its offsets are 32-bit
 
 
+@dataclass(frozen=True)
+class CSV(PathLike[str]):
+    """A CSV file with an option; wherever a table is read, it may stand for its path.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    multiline : bool
+        Whether a quoted field may hold line ends. Then a quote that is never closed
+        takes the lines of other people into its own record, which no ε covers.
+    """
+
+    path: str | PathLike[str]
+    multiline: bool = False
+
+    def __fspath__(self) -> str:
+        return fspath(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
 def table(
-    path: Path, wanted: Sequence[str] | None, block_bytes: int | None = None
+    given: PathLike[str], wanted: Sequence[str] | None, block_bytes: int | None = None
 ) -> Source:
     """A CSV file."""
-    size = block_bytes or BLOCK_BYTES
-    header, start = _header(path, size)
+    path, size = Path(given), block_bytes or BLOCK_BYTES
+    multiline = isinstance(given, CSV) and given.multiline
+    header, start = _header(path, size, multiline)
     check(bool(header.strip()), f"{path.name!r} has no header line: name its columns.")
     check(
         b"\r" not in header,
@@ -77,11 +106,11 @@ def table(
 
     def parsed(at: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         def parse(block: bytes) -> tuple[int, list[Any]]:
-            return len(block), _columns(block, delimiter, len(names), at)
+            return len(block), _columns(block, delimiter, len(names), at, multiline)
 
         with path.open("rb") as file:
             file.seek(start)
-            yield from ahead(parse, blocks(file, delimiter, size))
+            yield from ahead(parse, blocks(file, delimiter, size, multiline))
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         nonlocal reached
@@ -97,8 +126,8 @@ def table(
         n_rows, passed = 0, start
         with path.open("rb") as file:
             file.seek(start)
-            for block in blocks(file, delimiter, size):
-                n_rows += _n_records(block, delimiter, len(names))
+            for block in blocks(file, delimiter, size, multiline):
+                n_rows += _n_records(block, delimiter, len(names), multiline)
                 passed += len(block)
                 if told is not None:
                     told(passed / length)
@@ -129,14 +158,16 @@ def ahead(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
             yield waiting.popleft().result()
 
 
-def blocks(file: IO[bytes], delimiter: bytes, size: int) -> Iterator[bytes]:
+def blocks(
+    file: IO[bytes], delimiter: bytes, size: int, multiline: bool = False
+) -> Iterator[bytes]:
     """Cut a file into blocks of whole records, of about `size` bytes each."""
     rest = b""
     # Reading at least as much as is left over keeps a huge record from being
     # scanned more than a few times.
     while piece := file.read(max(size, len(rest))):
         block = rest + piece
-        end = last_end(block, delimiter)
+        end = last_end(block, delimiter) if multiline else block.rfind(b"\n") + 1
         if end:
             yield block[:end]
         rest = block[end:]
@@ -145,7 +176,7 @@ def blocks(file: IO[bytes], delimiter: bytes, size: int) -> Iterator[bytes]:
 
 
 def last_end(block: bytes, delimiter: bytes) -> int:
-    """Where the last record of a block that surely ends in it, ends; or zero."""
+    """Where the last record that surely ends in a block of multi-line ones, ends."""
     if b'"' not in block:
         return block.rfind(b"\n") + 1
     quotes = _toggling_quotes(block, delimiter)
@@ -179,6 +210,23 @@ def _toggling_quotes(block: bytes, delimiter: bytes) -> Any:
     return quotes if good else None
 
 
+def closed(block: bytes, delimiter: bytes) -> bytes:
+    """Close each quote that a line leaves open, at the end of that line."""
+    stop = re.escape(delimiter)
+    inside = rb'[^"\n]*+(?:""[^"\n]*+)*+'
+    rest = rb"[^\n" + stop + rb"]*+"
+    field = rb'(?:"' + inside + rb'"' + rest + rb'|[^"\n' + stop + rb"]" + rest + rb"|)"
+    line = rb"(?m)^(?:" + field + stop + rb')*+"' + inside + rb"$"
+
+    def shut(match: re.Match[bytes]) -> bytes:
+        text = match[0]
+        if text.endswith(b"\r") and match.end() < len(block):  # of the line's end
+            return text[:-1] + b'"\r'
+        return text + b'"'
+
+    return re.sub(line, shut, block)
+
+
 def _fields(block: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
     """The fields of a block, one match each: quoted part, plain part, what ends it."""
     stop = re.escape(delimiter)
@@ -206,49 +254,38 @@ def lexed(block: bytes, delimiter: bytes) -> list[list[bytes]]:
     return records
 
 
-def _n_records(block: bytes, delimiter: bytes, width: int) -> int:
-    """How many records a block of whole ones holds: its lines, if nothing is quoted."""
-    if b'"' in block:
-        return len(_columns(block, delimiter, width, [0])[0])
+def _n_records(block: bytes, delimiter: bytes, width: int, multiline: bool) -> int:
+    """How many records a block of whole ones holds: its lines, unless some are long."""
+    if multiline and b'"' in block:
+        return len(_columns(block, delimiter, width, [0], multiline)[0])
+    return _n_lines(block)
+
+
+def _n_lines(block: bytes) -> int:
     return block.count(b"\n") + (not block.endswith(b"\n"))
 
 
 def _columns(
-    block: bytes, delimiter: bytes, width: int, at: Sequence[int]
+    block: bytes,
+    delimiter: bytes,
+    width: int,
+    at: Sequence[int],
+    multiline: bool = False,
 ) -> list[Any]:
     """The columns asked for, as Arrow arrays of bytes."""
-    pa, csv = library("pyarrow"), library("pyarrow.csv")
-    names = [str(position) for position in range(width)]
-    wanted = [names[position] for position in at]
-    # Arrow loses a line feed where it cuts one from its return: it must not cut.
-    read = csv.ReadOptions(
-        column_names=names, block_size=len(block) + 1, use_threads=False
-    )
-    parse = csv.ParseOptions(
-        delimiter=delimiter.decode(),
-        newlines_in_values=b'"' in block,
-        ignore_empty_lines=False,
-    )
-    convert = csv.ConvertOptions(
-        include_columns=wanted,
-        column_types=dict.fromkeys(wanted, pa.binary()),
-        check_utf8=False,
-    )
-    # Arrow ends a line at every carriage return, the lexer at those of line ends; and
-    # it drops a byte order mark wherever a block starts, which others' lengths decide.
-    alike = b"\r" not in block or block.count(b"\r") == block.count(b"\r\n")
-    alike = alike and not block.startswith(b"\xef\xbb\xbf")
-    if alike and len(block) < _LARGEST:
-        try:
-            found = csv.read_csv(
-                pa.py_buffer(block),
-                read_options=read,
-                parse_options=parse,
-                convert_options=convert,
-            )
-            return [column.combine_chunks() for column in found.columns]
-        except Exception:
-            pass  # a record of another width, say; Arrow's message would quote it
+    pa = library("pyarrow")
+    n_lines = None if multiline else _n_lines(block)
+    if not multiline and _opens_last(block, delimiter):
+        block = closed(block, delimiter)
+    found = _by_arrow(block, delimiter, width, at)
+    if found is not None and n_lines in (None, len(found[0])):
+        return found
+    if not multiline and b'"' in block:
+        # Arrow has taken line ends into a field, unless a record's width stopped it.
+        block = closed(block, delimiter)
+        found = _by_arrow(block, delimiter, width, at)
+        if found is not None:
+            return found
     records = lexed(block, delimiter)
     return [
         pa.array(
@@ -259,7 +296,49 @@ def _columns(
     ]
 
 
-def _header(path: Path, size: int) -> tuple[bytes, int]:
+def _opens_last(block: bytes, delimiter: bytes) -> bool:
+    """Whether the last line leaves a quote open: it has no later line to take in."""
+    last = block[block.rfind(b"\n", 0, -1) + 1 :]
+    return b'"' in last and closed(last, delimiter) != last
+
+
+def _by_arrow(
+    block: bytes, delimiter: bytes, width: int, at: Sequence[int]
+) -> list[Any] | None:
+    """The columns as Arrow reads them; None if it does not, or not as the lexer."""
+    pa, csv = library("pyarrow"), library("pyarrow.csv")
+    # Arrow ends a line at every carriage return, the lexer at those of line ends; and
+    # it drops a byte order mark wherever a block starts, which others' lengths decide.
+    alike = b"\r" not in block or block.count(b"\r") == block.count(b"\r\n")
+    alike = alike and not block.startswith(b"\xef\xbb\xbf")
+    if not alike or len(block) >= _LARGEST:
+        return None
+    names = [str(position) for position in range(width)]
+    wanted = [names[position] for position in at]
+    try:
+        found = csv.read_csv(
+            pa.py_buffer(block),
+            # Arrow loses a line feed where it cuts one from its return: it must not.
+            read_options=csv.ReadOptions(
+                column_names=names, block_size=len(block) + 1, use_threads=False
+            ),
+            parse_options=csv.ParseOptions(
+                delimiter=delimiter.decode(),
+                newlines_in_values=b'"' in block,
+                ignore_empty_lines=False,
+            ),
+            convert_options=csv.ConvertOptions(
+                include_columns=wanted,
+                column_types=dict.fromkeys(wanted, pa.binary()),
+                check_utf8=False,
+            ),
+        )
+    except Exception:
+        return None  # a record of another width, say; Arrow's message would quote it
+    return [column.combine_chunks() for column in found.columns]
+
+
+def _header(path: Path, size: int, multiline: bool) -> tuple[bytes, int]:
     """The first line, and where the second starts; a byte order mark is no part."""
     with path.open("rb") as file:
         skipped = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
@@ -271,7 +350,10 @@ def _header(path: Path, size: int) -> tuple[bytes, int]:
                 len(head) <= LONGEST_HEADER + size,
                 f"The header line of {path.name!r} does not end: close its quotes.",
             )
-            for match in _fields(head, b","):
+            if not multiline and b"\n" in piece:
+                end = head.index(b"\n")
+                return head[:end].removesuffix(b"\r"), skipped + end + 1
+            for match in _fields(head, b",") if multiline else ():
                 if match[3] in _LINE_ENDS:
                     return head[: match.start(3)], skipped + match.end()
     return head, skipped + len(head)

@@ -12,6 +12,7 @@ import numpy as np
 
 from skdp.schema import check
 from skdp.tables import arrays
+from skdp.tables.csv import CSV
 from skdp.tables.source import Cells, Source
 
 Reader = Callable[[Any, Sequence[str] | None], Source]
@@ -68,9 +69,9 @@ def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
     return reader(table, wanted)
 
 
-def file(path: Any, wanted: Sequence[str] | None) -> Source:
+def file(given: Any, wanted: Sequence[str] | None) -> Source:
     """A file, by its extension."""
-    path = Path(path)
+    path = Path(given)
     where = FILES.get(path.suffix.lower())
     folder = _folder(path)
     remedy = f", {folder}: name a file" if folder else ": convert it"
@@ -84,7 +85,8 @@ def file(path: Any, wanted: Sequence[str] | None) -> Source:
     )
     check(path.is_file(), f"There is no file {str(path)!r}: correct its path.")
     reader: Reader = _load(str(where))
-    return reader(path, wanted)
+    told = where == "csv:table" and isinstance(given, CSV)
+    return reader(given if told else path, wanted)
 
 
 def _folder(path: Path) -> str | None:
