@@ -272,8 +272,10 @@ _HELP = f"""\
 _BODIES: Mapping[Kind, str] = {
     "number": f'kind = "numeric"\nlow = "{BLANK}"\nhigh = "{BLANK}"\n',
     "text": f'kind = "categorical"\nlevels = "{BLANK}"\n',
+    "category": f'kind = "categorical"\nlevels = "{BLANK}"\n',
     "truth": 'kind = "categorical"\nlevels = [false, true]\n',
     "unknown": f'kind = "{BLANK}"\n# low =\n# high =\n# levels =\n',
+    "other": f'kind = "{BLANK}"  # dates and nested values are not read: delete it\n',
 }
 
 

@@ -166,3 +166,35 @@ def test_what_the_budget_does_not_cover_is_not_drawn():
         discover.levels([{"job": cells}], ["job"], 50.0, 2e-7, noise, record())
     with pytest.raises(BudgetError):
         discover.ranges([{"x": np.ones(3)}], ["x"], 0.1, noise, record())
+
+
+def mixed(n_numbers, n_texts):
+    """A column of ones and texts, as readers hand them over."""
+    values = np.repeat([1.0, math.nan], [n_numbers, n_texts])
+    return np.ma.masked_array(values, np.isnan(values))
+
+
+@pytest.mark.parametrize(
+    ("n_numbers", "n_texts", "expected"),
+    [(900, 1, False), (1, 900, True), (900, 0, False), (0, 900, True), (0, 0, False)],
+)
+def test_columns_of_numbers_and_texts_are_told_apart(n_numbers, n_texts, expected):
+    for z in (0.0, 5.0):
+        book = record(epsilon=1.0 if z else math.inf)
+        column = {"x": mixed(n_numbers, n_texts)}
+        _, texts = discover.ranges_and_texts([column], ["x"], z, Randomness(1), book)
+        assert (texts == {"x"}) == expected
+
+
+def test_types_are_decided_by_noisy_counts():
+    """Tables that differ in a cell at the threshold are told apart by luck alone."""
+    decided = {False: 0, True: 0}
+    for one_more in decided:
+        column = {"x": mixed(500, 500 + one_more)}
+        for seed in range(300):
+            _, texts = discover.ranges_and_texts(
+                [column], ["x"], 20.0, Randomness(seed), record()
+            )
+            decided[one_more] += bool(texts)
+    assert 90 < decided[False] <= decided[True] < 210
+    assert decided[True] - decided[False] < 20

@@ -186,7 +186,7 @@ def ranges(relation: Relation, z: float, group: int, delta: float) -> Game:
         False: [1.0] * group + rest,
         True: ([-1.0] * group if relation == "replace-one" else []) + rest,
     }
-    noise, n_bins = Randomness(), 2 * discover.SIDE + 2
+    noise, n_bins = Randomness(), discover.TEXT + 1
     first, second = (
         sums.histogram(
             sums.big(

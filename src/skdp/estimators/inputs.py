@@ -73,10 +73,15 @@ def _from_rows(rows: Any) -> Any:
 
 
 def _cells(row: Any) -> list[Any] | None:
-    """The cells of a row, None if it is none."""
-    if hasattr(row, "__array__") and len(getattr(row, "shape", ())) == 1:
-        row = row.tolist() if hasattr(row, "tolist") else None
-    return list(row) if isinstance(row, (list, tuple)) else None
+    """The cells of a row, None if it is none; no method of a derived list is called."""
+    try:
+        if hasattr(row, "__array__") and len(getattr(row, "shape", ())) == 1:
+            row = row.tolist() if hasattr(row, "tolist") else None
+    except Exception:  # a row may raise what it likes
+        return None
+    if issubclass(type(row), list):
+        return list.copy(row)
+    return [*tuple.__iter__(row)] if issubclass(type(row), tuple) else None
 
 
 def as_column(y: Any, what: str = "y") -> Any:

@@ -1,15 +1,17 @@
-"""What a user left unsaid about a table, and how it is found within the budget.
+"""Infer missing schema entries privately.
 
-Column names and types are taken as public; ranges, categories, labels and (under
-add-remove) the number of rows never are.
+Column names are taken as public. Types, ranges, categories, labels and (under
+add-remove) the number of rows never are: a library that reads a file guesses the type
+of a column from its cells, so one cell decides it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,13 +26,14 @@ from skdp.schema import Categorical, Numeric, Schema, Vector, check
 from skdp.tables import arrays, kinds
 from skdp.tables.batches import numbers
 from skdp.tables.cells import text_number
-from skdp.tables.keys import keys
+from skdp.tables.keys import keys, magnitudes
 from skdp.tables.source import Source
 
 ROWS = 65_536
+TEXT_FILES = (".csv", ".tsv")
 SCHEMA_IS_PUBLIC = "What the schema says is public."
-#: Descriptions that are still to be found.
-RANGE, LEVELS = "range", "levels"
+#: Descriptions that are still to be found; KIND is a range or levels.
+KIND, RANGE, LEVELS = "kind", "range", "levels"
 #: Stands for a column none of whose categories were frequent enough to be shown.
 NOTHING_FOUND = "(nothing found)"
 
@@ -42,7 +45,7 @@ class Opening:
     Attributes
     ----------
     columns : dict
-        Description of each column, RANGE or LEVELS where it is to be found.
+        Description of each column, KIND or LEVELS where it is to be found.
     target : Numeric, Categorical, (name, description), RANGE or LEVELS
         The same of the target.
     row_norm : float, optional
@@ -67,17 +70,20 @@ class Opening:
 
     @property
     def unknown(self) -> list[tuple[str, list[str] | None]]:
-        """Stages of finding: RANGE or LEVELS, and column names, None for the target."""
-        stages: list[tuple[str, list[str] | None]] = []
-        for what in (RANGE, LEVELS):
-            names = [name for name, c in self.columns.items() if _is(c, what)]
-            stages += [(what, names)] if names else []
-            stages += [(what, None)] if _is(self.target, what) else []
-        return stages
+        """Stages of finding: what, and names of columns, None for the target.
+
+        A column whose kind is to be found may have levels that are to be found then.
+        """
+        kinds = [name for name, c in self.columns.items() if _is(c, KIND)]
+        levels = [name for name, c in self.columns.items() if _is(c, LEVELS)]
+        stages: list[tuple[str, list[str] | None]] = [(KIND, kinds)] if kinds else []
+        stages += [(RANGE, None)] if _is(self.target, RANGE) else []
+        stages += [(LEVELS, kinds + levels)] if kinds + levels else []
+        return stages + ([(LEVELS, None)] if _is(self.target, LEVELS) else [])
 
     @property
     def needs_levels(self) -> bool:
-        """Whether categories are to be found, which costs a part of δ."""
+        """Whether categories may have to be found, which costs a part of δ."""
         return any(what == LEVELS for what, _ in self.unknown)
 
     @property
@@ -104,9 +110,22 @@ class Opening:
         n_levels = sum(what == LEVELS for what, _ in stages)
         known, target = dict(self.columns), self.target
         for what, names in stages:
-            some = ["target"] if names is None else names
             found: dict[str, Any]
-            if what == RANGE:
+            if what == LEVELS and names is not None:
+                names = [name for name in names if _is(known[name], LEVELS)]
+                if not names:
+                    continue
+            some = ["target"] if names is None else names
+            if what == KIND:
+                parts = self._read(names, magnitudes)
+                bounds, worded = discover.ranges_and_texts(
+                    parts, some, z, noise, record
+                )
+                found = {
+                    name: LEVELS if name in worded else Numeric(*pair)
+                    for name, pair in bounds.items()
+                }
+            elif what == RANGE:
                 cells = self._read(names, numbers)
                 bounds = discover.ranges(cells, some, z, noise, record)
                 found = {name: Numeric(*pair) for name, pair in bounds.items()}
@@ -121,7 +140,7 @@ class Opening:
             elif what == RANGE:
                 target = found["target"]
             else:
-                target = _labels(found["target"], self.apart)
+                target = _labels(found["target"])
         return Schema(known, target=target, row_norm=self.row_norm)
 
     def _read(
@@ -140,11 +159,12 @@ def _is(column: Any, what: str) -> bool:
     return isinstance(column, str) and column == what
 
 
-def _labels(column: Categorical, cells: Any) -> Categorical:
-    """Labels of the type that the target has, in order.
+def _labels(column: Categorical) -> Categorical:
+    """Labels of a type that follows from what was found alone, in order.
 
-    A target whose type says nothing (a list, an array of objects) has labels that are
-    numbers if all labels found are.
+    Truths if they are true and false, integers if all are integers, else texts: a
+    column of integers may be kept as integers, as floats (where one is missing) or as
+    texts (where one is not a number).
     """
     check(
         len(column.levels) >= 2,
@@ -153,20 +173,17 @@ def _labels(column: Categorical, cells: Any) -> Categorical:
         "epsilon, or take a regressor if the target is continuous.",
     )
     texts = sorted(str(level) for level in column.levels)
-    kind = _kind(cells)
-    if kind == "text":
-        return Categorical(texts)
     if set(texts) <= {"false", "true"}:
         return Categorical([False, True])
     values = [_number(text) for text in texts]
     if any(math.isnan(value) for value in values):
         return Categorical(texts)
     check(
-        kind != "number" or all(math.isinf(v) or v == int(v) for v in values),
+        all(math.isinf(v) or v == int(v) for v in values),
         "Unknown label type: continuous. A classifier needs classes: pass "
         "classes=[...] if numbers with decimals are meant to be labels.",
     )
-    return Categorical(sorted(map(float, values) if _is_float(cells) else values))
+    return Categorical(sorted(values))
 
 
 def _number(text: str) -> float:
@@ -174,25 +191,6 @@ def _number(text: str) -> float:
     digits = text.removeprefix("-")
     plain = digits.isascii() and digits.isdigit() and len(digits) <= 18
     return int(text) if plain else text_number(text)
-
-
-def _kind(cells: Any) -> str:
-    """What the type of a column says of it."""
-    dtype = getattr(cells, "dtype", None)
-    if isinstance(dtype, np.dtype):
-        return {**dict.fromkeys("UST", "text"), **dict.fromkeys("iuf", "number")}.get(
-            dtype.kind, ""
-        )
-    if hasattr(cells, "type"):
-        from skdp.tables import arrow
-
-        return arrow.kind(cells.type)
-    return ""
-
-
-def _is_float(cells: Any) -> bool:
-    dtype = getattr(cells, "dtype", None) or getattr(cells, "type", "")
-    return "float" in str(dtype) or "double" in str(dtype)
 
 
 def opened(
@@ -226,6 +224,7 @@ def opened(
     schema = schema_files.given(schema)
     if schema is not None:
         source = kinds.source(X, schema.inputs)
+        _refuse_dates(source, [*schema.inputs, schema.target_name], apart)
         described = schema.target
         if isinstance(described, tuple) and y is not None:
             described = described[1]
@@ -247,25 +246,27 @@ def opened(
         "fit requires y to be passed, but the target y is None: pass it, or a schema "
         "that names its column.",
     )
-    source = kinds.source(X)
     check(
-        not isinstance(X, (str, PathLike)) or "unknown" not in source.kinds,
+        not isinstance(X, (str, PathLike)) or Path(X).suffix.lower() not in TEXT_FILES,
         "A text file does not say what its columns are: pass a schema "
         "(skdp.schema_files.template writes a form to complete).",
     )
+    source = kinds.source(X)
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
+    _refuse_dates(source, names, apart)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
     else:
         pairs = _pairs(bounds, len(names))
         for name, kind, pair in zip(names, source.kinds, pairs, strict=True):
-            text = kind == "text" or (kind == "unknown" and source.names is not None)
-            known: Any = LEVELS if text else RANGE
-            columns[name] = Numeric(*pair) if pair is not None and not text else known
-    given = "Column names and types are public" + (
-        "." if bounds is None else ", and so are the bounds given."
-    )
+            known: Any = KIND if pair is None else Numeric(*pair)
+            columns[name] = LEVELS if kind == "category" else known
+    public = ["Column names"]
+    public += ["which columns are categories"] if "category" in source.kinds else []
+    public += [] if bounds is None else ["the bounds given"]
+    given = " and ".join([", ".join(public[:-1]), public[-1]] if public[1:] else public)
+    given += " are public."
     return Opening(
         columns=columns,
         target=sorted_target(target),
@@ -275,6 +276,24 @@ def opened(
         source=source,
         apart=apart,
     )
+
+
+def _refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> None:
+    """Refuse types that hold neither numbers nor texts: all cells would be missing.
+
+    Nobody's single cell makes a column of such a type; texts and numbers are another
+    matter, and are never refused for their type.
+    """
+    types = dict(zip(source.names or names, source.kinds, strict=False))
+    other = [name for name in names if types.get(name) == "other"][:1]
+    if apart is not None and arrays.kind_of(apart) == "other":
+        other = ["y"]
+    for name in other:
+        check(
+            False,
+            f"Column {name!r} holds dates, times or nested values, which are neither "
+            "numbers nor categories: convert it, or leave it out.",
+        )
 
 
 def _pairs(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:

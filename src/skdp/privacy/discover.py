@@ -1,6 +1,7 @@
-"""Ranges and categories found privately, where a schema does not give them.
+"""Types, ranges and categories found privately, where a schema does not give them.
 
-Both are histograms. Ranges use bins that are public: a logarithmic grid of both signs.
+All are histograms. Ranges use bins that are public: a logarithmic grid of both signs,
+and one for texts that are not numbers, which decides a column's type.
 Categories are not public, so that a category is shown only if its noisy count exceeds
 a threshold that a single record passes with probability at most δ.
 """
@@ -26,20 +27,27 @@ LOWEST, HIGHEST = -32, 48
 SIDE = 2 * (HIGHEST - LOWEST)
 #: Chance that noise alone widens some range, over all columns.
 FALSE_ALARM = 0.01
+#: Bins of cells that hold nothing, and of texts that are not numbers.
+NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
 
 
 def magnitude_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Bin of each value, in increasing order: negative, zero, positive, and nan."""
+    """Bin of each value, in increasing order: negative, zero, positive, and nan.
+
+    Masked values are texts, and come last.
+    """
+    texts, values = np.ma.getmaskarray(values), np.ma.getdata(values)
     mantissa, exponent = np.frexp(np.abs(np.where(np.isfinite(values), values, 1.0)))
     half = 2 * (exponent - 1 - LOWEST) + (mantissa >= math.sqrt(0.5))
     half = np.where(np.isinf(values), SIDE - 1, np.clip(half, 0, SIDE - 1))
     signed = np.where(values < 0, SIDE - 1 - half, SIDE + 1 + half)
     bins = np.where(values == 0, SIDE, signed)
-    return np.where(np.isnan(values), 2 * SIDE + 1, bins).astype(np.intp)
+    bins = np.where(np.isnan(values), NOTHING, bins)
+    return np.where(texts, TEXT, bins).astype(np.intp)
 
 
 def bin_edges() -> FloatArray:
-    """Lower edge of every bin but nan's, and the upper edge of the last."""
+    """Lower edge of every bin of numbers, and the upper edge of the last."""
     size = np.power(2.0, LOWEST + np.arange(SIDE + 1) / 2)
     return np.concatenate([-size[::-1], size[:1], size[1:]])
 
@@ -51,17 +59,30 @@ def ranges(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> dict[str, tuple[float, float]]:
-    """Release a range for each numeric column.
+    """Release a range for each numeric column: those of `ranges_and_texts`."""
+    return ranges_and_texts(batches, names, noise_multiplier, noise, record)[0]
 
-    It reaches from the lowest to the highest bin whose noisy count is above what noise
-    alone would reach; (0, 1) if there is none. Values beyond it will be clipped.
+
+def ranges_and_texts(
+    batches: Iterable[Mapping[str, FloatArray]],
+    names: Sequence[str],
+    noise_multiplier: float,
+    noise: Randomness,
+    record: PrivacyRecord,
+) -> tuple[dict[str, tuple[float, float]], set[str]]:
+    """Release a range for each column, and which columns hold texts.
+
+    A range reaches from the lowest to the highest bin whose noisy count is above what
+    noise alone would reach; (0, 1) if there is none. Values beyond it will be clipped.
+    A column holds texts if their noisy count is above that and above those of numbers.
+    Texts are masked in `batches`; nan is a cell that holds nothing.
 
     Notes
     -----
-    **Guarantee.** For all neighbouring tables the ranges are post-processing of one
-    Gaussian release of a histogram to which a record adds one in each column.
+    **Guarantee.** For all neighbouring tables the ranges and types are post-processing
+    of one Gaussian release of a histogram to which a record adds one in each column.
     """
-    n_bins = 2 * SIDE + 2
+    n_bins = TEXT + 1
     total = np.zeros((len(names), n_bins), dtype=np.int64)
     for columns in batches:
         for row, name in enumerate(names):
@@ -71,16 +92,18 @@ def ranges(
     asked = sums.histogram(sums.big(total), len(names), record.relation, query)
     counts = release(asked, noise_multiplier, noise, record)
     threshold = counts.noise_std * ndtri(1.0 - FALSE_ALARM / total.size)
-    edges, found = bin_edges(), {}
+    edges, found, texts = bin_edges(), {}, set()
     for row, name in enumerate(names):
-        high = counts.values[row, :-1] > np.maximum(threshold[row, :-1], 0.5)
-        at = np.flatnonzero(high)
+        high = counts.values[row] > np.maximum(threshold[row], 0.5)
+        at = np.flatnonzero(high[:NOTHING])
+        if high[TEXT] and counts.values[row, TEXT] > counts.values[row, at].sum():
+            texts.add(name)
         low_edge = 0.0 if not len(at) or at[0] == SIDE else float(edges[at[0]])
         high_edge = 0.0 if len(at) and at[-1] == SIDE else 1.0
         if len(at) and at[-1] != SIDE:
             high_edge = float(edges[at[-1] + 1])
         found[name] = (low_edge, high_edge if high_edge > low_edge else low_edge + 1.0)
-    return found
+    return found, texts
 
 
 def level_threshold(noise_std: float, delta: float) -> float:

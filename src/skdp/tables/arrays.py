@@ -40,7 +40,7 @@ def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
         for part in slices(max(lengths, default=0), rows):
             yield [cut(columns[position], part) for position in at]
 
-    kinds = [_kind(getattr(cells, "dtype", np.dtype(object))) for cells in columns]
+    kinds = [kind_of(cells) for cells in columns]
     names = [str(name) for name in given]
     return Source(names=names, kinds=kinds, read=read, n_rows=max(lengths, default=0))
 
@@ -71,6 +71,20 @@ def length(cells: Cells) -> int:
     return len(cells.codes if hasattr(cells, "codes") else cells)
 
 
+def kind_of(cells: Cells) -> Kind:
+    """What the type of a column that comes by itself says of it."""
+    if hasattr(cells, "codes"):
+        return "category"
+    if isinstance(cells, np.ndarray):
+        return _kind(cells.dtype)
+    from skdp.tables import arrow
+
+    return arrow.kind(cells.type)
+
+
 def _kind(dtype: np.dtype[Any]) -> Kind:
-    kinds: dict[str, Kind] = {"b": "truth", "i": "number", "u": "number", "f": "number"}
-    return "text" if dtype.kind in "UST" else kinds.get(dtype.kind, "unknown")
+    kinds: dict[str, Kind] = {"b": "truth"}
+    kinds |= dict.fromkeys("iuf", "number")
+    kinds |= dict.fromkeys("UST", "text")
+    kinds |= dict.fromkeys("mMV", "other")
+    return kinds.get(dtype.kind, "unknown")

@@ -63,6 +63,8 @@ def kind(type_: Any) -> Kind:
         return "truth"
     if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
         return "number"
+    if types.is_temporal(type_) or types.is_nested(type_):
+        return "other"
     return "text" if _family(type_) in ("text", "dictionary") else "unknown"
 
 

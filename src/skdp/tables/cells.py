@@ -11,6 +11,9 @@ is none, of the same key without blanks around it; if there is none, of the same
 one level has it. So a column may be read as text, integers, floats or booleans, as its
 source chose to, and its cells still find their levels. Dates, times, nan and None are
 missing. An empty text is a text: it is missing unless the empty level is listed.
+
+A cell of a type derived from one of these means what its base does: none of its own
+methods is called. A cell whose type raises all the same is missing.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +38,41 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
 _TEXT = "OUST"
 _NUMBERS = "biuf"
-_NONE = type(None)
+#: How a cell of a derived type becomes one of its base; a truth is an integer too.
+_COPIES: tuple[tuple[type, Callable[[Any], object]], ...] = (
+    (str, str.__str__),
+    (bytes, bytes.__bytes__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (complex, complex.__complex__),
+    (Decimal, lambda cell: Decimal.__new__(Decimal, cell)),
+    (np.generic, np.generic.item),
+)
+#: Types whose methods are known, by identity: comparing types is up to them too.
+_KNOWN = {str, bytes, int, float, bool, complex, Decimal, *np.sctypeDict.values()}
+_PLAIN = set(map(id, _KNOWN))
+_HASHED = {id(str), id(float), id(type(None))}
 _FEW = 16  # levels, so that comparing with each of them is fast
+
+
+def plain(cell: object) -> object:
+    """Return a cell as the base of its type has it; None if it cannot be.
+
+    A type derived from `str` may do as it likes in its methods, even raise.
+    """
+    kind = type(cell)
+    if id(kind) in _PLAIN:
+        return cell
+    try:
+        copies = (copy(cell) for base, copy in _COPIES if issubclass(kind, base))
+        return next(copies, None)
+    except Exception:  # of whatever kind
+        return None
 
 
 def number(cell: object) -> float:
     """What a cell is as a number; nan if it is none."""
+    cell = plain(cell)
     if isinstance(cell, str):
         return text_number(cell)
     if isinstance(cell, bytes):
@@ -147,7 +180,7 @@ def _text_codes(cells: AnyArray, levels: Levels) -> AnyArray:
         return _few_codes(cells, levels)
     texts = cells.tolist()
     # Cells of other types can be equal and yet differ as texts: 1, 1.0 and True.
-    if cells.dtype.kind in "OT" and not set(map(type, texts)) <= {str, float, _NONE}:
+    if cells.dtype.kind in "OT" and not set(map(id, map(type, texts))) <= _HASHED:
         return levels.codes(texts)
     code = _Remembered(levels).__getitem__
     return np.fromiter(map(code, texts), np.int32, len(texts))
@@ -187,6 +220,7 @@ def _is_number(cell: object) -> bool:
 
 def as_text(cell: object) -> str | None:
     """How a cell is compared; None if it is missing or of no use as a level."""
+    cell = plain(cell)
     if isinstance(cell, str):
         return cell
     if isinstance(cell, bytes):
@@ -201,6 +235,15 @@ def as_text(cell: object) -> str | None:
         return level_key(cell)
     except ValueError:  # an integer of thousands of digits
         return None
+
+
+def number_key(text: str) -> str | None:
+    """Key of the number or truth that a text stands for; None if it is none."""
+    truth = text.strip().lower()
+    if truth in _TRUTH:
+        return truth
+    value = _exact_number(text)
+    return None if value is None else level_key(value)
 
 
 def _exact_number(text: str) -> float | None:

@@ -1,13 +1,20 @@
-"""Categories as text, for finding them privately: no level is known yet."""
+"""Categories as text, for finding them privately: no level is known yet.
+
+Libraries guess a column's type from its cells, so one cell decides whether the others
+are texts, integers, floats or truths. What is found must not depend on that: a cell and
+the text that it was read from have the same key.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from skdp.privacy.records import Coded
-from skdp.tables.cells import MISSING, as_text
+from skdp.tables.batches import numbers
+from skdp.tables.cells import MISSING, as_text, looked_up, number_key, text_number
 
 
 def keys(column: Any) -> Coded:
@@ -17,17 +24,44 @@ def keys(column: Any) -> Coded:
 
         column = arrow.coded(column)
     if isinstance(column, Coded):
-        texts = [as_text(value) for value in column.values]
+        texts = [_key(value) for value in column.values]
         inside = (column.codes >= 0) & (column.codes < len(texts))
         own = np.where(inside, column.codes, len(texts))
     elif column.dtype.kind in "biuf":
         unique, own = np.unique(column, return_inverse=True)
-        texts = [as_text(value) for value in unique]
+        texts = [_key(value) for value in unique]
     else:
-        texts, own = [as_text(cell) for cell in column], np.arange(len(column))
+        texts, own = [_key(cell) for cell in column], np.arange(len(column))
     found = {text: code for code, text in enumerate(dict.fromkeys(texts))}
     found.pop(None, None)
     values = list(found)
     places = {text: code for code, text in enumerate(values)}
     codes = np.array([*(places.get(t, MISSING) for t in texts), MISSING])
     return Coded(codes[own], values)
+
+
+def magnitudes(column: Any) -> Any:
+    """Return cells as numbers; texts that are not numbers are masked."""
+    values = numbers(column)
+    absent = np.isnan(values)
+    if not absent.any():
+        return values
+    found = keys(column)
+    texts = np.array([bool(str(key).strip()) for key in found.values], bool)
+    return np.ma.masked_array(values, absent & looked_up(found.codes, texts, False))
+
+
+def _key(cell: object) -> str | None:
+    """The text of a cell, the same for a number however it is written or stored."""
+    text = as_text(cell)
+    if text is None:
+        return None
+    key = number_key(text)
+    if key is not None:
+        return key
+    return None if _is_nan(text) else text
+
+
+def _is_nan(text: str) -> bool:
+    """Whether a text is how a missing number is written."""
+    return math.isnan(text_number(text)) and text.strip().lower().lstrip("+-") == "nan"

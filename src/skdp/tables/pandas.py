@@ -55,8 +55,10 @@ def _storage(dtype: Any) -> str | None:
 
 
 def _kind(dtype: Any) -> Kind:
-    if hasattr(dtype, "categories") or _storage(dtype) is not None:
+    if hasattr(dtype, "categories"):
+        return "category"
+    if _storage(dtype) is not None:
         pyarrow_type = getattr(dtype, "pyarrow_dtype", None)
         return "text" if pyarrow_type is None else arrow.kind(pyarrow_type)
-    kinds: dict[str, Kind] = {"b": "truth", "i": "number", "u": "number", "f": "number"}
-    return kinds.get(dtype.kind, "unknown")
+    kinds: dict[str, Kind] = {"b": "truth", "m": "other", "M": "other"}
+    return "number" if dtype.kind in "iuf" else kinds.get(dtype.kind, "unknown")

@@ -56,6 +56,9 @@ def _source(schema: Any, read: Any, n_rows: int | None) -> Source:
 def _kind(dtype: Any) -> Kind:
     if dtype.is_numeric():
         return "number"
+    if dtype.is_temporal() or dtype.is_nested():
+        return "other"
     kinds: dict[str, Kind] = {"Boolean": "truth", "String": "text"}
+    kinds |= dict.fromkeys(("Categorical", "Enum"), "category")
     name = type(dtype).__name__ if not isinstance(dtype, type) else dtype.__name__
-    return kinds.get(name, "text" if name in ("Categorical", "Enum") else "unknown")
+    return kinds.get(name, "unknown")

@@ -12,8 +12,13 @@ from typing import Any, Literal, TypeVar
 
 from skdp.schema import check
 
-Kind = Literal["number", "text", "truth", "unknown"]
-"""What the type of a column says of it, no cell being read."""
+Kind = Literal["number", "text", "truth", "category", "other", "unknown"]
+"""What the type of a column says of it, no cell being read.
+
+Libraries may have guessed numbers, texts and truths from the cells. A category is a
+type that somebody asked for; "other" ones (dates, times, nested values) hold neither
+numbers nor texts.
+"""
 
 Cells = Any
 """A column's slice: a numpy array (typed or of objects), a pyarrow Array or Coded."""
