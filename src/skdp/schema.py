@@ -43,6 +43,7 @@ class Numeric:
         Cut the scaled range into this many equal bins, one coordinate each.
     missing : float, optional
         What stands for a missing or unparsable value; the middle of the range if None.
+        Not with `indicator`, which lets it stand for no value.
     indicator : bool
         Give missing values a coordinate of their own instead.
     """
@@ -71,6 +72,11 @@ class Numeric:
         check(
             self.missing is None or low <= self.missing <= high,
             f"Numeric needs missing in [low, high]. Got {self.missing}: move it in.",
+        )
+        check(
+            self.missing is None or not self.indicator,
+            "Numeric needs missing= or indicator=True, not both. "
+            f"Got missing={self.missing}: leave one of them out.",
         )
 
     def scaled(self, values: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:

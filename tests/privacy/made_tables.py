@@ -37,7 +37,7 @@ codes = st.sampled_from(CODES)
 
 MIXED = {
     "x": Numeric(0.0, 2.0),
-    "log": Numeric(-1.0, 1e5, scale="log", indicator=True, missing=3.0),
+    "log": Numeric(-1.0, 1e5, scale="log", indicator=True),
     "bins": Numeric(-3.0, 3.0, bins=4, indicator=True),
     "job": Categorical(["a", "b", "c"]),
     "kin": Categorical(["a", 1, True], other="a"),

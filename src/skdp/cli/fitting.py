@@ -13,6 +13,7 @@ from skdp.descent.forecast import in_words
 from skdp.descent.intercept import InterceptOnly
 from skdp.estimators import storage
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.doubts import doubts
 from skdp.estimators.labels import unknown_labels
 from skdp.estimators.planning import MODELS
 from skdp.schema import Schema, check
@@ -76,9 +77,11 @@ def fitted(
 
 
 def note(model: PrivateLinearModel) -> str | None:
-    """Return what limits a fresh fit: labels that match nothing, or its budget."""
+    """Return what limits a fresh fit: labels, columns of the schema, or its budget."""
     constant = isinstance(model.plan_.geometry, InterceptOnly)
-    return unknown_labels(model) or (in_words(model.plan_) if constant else None)
+    said = [unknown_labels(model), *doubts(model)]
+    said.append(in_words(model.plan_) if constant else None)
+    return next((one for one in said if one is not None), None)
 
 
 def summary(model: PrivateLinearModel, out: Path) -> dict[str, Any]:

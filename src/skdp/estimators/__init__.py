@@ -1,5 +1,6 @@
 """The scikit-learn face: parameters → Plan → attributes."""
 
+from skdp.estimators.doubts import DoubtfulSchemaWarning
 from skdp.estimators.huber import HuberRegressor
 from skdp.estimators.labels import UnknownLabelsWarning
 from skdp.estimators.linear import LinearRegression
@@ -9,6 +10,7 @@ from skdp.estimators.svc import LinearSVC
 from skdp.estimators.training import NotPrivateWarning
 
 __all__ = [
+    "DoubtfulSchemaWarning",
     "HuberRegressor",
     "LinearRegression",
     "LinearSVC",

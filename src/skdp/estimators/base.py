@@ -19,6 +19,7 @@ from skdp.descent.plan import Plan, check_budget, release_row_count, run
 from skdp.descent.planner import default_delta, make_plan
 from skdp.engines.choose import engine_named
 from skdp.estimators.design import margins
+from skdp.estimators.doubts import doubts, warn_of_doubts
 from skdp.estimators.inputs import as_column, as_table, check_width, has_names
 from skdp.estimators.labels import warn_of_unknown_labels
 from skdp.estimators.notebook import Shown
@@ -179,6 +180,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
             self.__dict__ = fitted.__dict__
         remember(self, X)
         warn_of_unknown_labels(self)
+        warn_of_doubts(doubts(self))
         return self
 
     def _run(

@@ -11,6 +11,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from skdp.estimators.doubts import doubts
 from skdp.estimators.uncertainty import StandardErrors, class_effects, effects
 from skdp.schema import Numeric
 
@@ -179,7 +180,7 @@ def summary(model: Any) -> Summary:
             for name, coefs in zip(names, class_effects(model).tolist(), strict=True)
         )
     before, after = ([known], []) if isinstance(known, str) else ([ERRORS], [INTERVALS])
-    notes = (*before, *unit_notes(model), *after)
+    notes = (*doubts(model), *before, *unit_notes(model), *after)
     target = model.schema_.target
     title = type(model).__name__ + (
         f" of {target[0]}" if isinstance(target, tuple) else ""

@@ -11,6 +11,7 @@ from sklearn.model_selection import ParameterGrid, ParameterSampler
 from skdp.descent.plan import check_budget
 from skdp.descent.planner import default_delta
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.doubts import doubts, warn_of_doubts
 from skdp.estimators.inputs import as_column, as_table
 from skdp.estimators.labels import warn_of_unknown_labels
 from skdp.estimators.solving import delta_share
@@ -216,9 +217,11 @@ class PrivateSearchCV(Chosen):
                 found = [_some(trials, candidates, record, score_record, stop)]
         best = max(found, key=lambda one: one.rank)
         best.model._standard_errors()  # from its own releases, before they are all
+        said = doubts(best.model)  # likewise
         best.model.privacy_ = record
         remember(best.model, X)  # a score on it is not private, and says so
         warn_of_unknown_labels(best.model)
+        warn_of_doubts(said)
         self.best_estimator_ = best.model
         self.best_params_, self.best_score_ = best.trial.params, best.trial.score
         self.results_ = [one.trial for one in found]

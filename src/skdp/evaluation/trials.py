@@ -10,6 +10,7 @@ from typing import Any
 from sklearn.base import clone
 
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.doubts import DoubtfulSchemaWarning
 from skdp.estimators.labels import UnknownLabelsWarning
 from skdp.evaluation.metrics import Scale
 from skdp.evaluation.scoring import encoded, released_scores
@@ -111,6 +112,7 @@ class Trials:
         )
         with warnings.catch_warnings():  # which would tell how many trials there were
             warnings.simplefilter("ignore", UnknownLabelsWarning)
+            warnings.simplefilter("ignore", DoubtfulSchemaWarning)
             model.fit(*self.fit_part)
         spent = model.privacy_.spent if self.apart else budget * share
         record = PrivacyRecord(

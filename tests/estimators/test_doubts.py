@@ -1,0 +1,166 @@
+"""Columns that a schema describes wrongly are told of, from what was released."""
+
+import datetime
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import skdp
+from skdp.estimators import DoubtfulSchemaWarning
+from skdp.estimators.doubts import doubts
+from skdp.schema import Categorical, Numeric, Schema
+
+N = 40_000
+RNG = np.random.default_rng(0)
+GOOD = {
+    "age": RNG.integers(18, 90, N).astype(float),
+    "score": RNG.normal(size=N),
+    "job": RNG.choice(["baker", "nurse", "none"], N),
+}
+Y = (GOOD["age"] + 20 * RNG.normal(size=N) > 50).astype(int)
+COLUMNS = {
+    "age": Numeric(0, 120),
+    "score": Numeric(-5, 5),
+    "job": Categorical(["baker", "nurse"], other="nurse"),
+}
+
+
+def fitted(cells, columns=COLUMNS, **settings):
+    schema = Schema(columns, target=Categorical([0, 1]))
+    settings = {"epsilon": 3.0, "neighbours": "replace-one", "n_steps": 2} | settings
+    return skdp.LogisticRegression(schema=schema, random_state=0, **settings).fit(
+        cells, Y
+    )
+
+
+UPPER = {"job": np.full(N, "BAKER")}
+APART = {"score": Numeric(-5, 5, indicator=True)}
+CLOSED = {"job": Categorical(["baker", "nurse"])}
+WRONG = {
+    "text as a number": ({"score": ["abc"] * N}, {}, "missing or no numbers"),
+    "dates as texts": ({"score": ["2020-01-31"] * N}, {}, "missing or no numbers"),
+    "beyond the range": (
+        {},
+        {"age": Numeric(0, 1)},
+        "the high end of its range [0, 1]",
+    ),
+    "below the range": ({}, {"age": Numeric(200, 300)}, "the low end of its range"),
+    "all the same": ({"score": np.full(N, 2.0)}, {}, "the same"),
+    "missing, apart": ({"score": ["?"] * N}, APART, "are missing"),
+    "in one bin": ({}, {"age": Numeric(0, 1, bins=4)}, "all rows have 'age#3'"),
+    "no level": (UPPER, CLOSED, "0% of the cells"),
+    "all others": (UPPER, {}, "count as 'nurse'"),
+}
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_column_is_told_of(name, relation):
+    cells, columns, expected = WRONG[name]
+    epsilon = 30.0 if name == "all the same" else 3.0
+    with pytest.warns(DoubtfulSchemaWarning, match="Column") as said:
+        model = fitted(
+            GOOD | cells, COLUMNS | columns, neighbours=relation, epsilon=epsilon
+        )
+    (one,) = doubts(model)
+    assert expected in one
+    assert one == str(said[0].message)
+    assert one in model.summary().notes
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
+@pytest.mark.parametrize("epsilon", [0.3, 3.0, np.inf])
+def test_good_columns_are_not(relation, epsilon):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = fitted(GOOD, neighbours=relation, epsilon=epsilon)
+    assert doubts(model) == []
+
+
+def test_noise_casts_no_doubt_on_columns_that_fill_little_of_their_range():
+    """The margin is in standard deviations: few rows, and nothing is said."""
+    narrow = {"age": Numeric(-1000, 1000), "score": Numeric(-50, 50)}
+    said = 0
+    for seed in range(40):
+        part = slice(seed * 500, seed * 500 + 500)
+        cells = {name: column[part] for name, column in GOOD.items()}
+        schema = Schema(COLUMNS | narrow, target=Categorical([0, 1]))
+        model = skdp.LogisticRegression(
+            schema=schema, neighbours="replace-one", random_state=seed, n_steps=1
+        )
+        said += bool(doubts(model.fit(cells, Y[part])))
+    assert said == 0
+
+
+def test_what_is_said_follows_from_what_was_released():
+    """The sentence is a function of the record: no cell is looked at."""
+    model = fitted(GOOD)
+    (gram,) = [r for r in model.privacy_.transcript if "Gram" in r.query]
+    place = model.privacy_.transcript.index(gram)
+    none = type(gram)(gram.values * 0, gram.noise_std, gram.query)
+    model.privacy_.transcript[place] = none
+    assert any("missing or no numbers" in one for one in doubts(model))
+    blurred = type(gram)(gram.values * 0, gram.noise_std * 1000, gram.query)
+    model.privacy_.transcript[place] = blurred
+    assert doubts(model) == []
+
+
+def test_a_search_says_it_once():
+    schema = Schema(COLUMNS | {"age": Numeric(0, 1)}, target=Categorical([0, 1]))
+    search = skdp.PrivateSearchCV(
+        skdp.LogisticRegression(schema=schema, neighbours="replace-one", n_steps=2),
+        {"alpha": [1e-5, 0.1]},
+        epsilon=30.0,
+        random_state=0,
+    )
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        search.fit(pd.DataFrame(GOOD), Y)
+    assert [one.category for one in said] == [DoubtfulSchemaWarning]
+
+
+DAY = datetime.date(2020, 1, 31)
+DATES = {
+    "pandas": lambda: pd.DataFrame({"d": pd.to_datetime([DAY] * 4), "x": 0.5}),
+    "spans": lambda: pd.DataFrame({"d": pd.to_timedelta([1] * 4), "x": 0.5}),
+    "polars": lambda: pl.DataFrame({"d": [DAY] * 4, "x": [0.5] * 4}),
+    "lists": lambda: pl.DataFrame({"d": [[1.0]] * 4, "x": [0.5] * 4}),
+    "arrow": lambda: pa.table({"d": [DAY] * 4, "x": [0.5] * 4}),
+    "structs": lambda: pa.table({"d": [{"a": 1}] * 4, "x": [0.5] * 4}),
+    "dict": lambda: {"d": np.array([DAY] * 4, "M8[D]"), "x": np.zeros(4)},
+}
+
+
+@pytest.mark.parametrize("kind", DATES)
+@pytest.mark.parametrize("column", [Numeric(0, 1), Categorical(["a"]), None])
+def test_dates_and_nested_types_are_refused_before_anything_is_read(kind, column):
+    schema = None if column is None else Schema({"d": column, "x": Numeric(0, 1)})
+    model = skdp.LogisticRegression(schema=schema, classes=[0, 1])
+    with pytest.raises(ValueError, match="'d' holds dates, times or nested values"):
+        model.fit(DATES[kind](), [0, 1, 0, 1])
+    if column is not None:  # a column that is not learned from may hold anything
+        schema = Schema({"x": Numeric(0, 1)})
+        model.set_params(schema=schema, epsilon=np.inf).fit(DATES[kind](), [0, 1, 0, 1])
+
+
+def test_dates_as_a_target_are_refused():
+    model = skdp.LinearRegression(bounds=(0, 1), target_bounds=(0, 1))
+    with pytest.raises(ValueError, match="'y' holds dates"):
+        model.fit(np.zeros((4, 1)), np.array([DAY] * 4, "M8[D]"))
+    schema = Schema({"x": Numeric(0, 1)}, target=("d", Numeric(0, 1)))
+    with pytest.raises(ValueError, match="'d' holds dates"):
+        skdp.LinearRegression(schema=schema).fit(DATES["pandas"]())
+
+
+@pytest.mark.parametrize("texts", [["abc"] * 40, [0.5] * 39 + ["abc"], [0.5] * 40])
+def test_texts_are_refused_by_no_type(texts):
+    """One cell may have made texts of all of them."""
+    schema = Schema({"d": Numeric(0, 1)}, target=Categorical([0, 1]))
+    for table in ({"d": texts}, pl.DataFrame({"d": list(map(str, texts))})):
+        skdp.LogisticRegression(schema=schema, neighbours="replace-one").fit(
+            table, [0, 1] * 20
+        )
