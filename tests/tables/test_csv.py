@@ -187,6 +187,8 @@ def fields_of(line):
 @given(hostile, st.integers(1, 9))
 @example(b'"a\n"b\n', 99)  # two open quotes, which Arrow takes for one field
 @example(b'"a\n', 99)
+@example(b'b,"a\n', 99)  # whose line end Arrow keeps
+@example(b'b,"a\r\nc,d\r\nb,"a\r\n', 99)
 @example(b'"a,"\n"\n', 99)
 @example(b'"a"",b\r\nc\n', 99)
 @example(b'"a\r', 99)
