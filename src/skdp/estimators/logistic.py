@@ -83,7 +83,8 @@ class LogisticRegression(PrivateClassifier):
     bounds : (low, high), optional
         Ranges of the columns, numbers or arrays: a short schema for numeric arrays.
     classes : sequence, optional
-        All labels there can be, where the schema does not say.
+        All labels there can be, where the schema does not say. Labels that are found
+        are integers if all of them are, whatever type `y` has: one cell may decide it.
     target_bounds : (low, high), optional
         Range of a numeric target, for regressors.
     alpha, l1_ratio : float or "auto", float
