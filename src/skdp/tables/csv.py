@@ -274,13 +274,13 @@ def _columns(
 ) -> list[Any]:
     """The columns asked for, as Arrow arrays of bytes."""
     pa = library("pyarrow")
-    n_lines = None if multiline else _n_lines(block)
-    if not multiline and _opens_last(block, delimiter):
+    by_lines = not multiline and b'"' in block
+    if by_lines and _opens_last(block, delimiter):
         block = closed(block, delimiter)
     found = _by_arrow(block, delimiter, width, at)
-    if found is not None and n_lines in (None, len(found[0])):
+    if found is not None and not (by_lines and len(found[0]) != _n_lines(block)):
         return found
-    if not multiline and b'"' in block:
+    if by_lines:
         # Arrow has taken line ends into a field, unless a record's width stopped it.
         block = closed(block, delimiter)
         found = _by_arrow(block, delimiter, width, at)
