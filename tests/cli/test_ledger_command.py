@@ -25,7 +25,7 @@ def test_a_fit_charges_and_show_says_so(call, parsed, path, files):
     assert (code, err) == (0, "")
     code, out, err = call("ledger", "show", path)
     assert (code, err) == (0, "")
-    for part in ("spent: ε = ", "reserve", "commit 1", "fit of LogisticRegression"):
+    for part in ("spent: ε = ", "reserve", "commit 1", "LogisticRegression"):
         assert part in out
     ledger = skdp.Ledger(path)
     left = f"{ledger.affordable(ledger.terms.delta):.4g}"
@@ -51,12 +51,13 @@ def test_a_fit_charges_and_show_says_so(call, parsed, path, files):
     ("columns", "shown"),
     [
         (40, "# kind what ε"),
-        (60, "# kind what ε μ² δ"),
-        (80, "# time (UTC) kind what ε μ² δ"),
-        (120, "# time (UTC) kind what ε μ² δ"),
+        (60, "# kind what purpose user ε"),
+        (80, "# time (UTC) kind what purpose user ε"),
+        (120, "# time (UTC) kind what purpose user ε μ² δ"),
     ],
 )
 def test_a_narrow_screen_keeps_what_counts(call, path, monkeypatch, columns, shown):
+    monkeypatch.setenv("LOGNAME", "ada")
     ledger = skdp.Ledger(path)
     for _ in range(5):
         query = "fit of LogisticRegression"
@@ -71,6 +72,60 @@ def test_a_narrow_screen_keeps_what_counts(call, path, monkeypatch, columns, sho
     assert last[0] == "10"
     assert f"{ledger.entries()[-1].epsilon:.4g}" in last
     assert table.count("LogisticRegression") == 10
+
+
+def test_purpose_user_and_table_are_entered_and_shown(call, parsed, here, files):
+    make = ["ledger", "make", "l.db", "--epsilon", 2, "--delta", 1e-6]
+    code, out, err = call(*make, "--table", "stays 2025", "--user", "ada")
+    assert (code, err) == (0, "")
+    assert "table: stays 2025\n" in out
+    fit = ["fit", files / "readmitted.csv", "--schema", files / "readmitted.toml"]
+    fit += ["--epsilon", 1, "--out", "m"]
+    asked = ["--purpose", "yearly report", "--user", "grace"]
+    code, _, err = call(*fit, *asked)
+    assert code == 2
+    assert "entered into a ledger: add --ledger" in err
+    assert call(*fit, *asked, "--ledger", "l.db")[0] == 0
+    found = parsed("ledger", "show", "l.db")
+    assert found["table"] == "stays 2025"
+    assert found["entries"][0]["user"] == "ada"
+    for entry in found["entries"][1:]:
+        assert (entry["purpose"], entry["user"]) == ("yearly report", "grace")
+    _, out, _ = call("ledger", "show", "l.db")
+    for part in ("table: stays 2025", "yearly", "grace"):
+        assert part in out
+    _, out, _ = call("verify", "m", "--ledger", "l.db")
+    assert "by grace, purpose: yearly report" in out
+
+
+def test_a_model_of_the_same_table_with_another_target_is_charged(call, here, files):
+    assert call("ledger", "make", "l.db", "--epsilon", 2, "--delta", 1e-6)[0] == 0
+    for name in ("readmitted", "visits"):
+        fit = ["fit", files / f"{name}.csv", "--schema", files / f"{name}.toml"]
+        code, _, err = call(*fit, "--epsilon", 0.5, "--ledger", "l.db", "--out", name)
+        assert (code, err) == (0, "")
+    assert len({entry.schema for entry in skdp.Ledger("l.db").entries()[1:]}) == 2
+
+
+def test_admit_lets_a_ledger_with_a_schema_take_another(call, parsed, here, files):
+    make = ["ledger", "make", "l.db", "--epsilon", 2, "--delta", 1e-6]
+    assert call(*make, "--schema", files / "readmitted.toml")[0] == 0
+    fit = ["fit", files / "visits.csv", "--schema", files / "visits.toml"]
+    fit += ["--epsilon", 0.5, "--ledger", "l.db", "--out", "m"]
+    code, _, err = call(*fit)
+    assert code == 2
+    assert "`skdp ledger admit`" in err
+    admit = ["ledger", "admit", "l.db", "--schema", files / "visits.toml"]
+    code, out, err = call(*admit, "--purpose", "visits too", "--user", "ada")
+    assert (code, err) == (0, "")
+    assert out.endswith("visits.toml is admitted\n")
+    last = skdp.Ledger("l.db").entries()[-1]
+    assert (last.kind, last.purpose, last.user) == ("admit", "visits too", "ada")
+    assert call(*fit)[0] == 0
+    assert call("ledger", "make", "any.db", "--epsilon", 2, "--delta", 1e-6)[0] == 0
+    code, _, err = call("ledger", "admit", "any.db", "--schema", files / "visits.toml")
+    assert code == 2
+    assert "nothing to admit" in err
 
 
 def test_check_exits_with_1_if_the_file_was_changed(call, parsed, path):

@@ -18,7 +18,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 import skdp
 from skdp import BudgetError, Categorical, Ledger, Numeric, Schema
-from skdp.estimators.spending import plan_digest
+from skdp.estimators.stored_model import plan_digest
+from skdp.estimators.stored_record import model_digest
 from skdp.privacy.ledger import LedgerError, schema_digest
 from skdp.privacy.record import PrivacyRecord
 
@@ -28,6 +29,7 @@ Y = (X[:, 0] > 0.5).astype(int)
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
 SCHEMA = Schema({name: Numeric(0, 1) for name in "abc"}, target=Categorical([0, 1]))
 FOLDS = KFold(3)
+GIVEN = {"bounds": (0, 1), "neighbours": "replace-one"}
 ALL = [
     skdp.LogisticRegression(classes=[0, 1]),
     skdp.LinearSVC(classes=[0, 1]),
@@ -41,12 +43,15 @@ named = pytest.mark.parametrize("estimator", ALL, ids=lambda m: type(m).__name__
 @pytest.fixture
 def ledger(tmp_path):
     path = tmp_path / "budget.db"
-    return Ledger(path, epsilon=8.0, delta=1e-6, reserved_delta=5e-7)
+    return Ledger(
+        path, epsilon=8.0, delta=1e-6, neighbours="replace-one", reserved_delta=5e-7
+    )
 
 
 def model(ledger, **options):
     options = {
         "epsilon": 1.0,
+        "neighbours": "replace-one",
         "n_steps": 5,
         "bounds": (0, 1),
         "classes": [0, 1],
@@ -67,7 +72,7 @@ def commits(ledger):
 
 @named
 def test_every_estimator_charges(ledger, estimator):
-    fitted = clone(estimator).set_params(bounds=(0, 1), ledger=ledger).fit(X, Y)
+    fitted = clone(estimator).set_params(**GIVEN, ledger=ledger).fit(X, Y)
     opening, reserve, commit = ledger.entries()
     assert (opening.kind, reserve.kind, commit.kind) == ("open", "reserve", "commit")
     assert reserve.query == f"fit of {type(estimator).__name__}"
@@ -76,13 +81,17 @@ def test_every_estimator_charges(ledger, estimator):
     spent = fitted.privacy_.spent
     assert spent <= commit.mu_squared <= spent * (1 + 1e-11)
     assert commit.plan == plan_digest(fitted.plan_)
+    assert commit.released == model_digest(fitted)
+    assert reserve.released is None
     assert commit.schema == schema_digest(fitted.schema_) == reserve.schema
     assert commit.version == skdp.__version__
     assert commit.epsilon == pytest.approx(fitted.privacy_.spent_epsilon, rel=1e-6)
 
 
-def test_what_is_found_is_charged_and_admitted(ledger):
-    fitted = skdp.LogisticRegression(epsilon=4.0, n_steps=3, ledger=ledger).fit(X, Y)
+def test_what_is_found_is_charged(ledger):
+    fitted = skdp.LogisticRegression(
+        epsilon=4.0, n_steps=3, neighbours="replace-one", ledger=ledger
+    ).fit(X, Y)
     _, reserve, commit = ledger.entries()
     assert reserve.delta == pytest.approx(1e-7)
     assert 0 < commit.delta <= reserve.delta
@@ -94,14 +103,18 @@ def test_what_is_found_is_charged_and_admitted(ledger):
 
 
 def test_finding_categories_needs_a_part_of_delta(tmp_path):
-    plain = Ledger(tmp_path / "plain.db", epsilon=8.0, delta=1e-6)
+    plain = Ledger(
+        tmp_path / "plain.db", epsilon=8.0, delta=1e-6, neighbours="replace-one"
+    )
     with pytest.raises(BudgetError, match="schema"):
-        skdp.LogisticRegression(ledger=plain).fit(X, Y)
+        skdp.LogisticRegression(neighbours="replace-one", ledger=plain).fit(X, Y)
     model(plain).fit(X, Y)
 
 
 def test_the_whole_budget_in_one_fit(tmp_path):
-    ledger = Ledger(tmp_path / "one.db", epsilon=1.0, delta=1e-6)
+    ledger = Ledger(
+        tmp_path / "one.db", epsilon=1.0, delta=1e-6, neighbours="replace-one"
+    )
     fitted = model(ledger, epsilon=1.0).fit(X, Y)
     assert 0.999 < ledger.spent_epsilon <= 1.0
     assert fitted.privacy_.spent_epsilon <= 1.0
@@ -118,24 +131,61 @@ def test_other_relations_need_their_ledger(ledger, tmp_path, neighbours):
     assert kinds(own) == ["open", "reserve", "commit"]
 
 
-def test_another_table_is_refused(ledger):
+def test_any_model_of_the_table_is_welcome(ledger):
+    """Fewer columns, another target, other bounds: spending adds up the same."""
     model(ledger).fit(X, Y)
-    left = ledger.remaining
-    for other in (X[:, :2], FRAME):
-        with pytest.raises(LedgerError, match="another schema"):
-            model(ledger).fit(other, Y)
-    with pytest.raises(LedgerError, match="another schema"):
-        model(ledger, bounds=(0, 2)).fit(X, Y)
-    assert ledger.remaining == left
-    ledger.admit(SCHEMA)
-    model(ledger, schema=SCHEMA, bounds=None, classes=None).fit(FRAME, Y)
+    model(ledger).fit(X[:, :2], Y)
+    model(ledger, bounds=(0, 2)).fit(X, Y)
+    other = skdp.LinearRegression(
+        n_steps=5, **GIVEN, target_bounds=(0, 1), ledger=ledger
+    )
+    other.fit(FRAME[["a", "b"]], FRAME["c"])
+    assert len({entry.schema for entry in commits(ledger)}) == 4
+    one = commits(ledger)[0].mu_squared
+    spent = ledger.terms.mu_squared - ledger.remaining
+    assert spent == pytest.approx(4 * one)
+
+
+def test_a_ledger_made_with_a_schema_refuses_others(tmp_path):
+    path = tmp_path / "strict.db"
+    strict = Ledger(
+        path, epsilon=8.0, delta=1e-6, neighbours="replace-one", schema=SCHEMA
+    )
+    given = {"schema": SCHEMA, "bounds": None, "classes": None}
+    model(strict, **given).fit(FRAME, Y)
+    left = strict.remaining
+    fewer = Schema({"a": Numeric(0, 1)}, target=Categorical([0, 1]))
+    for options in (given | {"schema": fewer}, {"bounds": (0, 2)}):
+        with pytest.raises(LedgerError, match="not among them"):
+            model(strict, **options).fit(FRAME, Y)
+    assert strict.remaining == left
+    strict.admit(fewer)
+    model(strict, **given | {"schema": fewer}).fit(FRAME, Y)
+
+
+def test_a_fit_has_the_purpose_of_its_ledger(ledger):
+    asking = ledger.for_purpose("yearly report", user="ada")
+    clone(model(asking)).fit(X, Y)
+    scores = skdp.evaluate(
+        model(None).fit(X, Y),
+        X,
+        Y,
+        epsilon=0.1,
+        neighbours="replace-one",
+        ledger=asking,
+    )
+    found = {(entry.purpose, entry.user) for entry in ledger.entries()[1:]}
+    assert found == {("yearly report", "ada")}
+    assert scores.privacy_.spent_epsilon <= 0.1
 
 
 def test_no_cell_enters_the_file(ledger):
     marked, labels = X.copy(), Y.astype(object)
     marked[7] = 0.123456789, 0.987654321, 0.5555551
     labels[labels == 1], labels[labels == 0] = "secret", "nothing"
-    fitted = skdp.LogisticRegression(epsilon=4.0, n_steps=3, ledger=ledger)
+    fitted = skdp.LogisticRegression(
+        epsilon=4.0, n_steps=3, neighbours="replace-one", ledger=ledger
+    )
     fitted.fit(marked, labels)
     with open(ledger.path, "rb") as file:
         stored = file.read()
@@ -227,7 +277,9 @@ def test_no_row_of_a_file_is_encoded_before_the_reservation(
 
     monkeypatch.setattr("skdp.privacy.records._part", encoded)
     with pytest.raises(BudgetError, match="afforded"):
-        skdp.LogisticRegression(epsilon=9.0, schema=schema, ledger=ledger).fit(path)
+        skdp.LogisticRegression(
+            epsilon=9.0, schema=schema, neighbours="replace-one", ledger=ledger
+        ).fit(path)
 
 
 def test_what_is_public_and_wrong_costs_nothing(ledger):
@@ -301,7 +353,9 @@ def test_a_search_charges_every_fit(ledger, n_jobs):
 
 
 def test_a_search_stops_where_the_budget_does(tmp_path):
-    ledger = Ledger(tmp_path / "small.db", epsilon=1.0, delta=1e-6)
+    ledger = Ledger(
+        tmp_path / "small.db", epsilon=1.0, delta=1e-6, neighbours="replace-one"
+    )
     search = GridSearchCV(
         model(ledger, epsilon=0.5),
         {"alpha": [1e-4, 1.0]},
@@ -333,7 +387,8 @@ import skdp.estimators.base as base
 base.engine_named = lambda *_: Killed
 X = np.random.default_rng(0).uniform(size=(500, 3))
 model = skdp.LogisticRegression(
-    epsilon=1.0, n_steps=5, bounds=(0, 1), classes=[0, 1], ledger=sys.argv[1])
+    epsilon=1.0, n_steps=5, bounds=(0, 1), classes=[0, 1], neighbours="replace-one",
+    ledger=sys.argv[1])
 model.fit(X, (X[:, 0] > 0.5).astype(int))
 """
 

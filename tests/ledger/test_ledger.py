@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import dataclasses
 import hashlib
 import io
 import json
@@ -16,8 +17,9 @@ from hypothesis import strategies as st
 
 from skdp import BudgetError, Categorical, Ledger, Numeric, PrivacyRecord, Schema
 from skdp.privacy import accountant
-from skdp.privacy.ledger import LedgerError, schema_digest
+from skdp.privacy.ledger import Entry, Head, LedgerError, schema_digest
 from skdp.privacy.ledger.ceiling import Amount, Terms, affordable
+from skdp.privacy.ledger.chain import dumps
 from skdp.privacy.record import Event
 
 SCHEMA = Schema(
@@ -33,7 +35,9 @@ def path(tmp_path):
 
 @pytest.fixture
 def ledger(path):
-    return Ledger(path, epsilon=1.0, delta=1e-6, reserved_delta=1e-7)
+    return Ledger(
+        path, epsilon=1.0, delta=1e-6, neighbours="replace-one", reserved_delta=1e-7
+    )
 
 
 def ask(ledger, mu_squared, delta=0.0, **options):
@@ -91,7 +95,10 @@ def test_ceilings_that_mean_nothing_are_refused(path, terms):
 
 def test_opening_again(ledger, path):
     assert Ledger(path) == ledger
-    assert Ledger(str(path), epsilon=1, delta=1e-6).terms == ledger.terms
+    assert (
+        Ledger(str(path), epsilon=1, delta=1e-6, neighbours="replace-one").terms
+        == ledger.terms
+    )
     for other in (
         {"epsilon": 2.0},
         {"delta": 1e-7},
@@ -108,7 +115,7 @@ def test_a_ledger_is_never_made_in_passing(path):
     with pytest.raises(LedgerError, match="There is no ledger"):
         Ledger(path, epsilon=1.0)
     assert not path.exists()
-    ledger = Ledger(path, epsilon=1.0, delta=1e-6)
+    ledger = Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one")
     path.unlink()
     with pytest.raises(LedgerError, match="There is no ledger"):
         ask(ledger, 0.01)
@@ -118,7 +125,7 @@ def test_a_ledger_is_never_made_in_passing(path):
 def test_a_ledger_makes_no_folder(path):
     folder = path.parent / "none"
     with pytest.raises(LedgerError, match=r"no folder .*: make it first"):
-        Ledger(folder / "l.db", epsilon=1.0, delta=1e-6)
+        Ledger(folder / "l.db", epsilon=1.0, delta=1e-6, neighbours="replace-one")
     assert not folder.exists()
 
 
@@ -275,25 +282,103 @@ def test_sums_are_exact(path):
     assert terms.ceiling.mu_squared == Fraction(terms.mu_squared)
 
 
-# ---- schemas
+# ---- tables and schemas
 
 
-def test_bound_to_the_first_schema(ledger, path):
+def test_a_ledger_belongs_to_a_table_and_takes_all_its_schemas(path):
+    ledger = Ledger(
+        path, epsilon=1.0, delta=1e-6, neighbours="replace-one", table="stays 2025"
+    )
+    for schema in (SCHEMA, OTHER, None):
+        ask(ledger, 0.01, schema=schema)
+    assert Ledger(path).table == Ledger(path, table="stays 2025").table == "stays 2025"
+    assert "table: stays 2025" in str(ledger)
+    assert [entry.table for entry in ledger.entries()] == ["stays 2025", *[None] * 3]
+    with pytest.raises(LedgerError, match="belongs to the table 'stays 2025'"):
+        Ledger(path, table="stays 2024")
+    with pytest.raises(ValueError, match="nothing to admit"):
+        ledger.admit(OTHER)
+
+
+def test_a_table_without_a_name_has_that_of_the_file(ledger):
+    assert ledger.table == "budget"
+
+
+@pytest.mark.parametrize("name", ["", " ", "two\nlines", "\x1b[2J", "x" * 201, 5])
+@pytest.mark.parametrize("which", ["table", "purpose", "user"])
+def test_names_that_cannot_be_shown_are_refused(path, name, which):
+    with pytest.raises(ValueError, match=f"{which} must be a text of 1 to 200"):
+        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one", **{which: name})
+    assert not path.exists()
+
+
+def test_a_ledger_made_with_a_schema_takes_no_other_unless_admitted(path):
+    ledger = Ledger(
+        path, epsilon=1.0, delta=1e-6, neighbours="replace-one", schema=SCHEMA
+    )
     ask(ledger, 0.01, schema=SCHEMA)
     ask(ledger, 0.01, schema=Schema(SCHEMA.columns, target=("y", SCHEMA.target)))
-    with pytest.raises(LedgerError, match="another schema"):
+    with pytest.raises(LedgerError, match="not among them"):
         ask(ledger, 0.01, schema=OTHER)
-    with pytest.raises(LedgerError, match="another schema"):
+    with pytest.raises(LedgerError, match="not among them"):
         Ledger(path, schema=OTHER)
     ledger.admit(OTHER)
     ask(Ledger(path, schema=OTHER), 0.01, schema=OTHER)
     assert [e.kind for e in ledger.entries()][-2:] == ["admit", "reserve"]
 
 
-def test_bound_when_made(path):
-    ledger = Ledger(path, epsilon=1.0, delta=1e-6, schema=SCHEMA)
-    with pytest.raises(LedgerError, match="another schema"):
-        ask(ledger, 0.01, schema=OTHER)
+# ---- who asks, and what for
+
+
+def test_every_entry_has_a_purpose_and_a_user(path, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "ada")
+    ledger = Ledger(
+        path, epsilon=1.0, delta=1e-6, neighbours="replace-one", purpose="first look"
+    )
+    ask(ledger, 0.01).settle(0.01)
+    other = ledger.for_purpose("yearly report", user="grace")
+    ask(other, 0.01)
+    ask(other.for_purpose("an appendix"), 0.01)
+    ask(Ledger(path), 0.01)
+    found = [(entry.purpose, entry.user) for entry in ledger.entries()]
+    assert found == [
+        *[("first look", "ada")] * 3,
+        ("yearly report", "grace"),
+        ("an appendix", "grace"),
+        ("not stated", "ada"),
+    ]
+    rows = list(csv.DictReader(io.StringIO(ledger.export("csv"))))
+    assert [(row["purpose"], row["user"]) for row in rows] == found
+
+
+def test_copies_and_pickles_keep_the_purpose(ledger):
+    asking = ledger.for_purpose("yearly report", user="grace")
+    for other in (pickle.loads(pickle.dumps(asking)), copy.deepcopy(asking)):
+        ask(other, 0.001)
+        last = ledger.entries()[-1]
+        assert (last.purpose, last.user) == ("yearly report", "grace")
+
+
+def test_a_system_without_users_has_an_unknown_one(path, monkeypatch):
+    def nobody():
+        raise OSError("no name")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    assert (
+        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one").asker.user
+        == "unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [f.name for f in dataclasses.fields(Entry) if f.name not in ("seq", "hash")]
+)
+def test_every_field_is_in_the_chain(name, ledger):
+    """Whatever is changed in an entry changes its hash, and all after it."""
+    ask(ledger, 0.01).settle(0.01)
+    entry = ledger.entries()[-1]
+    other = dataclasses.replace(entry, **{name: "changed"})
+    assert Head().after(dumps(entry.body())) != Head().after(dumps(other.body()))
 
 
 def test_a_digest_is_of_what_the_schema_means():
@@ -379,4 +464,4 @@ def test_relative_paths_and_links_lead_to_the_same_file(ledger, path, monkeypatc
 def test_a_dangling_link_is_no_new_ledger(path):
     path.symlink_to(path.parent / "nowhere" / "x.db")
     with pytest.raises(LedgerError):
-        Ledger(path, epsilon=1.0, delta=1e-6)
+        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one")

@@ -41,7 +41,7 @@ class Original(tuple):
 def original(tmp_path_factory):
     """The bytes of a ledger of several pages, its entries and what it spent."""
     path = tmp_path_factory.mktemp("original") / "ledger.db"
-    ledger = Ledger(path, epsilon=4.0, delta=1e-6)
+    ledger = Ledger(path, epsilon=4.0, delta=1e-6, neighbours="replace-one")
     spend(ledger, 10)
     return Original(path.read_bytes(), ledger.entries(), ledger.remaining)
 
@@ -305,7 +305,12 @@ def test_what_is_no_file_is_refused(tmp_path):
     assert "no file" in refused(folder)
     assert "no file" in refused(pipe)
     with pytest.raises(LedgerError, match=r"no folder '.*missing' for a ledger"):
-        Ledger(tmp_path / "missing" / "x.db", epsilon=1.0, delta=1e-6)
+        Ledger(
+            tmp_path / "missing" / "x.db",
+            epsilon=1.0,
+            delta=1e-6,
+            neighbours="replace-one",
+        )
 
 
 def test_a_second_name_is_refused(path, tmp_path):

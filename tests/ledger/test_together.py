@@ -38,7 +38,9 @@ def folder():
 
 @pytest.fixture
 def ledger(folder):
-    return Ledger(folder / "budget.db", epsilon=1.0, delta=1e-6)
+    return Ledger(
+        folder / "budget.db", epsilon=1.0, delta=1e-6, neighbours="replace-one"
+    )
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -102,7 +104,7 @@ def test_many_make_one_ledger(folder):
     path = folder / "new.db"
 
     def make(_):
-        return Ledger(path, epsilon=1.0, delta=1e-6).head
+        return Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one").head
 
     with ThreadPoolExecutor(8) as pool:
         heads = set(pool.map(make, range(16)))
@@ -114,7 +116,7 @@ def test_who_comes_second_makes_nothing(ledger, monkeypatch):
     """Two processes found no file, and one was faster: its entries stay."""
     ask(ledger, 0.001)
     monkeypatch.setattr("os.path.lexists", lambda _: False)
-    second = Ledger(ledger.path, epsilon=1.0, delta=1e-6)
+    second = Ledger(ledger.path, epsilon=1.0, delta=1e-6, neighbours="replace-one")
     assert second.head == ledger.head
     assert second.head.size == 2
 
@@ -191,7 +193,7 @@ def test_entries_are_on_disk_before_they_are_reported():
     """Power may fail: the journal's removal is synced too, not only its content."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "x.db")
-        Ledger(path, epsilon=1.0, delta=1e-6)
+        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one")
         with contextlib.closing(chain._connection(path)) as database:
             assert database.execute("PRAGMA synchronous").fetchone() == (3,)
             assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
@@ -262,7 +264,11 @@ def test_the_sums_are_those_of_a_plain_list_and_never_above_the_ceiling(steps):
     """Against a model: one number per reservation, added as rational numbers."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         ledger = Ledger(
-            Path(folder) / "x.db", epsilon=1.0, delta=1e-6, reserved_delta=1e-7
+            Path(folder) / "x.db",
+            epsilon=1.0,
+            delta=1e-6,
+            neighbours="replace-one",
+            reserved_delta=1e-7,
         )
         most = Fraction(ledger.terms.mu_squared), Fraction(1e-7)
         counted, open_tickets = {}, []

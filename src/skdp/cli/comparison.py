@@ -211,7 +211,6 @@ def _scored(
     epsilon: float,
     options: dict[str, Any],
 ) -> Evaluation:
-    ledger = options["ledger"]
     return skdp.evaluate(
         model,
         file,
@@ -220,5 +219,5 @@ def _scored(
         neighbours=options["neighbours"],
         n_rows=options["n_rows"],
         random_state=options["seed"],
-        ledger=None if ledger is None else ledger.absolute(),
+        ledger=options["ledger"],
     )

@@ -16,6 +16,7 @@ from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.doubts import doubts
 from skdp.estimators.labels import unknown_labels
 from skdp.estimators.planning import MODELS
+from skdp.privacy.ledger import Ledger
 from skdp.schema import Schema, check
 
 
@@ -24,7 +25,7 @@ def fitted(
     schema: Schema,
     *,
     model: str,
-    ledger: Path | None,
+    ledger: Ledger | None,
     **options: Any,
 ) -> PrivateLinearModel:
     """Fit a file and save the model.
@@ -37,7 +38,7 @@ def fitted(
         What is public about it, the target's name included.
     model : str
         One of `skdp.estimators.planning.MODELS`.
-    ledger : path, optional
+    ledger : Ledger, optional
         What is charged.
     **options
         Further parameters of the estimator: ``seed`` stands for ``random_state``,
@@ -50,10 +51,6 @@ def fitted(
         "another --out.",
     )
     check(
-        ledger is None or ledger.is_file(),
-        f"There is no ledger {str(ledger)!r}: make it by `skdp ledger make`.",
-    )
-    check(
         ledger is None or seed is None,
         "A seeded fit claims no privacy, and a ledger refuses it: leave --seed out, or "
         "--ledger for data that is public.",
@@ -61,7 +58,7 @@ def fitted(
     made = MODELS[model](
         schema=schema,
         random_state=seed,
-        ledger=None if ledger is None else ledger.absolute(),
+        ledger=ledger,
         **options,
     )
     made.fit(file)

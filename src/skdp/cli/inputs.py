@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -78,7 +78,21 @@ Ledger = Annotated[
     typer.Option(
         "--ledger",
         metavar="LEDGER",
-        help="The data set's total budget, which is charged before a record is read.",
+        help="The table's total budget, which is charged before a record is read.",
+    ),
+]
+Purpose = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="What it is for, in public words: it is entered into the ledger.",
+    ),
+]
+User = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Who asks, for the ledger.  [default: the system's name of the user]",
     ),
 ]
 Seed = Annotated[
@@ -95,6 +109,24 @@ def table_of(file: Path, multiline: bool) -> PathLike[str]:
     from skdp.tables import CSV
 
     return CSV(file, multiline=True) if multiline else file
+
+
+def paid_by(path: Path | None, purpose: str | None, user: str | None) -> Any:
+    """Return the ledger that is charged, if there is one."""
+    from skdp.privacy.ledger import Ledger as Book
+    from skdp.schema import check
+
+    check(
+        path is not None or (purpose is None and user is None),
+        "--purpose and --user are entered into a ledger: add --ledger.",
+    )
+    if path is None:
+        return None
+    check(
+        path.is_file(),
+        f"There is no ledger {str(path)!r}: make it by `skdp ledger make`.",
+    )
+    return Book(path, purpose=purpose, user=user)
 
 
 def read_schema(path: Path, target: str | None) -> Schema:

@@ -1,4 +1,4 @@
-"""`skdp ledger`: a data set's total budget, on disk."""
+"""`skdp ledger`: a table's total budget, on disk."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from skdp.cli.console import (
     shown,
     write_out,
 )
-from skdp.cli.inputs import Neighbours, NeighboursName
+from skdp.cli.inputs import Neighbours, NeighboursName, Purpose, User
 
 if TYPE_CHECKING:
     from skdp.privacy.ledger import Entry, Ledger
 
 ledger = typer.Typer(
-    help="Make, show, check and export the total budget of a data set.",
+    help="Make, show, check and export the total budget of a table.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -37,14 +37,21 @@ READING = (
 )
 
 #: Columns that a narrow screen does without, the first of them first.
-LEFT_OUT = ("time (UTC)", "δ", "μ²")
+LEFT_OUT = ("δ", "μ²", "time (UTC)", "user", "purpose")
+#: Columns whose texts are broken between words.
+BROKEN = ("what", "purpose")
 
 
 def _example(line: str) -> str:
     return f"\b\nExamples:\n  {line}"
 
 
-@ledger.command(epilog=_example("skdp ledger make budget.db --epsilon 3 --delta 1e-6"))
+@ledger.command(
+    epilog=_example(
+        'skdp ledger make budget.db --table "hospital stays 2025" --epsilon 3 '
+        "--delta 1e-6"
+    )
+)
 def make(
     path: File,
     epsilon: Annotated[float, typer.Option(help="ε of all that is ever released.")],
@@ -54,13 +61,30 @@ def make(
         typer.Option(help="Part of δ for finding categories; 0 if a schema has all."),
     ] = 0.0,
     neighbours: NeighboursName = Neighbours.replace_one,
-    schema: Annotated[
-        Path | None, typer.Option(metavar="TOML", help="Only for tables of this one.")
+    table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Public name of the table that it belongs to.  [default: the file's "
+            "name]",
+        ),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TOML",
+            help="Take no other schema than this one, until it is admitted.",
+        ),
+    ] = None,
+    user: User = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a ledger with a ceiling (ε, δ), which is fixed from then on."""
+    """Make a ledger with a ceiling (ε, δ), which is fixed from then on.
+
+    It belongs to one table. All models of that table may be charged to it, whatever
+    their target and columns are.
+    """
     import skdp
     from skdp import schema_files
 
@@ -72,7 +96,10 @@ def make(
         delta,
         reserved_delta=reserved_delta,
         neighbours=neighbours.value,
+        table=table,
         schema=None if schema is None else schema_files.read(schema),
+        purpose="to make the ledger",
+        user=user,
     )
     if as_json:
         print_json(_summary(made))
@@ -98,6 +125,34 @@ def show(
         if tail:
             _print_table(tail)
             screen().print(READING)
+
+
+@ledger.command(epilog=_example("skdp ledger admit budget.db --schema other.toml"))
+def admit(
+    path: File,
+    schema: Annotated[
+        Path,
+        typer.Option(metavar="TOML", help="A further schema of the same table."),
+    ],
+    purpose: Purpose = None,
+    user: User = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Let a ledger that was made with a schema take a further one.
+
+    Only do so if it describes the same records: the promise is about one table. A
+    ledger that was made without a schema takes every schema of its table anyway.
+    """
+    from skdp import schema_files
+
+    described = schema_files.read(schema)
+    opened = _opened(path, purpose, user)
+    opened.admit(described)
+    if as_json:
+        print_json(_summary(opened))
+    elif not quiet:
+        typer.echo(shown(f"{opened.table}: {schema} is admitted"))
 
 
 @ledger.command(epilog=_example("skdp ledger check budget.db --head 12:3f9c..."))
@@ -159,7 +214,7 @@ def export(
         typer.echo(shown(f"entries in {out}"))
 
 
-def _opened(path: Path) -> Ledger:
+def _opened(path: Path, purpose: str | None = None, user: str | None = None) -> Ledger:
     import skdp
     from skdp.schema import check as refuse_unless
 
@@ -168,7 +223,7 @@ def _opened(path: Path) -> Ledger:
         f"There is no ledger {str(path)!r}: correct the path, or make one by `skdp "
         "ledger make`.",
     )
-    return skdp.Ledger(path)
+    return skdp.Ledger(path, purpose=purpose, user=user)
 
 
 def _refuse_taken(path: Path) -> None:
@@ -186,6 +241,7 @@ def _summary(opened: Ledger) -> dict[str, Any]:
     terms = opened.terms
     return {
         "path": opened.path,
+        "table": opened.table,
         "epsilon": terms.epsilon,
         "delta": terms.delta,
         "reserved_delta": terms.reserved_delta,
@@ -219,7 +275,8 @@ def _print_table(entries: list[Entry]) -> None:
         table.add_column(
             name,
             justify="right" if right else "left",
-            no_wrap=name != "what",
+            no_wrap=name not in BROKEN,
+            min_width=_widest(name, columns[name]),
             overflow="fold",
         )
     for cells in zip(*columns.values(), strict=True):
@@ -234,6 +291,8 @@ def _columns(entries: list[Entry]) -> dict[str, list[str]]:
         "time (UTC)": [entry.time[:19].replace("T", " ") for entry in entries],
         "kind": [e.kind if e.of is None else f"{e.kind} {e.of}" for e in entries],
         "what": [shown(entry.query) for entry in entries],
+        "purpose": [shown(entry.purpose) for entry in entries],
+        "user": [shown(entry.user) for entry in entries],
     }
     numbers = {"ε": "epsilon", "μ²": "mu_squared", "δ": "delta"}
     return columns | {
@@ -244,9 +303,13 @@ def _columns(entries: list[Entry]) -> dict[str, list[str]]:
 
 def _width(columns: dict[str, list[str]]) -> int:
     """What a table takes whose texts are broken between words only."""
+    widest = [_widest(name, cells) for name, cells in columns.items()]
+    return sum(widest) + 2 * (len(widest) - 1)
+
+
+def _widest(name: str, cells: list[str]) -> int:
+    """What a column takes at least: its longest text, or word where it is broken."""
     from rich.cells import cell_len
 
-    texts = {name: [name, *cells] for name, cells in columns.items()}
-    texts["what"] = " ".join(texts["what"]).split()
-    widest = (max(map(cell_len, words)) for words in texts.values())
-    return sum(widest) + 2 * (len(texts) - 1)
+    texts = [name, *cells]
+    return max(map(cell_len, " ".join(texts).split() if name in BROKEN else texts))

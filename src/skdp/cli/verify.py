@@ -34,9 +34,11 @@ def verify(
     """Check a saved model's privacy record.
 
     ε is computed anew from the list of releases, in closed form and by privacy loss
-    distributions, and the record is compared with the plan and its digest. The exit
-    code is 0 if privacy is claimed and everything agrees, 1 if something does not or
-    if nothing is claimed (a seed, or no noise), 2 if the directory is no saved model.
+    distributions. The record is compared with the plan, and with what schema and
+    settings say one record can do. With --ledger, the entry that paid for this very
+    model must be there. The exit code is 0 if privacy is claimed and everything agrees,
+    1 if something does not or if nothing is claimed (a seed, or no noise), 2 if the
+    directory is no saved model.
     """
     import skdp
     from skdp.schema import check

@@ -176,7 +176,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
             fitted.n_iter_ = fit.n_steps
             fitted._weighted = not (sample_weight is None and self.class_weight is None)
             fitted._errors = None  # those of an earlier fit
-            tell(fit.plan, schema)
+            tell(fitted)
             self.__dict__ = fitted.__dict__
         remember(self, X)
         warn_of_unknown_labels(self)

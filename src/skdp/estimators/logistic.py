@@ -115,7 +115,7 @@ class LogisticRegression(PrivateClassifier):
     n_rows : int, optional
         The public number of rows, for add-remove.
     ledger : Ledger or absolute path, optional
-        The data set's total budget, charged before a record is read; see `skdp.Ledger`.
+        The table's total budget, charged before a record is read; see `skdp.Ledger`.
     engine : {"auto", "compiled", "reference"}
         What adds up the records; all give the same bits.
     n_threads : int, optional

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from numbers import Real
 from typing import Any
 
-from skdp.descent.plan import Plan
+from skdp.estimators.stored_model import plan_digest
+from skdp.estimators.stored_record import model_digest
 from skdp.privacy.ledger import Ledger, refuse_unpaid
 from skdp.privacy.record import PrivacyRecord
-from skdp.schema import Schema, check
+from skdp.schema import check
 
-#: Tells the ledger, at the end of a fit, which plan was run and which schema was used.
-Tell = Callable[[Plan | dict[str, Any], Schema], None]
+#: Tells the ledger, at the end of a fit, which model is handed out.
+Tell = Callable[[Any], None]
 
 
 def refuse_no_budget(epsilon: Any, delta: Any) -> None:
@@ -61,9 +61,11 @@ def spending(
             paid = ledger.spend(record, query=query, schema=described)
             ticket = stack.enter_context(paid)
 
-        def tell(plan: Plan | dict[str, Any], schema: Schema) -> None:
+        def tell(model: Any) -> None:
             if ticket is not None:
-                ticket.plan, ticket.schema = plan_digest(plan), schema
+                ticket.plan = plan_digest(model.plan_)
+                ticket.schema = model.schema_
+                ticket.released = model_digest(model, record)
 
         try:
             yield tell
@@ -71,13 +73,3 @@ def spending(
             if record.events:
                 stop.add_note(f"Spent before the fit stopped:\n{record}")
             raise
-
-
-def plan_digest(plan: Plan | dict[str, Any]) -> str | None:
-    """SHA-256 of a plan's JSON; None if it has parts of a user's own, or is no plan."""
-    if isinstance(plan, dict):
-        return None
-    try:
-        return hashlib.sha256(plan.to_json().encode()).hexdigest()
-    except ValueError:
-        return None

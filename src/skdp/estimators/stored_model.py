@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skdp import schema_files
-from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.labels import sorted_target
 from skdp.estimators.plain import number, read_number
-from skdp.estimators.spending import plan_digest
 from skdp.schema import Categorical, Schema, check
+
+if TYPE_CHECKING:
+    from skdp.estimators.base import PrivateLinearModel
 
 #: Types that classes may have, texts of up to 99,999 letters.
 _DTYPE = re.compile("[<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O")
@@ -40,6 +42,16 @@ def parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
     ]
     kept = {name: number(v) for name, v in given.items() if name not in left_out}
     return kept, left_out
+
+
+def plan_digest(plan: Any) -> str | None:
+    """SHA-256 of a plan's JSON; None if it has parts of a user's own, or is none."""
+    if isinstance(plan, dict):
+        return None
+    try:
+        return hashlib.sha256(plan.to_json().encode()).hexdigest()
+    except ValueError:
+        return None
 
 
 def plan_summary(plan: Any) -> dict[str, Any]:

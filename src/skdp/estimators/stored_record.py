@@ -1,6 +1,8 @@
 """A privacy record as JSON, whose releases must add up to what it says.
 
-It is bound to the plan that was run by the plan's digest.
+It is bound to the plan that was run by the plan's digest, and has the digest of the
+released values. `model_digest` joins all of it to the model: it is what a ledger's
+entry has, and what a saved model is compared with.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ import hashlib
 import json
 from typing import Any
 
+from skdp.estimators import stored_model
 from skdp.estimators.plain import check_keys, number, read_number
+from skdp.privacy.ledger import released_digest, schema_digest, transcript_digest
 from skdp.privacy.record import Event, PrivacyRecord
 from skdp.privacy.selection import SearchRecord
 from skdp.schema import check
@@ -18,6 +22,8 @@ RECORD_KEYS: dict[str, Any] = {
     "epsilon": (float, int, str),
     "delta": float,
     "relation": str,
+    "plan_digest": str,
+    "transcript_digest": str,
     "reserved_delta": (float, int),
     "seeded": bool,
     "assumptions": list,
@@ -44,6 +50,31 @@ def summary_digest(summary: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def model_digest(model: Any, record: PrivacyRecord | None = None) -> str:
+    """SHA-256 of a model, the values released for it, and what they cost.
+
+    It is a function of public facts and released values, which a saved model has all
+    of. The bound on weights is one of the facts, because `skdp.verify` relies on it.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        Its weights, schema, plan and record are looked at.
+    record : PrivacyRecord, optional
+        What was spent, if it is not yet the model's.
+    """
+    summary = stored_model.plan_summary(model.plan_)
+    result = {
+        "estimator": type(model).__name__,
+        "schema": schema_digest(model.schema_),
+        "plan": summary_digest(summary),
+        "max_weight": float(model.max_weight),
+        "n_iter": int(model.n_iter_),
+        "weights": [[float(w) for w in row] for row in model.weights_],
+    }
+    return released_digest(record or model.privacy_, result)
+
+
 def described(record: PrivacyRecord, summary: dict[str, Any]) -> dict[str, Any]:
     """Return a record, and the digest of its plan, as JSON takes it."""
     search = {}
@@ -51,6 +82,7 @@ def described(record: PrivacyRecord, summary: dict[str, Any]) -> dict[str, Any]:
         search["search"] = {"n_trials": record.n_trials, "stop": record.stop}
     return search | {
         "plan_digest": summary_digest(summary),
+        "transcript_digest": transcript_digest(record),
         "epsilon": number(record.epsilon),
         "delta": record.delta,
         "relation": record.relation,
@@ -74,15 +106,10 @@ def described(record: PrivacyRecord, summary: dict[str, Any]) -> dict[str, Any]:
 
 def check_types(about: Any) -> None:
     """Refuse what is no record: other keys, other types, numbers below zero."""
-    kept = about
-    if isinstance(about, dict):  # files of earlier versions have no digest
-        optional = ("plan_digest", "search")
-        kept = {key: v for key, v in about.items() if key not in optional}
-        check(
-            isinstance(about.get("plan_digest", ""), str),
-            "privacy.json has a plan_digest that is no text: it was changed.",
-        )
-    check_keys(kept, RECORD_KEYS, "privacy.json")
+    optional = RECORD_KEYS
+    if isinstance(about, dict) and "search" in about:
+        optional = RECORD_KEYS | {"search": dict}
+    check_keys(about, optional, "privacy.json")
     check(
         0 < about["delta"] < 1,
         "privacy.json needs a delta in (0, 1): it was changed.",
@@ -121,7 +148,7 @@ def read(about: Any, summary: dict[str, Any]) -> PrivacyRecord:
     """Make a record whose releases add up to what the file says, of that plan."""
     check_types(about)
     check(
-        about.get("plan_digest") in (None, summary_digest(summary)),
+        about["plan_digest"] == summary_digest(summary),
         "privacy.json is the record of another plan than model.json has: one of them "
         "was changed.",
     )
@@ -134,6 +161,7 @@ def read(about: Any, summary: dict[str, Any]) -> PrivacyRecord:
         assumptions=tuple(about["assumptions"]),
         seeded=about["seeded"],
         reserved_delta=float(about["reserved_delta"]),
+        transcript_digest=about["transcript_digest"],
     )
     for release in about["releases"]:
         event = {name: value for name, value in release.items() if name != "times"}

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from skdp.privacy.ledger import released_digest
 from skdp.privacy.record import PrivacyRecord
 
 
@@ -105,6 +106,7 @@ class Evaluation:
                 "delta": record.delta,
                 "spent_epsilon": record.spent_epsilon,
                 "neighbours": record.relation,
+                "released": released_digest(record),
                 "releases": [
                     asdict(event) | {"times": times}
                     for event, times in record.events.items()

@@ -207,7 +207,7 @@ class PrivateSearchCV(Chosen):
             public = ("Models are public to the rows that score them.",)
             score_record = self._record(public, delta, len(candidates), stop)
         query = f"search among {len(candidates)} of {type(model).__name__}"
-        with spending(record, book, query=query, described=about):
+        with spending(record, book, query=query, described=about) as tell:
             score_record.budget = record.budget = min(
                 score_record.budget, record.budget
             )
@@ -215,7 +215,8 @@ class PrivateSearchCV(Chosen):
                 found = _all(trials, candidates, record, score_record)
             else:
                 found = [_some(trials, candidates, record, score_record, stop)]
-        best = max(found, key=lambda one: one.rank)
+            best = max(found, key=lambda one: one.rank)
+            tell(best.model)
         best.model._standard_errors()  # from its own releases, before they are all
         said = doubts(best.model)  # likewise
         best.model.privacy_ = record

@@ -50,6 +50,8 @@ class PrivacyRecord:
         Whether the noise can be computed by whoever knows the seed.
     reserved_delta : float
         The part of delta that releases which are not Gaussian may spend.
+    transcript_digest : str, optional
+        SHA-256 of the released values, of a record that was read from a file.
     """
 
     epsilon: float
@@ -60,6 +62,7 @@ class PrivacyRecord:
     reserved_delta: float = 0.0
     events: dict[Event, int] = field(default_factory=dict)
     transcript: list[Any] = field(default_factory=list, repr=False)
+    transcript_digest: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check(self.relation in RELATIONS, f"neighbours must be one of {RELATIONS}.")

@@ -119,12 +119,13 @@ def _odds(record: PrivacyRecord) -> float:
 def _of_a_model(model: Any) -> dict[str, Any]:
     plan = planned(model)
     summary = stored_model.plan_summary(model.plan_)
+    paid = model.ledger is not None
     return {
         "coefficients": coefficients.coefficients(model),
         "limits": _limits(plan, summary),
         "panels": [] if plan is None else outlook.panels(plan),
         "digest": stored_record.summary_digest(summary),
-        "ledger_digest": None if model.ledger is None else summary.get("digest"),
+        "ledger_digest": stored_record.model_digest(model) if paid else None,
     }
 
 

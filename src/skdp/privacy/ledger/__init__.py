@@ -1,12 +1,14 @@
-"""The total budget of a data set on disk; `ledger` says what it promises.
+"""The total budget of a table on disk; `ledger` says what it promises.
 
 One file an idea: `ceiling` proves the promise, `entries` are what is written, `books`
-add it up, `chain` keeps it on disk, `ticket` settles reservations.
+add it up, `chain` keeps it on disk, `ticket` settles reservations, `released` says by
+a digest which run an entry paid for.
 """
 
 from skdp.privacy.ledger.chain import Head, LedgerError
 from skdp.privacy.ledger.entries import Entry, schema_digest
 from skdp.privacy.ledger.ledger import Ledger
+from skdp.privacy.ledger.released import released_digest, transcript_digest
 from skdp.privacy.ledger.ticket import Ticket, refuse_unpaid
 
 __all__ = [
@@ -16,5 +18,7 @@ __all__ = [
     "LedgerError",
     "Ticket",
     "refuse_unpaid",
+    "released_digest",
     "schema_digest",
+    "transcript_digest",
 ]

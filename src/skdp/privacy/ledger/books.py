@@ -19,6 +19,7 @@ class Books:
     terms: Terms | None = None
     spent: Amount = NOTHING
     unsettled: dict[int, Amount] = field(default_factory=dict)
+    table: str | None = None
     schemas: frozenset[str] = frozenset()
     kept: list[Entry] | None = None
 
@@ -35,6 +36,23 @@ class Books:
         if self.terms and self.spent == NOTHING and own == (delta, reserved_delta):
             return self.terms.epsilon  # such a fit gets the ledger's own μ²
         return affordable(self.left, delta, reserved_delta)
+
+    def in_words(self, terms: Terms) -> str:
+        """Say in lines what was spent of the ceiling and what is left."""
+        spent = self.spent
+        lines = [
+            f"table: {self.table}",
+            f"ceiling: ({terms.epsilon:g}, {terms.delta:g})-differential privacy, "
+            f"neighbouring tables: {terms.neighbours}",
+            f"spent: ε = {terms.epsilon_of(spent):.6g}, by μ² = "
+            f"{float(spent.mu_squared):.6g} of {terms.mu_squared:.6g} and δ = "
+            f"{float(spent.delta):.3g} of {terms.reserved_delta:.3g}",
+            f"left: a fit of ε = {self.affordable(terms.delta):.4g} at δ = "
+            f"{terms.delta:g}",
+            f"unsettled reservations, counted in full: {len(self.unsettled)}",
+            f"head: {self.head}",
+        ]
+        return "\n".join(lines)
 
     def refuse_dear(self, wanted: Amount, delta: float, query: str, path: str) -> None:
         """Raise if an amount is not left, saying what a fit with this δ could have."""
@@ -71,9 +89,11 @@ class Books:
         amount, spent, seq = entry.amount, self.spent, head.size - 1
         terms = self.terms or Terms.read(entry.terms)
         check((entry.kind == "open") == (seq == 0), "an opening that is not the first")
+        check((entry.table is None) == (seq > 0), "a name that is not the first's")
         check(entry.relation == terms.neighbours, "another relation")
         settles = entry.kind in ("commit", "stop")
         check(settles == (entry.of is not None), "a settlement of nothing")
+        check(entry.released is None or entry.kind == "commit", "nothing was released")
         if settles:
             check(entry.of in self.unsettled, "a settlement of nothing")
             reserved = self.unsettled[entry.of or 0]
@@ -88,8 +108,9 @@ class Books:
             self.unsettled[seq] = amount
         elif entry.of is not None:
             self.unsettled.pop(entry.of, None)
-        if entry.schema is not None:
+        if entry.schema is not None and entry.kind in ("open", "admit"):
             self.schemas |= {entry.schema}
+        self.table = self.table or entry.table
         if self.kept is not None:
             self.kept.append(entry)
         self.head, self.terms, self.spent = head, terms, spent

@@ -31,6 +31,11 @@ reaches 2δ (`tests/ledger/test_ceiling.py` computes 1.96 δ).
    truth (ε' + 2Dη, e^{Dη}(h(ε', √m) + r)), by the sampler slack lemma of
    `skdp.privacy.accountant`. At ε' = ε - 2Dη it is at most (ε, δ), by the choice of
    m. D grows with ε, so that the slack takes 2⁻¹³ of it. ∎
+
+**Relations are not mixed.** Replacing a record is zeroing one and filling it again, so
+μ-GDP under zero-out is 2μ-GDP under replace-one, but no such rule holds for the d's,
+replace-one says nothing of tables with a zeroed record, and add-remove hides the number
+of rows that the others publish. A ledger is for one relation and refuses the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The total budget of a data set on disk, for everything that is ever computed from it.
+"""The total budget of a table on disk, for everything that is ever computed from it.
 
 A ledger is opened once with a ceiling (ε, δ) and a neighbour relation. Every spending
 is *reserved* before a record is read and *settled* after, to what was released; what is
@@ -7,37 +7,27 @@ under the ceiling is refused before a record is read; only the number of rows, w
 relation makes it public, may be counted before. A ledger knows what is charged to it:
 the scores that scikit-learn's searches compute from held-out rows are not.
 
-**Relations are not mixed.** Replacing a record is zeroing one and filling it again, so
-μ-GDP under zero-out is 2μ-GDP under replace-one, but no such rule holds for the d's,
-replace-one says nothing of tables with a zeroed record, and add-remove hides the number
-of rows that the others publish. A ledger is for one relation and refuses the others.
-
 **What the records are.** The promise is about the table that the ledger belongs to.
 Fits on parts of it are covered if a record's part does not depend on other records:
 ``KFold`` splits by position, which is right where the number of rows is public, and
 wrong under add-remove, where a record more moves the others; ``StratifiedKFold``,
 scikit-learn's default for classifiers, looks at all labels and is never covered.
-
-**Schemas.** A ledger is bound to the schema (or, where there is none, to the public
-column names, types, bounds and classes) of the first fit, so that the budget of one
-data set is not spent on another by mistake; `Ledger.admit` enters a further one for the
-same records. Only its digest is kept. No value of a record ever enters a ledger.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 
 from skdp.privacy.ledger.books import Books
 from skdp.privacy.ledger.ceiling import Amount, Terms, rounded
-from skdp.privacy.ledger.chain import Chain, Head, LedgerError, dumps
-from skdp.privacy.ledger.entries import Entry, new_entry, schema_digest
+from skdp.privacy.ledger.chain import Chain, Head, LedgerError
+from skdp.privacy.ledger.entries import Asker, Entry, exported, label, new_entry
+from skdp.privacy.ledger.entries import schema_digest as digest_of
 from skdp.privacy.ledger.ticket import Ticket, refuse_unpaid
 from skdp.privacy.record import ALLOWED_DRAWS, PrivacyRecord
 from skdp.privacy.sums import Relation
@@ -45,7 +35,7 @@ from skdp.schema import Schema, check
 
 
 class Ledger:
-    """The total budget of a data set, in a file that all its fits charge.
+    """The total budget of a table, in a file that all fits of the table charge.
 
     Parameters
     ----------
@@ -58,20 +48,31 @@ class Ledger:
         categories or labels spends a tenth of its own delta from it. None by default.
     neighbours : {"replace-one", "zero-out", "add-remove"}, optional
         Which tables must be hard to tell apart; "replace-one" by default.
+    table : str, optional
+        The public name of the table that the ledger belongs to, such as "hospital
+        stays 2025"; by default the file's name without its ending. If the file exists
+        it must be its own.
     schema : Schema, optional
-        The public description that the ledger is for; by default that of the first
-        fit.
+        Take no other schema than this one, but for those that `admit` enters. By
+        default any model of the table may be charged.
+    purpose : str, optional
+        What this object is used for, in public words: it is entered with all that is
+        charged through it. See `for_purpose`.
+    user : str, optional
+        Who asks; by default the operating system's name of the user.
 
     Attributes
     ----------
     path : str
         Absolute, symbolic links resolved.
+    asker : Asker
+        User and purpose of what is charged through this object.
 
     Raises
     ------
     LedgerError
-        In one sentence, if the file was edited or cut, is no ledger, or has another
-        ceiling or schema.
+        In one sentence, if the file was edited or cut, is not a ledger, or has
+        another ceiling, table or schema.
 
     Notes
     -----
@@ -90,7 +91,9 @@ class Ledger:
     --------
     >>> import skdp, tempfile, numpy as np
     >>> folder = tempfile.mkdtemp()
-    >>> ledger = skdp.Ledger(f"{folder}/budget.db", epsilon=2.0, delta=1e-6)
+    >>> ledger = skdp.Ledger(
+    ...     f"{folder}/budget.db", epsilon=2.0, delta=1e-6, table="a square",
+    ...     purpose="an example")
     >>> X = np.random.default_rng(0).uniform(size=(5000, 2))
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
     >>> model = skdp.LogisticRegression(
@@ -108,10 +111,15 @@ class Ledger:
         *,
         reserved_delta: float | None = None,
         neighbours: Relation | None = None,
+        table: str | None = None,
         schema: Schema | None = None,
+        purpose: str | None = None,
+        user: str | None = None,
     ) -> None:
         self.path = os.path.realpath(os.fsdecode(path))
+        self.asker = Asker.of(purpose, user)
         self._chain, self._books = Chain(self.path), Books()
+        named = None if table is None else label(table, "table")
         asked = {
             "epsilon": epsilon,
             "delta": delta,
@@ -119,10 +127,12 @@ class Ledger:
             "neighbours": neighbours,
         }
         given = {name: value for name, value in asked.items() if value is not None}
-        digest = None if schema is None else schema_digest(schema)
+        digest = None if schema is None else digest_of(schema)
         if {"epsilon", "delta"} <= set(given) and not os.path.lexists(self.path):
             terms = Terms.of(**given)  # type: ignore[arg-type]  # checked there
-            opening = new_entry("open", "the ceiling", terms, schema=digest)
+            name = named or label(Path(self.path).stem, "table")
+            about = {"asker": self.asker, "schema": digest, "table": name}
+            opening = new_entry("open", "the ceiling", terms, **about)  # type: ignore[arg-type]
             self._chain.create(opening.body())
         own = self._read().terms
         for name, value in given.items():
@@ -131,10 +141,15 @@ class Ledger:
                     f"The ledger {self.path!r} has {name} = {getattr(own, name)!r}. "
                     f"Got {value!r}: open it without, or make another for other data."
                 )
+        if named not in (None, self.table):
+            raise LedgerError(
+                f"The ledger {self.path!r} belongs to the table {self.table!r}. Got "
+                f"{named!r}: use the ledger of that table."
+            )
         self._check_schema(digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.path, self._chain.seen)
+        return _reopened, (self.path, self._chain.seen, self.asker)
 
     def __copy__(self) -> Self:
         return self
@@ -158,21 +173,7 @@ class Ledger:
         printer.text(str(self))  # what a notebook shows
 
     def __str__(self) -> str:
-        books, terms = self._read(), self.terms
-        spent = books.spent
-        lines = [
-            f"ledger {self.path}",
-            f"ceiling: ({terms.epsilon:g}, {terms.delta:g})-differential privacy, "
-            f"neighbouring tables: {terms.neighbours}",
-            f"spent: ε = {terms.epsilon_of(spent):.6g}, by μ² = "
-            f"{float(spent.mu_squared):.6g} of {terms.mu_squared:.6g} and δ = "
-            f"{float(spent.delta):.3g} of {terms.reserved_delta:.3g}",
-            f"left: a fit of ε = {books.affordable(terms.delta):.4g} at δ = "
-            f"{terms.delta:g}",
-            f"unsettled reservations, counted in full: {len(books.unsettled)}",
-            f"head: {books.head}",
-        ]
-        return "\n".join(lines)
+        return f"ledger {self.path}\n{self._read().in_words(self.terms)}"
 
     @property
     def terms(self) -> Terms:
@@ -181,6 +182,24 @@ class Ledger:
         if terms is None:
             raise LedgerError(f"The ledger {self.path!r} has no ceiling: make another.")
         return terms
+
+    @property
+    def table(self) -> str:
+        """The public name of the table that the ledger belongs to."""
+        return self._books.table or self._read().table or ""
+
+    def for_purpose(self, purpose: str, user: str | None = None) -> Ledger:
+        """Return the same ledger, for another purpose: what is charged to it says so.
+
+        Parameters
+        ----------
+        purpose : str
+            What the fits that are given it are for, in public words.
+        user : str, optional
+            Who asks; as before by default.
+        """
+        asker = Asker.of(purpose, self.asker.user if user is None else user)
+        return _reopened(self.path, self._chain.seen, asker)
 
     @property
     def head(self) -> Head:
@@ -236,26 +255,27 @@ class Ledger:
 
         A JSON line without its hash is the very text that is hashed.
         """
-        check(form in ("jsonl", "csv"), f"form is 'jsonl' or 'csv'. Got {form!r}.")
-        rows = [entry.body() | {"hash": entry.hash} for entry in self.entries()]
-        if form == "jsonl":
-            return "".join(f"{dumps(row)}\n" for row in rows)
-        file = io.StringIO()
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            terms = row["terms"]
-            writer.writerow(row | {"terms": None if terms is None else dumps(terms)})
-        return file.getvalue()
+        return exported(self.entries(), form)
 
     def admit(self, schema: Schema) -> None:
-        """Enter a further schema, for other models of the *same* records.
+        """Enter a further schema of the same table into a ledger made with a schema.
 
-        Spending adds up the same for any schema; the binding is there to notice when a
-        ledger is used for another data set, which only a person can rule out here.
+        It notices that another table is charged to it by mistake; only a person can
+        say that a further schema describes the same records.
         """
-        entry = new_entry("admit", "a schema", self.terms, schema=schema_digest(schema))
-        self._append(lambda: entry)
+        terms, digest = self.terms, digest_of(schema)
+
+        def decide() -> Entry:
+            check(
+                bool(self._books.schemas),
+                f"The ledger {self.path!r} takes every schema of its table, because "
+                "it was made without one: there is nothing to admit.",
+            )
+            return new_entry(
+                "admit", "a schema", terms, asker=self.asker, schema=digest
+            )
+
+        self._append(decide)
 
     def reserve(
         self,
@@ -303,13 +323,15 @@ class Ledger:
                 f"budgets of different relations do not add. Got {relation!r}: pass "
                 f"neighbours={terms.neighbours!r}, or use another ledger."
             )
-        digest = None if schema is None else schema_digest(schema)
+        digest = None if schema is None else digest_of(schema)
 
         def decide() -> Entry:
             self._check_schema(digest)
             books = self._books
             books.refuse_dear(amount, fit_delta or terms.delta, query, self.path)
-            return new_entry("reserve", query, terms, amount, schema=digest)
+            return new_entry(
+                "reserve", query, terms, amount, asker=self.asker, schema=digest
+            )
 
         return Ticket(self, self._append(decide), amount, query)
 
@@ -359,15 +381,16 @@ class Ledger:
         known = self._books.schemas
         if digest is not None and known and digest not in known:
             raise LedgerError(
-                f"The ledger {self.path!r} belongs to another schema (or other column "
-                "names, types, bounds or classes): use this data set's own ledger, or "
-                "ledger.admit(schema) if the records are the same."
+                f"The ledger {self.path!r} was made for certain schemas of the table "
+                f"{self.table!r}, and this one is not among them (column names, types, "
+                "bounds and classes count). If it describes the same table, admit it: "
+                "ledger.admit(schema), or `skdp ledger admit`."
             )
 
 
-def _reopened(path: str, seen: Head) -> Ledger:
-    """A ledger that was pickled: the same file, at least as far as it was seen."""
+def _reopened(path: str, seen: Head, asker: Asker) -> Ledger:
+    """The same file in another process, at least as far as it was seen."""
     ledger = Ledger.__new__(Ledger)
-    ledger.path = path
+    ledger.path, ledger.asker = path, asker
     ledger._chain, ledger._books = Chain(path, seen), Books()
     return ledger

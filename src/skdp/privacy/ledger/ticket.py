@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from skdp.privacy.ledger.ceiling import Amount
 from skdp.privacy.ledger.entries import Entry, new_entry, schema_digest
+from skdp.privacy.ledger.released import released_digest
 from skdp.privacy.record import PrivacyRecord
 from skdp.schema import check
 
@@ -21,13 +22,17 @@ class Ticket:
     ----------
     plan : str, optional
         SHA-256 of the plan that was run, for the entry.
+    released : str, optional
+        SHA-256 of what was handed out, for the entry; `settle_record` takes that of
+        the record's releases by default.
     schema : Schema, optional
-        What was found out about the table, if it was not known: it is admitted.
+        The public description that was used, if it was found out on the way.
     """
 
     def __init__(self, ledger: Ledger, seq: int, amount: Amount, query: str) -> None:
         self.ledger, self.seq, self.amount, self.query = ledger, seq, amount, query
         self.plan: str | None = None
+        self.released: str | None = None
         self.schema: Any = None
 
     def settle(
@@ -62,8 +67,10 @@ class Ticket:
             self.query,
             self.ledger.terms,
             amount,
+            asker=self.ledger.asker,
             schema=digest,
             plan=self.plan,
+            released=self.released if kind == "commit" else None,
             of=self.seq,
         )
         books = self.ledger._books
@@ -77,6 +84,7 @@ class Ticket:
     def settle_record(self, record: PrivacyRecord, kind: str) -> None:
         """Settle to what a record was charged for, rounded up."""
         refuse_unpaid(record.epsilon, record.seeded)
+        self.released = self.released or released_digest(record)
         spent, events = record.spent * (1 + 2.0**-40), record.events.items()
         delta = math.fsum(times * event.delta for event, times in events)
         draws = sum(times * event.n_draws for event, times in events)
