@@ -92,7 +92,15 @@ def solve(
         engine=engine,
         **own,
     )
-    plan = {"solver": model.solver, "n_rows": int(n_rows), "loss": loss.name}
+    plan = {
+        "solver": model.solver,
+        "n_rows": int(n_rows),
+        "loss": loss.name,
+        "slope_bound": loss.slope_bound,
+        "max_weight": float(records.max_weight),
+        "l1": net.l1,
+        "l2": net.l2,
+    }
     return Outcome(
         solved.weights, record, plan | _plain(solved.settings), solved.n_steps
     )

@@ -1,26 +1,29 @@
-"""Check a model's privacy record: that it adds up, and fits the plan."""
+"""Check a privacy record: that it adds up, fits schema and settings, and was paid."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from skdp import schema_files
-from skdp.estimators import stored_model, stored_record
-from skdp.estimators.plain import check_keys, loads, read_number
-from skdp.estimators.storage import MODEL_KEYS, check_files
+from skdp.estimators import stored_record
+from skdp.estimators.plain import read_number
 from skdp.privacy.ledger import Ledger
-from skdp.schema import Layout, check
+from skdp.verification import costs
 from skdp.verification.epsilon import closed_form_epsilon, mu_squared, pld_epsilon
+from skdp.verification.given import Given, read, read_evaluation
+from skdp.verification.sensitivities import SOLVERS, compared, follows_spread
 
 #: Relative difference that counts as equal: for the closed form, for dp-accounting,
 #: which puts losses on a grid, and for a search, whose trials round down.
 CLOSE, PLD_CLOSE, SEARCH_CLOSE = 1e-6, 1e-3, 1e-4
+#: Part of μ² that DP-CD keeps for squares of columns.
+SMOOTHNESS = 0.1
+#: Solvers that take no steps.
+ONE_RELEASE = ("output_perturbation", "objective_perturbation", "adassp")
 
 
 @dataclass(frozen=True)
@@ -97,20 +100,22 @@ class Verification:
 
 
 def verify(model: Any, ledger: Any = None) -> Verification:
-    """Compute ε anew from a model's record, and compare the record with the plan.
+    """Compute ε anew from a record, and compare the record with all that is public.
 
     Parameters
     ----------
-    model : path or fitted estimator
-        A directory that ``save`` wrote, or a model itself.
+    model : path, fitted estimator, search or evaluation
+        A directory that ``save`` wrote, a model, the search that chose it, or what
+        `skdp.evaluate` returned.
     ledger : Ledger or path, optional
-        The ledger that was charged: it must have an entry of this plan that is not
-        smaller than the record, and its chain must be sound.
+        The ledger that was charged: it must have an entry with the digest of what was
+        released, not smaller than the record, and its chain must be sound.
 
     Returns
     -------
     Verification
-        Print it; ``passed`` says whether privacy is claimed and all checks hold.
+        Print it; ``passed`` says whether privacy is claimed and all checks hold. What
+        could not be checked is listed with ``passed`` None.
 
     Raises
     ------
@@ -119,9 +124,10 @@ def verify(model: Any, ledger: Any = None) -> Verification:
 
     Notes
     -----
-    It shows that a record adds up and fits its plan. Whoever can write the directory
-    can write a record that does: that this is the record of the run is shown by the
-    ledger, where it was entered when it happened.
+    Without a ledger it shows that a record adds up, and fits schema and settings.
+    Whoever can write the directory can write a record that does. That it is the record
+    of this very model, and was paid for, is shown by the ledger: its entry has a digest
+    of the released values, of what they cost and of the weights, made when it happened.
 
     Examples
     --------
@@ -131,31 +137,52 @@ def verify(model: Any, ledger: Any = None) -> Verification:
     >>> skdp.verify(clf.fit(X, X[:, 0] > X[:, 1])).passed
     True
     """
-    about, record, layout = _read(model)
-    plan = about["plan"]
-    delta, seeded = record["delta"], record["seeded"]
+    if hasattr(model, "scores") and hasattr(model, "privacy_"):
+        record, digest = read_evaluation(model)
+        none = Check("sensitivities", None, "those of scores are not recomputed")
+        return _verified(record, [none], {}, ledger, lambda: digest)
+    given = read(model)
+    noiseless = _noiseless(given.record)
+    checks = list(_agreements(given))
+    if not noiseless:
+        checks += _recomputed(given)
+    return _verified(given.record, checks, given.plan, ledger, given.digest)
+
+
+def _noiseless(record: dict[str, Any]) -> bool:
+    """Whether nothing is claimed because there is no noise."""
+    if read_number(record["epsilon"], "epsilon") == math.inf:
+        return True
+    return not all(release["noise_multiplier"] for release in record["releases"])
+
+
+def _verified(
+    record: dict[str, Any],
+    checks: list[Check],
+    plan: dict[str, Any],
+    ledger: Any,
+    digest: Callable[[], str],
+) -> Verification:
+    """Add what any record is checked for: its ε, in two ways, and its entry."""
+    delta, seeded, noiseless = record["delta"], record["seeded"], _noiseless(record)
     claimed = read_number(record["spent_epsilon"], "spent_epsilon")
     budget = read_number(record["epsilon"], "epsilon")
-    noiseless = budget == math.inf or not all(
-        release["noise_multiplier"] for release in record["releases"]
-    )
     if seeded or noiseless:
         claim = ("seeded" if seeded else "no noise") + ": no privacy claim"
     else:
         claim = f"claim: ({claimed:.6g}, {delta:g})-differential privacy"
-    checks = list(_agreements(about, record, layout))
     closed = pld = None
     if not noiseless:
         search = record.get("search")
         closed = closed_form_epsilon(record["releases"], delta, search)
-        checks.append(_spent(claimed, closed, budget, plan, search))
-        pld, why = None, "not used: they are for releases that are all handed out"
+        checks.append(_spent(claimed, closed, budget, plan, record))
+        pld, why = None, "they are for releases that are all handed out"
         if search is None or search["stop"] is None:
             pld, why = pld_epsilon(record["releases"], delta)
         agrees = None if pld is None else _close(pld, closed, PLD_CLOSE)
         checks.append(Check("privacy loss distributions", agrees, why))
     if ledger is not None and not noiseless:
-        checks.append(_entered(ledger, plan.get("digest"), record["releases"]))
+        checks.append(_entered(ledger, digest, record["releases"]))
     return Verification(
         claim=claim,
         claims=not (seeded or noiseless),
@@ -167,17 +194,26 @@ def verify(model: Any, ledger: Any = None) -> Verification:
     )
 
 
-def _entered(ledger: Any, digest: str | None, releases: list[dict[str, Any]]) -> Check:
-    """Whether a sound ledger has an entry of the plan that covers the releases."""
+def _entered(
+    ledger: Any, digest: Callable[[], str], releases: list[dict[str, Any]]
+) -> Check:
+    """Whether a sound ledger has the entry that paid for these very releases."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger).resolve())
     book.check()
-    mine = [e for e in book.entries() if e.kind == "commit" and e.plan == digest]
+    try:
+        mine = digest()
+    except ValueError as error:  # a directory that cannot be loaded
+        return Check("ledger", False, str(error))
     spent = mu_squared(releases)
     extra = math.fsum(r["times"] * r["delta"] for r in releases)
-    for entry in mine if digest is not None else []:
+    found = "no entry paid for what this model released"
+    for entry in book.entries():
+        if entry.kind != "commit" or entry.released != mine:
+            continue
+        found = "its entry says less"
         if entry.mu_squared >= spent * (1 - 1e-9) and entry.delta >= extra * (1 - 1e-9):
-            return Check("ledger", True, f"entry {entry.seq} of {entry.time}")
-    found = "no entry of this plan" if not mine else "its entry says less"
+            paid = f"entry {entry.seq} of {entry.time}, by {entry.user}"
+            return Check("ledger", True, f"{paid}, purpose: {entry.purpose}")
     return Check("ledger", False, found)
 
 
@@ -186,129 +222,136 @@ def _close(a: float, b: float, tolerance: float) -> bool:
 
 
 def _spent(
-    claimed: float, closed: float, budget: float, plan: Any, search: Any
+    claimed: float,
+    closed: float,
+    budget: float,
+    plan: dict[str, Any],
+    record: dict[str, Any],
 ) -> Check:
     """Whether the ε claimed, the ε of the releases and the budget are one number."""
     found = f"ε = {closed:.9g} from the releases, {claimed:.9g} claimed"
+    search = record.get("search")
     right = _close(closed, claimed, CLOSE if search is None else SEARCH_CLOSE)
     right &= claimed <= budget * (1 + 1e-9)
-    # A ledger may allow a little less, for the slack of all its draws.
-    if plan.get("calibration") == "exact" and closed < budget * (1 - 1e-3):
+    least = budget * (1 - _left_over(plan, record))
+    if (plan.get("calibration") == "exact" or "solver" in plan) and closed < least:
         right = False
         found += f", but a plan for ε = {budget:g} spends all of it"
     return Check("closed form", right, found)
 
 
-def _agreements(
-    about: dict[str, Any], record: dict[str, Any], layout: Layout
-) -> Iterator[Check]:
+def _left_over(plan: dict[str, Any], record: dict[str, Any]) -> float:
+    """Part of ε that an honest fit may leave.
+
+    A ledger may allow a little less, for the slack of all its draws. Other solvers set
+    a part of δ aside that they may not need, DP-CD a tenth of μ² for squares of columns
+    that there may be none of.
+    """
+    if "solver" not in plan:
+        return 1e-3
+    step = plan.get("noise_multiplier")
+    steps = [r for r in record["releases"] if r["query"].startswith("gradient of")]
+    asked = any(r["noise_multiplier"] != step for r in steps)
+    return SMOOTHNESS if plan["solver"] == "dp_cd" and not asked else 0.02
+
+
+def _agreements(given: Given) -> Iterator[Check]:
     """Compare the record with the plan, value by value."""
-    plan, search = about["plan"], record.get("search")
-    digest = record.get("plan_digest")
-    right = None if digest is None else digest == stored_record.summary_digest(plan)
-    told = "none was saved" if digest is None else f"{digest[:16]}…"
-    yield Check("digest of the plan", right, told)
+    plan, record, search = given.plan, given.record, given.search
+    digest = record["plan_digest"]
+    same = digest == stored_record.summary_digest(plan)
+    yield Check("digest of the plan", same, f"{digest[:16]}…")
     if "solver" in plan:
-        yield from _solved(plan["solver"], about["parameters"], record)
+        for name in ("neighbours", "epsilon", "delta"):
+            asked = given.parameters.get(name)
+            if (name != "neighbours" and search) or asked is None:
+                continue  # a trial has a part of ε; δ may be left to the fit
+            told = record["relation" if name == "neighbours" else name]
+            found = f"{told}" + ("" if asked == told else f", asked for {asked}")
+            yield Check(name, asked == told, found)
+        yield _of_the_loss(given)
+        net = given.penalty
+        same = (plan.get("l1"), plan.get("l2")) == (net.l1, net.l2)
+        same &= plan.get("max_weight") == given.weight
+        found = f"l1 = {net.l1:g}, l2 = {net.l2:g}, weights of at most {given.weight:g}"
+        yield Check("penalty and weights", same, found)
         return
     # The plan of a model that a search chose has a part of the search's ε.
     for name in ("relation", "delta") if search else ("relation", "delta", "epsilon"):
         same = plan.get(name) == record[name]
         found = f"{record[name]}" + ("" if same else f", planned {plan.get(name)}")
         yield Check(name, same, found)
-    releases = record["releases"]
-    steps = [r for r in releases if r["query"].startswith("gradient of")]
+    yield _of_the_loss(given)
+    yield from _steps(given)
+
+
+def _of_the_loss(given: Given) -> Check:
+    """Whether the plan's loss is the one that parameters and schema name."""
+    name, bound = given.loss.name, given.loss.slope_bound
+    same = (given.plan.get("loss"), given.plan.get("slope_bound")) == (name, bound)
+    return Check("loss", same, f"{name}, slopes of at most {bound:g}")
+
+
+def _steps(given: Given) -> Iterator[Check]:
+    """Compare the releases of DP-SkGD with its plan, by their number."""
+    plan, search = given.plan, given.search
+    steps = [r for r in given.releases if r["query"].startswith("gradient of")]
     taken = sum(r["times"] for r in steps)
-    grams = sum(r["times"] for r in releases if r["query"].endswith("Gram matrix"))
+    grams = sum(
+        r["times"] for r in given.releases if r["query"].endswith("Gram matrix")
+    )
     planned = plan.get("n_steps", 0) * plan.get("n_restarts", 1)
     wanted = 1 if plan.get("geometry") == "Matrix" else 0
-    right = planned == about["n_iter"]
+    right = planned == given.n_iter
     if search and search["stop"] is None:  # other candidates' plans are not saved
         fits = search["n_trials"]
         right &= planned + fits - 1 <= taken
         yield Check("number of steps", right, f"{taken} releases in {fits} fits")
         right = wanted <= grams <= fits
         yield Check("releases of the Gram matrix", right, f"{grams} in {fits} fits")
-    else:
-        found = f"{taken} releases, {planned} planned, {about['n_iter']} reported"
-        yield Check("number of steps", right and taken == planned, found)
-        noise = sorted({r["noise_multiplier"] for r in steps})
-        found = ", ".join(f"{z:.6g}" for z in noise)
-        yield Check("one noise multiplier for all steps", len(noise) == 1, found)
-        found = f"{grams} of {wanted}"
-        yield Check("releases of the Gram matrix", grams == wanted, found)
-    yield _sensitivities(plan, record, about["parameters"], layout)
+        return
+    found = f"{taken} releases, {planned} planned, {given.n_iter} reported"
+    yield Check("number of steps", right and taken == planned, found)
+    noise = sorted({r["noise_multiplier"] for r in steps})
+    found = ", ".join(f"{z:.6g}" for z in noise)
+    yield Check("one noise multiplier for all steps", len(noise) == 1, found)
+    yield Check("releases of the Gram matrix", grams == wanted, f"{grams} of {wanted}")
 
 
-def _solved(
-    solver: str, parameters: dict[str, Any], record: dict[str, Any]
-) -> Iterator[Check]:
-    """Compare the record of another solver with the parameters: it has no plan."""
-    for name, given in (("relation", "neighbours"), ("epsilon", "epsilon")):
-        same = parameters.get(given) == record[name]
-        found = f"{record[name]}" + ("" if same else f", not {parameters.get(given)}")
-        yield Check(name, same, found)
-    yield Check("number of steps", None, f"solver {solver!r} is not planned beforehand")
+def _recomputed(given: Given) -> Iterator[Check]:
+    """Compare the releases with what schema, settings and solver imply."""
+    solver = given.plan.get("solver", "skgd")
+    if solver not in SOLVERS:
+        yield Check("sensitivities", False, f"there is no solver {solver!r}")
+        return
+    found = compared(given)
+    good = "each is what schema and settings imply"
+    good = "none is too small" if solver == "skgd" else good
+    yield Check("sensitivities", not found.wrong, "; ".join(found.wrong) or good)
+    if found.unknown:
+        whose = "of other candidates, or not known" if given.search else "not known"
+        said = f"what one record can do is {whose}: {'; '.join(found.unknown)}"
+        yield Check("other sensitivities", None, said)
+    if follows_spread(given):
+        said = "they follow a released spread that is not saved: only its floor is used"
+        yield Check("caps of the steps", None, said)
+    if given.search is not None or found.wrong:
+        return
+    if any("Poisson batches" in release["query"] for release in given.releases):
+        yield Check("cost of the batches", *costs.batches(given))
+    if solver == "objective_perturbation":
+        yield Check("cost of the tilt", *costs.tilt(given))
+    if "tolerance" in given.plan:
+        said = f"{given.plan['tolerance']:.3g}, proved during the fit and not again"
+        yield Check("distance to the exact minimiser", None, said)
+    if "solver" in given.plan and solver not in ONE_RELEASE:
+        asked = given.n_iter == _planned_steps(given)
+        yield Check("number of steps", asked, f"{given.n_iter} reported")
 
 
-def _sensitivities(
-    plan: dict[str, Any],
-    record: dict[str, Any],
-    parameters: dict[str, Any],
-    layout: Layout,
-) -> Check:
-    """Whether no release says that a record can do less than schema and plan say."""
-    twice = 2.0 if plan.get("relation") == "replace-one" else 1.0
-    weight = read_number(parameters.get("max_weight", 1.0), "max_weight")
-    slope = plan.get("slope_bound", math.inf) * weight
-    radius = plan.get("radius")
-    # A row has norm one in each group, half of it in a number taken from its middle.
-    groups = [group for group in layout.groups if group.kind != "ones"]
-    constant = len(groups) < len(layout.groups)
-    halved = [g.kind == "dense" and g.width == 1 and not g.signed for g in groups]
-    square = math.fsum(0.25 if half and constant else 1.0 for half in halved)
-    square = min(square, layout.row_norm**2 if layout.row_norm else square) + constant
-    # Caps that follow the released spread of a numeric target are not in the plan.
-    releases = record["releases"]
-    if any(r["query"].startswith("histogram of the target") for r in releases):
-        radius = None
-    low = []
-    search = record.get("search") is not None
-    for r in releases:
-        least = 0.0
-        if search and r["query"].startswith("gradient of"):
-            continue  # of other candidates too, whose radius is theirs
-        if r["query"].endswith("in a matrix metric"):
-            least = 0.0 if radius is None else twice * radius
-        elif r["query"].startswith("gradient of"):
-            least = twice * slope * (1 - 2.0**-15)  # shapes are at most one
-        elif r["query"].endswith("Gram matrix"):
-            least = math.sqrt(twice * max(square**2 - constant, 0.0))
-        elif r["query"].startswith(("counts of", "categories of", "magnitudes of")):
-            least = math.sqrt(twice)
-        if r["sensitivity"] < least * (1 - 1e-9):
-            low.append(f"{r['query']}: {r['sensitivity']:.6g}, at least {least:.6g}")
-    return Check("sensitivities", not low, "; ".join(low) or "none is too small")
-
-
-def _read(model: Any) -> tuple[dict[str, Any], dict[str, Any], Layout]:
-    """Model, record and layout as JSON has them, from a directory or an estimator."""
-    if not isinstance(model, (str, PathLike)):
-        check(
-            hasattr(model, "privacy_"),
-            "verify takes a saved model's directory or a fitted estimator: fit it.",
-        )
-        parameters, _ = stored_model.parameters(model)
-        plan = stored_model.plan_summary(model.plan_)
-        about = {"plan": plan, "parameters": parameters, "n_iter": model.n_iter_}
-        return about, stored_record.described(model.privacy_, plan), model._layout
-    source = Path(model)
-    check_files(source)
-    about = loads(source / "model.json")
-    check_keys(about, MODEL_KEYS, "model.json")
-    stored_model.check_plan(about["plan"])
-    record = loads(source / "privacy.json")
-    stored_record.check_types(record)
-    schema = schema_files.read(source / "schema.toml")
-    intercept = about["parameters"].get("fit_intercept") is not False
-    return about, record, schema.layout(intercept)
+def _planned_steps(given: Given) -> int:
+    """Steps that another solver's settings name."""
+    if "n_epochs" in given.plan:
+        return int(given.number("n_epochs") * given.number("n_inner"))
+    restarts = given.number("n_restarts") if "n_restarts" in given.plan else 1
+    return int(given.number("n_steps") * restarts)

@@ -1,0 +1,188 @@
+"""What verification looks at: a model's public facts and its record, as JSON has them.
+
+Bounds are computed here from the schema's groups and the parameters, by other code than
+the queries use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from skdp import schema_files
+from skdp.descent.planner import penalty_of
+from skdp.estimators import stored_model, stored_record
+from skdp.estimators.plain import check_keys, loads, read_number
+from skdp.estimators.storage import ESTIMATORS, MODEL_KEYS, check_files, load
+from skdp.losses import Loss
+from skdp.penalties import ElasticNet
+from skdp.privacy.ledger import released_digest
+from skdp.schema import Layout, check
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Given:
+    """A model and its record.
+
+    Attributes
+    ----------
+    parameters, plan, record : dict
+        As they are saved.
+    n_iter : int
+        Steps that the model says were taken.
+    layout : Layout
+        The coordinates of an encoded row.
+    loss : Loss
+        The loss that parameters and schema name.
+    digest : callable
+        Return the digest that a ledger's entry has if it paid for this.
+    """
+
+    parameters: dict[str, Any]
+    plan: dict[str, Any]
+    record: dict[str, Any]
+    n_iter: int
+    layout: Layout
+    loss: Loss
+    digest: Callable[[], str]
+
+    @property
+    def releases(self) -> list[dict[str, Any]]:
+        """What was released, and how often."""
+        found: list[dict[str, Any]] = self.record["releases"]
+        return found
+
+    @property
+    def search(self) -> dict[str, Any] | None:
+        """Of a model that a search chose."""
+        return self.record.get("search")
+
+    @property
+    def apart(self) -> float:
+        """How many of a record's parts two neighbouring tables can be apart."""
+        return 2.0 if self.record["relation"] == "replace-one" else 1.0
+
+    @property
+    def weight(self) -> float:
+        """Bound on a record's weight."""
+        return read_number(self.parameters.get("max_weight", 1.0), "max_weight")
+
+    @property
+    def slope(self) -> float:
+        """Bound on a record's slope, its weight included."""
+        return self.loss.slope_bound * self.weight
+
+    @property
+    def intercept(self) -> bool:
+        """Whether rows have a constant."""
+        return any(group.kind == "ones" for group in self.layout.groups)
+
+    def reach(self, scale: Any = None, at: Any = None) -> float:
+        """Largest Σ scaleⱼ xⱼ² of a row over the coordinates `at`: one, and all.
+
+        A row has norm at most one in each column, and at most the schema's row norm in
+        all of them together; the constant is one.
+        """
+        wanted = set(range(self.layout.n_features) if at is None else at)
+        parts, constant = [], 0.0
+        for group in self.layout.groups:
+            inside = [j for j in group.coordinates.tolist() if j in wanted]
+            most = max([1.0 if scale is None else scale[j] for j in inside], default=0)
+            if group.kind == "ones":
+                constant += most
+            else:
+                parts.append(most)
+        total = math.fsum(parts)
+        if self.layout.row_norm is not None and parts:
+            total = min(total, self.layout.row_norm**2 * max(parts))
+        return total + constant
+
+    @property
+    def single(self) -> float:
+        """Largest |xⱼ| of a coordinate that is not the constant."""
+        return min(1.0, self.layout.row_norm or 1.0)
+
+    @property
+    def penalty(self) -> ElasticNet:
+        """The penalty that the parameters name."""
+        return penalty_of(
+            self.layout,
+            self.loss,
+            self.parameters.get("alpha", "auto"),
+            self.parameters.get("l1_ratio", 0.0),
+        )
+
+    def quadratic(self) -> list[float]:
+        """Return n times the penalty on each coordinate, with a solver's own ridge."""
+        net = self.penalty
+        n, own = self.number("n_rows"), self.number("ridge")
+        return [n * (net.l2 * on + own) for on in self.layout.penalised.tolist()]
+
+    def number(self, name: str) -> float:
+        """Return a number of the plan; ValueError if it has none."""
+        value = self.plan.get(name)
+        right = isinstance(value, (int, float)) and not isinstance(value, bool)
+        check(
+            right and 0 <= float(value or 0) < 1e100,
+            f"model.json has a plan without a {name} that is a number: it was changed.",
+        )
+        return float(value or 0)
+
+
+def read(model: Any) -> Given:
+    """Read a saved model's directory, or look at a fitted estimator."""
+    if isinstance(model, (str, PathLike)):
+        return _read_directory(Path(model))
+    model = getattr(model, "best_estimator_", model)
+    check(
+        hasattr(model, "privacy_") and hasattr(model, "plan_"),
+        "verify takes a saved model's directory, a fitted estimator or an evaluation: "
+        "fit it.",
+    )
+    parameters, _ = stored_model.parameters(model)
+    plan = stored_model.plan_summary(model.plan_)
+    return Given(
+        parameters=parameters,
+        plan=plan,
+        record=stored_record.described(model.privacy_, plan),
+        n_iter=model.n_iter_,
+        layout=model._layout,
+        loss=model._loss(model.schema_),
+        digest=lambda: stored_record.model_digest(model),
+    )
+
+
+def _read_directory(source: Path) -> Given:
+    check_files(source)
+    about = loads(source / "model.json")
+    check_keys(about, MODEL_KEYS, "model.json")
+    stored_model.check_plan(about["plan"])
+    record = loads(source / "privacy.json")
+    stored_record.check_types(record)
+    schema = schema_files.read(source / "schema.toml")
+    check(
+        about["estimator"] in ESTIMATORS,
+        f"model.json needs an estimator of {sorted(ESTIMATORS)}. Got "
+        f"{about['estimator']!r}: save the model again.",
+    )
+    kind = ESTIMATORS[about["estimator"]]
+    model = kind(**stored_model.read_parameters(about["parameters"], kind))
+    return Given(
+        parameters=about["parameters"],
+        plan=about["plan"],
+        record=record,
+        n_iter=about["n_iter"],
+        layout=schema.layout(about["parameters"].get("fit_intercept") is not False),
+        loss=model._loss(schema),
+        digest=lambda: stored_record.model_digest(load(source)),
+    )
+
+
+def read_evaluation(found: Any) -> tuple[dict[str, Any], str]:
+    """Return the record of an evaluation as JSON has it, and its digest."""
+    record = found.privacy_
+    return stored_record.described(record, {}), released_digest(record)
