@@ -2,7 +2,7 @@
 One budget for several processes
 ================================
 
-A ledger is a file with the total budget of a data set. Every fit that is given it is
+A ledger is a file with the total budget of a table. Every fit that is given it is
 charged before it reads a record, whichever clone, search or process makes it. Here
 scikit-learn's cross-validation fits in two processes; each of its folds is entered, and
 a fit that the rest does not cover is refused.
@@ -24,7 +24,13 @@ data = skdp.make_hospital(10_000)
 X = pd.DataFrame(data.columns)
 y = X.pop("readmitted")
 folder = tempfile.TemporaryDirectory()
-ledger = skdp.Ledger(f"{folder.name}/budget.db", epsilon=3.0, delta=1e-5)
+ledger = skdp.Ledger(
+    f"{folder.name}/budget.db",
+    epsilon=3.0,
+    delta=1e-5,
+    table="hospital stays",
+    purpose="cross-validation",
+)
 
 clf = skdp.LogisticRegression(epsilon=1.0, schema=data.schema, ledger=ledger)
 with warnings.catch_warnings():
