@@ -9,6 +9,7 @@
 # make bench-csv      fit a CSV of 2 GB within 1 GB of memory
 # make coverage       measure how often intervals cover (docs/uncertainty.md)
 # make audit          attack our own mechanisms and fits (docs/audit.md)
+# make attack         tell random neighbouring tables apart, 20,000 pairs (docs/attack.md)
 # make mutants        plant privacy mistakes and see the tests catch them (docs/mutants.md)
 # make ledger-stress  spend from one ledger while being killed
 # make kill-fits      kill fits at random; no half model, no spending that is not counted
@@ -25,7 +26,7 @@ JOBS   ?= 2
 
 .PHONY: demo test lint types unit docs theory bench-speed bench-utility bench-rule bench-csv
 .PHONY: bench-peers picture
-.PHONY: experiments coverage audit mutants ledger-stress kill-fits fuzz oldest newest dist format clean
+.PHONY: experiments coverage audit attack mutants ledger-stress kill-fits fuzz oldest newest dist format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
@@ -75,6 +76,9 @@ coverage: $(VENV)/.dev
 
 audit: $(VENV)/.dev
 	$(BIN)/python benchmarks/audit.py
+
+attack: $(VENV)/.dev
+	$(BIN)/python benchmarks/attack.py --jobs $(JOBS)
 
 mutants: $(VENV)/.dev
 	$(BIN)/python benchmarks/mutants.py

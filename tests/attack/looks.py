@@ -67,7 +67,9 @@ def frozen(value, inside=()):
         return sorted(repr(part) for part in value)
     if isinstance(value, dict | types.MappingProxyType):
         kept = {key: part for key, part in value.items() if key not in LEFT_OUT}
-        return {str(frozen(k, inside)): frozen(part, inside) for k, part in kept.items()}
+        return {
+            str(frozen(k, inside)): frozen(part, inside) for k, part in kept.items()
+        }
     if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
         return value.__qualname__
     if hasattr(value, "__dict__"):

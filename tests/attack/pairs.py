@@ -8,14 +8,14 @@ allows, so that sums differ by as much as is claimed, or hold whatever a cell ca
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from watch import NULL, compare
 
 import skdp
 from skdp.estimators import reading
-from skdp.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
+from skdp.losses import LOSSES, Softmax, Squared
 from skdp.penalties import ElasticNet
 from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.solvers import SOLVERS, Problem
@@ -28,7 +28,7 @@ SUBJECTS = {
     "discovery": 6,
     "evaluate": 8,
     "search": 4,
-    **{name: 3 for name in SOLVERS},
+    **dict.fromkeys(SOLVERS, 3),
     **{f"{name}()": 4 for name in SOLVERS},
 }
 RANGES = [
@@ -101,10 +101,12 @@ class Draw:
             + ["vector", "vector"]
         )
         if kind == "category":
-            levels = self.pick([["a", "b", "c"], [1, 2, 3.5, "x"], [True, False], ["a"]])
+            levels = self.pick(
+                [["a", "b", "c"], [1, 2, 3.5, "x"], [True, False], ["a"]]
+            )
             return Categorical(levels, other=self.maybe(0.3, levels))
         if kind == "vector":
-            width = self.pick([1, 2, 3, 5, 5, 31, 260 if self.chance(0.1) else 4])
+            width = self.pick([1, 2, 3, 5, 5, 31, 260 if self.chance(0.02) else 4])
             names = [f"{name}{j}" for j in range(width)]
             return Vector(names, norm=self.pick(NORMS))
         low, high = self.pick(RANGES)
@@ -222,11 +224,10 @@ class Draw:
 
     # ---- parameters
 
-    def budget(self, n):
-        delta = self.pick([None, None, 1e-5, 0.09])
+    def budget(self):
         return {
             "epsilon": self.pick(EPSILONS),
-            "delta": delta if delta is None or delta < 1 / (n + 1) else 1e-4,
+            "delta": self.pick([None, None, 1e-5, 5e-4]),
         }
 
     def penalty(self, ridge):
@@ -257,7 +258,7 @@ class Draw:
     def estimator(self, solver, relation, schema, kind, n):
         """Parameters of an estimator, and the column of weights."""
         own, weight = self.weighing(schema)
-        own |= self.budget(n) | {"neighbours": relation, "schema": schema}
+        own |= self.budget() | {"neighbours": relation, "schema": schema}
         own |= self.penalty(solver in ("adassp", *CERTIFIED))
         own["fit_intercept"] = self.chance(0.8)
         own["engine"] = self.pick(["reference"] * 4 + ["compiled"])
@@ -338,9 +339,19 @@ def _estimator(draw, solver, relation):
     return act, tables, lone, f"{kind.__name__}(**{own}), weights {weight}"
 
 
+class Given(NamedTuple):
+    """Tables of a problem, and what makes one of a table."""
+
+    problem: Callable[[Any], Problem]
+    tables: list[Any]
+    n_rows: int
+    lone: tuple[int, int] | None
+    told: str
+
+
 def _problem(draw, relation, losses=()):
     """A loss, a schema for it, tables, and what makes a problem of one."""
-    loss = draw.pick([Logistic(), SmoothedHinge(), Squared(1.0), Huber(0.1), Poisson(1.0)])
+    loss = draw.pick([kind() for kind in LOSSES.values() if kind().n_outputs == 1])
     if losses == ("squared",):
         loss = Squared(draw.pick([1.0, 0.2]))
     elif not losses and draw.chance(0.2):
@@ -374,7 +385,7 @@ def _problem(draw, relation, losses=()):
         )
 
     told = f"{loss}, {schema}, {own}, weights {weight}, intercept {intercept}, l2 {l2}"
-    return problem, loss, schema, tables, n_rows, lone, told, intercept
+    return Given(problem, tables, n_rows, lone, told)
 
 
 def _own(draw, name):
@@ -421,32 +432,31 @@ def _solver(draw, name, relation):
     if own.get("selection") == "exponential":
         losses = ("one output",)
         own["calibration"] = draw.pick(["exact", "exact", "printed"])
-    problem, _, _, tables, n, lone, told, _ = _problem(draw, relation, losses)
-    budget = draw.budget(n)
+    given = _problem(draw, relation, losses)
+    budget = draw.budget()
 
     def act(table):
         steps = []
         solved = SOLVERS[name].run(
-            problem(table), **budget, **own, callback=steps.append
+            given.problem(table), **budget, **own, callback=steps.append
         )
         return [solved, steps]
 
-    return act, tables, lone, f"{name}({budget | own}) on {told}"
+    told = f"{name}({budget | own}) on {given.told}"
+    return act, given.tables, given.lone, told
 
 
 def _preset(draw, _, relation):
-    problem, loss, schema, tables, n, lone, told, intercept = _problem(draw, relation)
-    name, n_steps, budget = draw.pick(PRESETS), draw.pick([1, 4]), draw.budget(n)
+    given = _problem(draw, relation)
+    name, own = draw.pick(PRESETS), {"n_steps": draw.pick([1, 4])} | draw.budget()
+    own |= {"relation": relation, "n_rows": given.n_rows}
 
     def act(table):
-        steps = []
-        given = problem(table)
-        plan = skdp.preset(
-            name, given.layout, loss, n_rows=n, n_steps=n_steps, relation=relation, **budget
-        )
-        return [skdp.run(plan, given.records, callback=steps.append), steps]
+        problem, steps = given.problem(table), []
+        plan = skdp.preset(name, problem.layout, problem.loss, **own)
+        return [skdp.run(plan, problem.records, callback=steps.append), steps]
 
-    return act, tables, lone, f"preset {name}, {n_steps} steps, {budget} on {told}"
+    return act, given.tables, given.lone, f"preset({name}, {own}) on {given.told}"
 
 
 def _discovery(draw, _, relation):
@@ -497,10 +507,10 @@ def _evaluate(draw, _, relation):
     ).set_params(engine="reference")
     model.fit(tabled(schema, [draw.row(schema, "usual", False)] * 3, False))
     size = draw.pick([0.0, 1.0, 30.0, 1e3])
-    model._set_fitted(
-        size * draw.rng.normal(size=model.weights_.shape), schema, named=True
-    )
-    own, weight = draw.budget(n), draw.maybe(0.4, ["w"])
+    weights = size * draw.rng.normal(size=model.weights_.shape)
+    with np.errstate(all="ignore"):  # of narrow ranges
+        model._set_fitted(weights, schema, named=True)
+    own, weight = draw.budget(), draw.maybe(0.4, ["w"])
     own |= {"neighbours": relation, "max_weight": draw.pick(WEIGHTS)}
     own["sample_weight"] = weight
     if relation == "add-remove":

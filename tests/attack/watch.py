@@ -29,9 +29,10 @@ import hashlib
 import importlib
 import math
 import pkgutil
+import re
 import sys
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from types import FunctionType
@@ -173,7 +174,8 @@ class Watch:
     @contextlib.contextmanager
     def run(self, *, first):
         """Everything that draws goes through this watch."""
-        self.first, self.calls, self.charges, self.batches = first, 0, [], []
+        self.first, self.calls, self.drawings = first, 0, 0
+        self.charges, self.batches = [], []
         with contextlib.ExitStack() as stack:
 
             def put(owner, name, value):
@@ -203,8 +205,8 @@ class Watch:
         return _words(f"{self.seed} {self.calls}", size)
 
     def charge(self, record, event):
-        """Note what is charged."""
-        self.charges.append(event)
+        """Note what is charged, and whether to a budget that has an end."""
+        self.charges.append((event, record.budget < math.inf))
         CHARGE(record, event)
 
     def charged(self, plan, run, *given):
@@ -234,13 +236,15 @@ class Watch:
                 self.wrong.append(f"{kind}: {found} on the second table")
 
     def _reached(self, kind, ratio, claim=1.0):
-        kind = "".join("#" if c.isdigit() else c for c in kind)
+        kind = re.sub(r"\d+", "#", kind)
         self.ratios[kind] = max(self.ratios[kind], float(ratio))
         if ratio > claim:
             self.wrong.append(f"{kind}: differs by {float(ratio):.9g} of its claim")
 
     def _same(self, what, one, two):
-        self.wrong += [f"{what}{line}" for line in differences(frozen(one), frozen(two))]
+        self.wrong += [
+            f"{what}{line}" for line in differences(frozen(one), frozen(two))
+        ]
 
     # ---- sums
 
@@ -262,11 +266,26 @@ class Watch:
                 self._reached(total.query, distance(before, total, 2 if twice else 1))
             else:
                 self.wrong.append(f"{total.query}: sums of other shapes")
+            self._check_paid(total, z, record)
         return REAL["release"](before, z, noise, record)
+
+    def _check_paid(self, total, z, record):
+        """What goes to a record that is thrown away was charged to one that is not."""
+        zero = not total.value.any()  # as the tilt of an objective is
+        if zero or record.budget < math.inf or any(record is b for b in self.batches):
+            return
+        claim = total.query, total.sensitivity, z
+        if not any(
+            paid and (event.query, event.sensitivity, event.noise_multiplier) == claim
+            for event, paid in self.charges
+        ):
+            self.wrong.append(f"{total.query}: nobody paid for it")
 
     def drawn(self, records, rate, noise):
         """Draw the same records from both tables."""
-        return REAL["drawn"](records, rate, _Rows(noise, self.lone, self.wrong))
+        self.drawings += 1
+        source = Stream(f"rows {self.seed} {self.drawings}")
+        return REAL["drawn"](records, rate, _Rows(source, self.lone, self.wrong))
 
     def gram(self, engine, pattern):
         """Leave out a record that was zeroed out: it adds nothing."""
@@ -286,7 +305,9 @@ class Watch:
         records = REAL["read_records"](table, schema, **given)
         target = given["target"]
         cells = table[schema.target_name] if target is None else target
-        at = [i for i, cell in enumerate(cells) if isinstance(cell, str) and cell == NULL]
+        at = [
+            i for i, cell in enumerate(cells) if isinstance(cell, str) and cell == NULL
+        ]
         if not at:
             return records
         (chunk,) = records.chunks
@@ -315,25 +336,28 @@ class Watch:
             moved = [a - b for a, b in zip(before, scores, strict=True)]
             width = float(rate * (max(moved) - min(moved)))
             cost = profiles.bounded_range_mu(width) if width else 0.0
-            charged = self.charges[-1]
+            charged, _ = self.charges[-1]
             self._reached(charged.query, cost * charged.noise_multiplier)
         return chosen
 
-    def minimise(self, objective, tolerance):
+    def minimise(self, objective, *given, **more):
         """Tilt the second objective so that both have one minimiser, and compare."""
         if objective.linear is None:
-            return REAL["minimise"](objective, tolerance)
+            return REAL["minimise"](objective, *given, **more)
 
         def solved():
-            found = REAL["minimise"](objective, tolerance)
-            return found, _slopes(objective, found.weights)
+            found = REAL["minimise"](objective, *given, **more)
+            weights = getattr(found, "weights", found)
+            return found, weights, _slopes(objective, weights)
 
-        found, (gradient, hessian) = self._next("tilted minima", solved)
+        found, weights, (gradient, hessian) = self._next("tilted minima", solved)
         if self.first:
             return found
-        other_gradient, other_hessian = _slopes(objective, found.weights)
+        other_gradient, other_hessian = _slopes(objective, weights)
         shift = other_gradient - gradient
-        charged = next(e for e in self.charges if "objective perturbation" in e.query)
+        charged = next(
+            e for e, _ in self.charges if "objective perturbation" in e.query
+        )
         claim = charged.sensitivity
         self._reached(
             "gradient that a tilt hides", np.linalg.norm(shift) / claim, 1 + ROOM
@@ -346,7 +370,7 @@ class Watch:
         tilted = Objective(
             objective.problem, objective.quadratic, objective.linear - shift
         )
-        return REAL["minimise"](tilted, tolerance)
+        return REAL["minimise"](tilted, *given, **more)
 
     def levels(self, cells, names, z, delta, noise, record):
         """Compare counts of categories; find those that the first run found."""
@@ -383,20 +407,15 @@ class Watch:
 
 def distance(one, other, times=1):
     """‖(value - value')·unit/shape‖ over the sensitivity; above 1 only if it is."""
-    moved = (other.value - one.value).ravel()
-    at = [i for i, entry in enumerate(moved.tolist()) if entry]
-    if not at:
-        return 0.0
-    shape = np.broadcast_to(one.shape, one.value.shape).ravel()
-    unit = Fraction(one.unit)
-    ratio = math.sqrt(
-        math.fsum((float(moved[i] * unit) / float(shape[i])) ** 2 for i in at)
-    ) / (times * one.sensitivity)
-    if ratio < 1 - 1e-12:
-        return ratio
-    exact = sum((moved[i] * unit / Fraction(float(shape[i]))) ** 2 for i in at)
-    within = exact <= (times * Fraction(one.sensitivity)) ** 2
-    return min(ratio, 1.0) if within else max(ratio, math.nextafter(1.0, 2.0))
+    squares = defaultdict(int)  # exact, by shape
+    shapes = np.broadcast_to(one.shape, one.value.shape).ravel().tolist()
+    moved = (other.value - one.value).ravel().tolist()
+    for entry, shape in zip(moved, shapes, strict=True):
+        squares[shape] += entry * entry
+    exact = sum(Fraction(n) / Fraction(shape) ** 2 for shape, n in squares.items())
+    exact *= (Fraction(one.unit) / (times * Fraction(one.sensitivity))) ** 2
+    ratio = math.sqrt(exact)
+    return min(ratio, 1.0) if exact <= 1 else max(ratio, math.nextafter(1.0, 2.0))
 
 
 class _Rows:

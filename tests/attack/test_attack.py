@@ -1,0 +1,206 @@
+"""No pair of neighbouring tables is told apart by anything but noise that was paid for.
+
+A fixed, modest number of random pairs for everything that reads records; `make attack`
+runs many more. What is compared is said in `watch`, what is drawn in `pairs`.
+"""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from pairs import RELATIONS, SUBJECTS, pair
+from watch import NULL, compare, distance
+
+import skdp
+from skdp.losses import SmoothedHinge
+from skdp.privacy import sums
+from skdp.privacy.records import Batch, Coded, encode
+from skdp.schema import Categorical, Numeric, Schema, Vector
+from skdp.solvers import Problem, output_perturbation
+
+#: Pairs of each subject and relation.
+PAIRS = {"skgd": 30, "preset": 10, "evaluate": 10, "discovery": 10, "search": 3}
+USUAL = 6
+#: Queries whose bound some pair reaches, by how their text begins.
+REACHED = {
+    "skgd": ("gradient of", "counts of", "histogram of", "# entries of"),
+    "discovery": ("magnitudes of", "counts of categories"),
+    "evaluate": ("scores",),
+    "dp_sgd()": ("gradient of",),
+    "adassp": ("# entries of",),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled():
+    """Compile the kernels first: a line on stderr says so, once in a process."""
+    model = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1], engine="compiled")
+    model.fit(np.ones((9, 2)), [0, 1, 1] * 3)
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_neighbours_differ_by_what_was_paid_for(subject):
+    ratios, refused, tried = defaultdict(float), 0, 0
+    relations = RELATIONS[::2] if subject == "discovery" else RELATIONS
+    for relation in relations:
+        for seed in range(PAIRS.get(subject, USUAL)):
+            drawn = pair(seed, subject, relation)
+            found = drawn.compare()
+            assert not found.wrong, (seed, subject, relation, drawn.told, found.wrong)
+            tried += 1
+            refused += found.error is not None
+            for query, ratio in found.ratios.items():
+                ratios[query] = max(ratio, ratios[query])
+    assert refused <= tried / 2, "Too few of the pairs are fitted at all."
+    for start in REACHED.get(subject, ()):
+        reached = max(r for query, r in ratios.items() if query.startswith(start))
+        assert reached > 0.99, f"No pair comes near the bound of {start!r}: {reached}"
+
+
+# ---- pairs that once were told apart
+
+
+@pytest.mark.parametrize("relation", RELATIONS[:2])
+@pytest.mark.parametrize("solver", ["output_perturbation", "objective_perturbation"])
+@pytest.mark.parametrize("max_weight", [0.5, 1e-4])
+def test_a_row_without_a_weight_counts_no_more_than_the_largest(
+    solver, max_weight, relation
+):
+    n = 20
+    schema = Schema(
+        {"id": Numeric(0, n, bins=n)}, target=("ill", Categorical(["no", "yes"]))
+    )
+    table = {
+        "id": np.arange(n) + 0.5,
+        "ill": np.array(["no", "yes"] * (n // 2), dtype=object),
+    }
+    other = table | {"ill": table["ill"].copy()}
+    other["ill"][3] = NULL if relation == "zero-out" else "no"
+
+    def act(given):
+        return skdp.LogisticRegression(
+            epsilon=0.1,
+            schema=schema,
+            solver=solver,
+            max_weight=max_weight,
+            fit_intercept=False,
+            neighbours=relation,
+        ).fit(given)
+
+    found = compare(act, table, other, relation=relation)
+    assert found.error is None
+    assert found.wrong == []
+    assert max(found.ratios.values()) > 0.1
+
+
+@pytest.mark.parametrize("ridge", [1e-8, 1e-5, 1e-2])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_minimiser_is_found_for_one_of_two_tables_only(seed, ridge):
+    """Whether a hinge with a tiny ridge can be solved depends on records."""
+    n, width, rng = 40, 31, np.random.default_rng(seed)
+    names = [f"v{j}" for j in range(width)]
+    schema = Schema({"v": Vector(names)}, target=Categorical([0, 1]))
+    table = rng.normal(size=(n, width)), rng.integers(0, 2, n)
+    other = table[0].copy(), table[1].copy()
+    other[0][0], other[1][0] = 0.0, 1 - table[1][0]
+
+    def act(given):
+        rows, labels = given
+        batch = Batch(columns={"v": rows}, target=Coded(labels, [0, 1]))
+        problem = Problem(
+            records=encode([batch], schema), loss=SmoothedHinge(), n_rows=n
+        )
+        return output_perturbation(problem, epsilon=1.0, ridge=ridge)
+
+    assert compare(act, table, other, relation="replace-one").wrong == []
+
+
+# ---- the harness can fail
+
+
+def usual():
+    """A table of two numbers and a class, and its neighbour."""
+    rng = np.random.default_rng(0)
+    schema = Schema(
+        {"a": Numeric(0, 1), "b": Numeric(0, 1)}, target=("y", Categorical([0, 1]))
+    )
+    table = {name: rng.random(12) for name in "ab"} | {"y": np.array([0, 1] * 6)}
+    other = {name: column.copy() for name, column in table.items()}
+    other["a"][5] = 1.0
+    return schema, table, other
+
+
+def leaks():
+    """What a fit might do with its table beside what it releases."""
+    return {
+        "prints": lambda _, table: print(table["a"].max()),
+        "raises": lambda _, table: 1 // int(table["a"].max() < 1.0),
+        "keeps": lambda model, table: setattr(model, "largest_", table["a"].max()),
+        "rounds": lambda model, table: model.weights_.__iadd__(
+            1e-16 * table["a"].max()
+        ),
+        "remembers": lambda model, table: vars(model).update(
+            _seen=len(table["a"][table["a"] == 1.0])
+        ),
+    }
+
+
+@pytest.mark.parametrize("leak", [None, *leaks()])
+def test_what_shows_beside_releases_is_found(leak):
+    schema, table, other = usual()
+
+    def act(given):
+        model = skdp.LogisticRegression(
+            schema=schema, n_steps=2, geometry="diagonal"
+        ).fit(given)
+        if leak is not None:
+            leaks()[leak](model, given)
+        return model
+
+    found = compare(act, table, other, relation="replace-one")
+    assert bool(found.wrong) == (leak is not None)
+    assert found.n_releases == 2  # steps
+
+
+def test_a_record_more_is_found_by_what_a_fit_counts():
+    schema, table, _ = usual()
+    shorter = {name: column[:-1] for name, column in table.items()}
+
+    def act(given, n_rows):
+        return skdp.LogisticRegression(
+            schema=schema, n_steps=2, neighbours="add-remove", n_rows=n_rows
+        ).fit(given)
+
+    for n_rows in (None, 12):
+        found = compare(
+            lambda given, n_rows=n_rows: act(given, n_rows),
+            table,
+            shorter,
+            relation="add-remove",
+            lone=(11, 12),
+        )
+        assert found.wrong == []
+    found = compare(
+        lambda given: act(given, len(given["y"])),
+        table,
+        shorter,
+        relation="add-remove",
+        lone=(11, 12),
+    )
+    assert any("n_rows" in line for line in found.wrong)
+
+
+def test_distances_are_exact_where_they_are_near_the_bound():
+    def total(values, sensitivity=1.0):
+        integers = np.array(values, dtype=object)
+        return sums.BoundedSum(integers, 2.0**-70, np.ones(2), sensitivity, "q")
+
+    one, zero = total([2**70, 0]), total([0, 0])
+    assert distance(zero, one) == 1.0
+    assert distance(zero, total([2**70 + 1, 0])) > 1.0
+    assert distance(zero, total([2**70, 1])) > 1.0
+    assert distance(zero, total([2**69, 0])) == 0.5
+    assert distance(zero, zero) == 0.0
+    below = total([2**70, 0], math.nextafter(1.0, 0.0))
+    assert distance(below, zero) > 1.0
