@@ -20,8 +20,8 @@ from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.solvers import Problem, output_perturbation
 
 #: Pairs of each subject and relation.
-PAIRS = {"skgd": 30, "preset": 10, "evaluate": 10, "discovery": 10, "search": 3}
-USUAL = 6
+PAIRS = {"skgd": 30, "preset": 10, "evaluate": 10, "discovery": 10, "dp_gcd()": 25}
+USUAL = 5
 #: Queries whose bound some pair reaches, by how their text begins.
 REACHED = {
     "skgd": ("gradient of", "counts of", "histogram of", "# entries of"),
