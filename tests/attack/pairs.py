@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from watch import NULL, compare
 
 import skdp
@@ -298,6 +299,16 @@ def tabled(schema, rows, plain):
     }
 
 
+def inferred(table):
+    """A frame whose types pandas infers, from one record's cells too."""
+    cells = {name: column.tolist() for name, column in table.items()}
+    kept = {
+        name: [None if isinstance(cell, complex) else cell for cell in column]
+        for name, column in cells.items()
+    }
+    return pd.DataFrame(kept)
+
+
 def pair(seed, subject=None, relation=None):
     """Draw a pair; `subject` and `relation` are drawn too unless they are given."""
     draw = Draw(seed)
@@ -332,6 +343,8 @@ def _estimator(draw, solver, relation):
     tables, n, lone = draw.neighbours(schema, relation, most=5 if slow else 300)
     own, weight = draw.estimator(solver, relation, schema, kind, n)
     own |= {"epsilon": draw.pick([0.01, 0.1])} if slow else {}
+    if draw.chance(0.1):
+        tables = [inferred(table) for table in tables]
 
     def act(table):
         return kind(**own).fit(table, sample_weight=weight)
