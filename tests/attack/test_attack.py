@@ -116,6 +116,20 @@ def test_no_minimiser_is_found_for_one_of_two_tables_only(seed, ridge):
     assert compare(act, table, other, relation="replace-one").wrong == []
 
 
+def test_the_progress_of_an_empty_table_is_that_of_any():
+    """Under add-remove, whether there is a row at all is private."""
+    schema, table, _ = usual()
+    tables = [{name: column[:n] for name, column in table.items()} for n in (1, 0)]
+
+    def act(given):
+        return skdp.LogisticRegression(
+            schema=schema, n_steps=1, neighbours="add-remove", n_rows=5, verbose=1
+        ).fit(given)
+
+    found = compare(act, *tables, relation="add-remove", lone=(0, 1))
+    assert (found.wrong, found.error) == ([], None)
+
+
 # ---- the harness can fail
 
 

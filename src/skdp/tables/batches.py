@@ -94,6 +94,7 @@ def _watched(
         elif source.n_rows is not None:
             progress(read / source.n_rows)
         yield batch
+    progress(1.0)  # also if there are no rows, which may be private
 
 
 def _roles(
