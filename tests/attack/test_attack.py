@@ -110,7 +110,10 @@ def test_no_minimiser_is_found_for_one_of_two_tables_only(seed, ridge):
         rows, labels = given
         batch = Batch(columns={"v": rows}, target=Coded(labels, [0, 1]))
         problem = Problem(
-            records=encode([batch], schema), loss=SmoothedHinge(), n_rows=n
+            records=encode([batch], schema),
+            loss=SmoothedHinge(),
+            n_rows=n,
+            relation="replace-one",
         )
         return output_perturbation(problem, epsilon=1.0, ridge=ridge)
 
@@ -167,7 +170,7 @@ def test_what_shows_beside_releases_is_found(leak):
 
     def act(given):
         model = skdp.LogisticRegression(
-            schema=schema, n_steps=2, geometry="diagonal"
+            schema=schema, n_steps=2, geometry="diagonal", neighbours="replace-one"
         ).fit(given)
         if leak is not None:
             leaks()[leak](model, given)
