@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from skdp.evaluation.evaluate import evaluate
     from skdp.evaluation.result import Evaluation
     from skdp.evaluation.search import PrivateSearchCV
+    from skdp.evaluation.split import RandomFolds
     from skdp.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
     from skdp.penalties import ElasticNet
     from skdp.privacy.ledger import Ledger
@@ -56,6 +57,7 @@ __all__ = [
     "PoissonRegressor",
     "PrivacyRecord",
     "PrivateSearchCV",
+    "RandomFolds",
     "Records",
     "Schema",
     "SmoothedHinge",
@@ -95,6 +97,7 @@ _HOME = {
         "skdp.evaluation.evaluate": "evaluate",
         "skdp.evaluation.result": "Evaluation",
         "skdp.evaluation.search": "PrivateSearchCV",
+        "skdp.evaluation.split": "RandomFolds",
         "skdp.losses": "Huber Logistic Poisson SmoothedHinge Softmax Squared",
         "skdp.penalties": "ElasticNet",
         "skdp.privacy.ledger": "Ledger",

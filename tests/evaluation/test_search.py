@@ -17,7 +17,7 @@ from sklearn.base import clone, is_classifier, is_regressor
 import skdp
 from skdp.estimators.training import NotPrivateWarning
 from skdp.evaluation import search as searching
-from skdp.evaluation.split import held_out, rows_at
+from skdp.evaluation.split import RandomFolds, rows_at
 from skdp.evaluation.trials import Outcome, Trial, Trials, epsilon_of
 from skdp.privacy.accountant import calibrate, gdp_mu
 from skdp.privacy.record import ALLOWED_DRAWS, PrivacyRecord
@@ -35,14 +35,18 @@ def search(grid=GRID, estimator=LOGISTIC, **given):
     return skdp.PrivateSearchCV(estimator, grid, **({"epsilon": 4.0} | given))
 
 
+def parts(seed):
+    """Positions of the rows that fit and that score in a seeded search."""
+    return next(RandomFolds(5, random_state=seed).split(X))
+
+
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
 @pytest.mark.parametrize("method", ["split", "random"])
 def test_the_whole_search_spends_its_budget_and_no_more(method, relation):
     model = clone(LOGISTIC).set_params(neighbours=relation)
     found = search(estimator=model, method=method, delta=1e-6).fit(X, Y)
     assert found.method_ == method
-    apart = relation != "add-remove"
-    assert (found.score_privacy_ is not found.privacy_) == apart
+    assert found.score_privacy_ is not found.privacy_
     for record in (found.privacy_, found.score_privacy_):
         assert record.relation == relation
         assert record.spent_epsilon <= 4.0
@@ -91,9 +95,8 @@ def test_more_is_better_where_it_is():
 
 
 def test_a_search_without_noise_scores_the_rows_it_says():
-    found = search(epsilon=math.inf, scoring="accuracy").fit(X, Y)
-    kept, out = held_out(N)
-    assert len(out) == N // 5
+    found = search(epsilon=math.inf, scoring="accuracy", random_state=5).fit(X, Y)
+    kept, out = parts(5)
     model = clone(LOGISTIC).set_params(**found.best_params_, epsilon=math.inf)
     model.fit(X[kept], Y[kept])
     assert (model.coef_ == found.best_estimator_.coef_).all()
@@ -103,7 +106,7 @@ def test_a_search_without_noise_scores_the_rows_it_says():
 
 def test_a_row_that_scores_changes_no_model_and_one_that_fits_no_split():
     """Parallel composition: each part has the whole budget because of this."""
-    kept, out = held_out(N)
+    kept, out = parts(5)
     assert sorted([*kept, *out]) == list(range(N))
     given = {"random_state": 5, "method": "split"}
     models = []
@@ -117,6 +120,69 @@ def test_a_row_that_scores_changes_no_model_and_one_that_fits_no_split():
     weights = [found.privacy_.transcript[-1].values for found in models]
     assert (weights[0] == weights[1]).all()
     assert not (weights[0] == weights[2]).all()
+
+
+def watched(monkeypatch):
+    """List what trials are made of."""
+    seen, made = [], Trials.__init__
+
+    def kept(self, **given):
+        seen.append(given)
+        made(self, **given)
+
+    monkeypatch.setattr(Trials, "__init__", kept)
+    return seen
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
+def test_parts_are_not_a_function_of_positions(relation, monkeypatch):
+    """A row more or less must not move the others from one part to the other."""
+    seen = watched(monkeypatch)
+    model = clone(LOGISTIC).set_params(neighbours=relation)
+    for _ in range(2):
+        search({"alpha": [0.1]}, model, delta=1e-6).fit(X, Y)
+    rows = [
+        [set(map(tuple, one[part][0])) for part in ("fit_part", "score_part")]
+        for one in seen
+    ]
+    everything = set(map(tuple, X))
+    for fits, scores in rows:
+        assert fits | scores == everything
+        assert not fits & scores
+    assert rows[0] != rows[1]
+
+
+def test_numbers_of_rows_are_private_in_a_search(monkeypatch):
+    """Under add-remove nothing but a release tells how many rows there are."""
+    seen = watched(monkeypatch)
+    grid = {"alpha": [0.1, 1.0]}
+    found = search(grid, method="split").fit(X, Y)
+    assert found.privacy_.delta == 1e-9
+    assert (seen[0]["fit_rows"], seen[0]["score_rows"]) == (None, None)
+    assert seen[0]["expected_rows"] == 200
+    counts = [
+        k for e, k in found.privacy_.events.items() if e.query == "number of rows"
+    ]
+    assert sum(counts) == 2
+    model = clone(LOGISTIC).set_params(n_rows=2000)
+    found = search(grid, model, method="split").fit(X, Y)
+    assert found.privacy_.delta == 1e-6
+    assert (seen[1]["fit_rows"], seen[1]["score_rows"]) == (1600, None)
+    assert found.best_estimator_.plan_.n_rows == 1600
+    assert "number of rows" not in {e.query for e in found.privacy_.events}
+    assert "The number of rows given is public." in str(found.privacy_)
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 2, 6])
+@pytest.mark.parametrize("method", ["split", "random"])
+def test_a_private_number_of_rows_never_raises(method, n_rows):
+    """A part may be empty; that it is must not show."""
+    for _ in range(3):
+        found = search(method=method, epsilon=1.0).fit(X[:n_rows], Y[:n_rows])
+        assert found.method_ == method
+    model = clone(LOGISTIC).set_params(neighbours="replace-one")
+    with pytest.raises(ValueError, match=r"at least 50 rows|minimum"):
+        search(estimator=model, epsilon=1.0).fit(X[:n_rows], Y[:n_rows])
 
 
 def test_auto_takes_what_gives_a_candidate_more():
@@ -147,16 +213,18 @@ draws = np.random.default_rng(0)
 def test_the_number_of_trials_and_the_best_have_the_law_of_the_theorem():
     mean = 4.0
     made = search(method="random", n_trials=mean)
-    record = made._record((), 1e-6, 3, made._stop(3, 1e-6, False))
+    stop = made._stop(3, 1e-6, False)
+    record, scored = (made._record((), 1e-6, 3, stop) for _ in range(2))
     trials = object.__new__(Toy)
     vars(trials)["noise"] = searching.Randomness(0)
     candidates = [{"alpha": alpha} for alpha in GRID["alpha"]]
     best, rounds = [], 600
     calls.clear()
     for _ in range(rounds):
-        one = searching._some(trials, candidates, record, record, record.stop)
+        one = searching._some(trials, candidates, record, scored, record.stop)
         best.append(one.trial.score)
         record.events.clear()
+        scored.events.clear()
     assert len(calls) / rounds == pytest.approx(mean, rel=0.1)
     for alpha in GRID["alpha"]:
         assert calls.count(alpha) == pytest.approx(len(calls) / 3, rel=0.15)
@@ -395,7 +463,7 @@ def test_a_part_of_the_budget_buys_no_more_than_it_is(budget):
 def test_odd_cells_do_not_show():
     for odd in (math.nan, 1e308, "x", None, 10**400):
         table = X.astype(object)
-        table[4, 0] = table[3, 1] = odd  # a row that scores, and one that fits
+        table[:40:2, 0] = table[1:40:2, 1] = odd  # of rows that score or fit
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             found = search(method="split").fit(table, Y)

@@ -10,7 +10,7 @@ from sklearn.model_selection import ParameterGrid, ParameterSampler
 
 from skdp.descent.plan import check_budget
 from skdp.descent.planner import default_delta
-from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
 from skdp.estimators.doubts import doubts, warn_of_doubts
 from skdp.estimators.inputs import as_column, as_table
 from skdp.estimators.labels import warn_of_unknown_labels
@@ -20,7 +20,7 @@ from skdp.estimators.training import remember
 from skdp.estimators.unknown import Opening, opened
 from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metrics
 from skdp.evaluation.chosen import Chosen
-from skdp.evaluation.split import EVERY, held_out, rows_at, weights_at
+from skdp.evaluation.split import RandomFolds, rows_at, weights_at
 from skdp.evaluation.trials import Outcome, Trials
 from skdp.privacy import accountant
 from skdp.privacy.coins import Coins
@@ -33,14 +33,22 @@ from skdp.privacy.selection import (
     stop_for,
     trial_mu,
 )
-from skdp.schema import Schema, check
+from skdp.schema import check
 
 #: Trials that a random search makes on average, for each candidate.
 TRIALS_PER_CANDIDATE = 3.5
+#: One row in so many scores, in the mean; the others fit.
+PARTS = 5
+#: Fewest rows of a search, where their number is public: fewer may leave a part empty.
+FEWEST_ROWS = 50
 #: Parameters that are the search's own, or on which all candidates must agree.
 FIXED = (
     *("epsilon", "delta", "ledger", "random_state", "neighbours", "n_rows"),
     *("schema", "bounds", "classes", "target_bounds", "solver", "calibration"),
+)
+#: What the record of every search says.
+HELD_OUT = (
+    "Each row was drawn by itself to fit or, one in five, to score, at no extra cost."
 )
 
 
@@ -97,18 +105,18 @@ class PrivateSearchCV(Chosen):
         How the search was made: a public decision.
     privacy_ : SearchRecord
         What the rows paid that models were fitted to.
-    score_privacy_ : PrivacyRecord
-        What the rows paid that models were scored on; where they are the same rows,
-        the same record.
+    score_privacy_ : SearchRecord
+        What the rows paid that models were scored on: no more than the others.
 
     Notes
     -----
-    Where the number of rows is public (replace-one, zero-out) every fifth row, by its
-    position, scores the models and the others fit them. A record is in one part, and
-    its replacement in the same, so that each part has the whole budget: to a row that
-    scores, models are public; to one that fits, scores are post-processing of the
-    models and of rows that are the same in both tables. Under add-remove positions
-    move; then all rows do both, and a tenth of a trial's budget pays for its score.
+    Each row is drawn by itself to score the models (one in five) or to fit them. A
+    row is in one part and moves no other row, so that each part has the whole budget
+    under every relation (`skdp.RandomFolds` has the proof): to a row that scores,
+    models are public; to one that fits, scores are post-processing of the models and
+    of rows that are the same in both tables. Under add-remove the parts' numbers of
+    rows are private: a fit releases its own or, if ``n_rows`` is given, takes four
+    fifths of it, and scores are divided by a released number.
 
     **Split.** m trials of μ/√m each compose to μ, exactly (Dong, Roth, Su 2022,
     Corollary 3.3).
@@ -185,27 +193,22 @@ class PrivateSearchCV(Chosen):
         )
         ledger = next((one for one in ledgers if one is not None), None)
         book = payer(ledger, self.epsilon, self.random_state)
-        table, y = as_table(X), as_column(y)
-        weights = as_column(sample_weight, "sample_weight")
         model = self.estimator
+        private_rows = model.neighbours == "add-remove"
+        table, y = as_table(X, empty=private_rows), as_column(y)
+        weights = as_column(sample_weight, "sample_weight")
         about = opened(
             table, y, schema=model.schema, bounds=model.bounds, target=model._target()
         )
-        apart = model.neighbours != "add-remove"
-        rows = about.count_rows() if apart else model.n_rows
+        rows = model.n_rows if private_rows else about.count_rows()
         delta = default_delta(rows) if self.delta is None else self.delta
-        if rows is not None:
-            check_budget(self.epsilon, delta, rows)
+        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         stop = self._stop(len(candidates), delta, book is not None)
-        told = (*about.assumptions, *model._row_assumption())
-        if apart:
-            told += ("Every fifth row did not fit but score, for no larger a budget.",)
+        told = (*about.assumptions, *model._row_assumption(), HELD_OUT)
         record = self._record(told, delta, len(candidates), stop)
         trials = self._trials(about, (table, y, weights), rows, record)
-        score_record = record
-        if apart:
-            public = ("Models are public to the rows that score them.",)
-            score_record = self._record(public, delta, len(candidates), stop)
+        public = ("Models are public to the rows that score them.",)
+        score_record = self._record(public, delta, len(candidates), stop)
         query = f"search among {len(candidates)} of {type(model).__name__}"
         with spending(record, book, query=query, described=about) as tell:
             score_record.budget = record.budget = min(
@@ -266,30 +269,32 @@ class PrivateSearchCV(Chosen):
             "it: give the estimator a schema, or bounds and classes (target_bounds).",
         )
         model = self.estimator
-        schema = Schema(about.columns, target=about.target, row_norm=about.row_norm)
+        schema = about.whole()
         scoring = self.scoring or metrics_of(model, schema)[0]
         wanted_metrics(model, schema, scoring)
         check(
             scoring != CALIBRATION,
             "scoring must be one number. Got 'calibration': log_loss rewards it.",
         )
-        fit_part, score_part = given, given[:2]
-        apart = record.relation != "add-remove"
-        if apart:
-            assert rows is not None
-            check(rows >= EVERY, f"A search needs {EVERY} rows. Got {rows}: find more.")
-            kept, out = held_out(rows)
-            table, y, weights = given
-            weights = weights_at(weights, kept, rows)
-            fit_part = rows_at(table, kept), rows_at(y, kept), weights
-            score_part = rows_at(table, out), rows_at(y, out)
-            rows = len(out)
+        private_rows = record.relation == "add-remove"
+        check(
+            private_rows or (rows is not None and rows >= FEWEST_ROWS),
+            f"A search needs at least {FEWEST_ROWS} rows, got {rows}.",
+        )
+        # How many rows there are decides nothing but how many draws are made.
+        table, y, weights = given
+        n_rows = about.count_rows()
+        folds = RandomFolds(PARTS, random_state=self.random_state)
+        kept, out = next(folds.split(range(n_rows)))
+        weights = weights_at(weights, kept, n_rows)
+        guess = (rows or EXPECTED_ROWS) / PARTS
         return Trials(
             estimator=model,
-            fit_part=fit_part,
-            score_part=score_part,
-            apart=apart,
-            score_rows=rows,
+            fit_part=(rows_at(table, kept), rows_at(y, kept), weights),
+            score_part=(rows_at(table, out), rows_at(y, out)),
+            fit_rows=max(1, round(rows - guess)) if private_rows and rows else None,
+            score_rows=None if private_rows else len(out),
+            expected_rows=guess,
             scoring=scoring,
             scale=scale_of(model, schema, self.max_loss, self.max_residual),
             delta=record.delta,
@@ -389,8 +394,5 @@ def _enter(
     one: Outcome, charged: Event, record: SearchRecord, score_record: SearchRecord
 ) -> None:
     """Enter what a trial released, each release where it belongs."""
-    records = [one.model.privacy_, one.score_record]
-    if score_record is not record:
-        score_record.end(score_record.begin(charged.mu_squared), records[1:])
-        records = records[:1]
-    record.end(charged, records)
+    score_record.end(score_record.begin(charged.mu_squared), [one.score_record])
+    record.end(charged, [one.model.privacy_])

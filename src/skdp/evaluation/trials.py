@@ -20,8 +20,6 @@ from skdp.privacy.record import PrivacyRecord
 from skdp.privacy.sums import Relation
 from skdp.schema import check
 
-#: Share of a trial's μ² that its score costs where fit and score read the same rows.
-SCORE_SHARE = 0.1
 #: Scores of which less is better.
 LESS_IS_BETTER = ("log_loss", "rmse", "mae", "mse")
 
@@ -62,11 +60,14 @@ class Trials:
     estimator : PrivateLinearModel
         What candidates are made of.
     fit_part, score_part : (table, column, weights) and (table, column)
-        The rows that fit and that score: disjoint parts, or all rows twice.
-    apart : bool
-        Which of the two it is.
+        The rows that fit and that score: disjoint parts, drawn by `RandomFolds`.
+    fit_rows : int, optional
+        Number of rows to divide by in a fit, where it is private and derived from a
+        public one.
     score_rows : int, optional
         Number of rows that score, where it is public.
+    expected_rows : float
+        A public guess of it.
     scoring, scale
         The score that decides.
     delta, relation
@@ -80,8 +81,9 @@ class Trials:
     estimator: PrivateLinearModel
     fit_part: tuple[Any, Any, Any]
     score_part: tuple[Any, Any]
-    apart: bool
+    fit_rows: int | None
     score_rows: int | None
+    expected_rows: float
     scoring: str
     scale: Scale
     delta: float
@@ -95,17 +97,16 @@ class Trials:
         Notes
         -----
         **Guarantee.** For all tables that are neighbours, the model and the score are
-        together √budget-GDP: by parallel composition if the parts are disjoint, since
-        a row that scores does not change the model, and a row that fits changes the
-        score through the model alone; by composition of 9/10 and 1/10 of it if not.
-        Where they are disjoint, a row that scores pays no more than one that fits, so
-        that the record of the fits holds for every row.
+        together √budget-GDP, by parallel composition (`RandomFolds`): a row that scores
+        does not change the model, and a row that fits changes the score through the
+        model alone. A row that scores pays no more than one that fits, so that the
+        record of the fits holds for every row.
         """
-        share = 0.0 if self.apart else SCORE_SHARE
         model: PrivateLinearModel = clone(self.estimator).set_params(
             **params,
-            epsilon=epsilon_of(budget * (1 - share), self.delta),
+            epsilon=epsilon_of(budget, self.delta),
             delta=self.delta,
+            n_rows=self.fit_rows,
             ledger=None,
             verbose=0,  # how many trials there were is not paid for
             random_state=None if self.seed is None else self.seed + 1 + index,
@@ -114,7 +115,7 @@ class Trials:
             warnings.simplefilter("ignore", UnknownLabelsWarning)
             warnings.simplefilter("ignore", DoubtfulSchemaWarning)
             model.fit(*self.fit_part)
-        spent = model.privacy_.spent if self.apart else budget * share
+        spent = model.privacy_.spent
         record = PrivacyRecord(
             epsilon=epsilon_of(spent, self.delta),
             delta=self.delta,
@@ -126,7 +127,7 @@ class Trials:
             [self.scoring],
             budget=min(spent, record.budget),
             n_rows=self.score_rows,
-            expected_rows=float(self.score_rows or 1000),
+            expected_rows=self.expected_rows,
             scale=self.scale,
             confidence=0.95,
             noise=self.noise,

@@ -1,0 +1,93 @@
+"""Folds that are drawn for each row by itself."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy import sparse, stats
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+
+import skdp
+
+N = 600
+RNG = np.random.default_rng(0)
+X = RNG.uniform(size=(N, 2))
+Y = (X[:, 0] > 0.5).astype(int)
+FRAME = pd.DataFrame(X, columns=["a", "b"])
+
+
+def folds_of(splitter, table=X):
+    """Return the fold of each row."""
+    fold = np.full(N, -1)
+    for number, (outside, inside) in enumerate(splitter.split(table)):
+        assert sorted([*outside, *inside]) == list(range(N))
+        assert (fold[inside] == -1).all()
+        fold[inside] = number
+    assert (fold >= 0).all()
+    return fold
+
+
+@pytest.mark.parametrize("n_splits", [2, 5])
+def test_each_row_has_a_fold_of_its_own(n_splits):
+    """Folds are uniform, new in each split, and no row tells of the next one's."""
+    splitter = skdp.RandomFolds(n_splits)
+    folds = np.array([folds_of(splitter) for _ in range(40)])
+    assert len({tuple(one) for one in folds}) == 40
+    counts = np.bincount(folds.ravel(), minlength=n_splits)
+    assert stats.chisquare(counts).pvalue > 1e-7
+    # Neither by position nor by the number of rows: sizes vary as coins do.
+    sizes = (folds == 0).sum(axis=1)
+    expected = N / n_splits * (1 - 1 / n_splits)
+    spread = sizes.var(ddof=1) / expected * 39
+    assert 1e-7 < stats.chi2(39).cdf(spread) < 1 - 1e-7
+    pairs = n_splits * folds[:, :-1] + folds[:, 1:]
+    assert stats.chisquare(np.bincount(pairs.ravel())).pvalue > 1e-7
+    assert splitter.get_n_splits() == n_splits
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        X,
+        FRAME,
+        pl.from_pandas(FRAME),
+        pa.Table.from_pandas(FRAME),
+        sparse.csr_array(X),
+        X.tolist(),
+        {"a": X[:, 0], "b": X[:, 1]},
+    ],
+    ids=["array", "pandas", "polars", "arrow", "sparse", "lists", "dict"],
+)
+def test_rows_of_every_table_are_counted(table):
+    seeded = skdp.RandomFolds(3, random_state=1)
+    assert (folds_of(seeded, table) == folds_of(seeded)).all()
+
+
+def test_no_rows_have_folds():
+    for outside, inside in skdp.RandomFolds().split(X[:0]):
+        assert len(outside) == len(inside) == 0
+
+
+def test_scikit_learn_takes_them(tmp_path):
+    ledger = skdp.Ledger(tmp_path / "ledger", epsilon=8.0, delta=1e-5)
+    model = skdp.LogisticRegression(
+        bounds=(0, 1), classes=[0, 1], ledger=ledger, n_steps=5
+    )
+    assert len(cross_val_predict(model, X, Y, cv=skdp.RandomFolds(3))) == N
+    assert len([e for e in ledger.entries() if e.kind == "commit"]) == 3
+    free = clone(model).set_params(ledger=None)
+    search = GridSearchCV(free, {"alpha": [0.1, 1.0]}, cv=skdp.RandomFolds(2))
+    assert clone(search).fit(X, Y).n_splits_ == 2
+
+
+@pytest.mark.parametrize("n_splits", [1, 0, 2.5, "5"])
+def test_folds_that_are_none_are_refused(n_splits):
+    with pytest.raises(ValueError, match="whole number ≥ 2"):
+        skdp.RandomFolds(n_splits)
+
+
+def test_groups_are_refused():
+    with pytest.raises(ValueError, match="groups"):
+        next(skdp.RandomFolds().split(X, Y, np.zeros(N)))
