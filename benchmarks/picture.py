@@ -67,7 +67,7 @@ def panel(axis: Axes, table: str, top: float) -> None:
         costs = [cost(sum(v) / len(v)) for v in found.values()]
         style = {"color": colour, "ls": line, "marker": marker, "ms": 3.4, "lw": 1.2}
         axis.plot(list(found), costs, **style)
-    found = curve(ours, table=table, method="skdp", neighbours="zero-out")
+    found = curve(ours, table=table, method="skdp", neighbours="add-remove")
     found = {epsilon: v for epsilon, v in found.items() if epsilon >= 0.1}
     ends = [[cost(v) for v in map(end, found.values())] for end in (min, max)]
     axis.fill_between(list(found), *ends, color=BLUE, alpha=0.22, lw=0)
@@ -79,7 +79,7 @@ def panel(axis: Axes, table: str, top: float) -> None:
     axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
     axis.spines[["top", "right"]].set_visible(False)
-    axis.set_xlabel("ε (smaller is more private)")
+    axis.set_xlabel("ε for what is hidden (smaller is more private)")
 
 
 def label(axis: Axes, x: float, y: float, text: str, colour: str) -> None:
@@ -90,31 +90,34 @@ def label(axis: Axes, x: float, y: float, text: str, colour: str) -> None:
 
 def main() -> None:
     """Draw both panels."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(7.3, 3.85), facecolor="white")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7.3, 4.0), facecolor="white")
     panel(left, "adult", 12.0)
     left.set_title("Adult: test log-loss lost to privacy", loc="left", fontsize=9)
-    label(left, 0.3, 4.5, "diffprivlib", GREEN)
+    label(left, 0.3, 4.5, "diffprivlib (replace)", GREEN)
     label(left, 0.1, 0.3, "base rate", GREY)
-    label(left, 1.3, 0.09, "Opacus", ORANGE)
-    label(left, 1.5, 0.034, "diffprivlib,\ntuned*", GREEN)
-    label(left, 1.3, 0.0025, "Opacus, tuned*", ORANGE)
-    label(left, 0.13, 0.0045, "skdp", BLUE)
+    label(left, 1.3, 0.09, "Opacus (zero-out)", ORANGE)
+    label(left, 1.15, 0.038, "diffprivlib,\ntuned* (replace)", GREEN)
+    label(left, 1.25, 0.0021, "Opacus, tuned*\n(zero-out)", ORANGE)
+    label(left, 0.1, 0.0025, "skdp (add\nor remove)", BLUE)
     label(left, 0.1, TIE * 1.35, "no privacy", GREY)
     panel(right, "bike", 1.6)
     right.set_title("Bike: test R² lost to privacy", loc="left", fontsize=9)
     off = curve(read("peers"), table="bike", peer="diffprivlib")
     power = min(int(math.log10(-sum(v) / len(v))) for v in off.values())
-    label(right, 0.5, 1.2, f"diffprivlib: above {10**power:,} ↑", GREEN)
+    label(right, 0.2, 1.2, f"diffprivlib (replace): above {10**power:,} ↑", GREEN)
     label(right, 0.1, 0.86, "mean", GREY)
-    label(right, 0.19, 0.15, "Opacus", ORANGE)
-    label(right, 1.2, 0.0028, "Opacus, tuned*", ORANGE)
-    label(right, 0.13, 0.01, "skdp", BLUE)
+    label(right, 0.19, 0.15, "Opacus (zero-out)", ORANGE)
+    label(right, 1.35, 0.0023, "Opacus, tuned*\n(zero-out)", ORANGE)
+    label(right, 0.1, 0.0045, "skdp (add\nor remove)", BLUE)
     label(right, 0.1, TIE * 1.3, "no privacy", GREY)
-    figure.tight_layout(w_pad=2.0, rect=(0, 0.08, 1, 1))
+    figure.tight_layout(w_pad=2.0, rect=(0, 0.11, 1, 1))
     note = (
-        "* tuned on the test rows, which no private user can. skdp is at its defaults; "
-        "the band holds all ten runs.\nskdp and Opacus: δ = 10⁻⁶, a row emptied. "
-        "diffprivlib claims more: δ = 0, a row replaced."
+        "* tuned on the test rows, which no private user can do. skdp is at its "
+        "defaults; the band holds all ten runs. In brackets: what is hidden.\n"
+        "add or remove: whether a row is in the table at all, and how many there are "
+        "(released with noise). zero-out: the same, but the number\nof rows is public. "
+        "replace: what a row says; the number of rows is public. skdp and Opacus: "
+        "δ = 10⁻⁶. diffprivlib: δ = 0."
     )
     figure.text(0.01, 0.02, note, color=GREY, fontsize=7.5)
     about = {"Date": None, "Title": "What privacy costs: skdp, Opacus and diffprivlib"}

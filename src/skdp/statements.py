@@ -20,10 +20,12 @@ from skdp.schema import check
 #: The rate of false alarms at which an attacker is described.
 FALSE_ALARMS = 0.05
 RELATIONS = {
-    "replace-one": "one row is replaced by any other row; the number of rows is public",
+    "add-remove": "one row is added or removed, so whether a row is in the table at "
+    "all is hidden",
     "zero-out": "one row is left out of every sum; the number of rows stays public "
     "(a row of missing cells is not left out: it has a public default)",
-    "add-remove": "one row is added or removed; the number of rows is not public",
+    "replace-one": "one row is replaced by any other row, so what a row says is "
+    "hidden; the number of rows is public",
 }
 
 

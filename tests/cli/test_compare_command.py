@@ -29,7 +29,7 @@ def test_models_stand_side_by_side_and_the_sum_is_said(call, files, here):
         *(f"{model.coef_.ravel()[at]:+.3g}" for model in (half, one)),
     ]
     spent = math.hypot(*(math.sqrt(model.privacy_.spent) for model in (half, one)))
-    total = accountant.gdp_epsilon(spent, 1e-6)
+    total = accountant.gdp_epsilon(spent, 1e-9)
     assert f"({total:.4g}"[:6] in out
     assert "together" in out
     assert max(map(len, out.splitlines())) <= 80

@@ -20,7 +20,8 @@ def path(call, here):
 
 def test_a_fit_charges_and_show_says_so(call, parsed, path, files):
     options = ["--schema", files / "readmitted.toml", "--ledger", path.name]
-    fit = ["fit", files / "readmitted.csv", *options, "--epsilon", 1, "--out", "m"]
+    fit = ["fit", files / "readmitted.csv", *options, "--epsilon", 1, "--delta", 1e-6]
+    fit += ["--out", "m"]
     code, _, err = call(*fit)
     assert (code, err) == (0, "")
     code, out, err = call("ledger", "show", path)
@@ -61,7 +62,7 @@ def test_a_narrow_screen_keeps_what_counts(call, path, monkeypatch, columns, sho
     ledger = skdp.Ledger(path)
     for _ in range(5):
         query = "fit of LogisticRegression"
-        ledger.reserve(0.01, relation="replace-one", query=query).settle(0.01)
+        ledger.reserve(0.01, relation="add-remove", query=query).settle(0.01)
     monkeypatch.setenv("COLUMNS", str(columns))
     _, out, _ = call("ledger", "show", path)
     table = out[out.index("# ") :]

@@ -27,7 +27,7 @@ def model(tmp_path):
 def test_a_right_model_is_verified(call, parsed, model):
     code, out, err = call("verify", model())
     assert (code, err) == (0, "")
-    assert out.startswith("claim: (1, 1e-06)-differential privacy\n")
+    assert out.startswith("claim: (1, 1e-09)-differential privacy\n")
     assert out.endswith("VERIFIED: the releases add up to the claim.\n")
     found = parsed("verify", model(), "--statement")
     assert found["passed"] is True
@@ -41,7 +41,7 @@ def test_a_right_model_is_verified(call, parsed, model):
     [
         ('"spent_epsilon": 0.99', '"spent_epsilon": 0.49'),
         ('"times": 9', '"times": 8'),
-        ('"relation": "replace-one"', '"relation": "add-remove"'),
+        ('"relation": "add-remove"', '"relation": "zero-out"'),
     ],
 )
 def test_an_edited_model_exits_with_1(call, model, old, new):

@@ -54,7 +54,11 @@ def test_the_diagram_stays_and_the_promise_is_added(model):
     assert bundle["text/plain"] == repr(model)
     said, _ = read(bundle["text/html"])
     assert type(model).__name__ in said
-    assert "A fit will spend ε = 1.0, δ = min(1e-6, 1/(10 rows))" in said
+    assert "A fit will spend ε = 1.0, δ = 1e-09 neighbouring tables: add-rem" in said
+    assert "The number of rows is released, for a hundredth of it." in said
+    given, _ = read(clone(model).set_params(n_rows=100)._repr_html_())
+    assert "A fit will spend ε = 1.0, δ = min(1e-6, 1/(10 rows))" in given
+    assert "is released" not in given
     model.fit(X, Y)
     html = model._repr_mimebundle_()["text/html"]
     assert model._repr_html_().count("<details") == html.count("<details")

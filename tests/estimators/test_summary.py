@@ -80,7 +80,8 @@ def test_summary_is_a_table(model):
     text = str(found)
     assert text == repr(found)
     assert "LogisticRegression of readmitted" in text
-    assert "20,000 rows; ε 1, δ 1e-06, replace-one neighbours; 80 steps." in text
+    rows = model.plan_.n_rows  # released
+    assert f"about {rows:,} rows; ε 1, δ 1e-09, add-remove neighbours; 80 ste" in text
     assert "seeded: no privacy claim" in text
     notes = " ".join(text.split())
     assert "they do not cover" in notes

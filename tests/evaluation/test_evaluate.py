@@ -216,7 +216,8 @@ def test_calibration_tells_counts_and_positives():
 
 
 def test_rows_are_counted_only_where_their_number_is_private():
-    public = skdp.evaluate(LOGISTIC, X, Y, epsilon=1.0, metrics=["accuracy"])
+    given = {"epsilon": 1.0, "metrics": ["accuracy"], "neighbours": "replace-one"}
+    public = skdp.evaluate(LOGISTIC, X, Y, **given)
     assert public.n_rows == N
     found = [
         skdp.evaluate(
@@ -224,7 +225,6 @@ def test_rows_are_counted_only_where_their_number_is_private():
             X,
             Y,
             epsilon=1.0,
-            neighbours="add-remove",
             metrics=["accuracy"],
             n_rows=given,
             random_state=1,
@@ -265,7 +265,7 @@ def test_reading_by_name_and_printing(tmp_path):
         assert 0.5 < found["accuracy"] < 1
         text = json.dumps(found.to_dict())
         assert json.loads(text)["privacy"]["spent_epsilon"] <= 2.0
-        assert "(2, 1e-06)-differential privacy" in str(found)
+        assert "(2, 1e-09)-differential privacy" in str(found)
     assert "2-D" not in skdp.statement(found)
     assert "scores (margins)" in " ".join(skdp.statement(found).split())
 
@@ -304,7 +304,7 @@ def test_a_ledger_is_charged_and_can_refuse(tmp_path):
     assert entry.query == "evaluation of a LogisticRegression"
     assert entry.mu_squared == pytest.approx(found.privacy_.spent)
     with pytest.raises(skdp.BudgetError):
-        skdp.evaluate(LOGISTIC, X, Y, epsilon=1.0, ledger=ledger)
+        skdp.evaluate(LOGISTIC, X, Y, epsilon=1.0, delta=1e-6, ledger=ledger)
     with pytest.raises(ValueError, match="seeded"):
         skdp.evaluate(LOGISTIC, X, Y, epsilon=0.1, ledger=ledger, random_state=1)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
@@ -31,11 +31,11 @@ SCHEMA = Schema({name: Numeric(0, 1) for name in "abc"}, target=Categorical([0, 
 FOLDS = KFold(3)
 GIVEN = {"bounds": (0, 1), "neighbours": "replace-one"}
 ALL = [
-    skdp.LogisticRegression(classes=[0, 1]),
-    skdp.LinearSVC(classes=[0, 1]),
-    skdp.LinearRegression(target_bounds=(0, 1)),
-    skdp.HuberRegressor(target_bounds=(0, 1)),
-    skdp.PoissonRegressor(target_bounds=(0, 1), n_steps=5),
+    skdp.LogisticRegression(classes=[0, 1], delta=1e-6),
+    skdp.LinearSVC(classes=[0, 1], delta=1e-6),
+    skdp.LinearRegression(target_bounds=(0, 1), delta=1e-6),
+    skdp.HuberRegressor(target_bounds=(0, 1), delta=1e-6),
+    skdp.PoissonRegressor(target_bounds=(0, 1), delta=1e-6, n_steps=5),
 ]
 named = pytest.mark.parametrize("estimator", ALL, ids=lambda m: type(m).__name__)
 
@@ -76,7 +76,7 @@ def test_every_estimator_charges(ledger, estimator):
     opening, reserve, commit = ledger.entries()
     assert (opening.kind, reserve.kind, commit.kind) == ("open", "reserve", "commit")
     assert reserve.query == f"fit of {type(estimator).__name__}"
-    whole = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one").budget
+    whole = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="add-remove").budget
     assert reserve.mu_squared == whole
     spent = fitted.privacy_.spent
     assert spent <= commit.mu_squared <= spent * (1 + 1e-11)
@@ -399,7 +399,7 @@ def test_a_fit_that_is_killed_stays_charged_in_full(ledger):
     )
     assert done.returncode == -signal.SIGKILL
     assert kinds(ledger) == ["open", "reserve"]
-    whole = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one").budget
+    whole = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="add-remove").budget
     left = ledger.terms.mu_squared - whole
     assert ledger.remaining == pytest.approx(left, rel=1e-12)
     assert "in full: 1" in str(ledger)

@@ -41,12 +41,12 @@ def ledger(path):
 
 
 def ask(ledger, mu_squared, delta=0.0, **options):
-    options = {"relation": "replace-one", "query": "a test"} | options
+    options = {"relation": "add-remove", "query": "a test"} | options
     return ledger.reserve(mu_squared, delta, **options)
 
 
 def record_of(epsilon, delta=1e-6, **options):
-    options = {"relation": "replace-one"} | options
+    options = {"relation": "add-remove"} | options
     return PrivacyRecord(epsilon=epsilon, delta=delta, **options)
 
 
@@ -265,7 +265,7 @@ def test_a_record_with_releases_is_too_late(ledger):
         pytest.fail("the block must not run")
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "add-remove"])
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
 def test_relations_are_not_mixed(ledger, relation):
     with pytest.raises(LedgerError, match="do not add"):
         ask(ledger, 0.01, relation=relation)
@@ -432,7 +432,7 @@ def test_anybody_can_recompute_the_chain_from_an_export(ledger):
 def test_words(ledger):
     ask(ledger, 0.02)
     text = str(ledger)
-    for part in ("(1, 1e-06)-differential privacy", "replace-one", "in full: 1"):
+    for part in ("(1, 1e-06)-differential privacy", "add-remove", "in full: 1"):
         assert part in text
     assert str(ledger.head) in text
     assert repr(ledger) == f"Ledger({ledger.path!r})"

@@ -21,7 +21,7 @@ from skdp.privacy.ledger.chain import TRIGGERS, Head
 def spend(ledger, times):
     for i in range(times):
         ticket = ledger.reserve(
-            0.001 * (i + 1), relation="replace-one", query=f"query {i}", n_draws=10
+            0.001 * (i + 1), relation="add-remove", query=f"query {i}", n_draws=10
         )
         if i % 3:
             ticket.settle(0.0005)
@@ -250,7 +250,7 @@ def test_a_history_rewritten_as_a_whole_is_told_by_a_noted_head_only(path):
     with pytest.raises(LedgerError, match="seen before"):
         _ = ledger.remaining
     with pytest.raises(LedgerError, match="seen before"):
-        ledger.reserve(0.001, relation="replace-one", query="x")
+        ledger.reserve(0.001, relation="add-remove", query="x")
 
 
 def test_an_older_copy_is_told_by_who_has_seen_more(path, tmp_path):
@@ -323,7 +323,7 @@ def test_a_ledger_that_cannot_be_written_says_so(path):
     path.chmod(0o400)
     ledger = Ledger(path)
     with pytest.raises(LedgerError, match="cannot be written"):
-        ledger.reserve(0.001, relation="replace-one", query="x")
+        ledger.reserve(0.001, relation="add-remove", query="x")
 
 
 # ---- any damage: refused, or harmless

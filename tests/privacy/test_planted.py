@@ -141,7 +141,7 @@ def test_rows_that_are_private_are_counted_by_a_release():
     planned = set()
     for _ in range(5):
         record = model.fit(X, y).privacy_
-        counts = [r for r in record.transcript if r.query == "counts of 1 classes"]
+        counts = [r for r in record.transcript if r.query == "number of rows"]
         assert len(counts) == 1
         assert model.plan_.n_rows == max(1, round(float(counts[0].values[0])))
         planned.add(model.plan_.n_rows)
@@ -198,7 +198,12 @@ def test_a_model_follows_from_its_transcript_whatever_the_table(kind, geometry):
     target = skdp.Categorical([0, 1]) if classes else skdp.Numeric(0, 1)
     schema = skdp.Schema({"a": skdp.Numeric(0, 1), "b": skdp.Numeric(0, 1)}, target)
     model = kind(
-        schema=schema, geometry=geometry, sampling="full", n_steps=4, epsilon=8.0
+        schema=schema,
+        geometry=geometry,
+        sampling="full",
+        n_steps=4,
+        epsilon=8.0,
+        n_rows=3000,
     )
     model.fit(rng.uniform(size=(3000, 2)), rng.integers(0, 2, 3000))
     another = batches(rng.uniform(size=(3000, 2)) ** 9, schema, target=np.ones(3000))

@@ -130,7 +130,7 @@ def test_bars_are_the_shares_that_were_spent(name):
 
 def test_what_is_left_of_a_budget_is_shown():
     record = skdp.PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
-    record.charge(Event("counts of 1 classes", 1.0, 2 / math.sqrt(record.budget), 1))
+    record.charge(Event("number of rows", 1.0, 2 / math.sqrt(record.budget), 1))
     rows, left = budget.purposes(record)
     assert (rows.name, left.name) == ("Number of rows", budget.UNSPENT)
     assert (rows.share, left.share) == pytest.approx((0.25, 0.75))

@@ -70,9 +70,10 @@ def compare(
     target: TargetName = None,
     delta: Delta = None,
     model: ModelName = None,
-    neighbours: NeighboursName = Neighbours.replace_one,
+    neighbours: NeighboursName = Neighbours.add_remove,
     rows: Annotated[
-        int | None, typer.Option(help="The public number of rows, for add-remove.")
+        int | None,
+        typer.Option(help="Number of rows, if it is public, for add-remove."),
     ] = None,
     multiline: Multiline = False,
     ledger: Ledger = None,

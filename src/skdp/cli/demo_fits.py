@@ -86,8 +86,14 @@ class _Job:
 def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     """Plan the three fits: matrix geometry, the paper's method, and no privacy."""
     loss = Logistic()
-    matrix = default_plan(layout, loss, n_rows=rows, epsilon=epsilon)
-    paper = preset("dp_skgd", layout, loss, n_rows=rows, epsilon=epsilon)
+    facts: dict[str, Any] = {
+        "n_rows": rows,
+        "epsilon": epsilon,
+        "relation": "add-remove",
+        "assumptions": ("The number of rows given is public.",),
+    }
+    matrix = default_plan(layout, loss, **facts)
+    paper = preset("dp_skgd", layout, loss, **facts)
     most = max(200, min(5_000, DEMO_VISITS // rows))
     words = f"{matrix.n_steps} steps on the intercept alone, {_noise(matrix)}: too few "
     words += "rows for more at this ε"
@@ -229,7 +235,7 @@ def _show_plan(console: Console, jobs: list[_Job], layout: Layout) -> None:
         "ε = inf: no noise, no privacy"
         if plan.epsilon == math.inf
         else f"ε = {plan.epsilon:g}, δ = {plan.delta:.2g} for each private fit; "
-        "neighbouring tables differ by one replaced row"
+        "neighbouring tables: one row added or removed"
     )
     grid.add_row("budget", budget)
     for job in jobs:

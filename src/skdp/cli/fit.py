@@ -58,12 +58,12 @@ def fit(
     target: TargetName = None,
     delta: Delta = None,
     model: ModelName = None,
-    neighbours: NeighboursName = Neighbours.replace_one,
+    neighbours: NeighboursName = Neighbours.add_remove,
     rows: Annotated[
         int | None,
         typer.Option(
-            help="The public number of rows, for add-remove; it is released if not "
-            "given."
+            help="Number of rows, if it is public; under add-remove it is released if "
+            "not given."
         ),
     ] = None,
     multiline: Multiline = False,
@@ -82,6 +82,7 @@ def fit(
     public or was released with noise and charged to the budget.
     """
     from skdp.cli.fitting import fitted, note, summary
+    from skdp.statements import RELATIONS
 
     hushed(as_json, quiet)
     check_out(out, force)
@@ -105,7 +106,8 @@ def fit(
         return
     console = screen(quiet=quiet)
     claim, relation, *_ = str(made.privacy_).splitlines()
-    console.print(f"[bold]{claim}[/bold]\n{relation}")
+    hidden = RELATIONS[made.privacy_.relation]
+    console.print(f"[bold]{claim}[/bold]\n{relation} ({hidden})")
     if MOST < epsilon < math.inf and seed is None:  # else the claim is that of none
         console.print(
             f"ε = {epsilon:g} is a promise in name only: choose {MOST} or less (docs: "

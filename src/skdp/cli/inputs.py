@@ -26,9 +26,9 @@ class Model(StrEnum):
 class Neighbours(StrEnum):
     """Which tables must be hard to tell apart."""
 
-    replace_one = "replace-one"
-    zero_out = "zero-out"
     add_remove = "add-remove"
+    zero_out = "zero-out"
+    replace_one = "replace-one"
 
 
 Table = Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet file.")]
@@ -57,7 +57,10 @@ TargetName = Annotated[
 Epsilon = Annotated[float, typer.Option(help="Privacy budget ε; 1 is a usual choice.")]
 Delta = Annotated[
     float | None,
-    typer.Option(help="δ, below 1/rows.  [default: 1e-6 or 1/(10 rows), the smaller]"),
+    typer.Option(
+        help="δ, below 1/rows.  [default: 1e-9 if the number of rows is private, else "
+        "1e-6 or 1/(10 rows), the smaller]"
+    ),
 ]
 ModelName = Annotated[
     Model | None,
@@ -69,8 +72,8 @@ ModelName = Annotated[
 NeighboursName = Annotated[
     Neighbours,
     typer.Option(
-        help="Which tables must be hard to tell apart: a row replaced, left "
-        "out of every sum, or added or removed."
+        help="Which tables must be hard to tell apart: a row added or removed, left "
+        "out of every sum, or replaced."
     ),
 ]
 Ledger = Annotated[

@@ -60,7 +60,7 @@ def make(
         float,
         typer.Option(help="Part of δ for finding categories; 0 if a schema has all."),
     ] = 0.0,
-    neighbours: NeighboursName = Neighbours.replace_one,
+    neighbours: NeighboursName = Neighbours.add_remove,
     table: Annotated[
         str | None,
         typer.Option(

@@ -49,12 +49,14 @@ EXAMPLES = [
 
 def plan(
     schema: SchemaFile,
-    rows: Annotated[int, typer.Option(help="Number of rows, as far as is public.")],
+    rows: Annotated[
+        int, typer.Option(help="Number of rows, a guess if it is private.")
+    ],
     epsilon: Epsilon = 1.0,
     delta: Delta = None,
     target: TargetName = None,
     model: ModelName = None,
-    neighbours: NeighboursName = Neighbours.replace_one,
+    neighbours: NeighboursName = Neighbours.add_remove,
     out: Annotated[
         Path | None, typer.Option(metavar="JSON", help="Write the plan here.")
     ] = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -258,6 +258,7 @@ def release_row_count(
     It is charged to `record`; give the same record to `run`.
     """
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
-    total = sums.counts(engine(records), 1, record.relation)
+    counted = sums.counts(engine(records), 1, record.relation)
+    total = replace(counted, query="number of rows")
     released = release(total, z, noise or Randomness(), record)
     return max(1, round(float(released.values[0])))

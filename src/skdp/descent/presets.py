@@ -81,8 +81,10 @@ def preset(
     prior : Prior, optional
         What is assumed of w* for that; by default each block's weights have norm 1.
     **options
-        Further parameters of `Plan`: penalty, relation, calibration, …
+        Further parameters of `Plan`: penalty, relation (by default the paper's
+        replace-one), calibration, …
     """
+    options = {"relation": "replace-one"} | options
     check(
         name in PRESETS,
         f"The preset must be one of {sorted(PRESETS)}. Got {name!r}: choose one.",
@@ -101,13 +103,12 @@ def preset(
         if epsilon == math.inf:
             n_steps = math.ceil(NOISELESS_PASSES / float(sampling.probabilities.min()))
         else:
-            relation = options.get("relation", "replace-one")
             accounting = options.get("calibration", "exact")
             budget = theory.Budget(
                 n_rows=n_rows,
                 epsilon=epsilon,
                 delta=delta,
-                neighbours=relation,
+                neighbours=options["relation"],
                 accounting=accounting,
             )
             rate = best_rate(sampling, v, layout, loss, prior or theory.Prior(), budget)

@@ -206,7 +206,7 @@ def default_plan(
     n_steps : int, optional
         `default_n_steps` by default.
     **options
-        Further parameters of `Plan`: penalty, relation, …
+        Further parameters of `Plan`: penalty, relation (replace-one by default), …
     """
     delta = min(1e-6, 0.1 / max(n_rows, 1)) if delta is None else delta
     check_budget(epsilon, delta, n_rows)

@@ -42,6 +42,8 @@ from skdp.schema import Categorical, FloatArray, Layout, Numeric, Schema, check
 DISCOVERY_SHARE = 0.1
 #: Share of μ² that the number of rows costs where it is private and not given.
 COUNT_SHARE = 0.01
+#: A public guess of the number of rows where nothing is known of it.
+EXPECTED_ROWS = 1000
 
 
 class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
@@ -67,7 +69,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         slope_bound: Any = "auto",
         solver: str = "skgd",
         calibration: str = "exact",
-        neighbours: str = "replace-one",
+        neighbours: str = "add-remove",
         n_rows: int | None = None,
         ledger: Any = None,
         engine: str = "auto",
@@ -150,8 +152,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
             rows = about.count_rows(self.verbose) if records is None else count(records)
             check(rows > 0, "The table has no rows: give one that has some.")
         delta = default_delta(rows) if self.delta is None else self.delta
-        if rows is not None:
-            check_budget(self.epsilon, delta, rows)
+        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
@@ -161,6 +162,8 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
             * (delta_share(self) + DISCOVERY_SHARE * about.needs_levels),
         )
         self._refuse_mistakes(rows, record)
+        if not about.unknown:  # else labels or ranges are to be found first
+            refuse_unfit(self, self._loss(about.whole()))
         query = f"fit of {type(self).__name__}"
         with spending(record, ledger, query=query, described=about) as tell:
             schema = about.schema_by(record, DISCOVERY_SHARE, noise)
@@ -246,7 +249,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         schema = Schema({"x": Numeric(0, 1)}, target=known)
         refuse_unfit(self, self._loss(schema))
         if isinstance(self.sampling, str) and isinstance(self.geometry, str):
-            self._plan(schema, rows or 1000, record)
+            self._plan(schema, rows or EXPECTED_ROWS, record)
 
     def _with_found_target(self, schema: Schema) -> Schema:
         """Adapt a target whose description was found privately to the loss."""

@@ -76,7 +76,8 @@ class LogisticRegression(PrivateClassifier):
     epsilon : float
         Privacy budget ε; ``inf`` fits without noise and claims nothing.
     delta : float, optional
-        δ, below 1/n; min(1e-6, 1/(10 n)) by default.
+        δ, below 1/n; by default min(1e-6, 1/(10 n)) where the number of rows is public
+        or given, and 1e-9 where it is private.
     schema : Schema or path, optional
         Public ranges, categories and labels, or the path of a TOML file with them.
         What it does not say is found privately, for a tenth of the budget.
@@ -109,11 +110,13 @@ class LogisticRegression(PrivateClassifier):
         decided is then a dict in ``plan_``. For comparisons: none was found better.
     calibration : {"exact", "paper"}
         Exact Gaussian accounting, or the constant of the paper's Theorem 1.
-    neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables must be hard to tell apart. The number of rows is public in the
-        first two; in the third it is `n_rows` or released.
+    neighbours : {"add-remove", "zero-out", "replace-one"}
+        Which tables must be hard to tell apart: those that differ by one row which is
+        added or removed, left out of every sum, or replaced. The number of rows is
+        private in the first: it is released, for a hundredth of the budget, unless
+        `n_rows` is given. In the other two it is public.
     n_rows : int, optional
-        The public number of rows, for add-remove.
+        The number of rows, if it is public, for add-remove.
     ledger : Ledger or absolute path, optional
         The table's total budget, charged before a record is read; see `skdp.Ledger`.
     engine : {"auto", "compiled", "reference"}

@@ -6,6 +6,8 @@ import math
 from html import escape
 from typing import Any
 
+from skdp.descent.planner import default_delta
+
 STYLE = "font-family:sans-serif;font-size:0.9em;margin:0.5em 0 0 0.3em;max-width:60em"
 
 
@@ -41,12 +43,17 @@ def promise(model: Any) -> str:
 def _planned(model: Any) -> list[str]:
     """What a fit would promise; parameters are not checked before it."""
     delta = "min(1e-6, 1/(10 rows))" if model.delta is None else str(model.delta)
+    private_rows = model.neighbours == "add-remove" and model.n_rows is None
+    if model.delta is None and private_rows:
+        delta = f"{default_delta(None):g}"
     claim = f"A fit will spend ε = {model.epsilon}, δ = {delta}"
     if model.epsilon == math.inf:
         claim = "A fit will add no noise and claim no privacy (epsilon is infinite)"
     elif model.random_state is not None:
         claim = "A fit will claim no privacy (random_state is set)"
     lines = [claim, f"neighbouring tables: {model.neighbours}"]
+    if private_rows:
+        lines.append("The number of rows is released, for a hundredth of it.")
     if model.ledger is not None:
         lines.append("A ledger is charged first.")
     if model.schema is None and model.bounds is None:

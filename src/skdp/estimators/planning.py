@@ -8,7 +8,7 @@ from typing import Any
 from skdp import schema_files
 from skdp.descent.plan import Plan
 from skdp.descent.planner import default_delta
-from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.base import COUNT_SHARE, PrivateLinearModel
 from skdp.estimators.huber import HuberRegressor
 from skdp.estimators.linear import LinearRegression
 from skdp.estimators.logistic import LogisticRegression
@@ -36,14 +36,16 @@ def plan(
     model: str = "logistic",
     **parameters: Any,
 ) -> Plan:
-    """Plan a fit: the one that ``fit`` makes for the same schema and number of rows.
+    """Plan the fit that an estimator makes of a table with so many rows.
 
     Parameters
     ----------
     schema : Schema or path
         The whole public description, the target included.
     n_rows : int
-        Number of rows.
+        Number of rows, a guess if it is private. Under add-remove, the default, the
+        plan is for a fit that releases the number: a hundredth of the budget is left
+        out for it, and δ is 1e-9 by default.
     epsilon, delta : float
         The budget.
     model : {"logistic", "linear", "huber", "svc", "poisson"}
@@ -81,10 +83,13 @@ def plan(
         "Only solver='skgd' is planned beforehand. Got "
         f"{estimator.solver!r}: its settings are in plan_ after the fit.",
     )
+    private_rows = estimator.neighbours == "add-remove"
+    usual = default_delta(None if private_rows else n_rows)
     record = PrivacyRecord(
         epsilon=epsilon,
-        delta=default_delta(n_rows) if delta is None else delta,
+        delta=usual if delta is None else delta,
         relation=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
         assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption()),
     )
+    record.budget *= 1.0 - COUNT_SHARE if private_rows else 1.0
     return estimator._plan(described, n_rows, record)

@@ -44,7 +44,7 @@ def known_schema(about: Opening) -> Schema | None:
     """
     if about.unknown or about.source.n_rows is not None:
         return None
-    return Schema(about.columns, target=about.target, row_norm=about.row_norm)
+    return about.whole()
 
 
 def count(records: Records) -> int:

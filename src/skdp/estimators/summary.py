@@ -157,7 +157,9 @@ def summary(model: Any) -> Summary:
     n_rows = plan["n_rows"] if isinstance(plan, dict) else plan.n_rows
     epsilon = "∞" if math.isinf(record.epsilon) else f"{record.epsilon:g}"
     claim = f"ε {epsilon}, δ {record.delta:g}, {record.relation} neighbours"
-    facts = [f"{n_rows:,} rows; {claim}; {model.n_iter_} steps."]
+    released = model.neighbours == "add-remove" and model.n_rows is None
+    about = "about " if released else ""
+    facts = [f"{about}{n_rows:,} rows; {claim}; {model.n_iter_} steps."]
     if record.seeded or math.isinf(record.epsilon):
         facts.append(str(record).splitlines()[0])
     head: tuple[str, ...] = HEAD

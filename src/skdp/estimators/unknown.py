@@ -91,6 +91,10 @@ class Opening:
         """Whether the target's range or labels are to be found."""
         return isinstance(self.target, str)
 
+    def whole(self) -> Schema:
+        """Return the schema, of which nothing is to be found."""
+        return Schema(self.columns, target=self.target, row_norm=self.row_norm)
+
     def count_rows(self, verbose: int = 0) -> int:
         """Count the rows: for relations under which their number is public."""
         if self.source.n_rows is not None:

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdp.descent.plan import check_budget
 from skdp.descent.planner import default_delta
-from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
 from skdp.estimators.inputs import as_column, as_table
 from skdp.estimators.regression import PrivateRegressor, numeric_target
 from skdp.estimators.spending import payer, refuse_no_budget, spending
@@ -35,7 +35,7 @@ def evaluate(
     epsilon: float,
     delta: float | None = None,
     metrics: Sequence[str] | None = None,
-    neighbours: str = "replace-one",
+    neighbours: str = "add-remove",
     n_rows: int | None = None,
     sample_weight: Any = None,
     max_weight: float = 1.0,
@@ -55,17 +55,17 @@ def evaluate(
     table, y : table and column
         As ``fit`` takes them, `y` if the schema does not name the target.
     epsilon, delta : float
-        The budget; δ is min(1e-6, 1/(10 n)) by default. An infinite epsilon releases
-        exact scores and claims nothing.
+        The budget; δ as for estimators by default. An infinite epsilon releases exact
+        scores and claims nothing.
     metrics : sequence of str, optional
         For classifiers ``"log_loss"`` (with probabilities), ``"accuracy"`` and, with
         two classes, ``"auc"`` and ``"calibration"``; for regressors ``"r2"``,
         ``"rmse"``, ``"mae"``, ``"mse"``. By default all that the model has but mse.
         Each costs accuracy of the others: ask for what you need.
-    neighbours : {"replace-one", "zero-out", "add-remove"}
+    neighbours : {"add-remove", "zero-out", "replace-one"}
         As for estimators.
     n_rows : int, optional
-        The public number of rows, for add-remove.
+        The number of rows, if it is public, for add-remove.
     sample_weight : column or str, optional
         What each row counts for, clipped to `max_weight`.
     max_weight : float
@@ -131,8 +131,8 @@ def evaluate(
     about = opened(table, y, schema=model.schema_, bounds=None, target=None)
     public_rows = n_rows if neighbours == "add-remove" else about.count_rows()
     delta = default_delta(public_rows) if delta is None else delta
-    if public_rows is not None:
-        check_budget(epsilon, delta, public_rows)
+    guess = public_rows or EXPECTED_ROWS
+    check_budget(epsilon, delta, guess)
     given = neighbours == "add-remove" and n_rows is not None
     record = PrivacyRecord(
         epsilon=epsilon,
@@ -149,7 +149,7 @@ def evaluate(
             wanted,
             budget=record.budget,
             n_rows=None if sample_weight is not None else public_rows,
-            expected_rows=1000.0 if public_rows is None else float(public_rows),
+            expected_rows=float(guess),
             weighted=sample_weight is not None,
             scale=scale,
             confidence=confidence,

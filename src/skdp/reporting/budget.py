@@ -10,7 +10,7 @@ from skdp.privacy.record import Event, PrivacyRecord
 
 #: What a release was for, and how its query begins or ends, in the order of a fit.
 PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("Number of rows", lambda query: query == "counts of 1 classes"),
+    ("Number of rows", lambda query: query == "number of rows"),
     ("Ranges, found in the table", lambda query: query.startswith("magnitudes of")),
     ("Categories, found in the table", lambda query: query.startswith("categories of")),
     ("Gram matrix of the columns", lambda query: query.endswith("Gram matrix")),

@@ -140,7 +140,7 @@ class Terms:
         epsilon: float,
         delta: float,
         reserved_delta: float = 0.0,
-        neighbours: Relation = "replace-one",
+        neighbours: Relation = "add-remove",
     ) -> Terms:
         """Compute m and D from the ceiling (ε, δ)."""
         check(

@@ -47,7 +47,7 @@ class Ledger:
         The part of delta kept for what is not Gaussian: a fit that has to find
         categories or labels spends a tenth of its own delta from it. None by default.
     neighbours : {"replace-one", "zero-out", "add-remove"}, optional
-        Which tables must be hard to tell apart; "replace-one" by default.
+        Which tables must be hard to tell apart; "add-remove" by default.
     table : str, optional
         The public name of the table that the ledger belongs to, such as "hospital
         stays 2025"; by default the file's name without its ending. If the file exists
