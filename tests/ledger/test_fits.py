@@ -28,7 +28,7 @@ X = rng.uniform(size=(1500, 3))
 Y = (X[:, 0] > 0.5).astype(int)
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
 SCHEMA = Schema({name: Numeric(0, 1) for name in "abc"}, target=Categorical([0, 1]))
-FOLDS = KFold(3)
+FOLDS = skdp.RandomFolds(3)
 GIVEN = {"bounds": (0, 1), "neighbours": "replace-one"}
 ALL = [
     skdp.LogisticRegression(classes=[0, 1], delta=1e-6),
