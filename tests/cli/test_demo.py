@@ -1,4 +1,5 @@
 import json
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -69,6 +70,31 @@ def test_json(call, epsilon):
             for release in shown["privacy"]["releases"]
         )
         assert spent == pytest.approx(shown["privacy"]["mu_squared"])
+
+
+def test_shown_numbers_add_up(call, monkeypatch):
+    """Differences of rounded losses, not rounded differences."""
+    losses = {
+        "true weights": 0.31204,
+        "no privacy": 0.31234,
+        "private, matrix geometry": 0.31246,
+        "private, DP-SkGD of the paper": 0.38888,
+        "base rate alone": 0.41119,
+    }
+    monkeypatch.setattr(demo_fits, "_log_losses", lambda *given: losses)
+    _, out, _ = call("demo", "--rows", "500", "--seed", "1")
+    rows = {
+        name: [Decimal(cell) for cell in line.split()[-2:]]
+        for line in out.splitlines()
+        for name in losses
+        if line.strip().startswith(name) and "+" in line.split()[-1]
+    }
+    assert list(rows) == list(losses)
+    best = rows["true weights"][0]
+    assert all(loss - best == above for loss, above in rows.values())
+    cost = Decimal(out.split("cost ", 1)[1].split()[0])
+    assert cost == rows["private, matrix geometry"][1] - rows["no privacy"][1]
+    assert cost == Decimal("0.0002")
 
 
 def test_long_jobs_are_cut_and_lose_their_bound():

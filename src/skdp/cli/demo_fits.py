@@ -36,6 +36,8 @@ TABLE_SEED, FRESH_SEED = 0, 1
 FRESH_ROWS, MAX_ROWS = 50_000, 2_000_000
 #: Steps that a demo has time for: this many row visits, and never fewer than 200.
 DEMO_VISITS = 250_000_000
+#: Decimals of a log-loss that are shown.
+PLACES = 4
 
 
 def run_demo(
@@ -253,16 +255,18 @@ def _show_result(console: Console, result: _Result) -> None:
     console.print(_weight_table(result, fit.plan.layout))
 
     console.print(f"[bold]Mean log-loss[/bold] on a fresh table of {FRESH_ROWS:,} rows")
-    best = result.losses["true weights"]
+    # Differences are of the numbers that are shown, so that a reader's sums come out.
+    losses = {name: round(loss, PLACES) for name, loss in result.losses.items()}
+    best = losses["true weights"]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("model")
     table.add_column("log-loss", justify="right")
     table.add_column("above true", justify="right")
-    for name, loss in result.losses.items():
+    for name, loss in losses.items():
         star = "" if name.startswith("private") else " *"
-        table.add_row(name + star, f"{loss:.4f}", f"{loss - best:+.4f}")
+        table.add_row(name + star, f"{loss:.{PLACES}f}", f"{loss - best:+.{PLACES}f}")
     console.print(table)
-    console.print(_verdict(result.losses, fit))
+    console.print(_verdict(losses, fit))
     console.print(
         "The two private fits have a budget each; on a real table they would share one."
         "\n* Not for a real table: true weights are unknown there, and a fit without "
@@ -290,10 +294,11 @@ def _weight_table(result: _Result, layout: Layout) -> Table:
 def _verdict(losses: dict[str, float], fit: Fit) -> str:
     private, free = losses["private, matrix geometry"], losses["no privacy"]
     gain = losses["base rate alone"] - free
-    cost = f"Privacy at ε = {fit.plan.epsilon:g} cost {private - free:+.4f} of log-loss"
+    cost = f"Privacy at ε = {fit.plan.epsilon:g} cost {private - free:+.{PLACES}f} of "
+    cost += "log-loss"
     if gain <= 0:
         return f"{cost}; this table is too small to learn from, even without it."
     if private >= losses["base rate alone"]:
-        return f"{cost}, all that there was to gain: take more rows or a larger ε."
+        return f"{cost}, all that there was to gain: this budget needs more rows."
     kept = (losses["base rate alone"] - private) / gain
     return f"{cost}: {kept:.0%} of what the model gains over the base rate is kept."
