@@ -3,6 +3,7 @@
 # make docs   build the site in build/docs
 # make bench-speed    measure speed and memory (docs/speed.md)
 # make bench-utility  measure what the defaults reach (docs/utility)
+# make bench-forecasts compare the plan's forecasts with fits (docs/utility/forecasts.md)
 # make bench-peers    run diffprivlib, Opacus and scikit-learn beside ours (docs/peers)
 # make picture        draw what the readme shows, from both
 # make bench-rule     measure what other constants would give (docs/utility/rule.md)
@@ -25,7 +26,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 
 .PHONY: demo test lint types unit docs theory bench-speed bench-utility bench-rule bench-csv
-.PHONY: bench-peers picture
+.PHONY: bench-peers bench-forecasts picture
 .PHONY: experiments coverage audit attack mutants ledger-stress kill-fits fuzz oldest newest dist format clean
 
 demo: $(VENV)/.demo
@@ -58,6 +59,9 @@ bench-speed: $(VENV)/.dev
 
 bench-utility: $(VENV)/.dev
 	$(BIN)/python benchmarks/utility.py
+
+bench-forecasts: $(VENV)/.dev
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/forecasts.py --measure
 
 bench-peers: $(VENV)/.dev
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/peers.py

@@ -28,6 +28,8 @@ SEEDS = range(10)
 #: A wide table takes a hundred times longer: fewer seeds, and one relation.
 WIDE, WIDE_SEEDS = "reuters", range(5)
 DELTA = 1e-6
+#: Tables whose target is a number.
+NUMBERS = ("california", "bike", "wine")
 OUT = ROOT / "docs" / "utility"
 #: Differences that count as a tie, in log-loss and in R².
 TIE = {True: 0.0005, False: 0.001}
@@ -115,7 +117,7 @@ def peers() -> dict[tuple[str, float], tuple[float, str]]:
                 cells.setdefault(key, []).append(float(value))
     best: dict[tuple[str, float], tuple[float, str]] = {}
     for (table, epsilon, method), values in cells.items():
-        sign = -1.0 if table in ("california", "bike", "wine") else 1.0
+        sign = -1.0 if table in NUMBERS else 1.0
         mean = float(np.mean(values))
         known = best.get((table, epsilon))
         if known is None or sign * mean < sign * known[0]:
@@ -162,7 +164,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         logs, lost = [], []
         for name in [*NAMES, *([WIDE] if relation == "zero-out" else [])]:
             cells = []
-            loss = name not in ("california", "bike", "wine")
+            loss = name not in NUMBERS
             sign, tie = (1.0 if loss else -1.0), TIE[loss]
             base = plain[name, "no privacy"]
             for epsilon in EPSILONS:
@@ -233,7 +235,7 @@ def plot(rows: list[dict[str, Any]]) -> None:
         axis.set_xscale("log")
         axis.set_title(name)
         axis.set_xlabel("ε")
-        regression = name in ("california", "bike", "wine")
+        regression = name in NUMBERS
         axis.set_ylabel("test R²" if regression else "test log-loss")
         if regression:
             axis.set_ylim(-0.1, None)

@@ -3,7 +3,7 @@ import pytest
 import skdp
 from skdp import schema_files
 from skdp.cli.inputs import with_target
-from skdp.descent.forecast import forecast
+from skdp.descent.forecast import forecast, range_in_words
 from skdp.descent.intercept import InterceptOnly
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
@@ -20,7 +20,8 @@ def test_it_shows_the_plan_and_what_epsilon_buys(call, files, here):
     assert max(map(len, out.splitlines())) <= 80
     seen = forecast(plan)
     row = next(line for line in out.splitlines() if "→" in line)
-    assert f"{seen.privacy_excess:.2g}" in row
+    assert f"{seen.low:.1g} to {seen.high:.1g}" in row
+    assert "the expected cost in log-loss" in out
     assert call(*arguments, "--quiet") == (0, "", "")
 
 
@@ -29,7 +30,7 @@ def test_bars_shrink_as_the_budget_grows(call, files, here):
     lengths = [
         line.count("█") + line.count("░")
         for line in out.splitlines()
-        if "░" in line and "privacy" not in line
+        if "░" in line and "sampling error" not in line
     ]
     assert len(lengths) == 7
     assert lengths == sorted(lengths, reverse=True)
@@ -50,13 +51,14 @@ def test_numbers_stay_where_bars_have_no_room(call, files, here, monkeypatch, co
         assert "…" not in table
         for epsilon in (0.1, 1.0, 10.0):
             plan = skdp.plan(schema, rows, epsilon)
-            words = ["–"] * 3
+            words = "– –"
             if not isinstance(plan.geometry, InterceptOnly):
                 seen = forecast(plan)
-                numbers = (seen.privacy_excess, seen.sampling_excess, seen.excess)
-                words = [f"{number:.2g}" for number in numbers]
-            lines = [line.replace("→", "").split()[:4] for line in table.splitlines()]
-            assert [f"{epsilon:g}", *words] in lines
+                words = f"{range_in_words(seen)} {seen.sampling_excess:.1g}"
+            lines = [
+                " ".join(line.replace("→", "").split()) for line in table.splitlines()
+            ]
+            assert any(line.startswith(f"{epsilon:g} {words}") for line in lines)
 
 
 def test_budgets_that_buy_a_constant_promise_nothing(call, parsed, files, here):
@@ -67,7 +69,9 @@ def test_budgets_that_buy_a_constant_promise_nothing(call, parsed, files, here):
     shown = parsed(*arguments)["forecasts"]
     constant = [line for line in shown if line["only_a_constant"]]
     assert len(lines) == len(constant) < len(shown)
-    assert {line["privacy_excess"] for line in constant} == {None}
+    for name in ("privacy_excess", "privacy_excess_low", "privacy_excess_high"):
+        assert {line[name] for line in constant} == {None}
+        assert None not in {line[name] for line in shown if line not in constant}
     _, out, _ = call(*arguments[:-1], "20")
     assert out.count("only a constant") > len(lines)
 

@@ -206,8 +206,8 @@ def test_one_record_of_an_array(hostile):
             warnings.simplefilter("always")
             model.fit(X, y)
             shape = model.predict_proba(X).shape
-        record = str(model.privacy_)
-        return record, shape, model.coef_.shape, caught, repr(model.schema_)
+        record, said = str(model.privacy_), [str(one.message) for one in caught]
+        return record, shape, model.coef_.shape, said, repr(model.schema_)
 
     expected = shown(X, y)
     others = X.copy(), y.copy()

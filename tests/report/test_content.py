@@ -244,7 +244,7 @@ def test_curves_are_forecasts_of_plans_without_data(name, tmp_path):
 
 def test_a_constant_model_is_told_what_would_do():
     read = Reader(page("constant"))
-    assert "cannot support a model, however few its columns" in read.text
+    assert "rows cannot support a single coefficient" in read.text
     assert "too little for a model: a constant" in read.text
     assert "this fit</text>" not in read.text
 

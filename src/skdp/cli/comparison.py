@@ -11,10 +11,11 @@ from typing import Any
 
 import skdp
 from skdp.cli.fitting import fitted, summary
-from skdp.descent.forecast import Forecast, forecast
+from skdp.descent.forecast import Forecast, forecast, range_in_words
 from skdp.descent.plan import check_budget
 from skdp.descent.planner import default_delta
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.constant import constant_model
 from skdp.estimators.summary import unit_notes
 from skdp.estimators.uncertainty import class_effects
 from skdp.estimators.unknown import opened
@@ -55,7 +56,13 @@ class Side:
 
     def lines(self) -> dict[str, str]:
         """Return what is shown of it, by name: all of it public or released."""
-        lines = {"expected cost of privacy": f"{self.expected.privacy_excess:.2g}"}
+        seen = self.expected
+        cost = range_in_words(seen)
+        lines = {
+            f"expected cost of privacy in {seen.score}": (
+                "only a constant" if constant_model(self.model) else cost
+            )
+        }
         for name, score in self.scores().items():
             lines[name] = f"{score['value']:.4g} ± {score['noise_std']:.1g}"
         for name, coef in self.coefficients().items():
@@ -138,6 +145,8 @@ class Comparison:
             "models": [
                 summary(side.model, side.out)
                 | {"expected_privacy_excess": side.expected.privacy_excess}
+                | {"expected_range": [side.expected.low, side.expected.high]}
+                | {"expected_in": side.expected.score}
                 | {"scores": side.scores()}
                 for side in self.sides
             ],

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from skdp.descent.forecast import in_words
-from skdp.descent.intercept import InterceptOnly
 from skdp.estimators import storage
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.constant import constant_model
 from skdp.estimators.doubts import doubts
 from skdp.estimators.labels import unknown_labels
 from skdp.estimators.planning import MODELS
@@ -75,9 +74,7 @@ def fitted(
 
 def note(model: PrivateLinearModel) -> str | None:
     """Return what limits a fresh fit: labels, columns of the schema, or its budget."""
-    constant = isinstance(model.plan_.geometry, InterceptOnly)
-    said = [unknown_labels(model), *doubts(model)]
-    said.append(in_words(model.plan_) if constant else None)
+    said = [unknown_labels(model), *doubts(model), constant_model(model)]
     return next((one for one in said if one is not None), None)
 
 

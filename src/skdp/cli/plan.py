@@ -82,7 +82,7 @@ def plan(
     asked = planned(epsilon)
     budgets = sorted({*OTHERS, epsilon} - {math.inf})
     plans = {budget: planned(budget) for budget in budgets}
-    # What a constant lacks is the signal, of which a forecast knows a guess alone.
+    # What a constant lacks is the signal, of which a plan knows nothing.
     forecasts = {
         budget: None if isinstance(made.geometry, InterceptOnly) else forecast(made)
         for budget, made in plans.items()
@@ -98,6 +98,7 @@ def plan(
                 "epsilon": epsilon,
                 "delta": asked.delta,
                 "neighbours": neighbours.value,
+                "score": forecast(asked).score,
                 "n_steps": asked.n_steps * asked.n_restarts,
                 "in_words": str(asked),
                 "forecasts": [
@@ -105,6 +106,8 @@ def plan(
                         "epsilon": budget,
                         "only_a_constant": seen is None,
                         "privacy_excess": seen and seen.privacy_excess,
+                        "privacy_excess_low": seen and seen.low,
+                        "privacy_excess_high": seen and seen.high,
                         "sampling_excess": seen and seen.sampling_excess,
                     }
                     for budget, seen in forecasts.items()
@@ -117,13 +120,14 @@ def plan(
     console.print(str(asked), markup=False)
     longest = _room(console, _table(forecasts, epsilon, 0))
     scale = ", on a log scale" if longest else ""
-    console.print(f"\nWhat ε buys: the expected cost in mean loss{scale}")
+    score = forecast(asked).score
+    console.print(f"\nWhat ε buys: the expected cost in {score}{scale}")
     console.print(_table(forecasts, epsilon, longest))
     console.print(
-        ("█ for privacy, ░ because there are not more rows. " if longest else "")
+        ("█ privacy, ░ sampling error. " if longest else "")
         + ("–: only a constant. " if not longest and None in forecasts.values() else "")
-        + "A forecast from public facts, not a bound: it takes columns to be "
-        "independent and evenly spread."
+        + "A forecast from public facts and from other tables, not a bound: privacy "
+        "costs this much in 80 % of the fits."
     )
 
 
@@ -135,20 +139,21 @@ def _room(console: Console, numbers: Table) -> int:
 
 
 def _table(forecasts: dict[float, Any], asked: float, longest: int) -> Table:
-    """Numbers, and bars of at most that length; no bars if it is 0."""
+    """Format numbers with bars up to `longest` characters (0 disables bars)."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    from skdp.descent.forecast import range_in_words
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("ε", "privacy", "few rows", "both", *([""] if longest else [])):
+    for name in ("ε", "privacy", "sampling", *([""] if longest else [])):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     totals = [seen.excess for seen in forecasts.values() if seen] or [1.0]
     low, high = math.log(min(totals) / 2), math.log(max(totals))
     for budget, seen in forecasts.items():
-        cells, bar = ["–"] * 3, CONSTANT
+        cells, bar = ["–"] * 2, CONSTANT
         if seen is not None:
-            numbers = (seen.privacy_excess, seen.sampling_excess, seen.excess)
-            cells = [f"{x:.2g}" for x in numbers]
+            cells = [range_in_words(seen), f"{seen.sampling_excess:.1g}"]
             length = longest * (math.log(seen.excess) - low) / (high - low)
             bar = _bar(max(1, round(length)), seen.privacy_excess / seen.excess)
         mark = "→ " if budget == asked else ""

@@ -1,22 +1,23 @@
-"""What a plan may be expected to give, from public facts and a stated prior.
+"""What a plan may be expected to give, from public facts and measured outcomes.
 
-A forecast is a linearised calculation of what noise, shrinkage and the number of rows
-cost, not a bound: what caps cost depends on the data and comes on top. The prior:
-columns are independent, numeric ones uniform on their range, categories equally
-frequent, and the loss curves by half of its largest curvature (all of it for squared
-losses, whose residuals have a standard deviation of a fifth of the half-range). What
-the best model adds to a constant has a variance of 3, as log-odds of common tables have
-(for squared losses that of the residuals), spread evenly over all directions.
+A linearised calculation says what noise and shrinkage would cost a table that follows a
+stated prior: columns are independent, numeric ones uniform on their range, categories
+equally frequent, and the loss curves by half of its largest curvature (all of it for
+squared losses, whose residuals have a standard deviation of a fifth of the half-range).
+What the best model adds to a constant has a variance of 3, as log-odds of common tables
+have (for squared losses that of the residuals), spread evenly over all directions. Real
+tables are less kind, and records are capped: `skdp.descent.calibration` turns this into
+a range that holds for four of five fits. It is not a bound.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
+from skdp.descent.calibration import CALIBRATIONS, SAMPLING
 from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
@@ -26,7 +27,7 @@ from skdp.descent.rule import TOO_FEW
 from skdp.descent.samplings import Full
 from skdp.descent.target import USUAL_SCALE
 from skdp.privacy import accountant
-from skdp.schema import FloatArray, Layout
+from skdp.schema import FloatArray, Group, Layout
 
 #: Variance of what a regression leaves of a target in [-1, 1], under the prior.
 RESIDUAL_VARIANCE = 0.04
@@ -38,21 +39,28 @@ FEW = 10.0
 MOST_FACTOR = 1e4
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """Expected excess of the mean loss, and noise in each weight.
+    """What a fit is expected to lose, in the score that its users know.
 
     Attributes
     ----------
-    privacy_excess, sampling_excess : float
-        What noise and shrinkage cost, and what any fit to so few rows costs.
-    weight_noise : float64 (d,)
-        Standard deviation of the privacy noise in each weight of scaled features.
+    score : str
+        The unit: "log-loss", "R²", …
+    privacy_excess : float
+        What noise, shrinkage and caps cost beside a fit of the same rows without
+        privacy: as often more as less.
+    low, high : float
+        The ends of the range that holds it in 80 % of the tables.
+    sampling_excess : float
+        What any fit to so few rows costs.
     """
 
+    score: str
     privacy_excess: float
+    low: float
+    high: float
     sampling_excess: float
-    weight_noise: FloatArray
 
     @property
     def excess(self) -> float:
@@ -60,111 +68,120 @@ class Forecast:
         return self.privacy_excess + self.sampling_excess
 
 
-def prior_moments(layout: Layout) -> tuple[FloatArray, FloatArray]:
-    """E[x] and E[x²] of each coordinate, under the prior."""
-    mean, second = np.zeros(layout.n_features), np.zeros(layout.n_features)
-    for group in layout.groups:
-        at = group.coordinates
-        if group.kind == "code":
-            mean[at] = second[at] = 1.0 / group.width
-        elif group.kind == "ones":
-            mean[at] = second[at] = 1.0
-        else:
-            mean[at] = 0.0 if group.signed else 0.5
-            second[at] = 1.0 / group.width if group.signed else 1.0 / 3.0
-    return mean, second
+def prior_moments(group: Group) -> tuple[float, float]:
+    """E[x] and E[x²] of each coordinate of a group, under the prior."""
+    if group.kind == "code":
+        return 1.0 / group.width, 1.0 / group.width
+    if group.kind == "ones":
+        return 1.0, 1.0
+    return (0.0, 1.0 / group.width) if group.signed else (0.5, 1.0 / 3.0)
 
 
-@lru_cache(maxsize=2)
 def prior_spectrum(layout: Layout) -> tuple[FloatArray, FloatArray]:
-    """Eigenvalues and eigenvectors of E[x xᵀ] under the prior; a plan asks often."""
-    mean, second = prior_moments(layout)
-    gram = np.outer(mean, mean)
-    for group in layout.groups:
-        at = group.coordinates
-        gram[np.ix_(at, at)] = np.diag(second[at])
-    values, vectors = np.linalg.eigh(gram)
-    return np.maximum(values, 0.0), vectors
+    """Return the eigenvalues of E[x xᵀ] under the prior, and how often each occurs.
+
+    Coordinates of a group are alike and (within it) orthogonal, so their contrasts have
+    the eigenvalue E[x²]. The sums of groups, of means z and second moments s, have
+    diag(s - z²) + zzᵀ. Its diagonal takes few values, each of which is an eigenvalue of
+    all directions orthogonal to z among its groups; one direction each is left. A
+    thousand columns take no longer than their listing.
+    """
+    widths = np.array([group.width for group in layout.groups], dtype=np.float64)
+    moments = np.array([prior_moments(group) for group in layout.groups])
+    mean, second = moments[:, 0] * np.sqrt(widths), moments[:, 1]
+    own, kind = np.unique(np.round(second - mean**2, 12), return_inverse=True)
+    joint = np.sqrt(np.bincount(kind, mean**2))
+    left = np.linalg.eigvalsh(np.diag(own) + np.outer(joint, joint))
+    values = np.concatenate([second, own, left])
+    counts = np.concatenate([widths - 1, np.bincount(kind) - 1.0, np.ones(len(own))])
+    return np.maximum(values, 0.0)[counts > 0], counts[counts > 0]
 
 
 def forecast(plan: Plan) -> Forecast:
     """Forecast a plan."""
+    known = CALIBRATIONS[plan.loss.name]
+    size = plan.layout.n_features * plan.loss.n_outputs / plan.n_rows
+    sampling = SAMPLING * size
+    if plan.epsilon == math.inf:
+        privacy = low = high = 0.0
+    else:
+        low, privacy, high = known.range(linearised(plan), size)
+    return Forecast(
+        score=known.score,
+        privacy_excess=privacy,
+        low=low,
+        high=high,
+        sampling_excess=sampling,
+    )
+
+
+def linearised(plan: Plan) -> float:
+    """What noise and shrinkage cost under the prior, in the loss that is minimised.
+
+    Too small for most real tables: columns are related and uneven there, and records
+    are capped. What is to be expected is `forecast`.
+    """
     layout, loss = plan.layout, plan.loss
-    d, k, n = layout.n_features, loss.n_outputs, plan.n_rows
-    curved = loss.curvature * (1.0 if loss.name in ("squared", "huber") else 0.5)
-    squared = curved == loss.curvature
-    spread = RESIDUAL_VARIANCE if squared else 1.0
+    k, n = loss.n_outputs, plan.n_rows
+    squared = loss.name in ("squared", "huber")
+    curved = loss.curvature * (1.0 if squared else 0.5)
     signal = 0.5 * curved * k * (RESIDUAL_VARIANCE if squared else SIGNAL_VARIANCE)
-    sampling = spread * d * k / (2.0 * n)
     mu = accountant.gdp_mu(plan.epsilon, plan.delta)
-    if mu == math.inf:
-        return Forecast(
-            privacy_excess=0.0, sampling_excess=sampling, weight_noise=np.zeros(d)
-        )
     difference = 2.0 if plan.relation == "replace-one" else 1.0
     z = plan.noise_multiplier(mu**2)
     averaged = float(1.0 / np.square(plan.average(plan.n_steps)).sum())
     if isinstance(plan.geometry, InterceptOnly):
         variance = (z * difference * plan.geometry.radius / n) ** 2 / averaged
         variance /= (curved + plan.geometry.shrinkage) ** 2
-        noise = np.append(np.zeros(d - 1), math.sqrt(variance))
-        privacy = 0.5 * curved * k * variance
-    elif isinstance(plan.geometry, Matrix):
+        return 0.5 * curved * k * variance
+    if isinstance(plan.geometry, Matrix):
         # u ← u - ((c s_j + λ) u + ζ)/β in whitened space, s_j the share of A that is
         # the Gram matrix: the average of m iterates has variance σ²/((c s_j + λ)² m).
         matrix = plan.geometry
-        values, vectors = prior_spectrum(layout)
+        values, counts = prior_spectrum(layout)
+        # Directions that no record has cost nothing.
+        values, counts = (
+            part[values > 1e-9 * values.max()] for part in (values, counts)
+        )
         share = values / (values + matrix.floor)
         radius = matrix.radius
         if matrix.scaled:
-            radius *= USUAL_SCALE * math.sqrt(float(share.sum()))
+            radius *= USUAL_SCALE * math.sqrt(float(counts @ share))
         std = z * difference * radius / n
         ridge = matrix.shrinkage * radius
         variances = std**2 / averaged / (curved * share + ridge) ** 2
         lost = ridge / (curved * share + ridge)
-        inverse = (vectors * variances / (values + matrix.floor)) @ vectors.T
-        noise = np.sqrt(np.diag(inverse))
-        privacy = 0.5 * curved * k * float((share * variances).sum())
-        privacy += signal * float(np.mean(lost[values > 1e-9 * values.max()] ** 2))
-    else:
-        assert isinstance(plan.geometry, Diagonal)
-        p = plan.sampling.probabilities
-        reach = loss.slope_bound * difference / n
-        curves = curved * prior_moments(layout)[1]
-        # Weights that are learnt carry the noise of an averaged gradient, those that
-        # the run has no time for what steps add up to.
-        learnt = z * reach / np.sqrt(plan.n_steps * p) / curves
-        walked = z * reach * np.sqrt(plan.n_steps * p) / plan.geometry.smoothness
-        noise = np.minimum(learnt, walked)
-        privacy = 0.5 * k * float((curves * noise**2).sum())
-        reached = np.minimum(1.0, plan.n_steps * p * curves / plan.geometry.smoothness)
-        privacy += signal * float(np.mean((1.0 - reached) ** 2))
-        sampling = spread * k * float(reached.sum()) / (2.0 * n)
-    return Forecast(
-        privacy_excess=float(privacy), sampling_excess=sampling, weight_noise=noise
-    )
+        noise = 0.5 * curved * k * float(counts @ (share * variances))
+        return noise + signal * float(counts @ lost**2 / counts.sum())
+    assert isinstance(plan.geometry, Diagonal)
+    p = plan.sampling.probabilities
+    reach = loss.slope_bound * difference / n
+    seconds = [prior_moments(group)[1] for group in layout.groups]
+    curves = curved * np.array(seconds)[layout.group_of]
+    # Weights that are learnt carry the noise of an averaged gradient, those that
+    # the run has no time for what steps add up to.
+    learnt = z * reach / np.sqrt(plan.n_steps * p) / curves
+    walked = z * reach * np.sqrt(plan.n_steps * p) / plan.geometry.smoothness
+    noise = 0.5 * k * float((curves * np.minimum(learnt, walked) ** 2).sum())
+    reached = np.minimum(1.0, plan.n_steps * p * curves / plan.geometry.smoothness)
+    return noise + signal * float(np.mean((1.0 - reached) ** 2))
 
 
-def more_to_halve(plan: Plan, what: str) -> float | None:
-    """Factor of ``"n_rows"`` or ``"epsilon"`` at which the forecast excess is halved.
-
-    None if no factor up to 10⁴ does it.
-    """
+def rows_to_halve(plan: Plan) -> float | None:
+    """Factor of rows at which the forecast excess is halved; None if over 10⁴."""
     goal = forecast(plan).excess / 2.0
 
     def excess(factor: float) -> float:
-        changed = {"n_rows": plan.n_rows, "epsilon": plan.epsilon}
-        changed[what] *= factor
-        changed["n_rows"] = round(changed["n_rows"])
-        delta = min(plan.delta, 0.1 / changed["n_rows"])
-        return forecast(replanned(plan, delta=delta, **changed)).excess
+        n_rows = round(plan.n_rows * factor)
+        delta = min(plan.delta, 0.1 / n_rows)
+        return forecast(replanned(plan, delta=delta, n_rows=n_rows)).excess
 
     low, high = 1.0, 2.0
     while excess(high) > goal:
         low, high = high, 2.0 * high
         if high > MOST_FACTOR:
             return None
-    for _ in range(20):
+    while high > 1.01 * low:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if excess(middle) <= goal else (middle, high)
     return high
@@ -210,47 +227,69 @@ def described(plan: Plan) -> str:
 
 
 def in_words(plan: Plan) -> str:
-    """What limits the result and what would halve its error."""
-    seen = forecast(plan)
-    mu = accountant.gdp_mu(plan.epsilon, plan.delta)
-    signal = mu * plan.n_rows / (2.0 if plan.relation == "replace-one" else 1.0)
+    """What to expect of a plan, what limits it and what would halve its error."""
     if isinstance(plan.geometry, InterceptOnly):
-        return (
-            f"ε = {plan.epsilon:g} and {plan.n_rows:,} rows cannot support a model, "
-            "however few its columns: noise would drown it. Only a constant is fitted, "
-            f"the base rate or the mean. About {TOO_FEW / signal:.2g} times the rows, "
-            "or as many times the ε, would support one."
+        return constant_in_words(
+            loss=plan.loss.name,
+            n_rows=plan.n_rows,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            relation=plan.relation,
         )
+    seen, known = forecast(plan), CALIBRATIONS[plan.loss.name]
+    sampling = f"{seen.sampling_excess:.1g} from sampling error"
+    sampling += f", with {plan.n_rows:,} rows"
     if plan.epsilon == math.inf:
-        return f"No noise: {plan.n_rows:,} rows leave an error of {seen.excess:.2g}."
-    share = seen.privacy_excess / seen.excess
+        return f"Expected cost in {seen.score}: {sampling}. There is no noise."
     text = [
-        f"Expected cost in mean loss: {seen.privacy_excess:.2g} for privacy, "
-        f"{seen.sampling_excess:.2g} because {plan.n_rows:,} rows are not more."
+        f"Expected cost of privacy: {range_in_words(seen)} in {seen.score} (80 % "
+        f"range, from {known.n_tables} tables). Any fit loses about {sampling}."
     ]
-    if seen.privacy_excess > 0.1:
+    private = seen.privacy_excess > seen.sampling_excess
+    if seen.privacy_excess > known.gain / 2:
         text.append(
-            "Noise would drown the model: this budget and these rows cannot support "
+            "Noise may drown the model: this budget and these rows hardly support "
             f"{plan.layout.n_features} coefficients."
         )
-    elif share > 0.5:
+    elif private:
         text.append("The budget limits the result.")
     else:
         text.append("The number of rows limits the result, not privacy.")
-    rows, epsilon = (more_to_halve(plan, what) for what in ("n_rows", "epsilon"))
-    remedies = []
+    rows = rows_to_halve(plan)
     if rows is not None:
-        remedies.append(f"{rows:.2g} times the rows")
-    if epsilon is not None:
-        remedies.append(f"{epsilon:.2g} times the ε")
-    if share > 0.5:
-        half = max(1, plan.layout.n_features // 2)
-        remedies.append(f"fewer coefficients (about {half})")
-    if remedies:
-        text.append("Half the error takes " + ", or ".join(remedies) + ".")
-    if isinstance(plan.geometry, Matrix) and signal < FEW * TOO_FEW:
+        fewer = ", or half as many coefficients" if private else ""
+        text.append(f"To halve the error, use {rows:.2g} times as many rows{fewer}.")
+    if not isinstance(plan.geometry, Matrix):
         text.append(
-            "With so few rows the caps on single records, which are left out here, may "
-            "cost more than all this: a rare class may be told too rarely."
+            "The range was measured with the matrix geometry and is rough here."
         )
+    elif _signal(plan.n_rows, plan.epsilon, plan.delta, plan.relation) < FEW * TOO_FEW:
+        text.append(f"{known.clipped} may be under-predicted.")
     return " ".join(text)
+
+
+def range_in_words(seen: Forecast) -> str:
+    """Write the range of the cost of privacy."""
+    if seen.low == 0:
+        return f"at most {seen.high:.1g}"
+    return f"{seen.low:.1g} to {seen.high:.1g}"
+
+
+def constant_in_words(
+    *, loss: str, n_rows: int, epsilon: float, delta: float, relation: str
+) -> str:
+    """Say that a plan fits a constant, and how many rows would support a model."""
+    constant = CALIBRATIONS[loss].constant
+    # A part of the budget may have gone into ranges or the number of rows.
+    factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, relation), 1.1)
+    return (
+        f"Only a constant is fitted, {constant}: with ε = {epsilon:g}, {n_rows:,} "
+        "rows cannot support a single coefficient. All coefficients are zero. About "
+        f"{factor:.2g} times as many rows would support a model."
+    )
+
+
+def _signal(n_rows: float, epsilon: float, delta: float, relation: str) -> float:
+    """Return the number of rows in units of a sum's noise, as the rule counts them."""
+    mu = accountant.gdp_mu(epsilon, delta)
+    return n_rows * mu / (2.0 if relation == "replace-one" else 1.0)

@@ -1,5 +1,6 @@
 """The scikit-learn face: parameters → Plan → attributes."""
 
+from skdp.estimators.constant import ConstantModelWarning
 from skdp.estimators.doubts import DoubtfulSchemaWarning
 from skdp.estimators.huber import HuberRegressor
 from skdp.estimators.labels import UnknownLabelsWarning
@@ -10,6 +11,7 @@ from skdp.estimators.svc import LinearSVC
 from skdp.estimators.training import NotPrivateWarning
 
 __all__ = [
+    "ConstantModelWarning",
     "DoubtfulSchemaWarning",
     "HuberRegressor",
     "LinearRegression",

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from skdp.descent.plan import Plan, check_budget, release_row_count, run
 from skdp.descent.planner import default_delta, make_plan
 from skdp.engines.choose import engine_named
+from skdp.estimators.constant import warn_of_a_constant
 from skdp.estimators.design import margins
 from skdp.estimators.doubts import doubts, warn_of_doubts
 from skdp.estimators.inputs import as_column, as_table, check_width, has_names
@@ -182,6 +183,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
             tell(fitted)
             self.__dict__ = fitted.__dict__
         remember(self, X)
+        warn_of_a_constant(self)
         warn_of_unknown_labels(self)
         warn_of_doubts(doubts(self))
         return self

@@ -11,6 +11,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from skdp.estimators.constant import constant_model
 from skdp.estimators.doubts import doubts
 from skdp.estimators.uncertainty import StandardErrors, class_effects, effects
 from skdp.schema import Numeric
@@ -182,7 +183,9 @@ def summary(model: Any) -> Summary:
             for name, coefs in zip(names, class_effects(model).tolist(), strict=True)
         )
     before, after = ([known], []) if isinstance(known, str) else ([ERRORS], [INTERVALS])
-    notes = (*doubts(model), *before, *unit_notes(model), *after)
+    constant = constant_model(model)
+    first = () if constant is None else (constant,)
+    notes = (*first, *doubts(model), *before, *unit_notes(model), *after)
     target = model.schema_.target
     title = type(model).__name__ + (
         f" of {target[0]}" if isinstance(target, tuple) else ""

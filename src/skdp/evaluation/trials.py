@@ -10,6 +10,7 @@ from typing import Any
 from sklearn.base import clone
 
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.constant import ConstantModelWarning
 from skdp.estimators.doubts import DoubtfulSchemaWarning
 from skdp.estimators.labels import UnknownLabelsWarning
 from skdp.evaluation.metrics import Scale
@@ -112,8 +113,9 @@ class Trials:
             random_state=None if self.seed is None else self.seed + 1 + index,
         )
         with warnings.catch_warnings():  # which would tell how many trials there were
-            warnings.simplefilter("ignore", UnknownLabelsWarning)
+            warnings.simplefilter("ignore", ConstantModelWarning)
             warnings.simplefilter("ignore", DoubtfulSchemaWarning)
+            warnings.simplefilter("ignore", UnknownLabelsWarning)
             model.fit(*self.fit_part)
         spent = model.privacy_.spent
         record = PrivacyRecord(

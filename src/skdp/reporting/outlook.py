@@ -1,11 +1,11 @@
-"""What more rows or budget would give, from public facts and a stated prior."""
+"""What more rows or budget would give, from public facts and measured tables."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from skdp.descent.forecast import forecast
+from skdp.descent.forecast import forecast, range_in_words
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.plan import Plan
 from skdp.descent.planner import replanned
@@ -19,13 +19,14 @@ TOP, BOTTOM = 4.0, 96.0
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """Expected cost in mean loss at another number of rows, or another ε.
+    """Expected cost at another number of rows, or another ε: typical, and its range.
 
     `constant` says that noise would drown a model, and only a constant is fitted.
     """
 
     value: float
     privacy: float
+    range: str
     sampling: float
     constant: bool
     here: bool
@@ -41,6 +42,7 @@ class Panel:
     """A curve over ε or over rows; all panels have one vertical scale."""
 
     what: str
+    score: str
     points: tuple[Point, ...]
     across: Scale
     up: Scale
@@ -95,12 +97,13 @@ def panels(plan: Plan) -> list[Panel]:
     least = max(min(min(p.privacy, p.sampling) for p in drawn), most * 1e-5)
     up = Scale(low=least, high=most * 1.001, start=BOTTOM, end=TOP, log=True)
     found = []
+    score = forecast(plan).score
     for what, points in curves.items():
         if len([p for p in points if not p.constant]) < 2:
             continue
         ends = points[0].value, points[-1].value
         across = Scale(low=ends[0], high=ends[1], start=14, end=96, log=True)
-        found.append(Panel(what=what, points=points, across=across, up=up))
+        found.append(Panel(what=what, score=score, points=points, across=across, up=up))
     return found
 
 
@@ -114,6 +117,7 @@ def _point(plan: Plan, what: str, epsilon: float, rows: int) -> Point | None:
     return Point(
         value=epsilon if what == "ε" else rows,
         privacy=seen.privacy_excess,
+        range=range_in_words(seen),
         sampling=seen.sampling_excess,
         constant=isinstance(made.geometry, InterceptOnly),
         here=(epsilon, rows) == (plan.epsilon, plan.n_rows),

@@ -1,0 +1,83 @@
+"""A fit of a constant says so, from public facts alone."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import skdp
+from skdp.estimators import ConstantModelWarning
+from skdp.schema import Categorical, Numeric, Schema
+
+CLASSES = Schema({"x": Numeric(0, 1)}, target=Categorical([0, 1]))
+NUMBERS = Schema({"x": Numeric(0, 1)}, target=Numeric(0, 10))
+MODELS = {
+    skdp.LogisticRegression: (CLASSES, "the base rate"),
+    skdp.LinearSVC: (CLASSES, "the larger class"),
+    skdp.LinearRegression: (NUMBERS, "the mean"),
+    skdp.HuberRegressor: (NUMBERS, "the mean"),
+    skdp.PoissonRegressor: (NUMBERS, "the mean"),
+}
+
+
+def table(n_rows, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(size=(n_rows, 1))
+    return {"x": x[:, 0]}, (x[:, 0] > 0.5).astype(int)
+
+
+def fit(model, n_rows, seed=0, **given):
+    X, y = table(n_rows, seed)
+    options = {"epsilon": 0.5, "neighbours": "replace-one", "random_state": 0} | given
+    return model(schema=MODELS[model][0], **options).fit(X, y)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_constant_says_so(model, tmp_path):
+    said = f"Only a constant is fitted, {MODELS[model][1]}: with ε = 0.5, 200 rows"
+    with pytest.warns(ConstantModelWarning, match=said) as caught:
+        fitted = fit(model, 200)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert not np.any(fitted.coef_)
+    assert said in " ".join(str(fitted.summary()).split())
+    assert said in str(fitted.plan_)
+    fitted.save(tmp_path / "model")
+    loaded = skdp.load(tmp_path / "model")
+    assert said in " ".join(str(loaded.summary()).split())
+    text = str(caught[0].message)
+    factor = float(text.split("About ")[1].split()[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        more = fit(model, round(200 * 1.1 * factor))
+    assert "constant" not in str(more.summary())
+
+
+def test_the_warning_does_not_depend_on_records():
+    texts = set()
+    for seed in range(3):
+        with pytest.warns(ConstantModelWarning) as caught:
+            fit(skdp.LogisticRegression, 200, seed)
+        texts.add(str(caught[0].message))
+    assert len(texts) == 1
+
+
+def test_other_solvers_say_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(skdp.LogisticRegression, 200, solver="objective_perturbation")
+
+
+def test_a_search_does_not_tell_how_many_trials_fitted_a_constant():
+    """Their number is random and private: only the public plan may speak."""
+    X, y = table(300)
+    search = skdp.PrivateSearchCV(
+        skdp.LogisticRegression(schema=CLASSES, neighbours="replace-one"),
+        {"alpha": [1e-4, 1e-3]},
+        epsilon=0.3,
+        random_state=0,
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        search.fit(X, y)
+    assert not [one for one in caught if one.category is ConstantModelWarning]
