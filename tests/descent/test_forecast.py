@@ -1,6 +1,8 @@
 """Forecasts: from public facts, in a unit that users know, and as wide as needed."""
 
 import itertools
+import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -9,8 +11,10 @@ import numpy as np
 import pytest
 
 import skdp
+from skdp.descent import calibration
 from skdp.descent.forecast import (
     forecast,
+    in_words,
     linearised,
     prior_moments,
     prior_spectrum,
@@ -18,7 +22,7 @@ from skdp.descent.forecast import (
 )
 from skdp.descent.matrix import Matrix
 from skdp.descent.planner import make_plan
-from skdp.losses import Logistic
+from skdp.losses import LOSSES, Logistic
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 ROOT = Path(__file__).parents[2]
@@ -177,7 +181,7 @@ def test_every_loss_is_calibrated():
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """Fits that `make bench-forecasts` has measured, and the module that judges them."""
+    """Fits that `make bench-forecasts` has measured, and what judges them."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
         import forecasts_report
