@@ -69,6 +69,7 @@ def shape(schema: Schema) -> str:
     return " ".join(words)
 
 
+@cache
 def schema_of(shape: str, classes: int) -> Schema:
     """Return a schema of that shape, for as many classes, 0 for a number."""
     columns: dict[str, Any] = {}
