@@ -152,7 +152,7 @@ FEW = {
 def test_solvers(name, kind):
     """Every loss of every solver, on one relation each; add-remove for a wrong n."""
     given = SOLVERS[name].losses or ("logistic", "softmax", "squared", "poisson")
-    for index, loss in enumerate(given):
+    for index, loss in enumerate(given if kind == "plain" else given[:2]):
         relation = ("replace-one", "zero-out", "add-remove")[index % 3]
         if kind == "miscounted":
             relation = "add-remove"
@@ -170,7 +170,7 @@ def test_solvers(name, kind):
             own = FEW.get(name, {}) | {"seed": 1, "record": record}
             return SOLVERS[name].run(problem, epsilon=epsilon, **own).record
 
-        made = tables(40) if kind in ("plain", "weighted") else some_tables(40)
+        made = tables(40) if kind == "plain" else some_tables(40)
         outcome = same((which, lambda t=table: act(t)) for which, table in made)
         assert outcome == "released"
 
@@ -232,7 +232,8 @@ def test_estimators(loss, relation):
             model.fit(columns_of(table), table["y"], sample_weight=weight)
             return model.privacy_
 
-        outcome = same((which, lambda t=t: act(t)) for which, t in tables(12))
+        made = some_tables(12) if options else tables(12)
+        outcome = same((which, lambda t=t: act(t)) for which, t in made)
         assert outcome == "released"
 
 
@@ -245,7 +246,7 @@ def test_estimators_with_other_solvers(solver, relation):
         model = model_of(loss, relation, solver=solver, max_weight=0.1)
         return model.fit(columns_of(table), table["y"]).privacy_
 
-    outcome = same((which, lambda t=table: act(t)) for which, table in tables(12))
+    outcome = same((which, lambda t=table: act(t)) for which, table in some_tables(12))
     assert outcome == "released"
 
 
@@ -269,7 +270,7 @@ def test_evaluations(loss, relation):
                 random_state=0,
             ).privacy_
 
-        outcome = same((which, lambda t=t: act(t)) for which, t in tables(12))
+        outcome = same((which, lambda t=t: act(t)) for which, t in some_tables(12))
         assert outcome == "released"
 
 
