@@ -244,3 +244,25 @@ def test_the_accountant_is_not_imported_by_the_check():
         "getattr(x, '__module__', '') == a.__name__ for x in names)"
     )
     subprocess.run([sys.executable, "-c", text], check=True)
+
+
+def test_a_column_that_nobody_fills_is_asked_for_all_the_same():
+    """Its sums are zero: whether they are must not show in the number of releases."""
+    schema = skdp.Schema(
+        {"a": skdp.Numeric(0, 1), "b": skdp.Categorical(["x", "y"])},
+        target=("t", skdp.Categorical([0, 1])),
+    )
+    table = {"a": X[:, 0], "b": ["none"] * len(X), "t": Y}
+    model = skdp.LogisticRegression(
+        schema=schema,
+        geometry="diagonal",
+        sampling="columns",
+        neighbours="zero-out",
+        n_steps=60,
+    ).fit(table)
+    taken = sum(
+        times
+        for event, times in model.privacy_.events.items()
+        if event.query.startswith("gradient of")
+    )
+    assert taken == 60
