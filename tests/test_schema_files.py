@@ -28,13 +28,14 @@ bounds = st.one_of(st.integers(-(10**9), 10**9), st.floats(-1e300, 1e300))
 @st.composite
 def numerics(draw):
     low, high = sorted(draw(st.tuples(bounds, bounds).filter(lambda b: b[0] != b[1])))
+    indicator = draw(st.booleans())
     return Numeric(
         low,
         high,
         scale=draw(st.sampled_from(["linear", "log"])),
         bins=draw(st.none() | st.integers(2, 65000)),
-        missing=draw(st.sampled_from([None, low, high])),
-        indicator=draw(st.booleans()),
+        missing=None if indicator else draw(st.sampled_from([None, low, high])),
+        indicator=indicator,
     )
 
 
