@@ -22,7 +22,7 @@ from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, Group, Layout
 
 #: Covariances below so many standard deviations of their noise are taken as zero.
-VISIBLE = 2.5
+VISIBLE = 4.0
 #: Rows that are made up, at least, and per coordinate.
 N_ROWS, ROWS_PER_COORDINATE = 2048, 20
 #: Added to variances, relative to them, before columns are regressed on each other.

@@ -6,8 +6,9 @@ the covariance of what it returns is known exactly once the Hessian is:
     u ← ((I - S/β) u + ξ/(βn) + const)/(1 + λ/β),   S = B (H + ridge) Bᵀ.
 
 H, the variance of the records' gradients and what capped slopes leave as bias are means
-over rows that have the released moments (`descent.lookalike`). No record is read: all
-of this is post-processing. `docs/uncertainty.md` derives it.
+over rows that have the released moments (`descent.lookalike`). Noise in these moments
+makes H uncertain: `descent.plausible` takes all that the release leaves possible. No
+record is read: this is post-processing. `docs/uncertainty.md` derives it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
 from scipy.stats import ncx2, norm
 
-from skdp.descent import lookalike, samplings, target
+from skdp.descent import lookalike, samplings, target, variances
 from skdp.descent.matrix import Matrix, Space
 from skdp.descent.plan import Plan
+from skdp.descent.plausible import Learning, recursion
 from skdp.descent.threads import one_thread
 from skdp.penalties import ElasticNet
 from skdp.privacy import sums
@@ -40,6 +43,8 @@ N_NEWTON = 4
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Covariances:
     """Covariance of the released weights (d,) around the true ones, by cause.
+
+    The released moments are taken as true here.
 
     Attributes
     ----------
@@ -81,6 +86,56 @@ def _deviation(maps: FloatArray, covariance: FloatArray) -> FloatArray:
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Uncertainty:
+    """How far released weights may be from the true ones.
+
+    Attributes
+    ----------
+    usual : Covariances
+        If the released moments were true.
+    learning : Learning
+        What follows for other moments.
+    gram, known : ReleasedGram, Moments
+        What the release says of the moments, and its best guess.
+    """
+
+    usual: Covariances
+    learning: Learning
+    gram: variances.ReleasedGram
+    known: lookalike.Moments
+
+    def errors(self, plain: FloatArray, contrasts: FloatArray) -> Errors:
+        """Return the errors of `plain` @ weights and of `contrasts` @ weights.
+
+        Row by row, the plain ones (m, d) are the contrasts but for a level that no row
+        can tell: its variance is added.
+        """
+        with one_thread(plain.shape[1]):
+            varies = variances.remaining(self.gram, self.known, contrasts)
+            noise_std, std = self.learning.errors(contrasts, varies)
+        level = self.usual.std(plain) ** 2 - self.usual.std(contrasts) ** 2
+        noise = self.usual.noise_std(plain) ** 2 - self.usual.noise_std(contrasts) ** 2
+        return Errors(
+            noise_std=np.sqrt(noise_std**2 + np.maximum(noise, 0.0)),
+            std=np.sqrt(std**2 + np.maximum(level, 0.0)),
+            contrasts_noise_std=noise_std,
+            contrasts_std=std,
+        )
+
+
+class Errors(NamedTuple):
+    """Standard deviations due to privacy and standard errors, (m,) each.
+
+    A standard error is infinite where an effect cannot be told.
+    """
+
+    noise_std: FloatArray
+    std: FloatArray
+    contrasts_noise_std: FloatArray
+    contrasts_std: FloatArray
+
+
 def unknown(plan: Plan) -> str | None:
     """Say in a sentence why a plan's uncertainty is not known; None if it is."""
     penalty, loss = plan.penalty, plan.loss
@@ -106,12 +161,13 @@ def unknown(plan: Plan) -> str | None:
     return None
 
 
-def covariances(
+def estimate(
     plan: Plan,
     transcript: Sequence[Released],
     weights: FloatArray,
-) -> Covariances:
-    """Return the covariances of released weights (d, 1).
+    exact: Released | None = None,
+) -> Uncertainty:
+    """Return the uncertainty of released weights (d, 1).
 
     Parameters
     ----------
@@ -121,6 +177,8 @@ def covariances(
         What the run released, in order; what was released before it may stand first.
     weights : float64 (d, 1)
         What the run returned.
+    exact : Released, optional
+        A Gram matrix without noise, to measure what noise in the moments costs.
     """
     reason = unknown(plan)
     if reason is not None:
@@ -136,26 +194,33 @@ def covariances(
     space = geometry.space(
         plan.layout, plan.loss, pattern, plan.n_rows, transcript[first], found
     )
-    known = lookalike.moments(plan.layout, pattern, transcript[first], plan.n_rows)
-    rows = lookalike.rows(plan.layout, known)
+    gram = variances.ReleasedGram(
+        layout=plan.layout,
+        pattern=pattern,
+        released=transcript[first] if exact is None else exact,
+        n_rows=plan.n_rows,
+    )
     noise_std = float(np.max(transcript[-1].noise_std)) / plan.n_rows
     w = weights[:, 0]
     variance = math.nan
     if histogram is not None and plan.loss.n_classes == 0:
-        variance = _residual_variance(histogram, rows @ w, plan.n_rows)
+        variance = _residual_variance(histogram, gram, w)
+    known = lookalike.moments(gram.layout, gram.pattern, gram.released, gram.n_rows)
+    rows = lookalike.rows(gram.layout, known)
     with one_thread(len(w)):
-        return _covariances(plan, space, rows, w, noise_std, variance, known.complete)
+        usual, learning = _learnt(plan, space, known, rows, w, noise_std, variance)
+    return Uncertainty(usual=usual, learning=learning, gram=gram, known=known)
 
 
-def _covariances(
+def _learnt(
     plan: Plan,
     space: Space,
+    known: lookalike.Moments,
     rows: FloatArray,
     w: FloatArray,
     noise_std: float,
     variance: float,
-    complete: Sequence[bool],
-) -> Covariances:
+) -> tuple[Covariances, Learning]:
     root, n = space.white.root, len(rows)
     caps = space.radius / np.maximum(np.linalg.norm(rows @ root.T, axis=1), 1e-12)
     caps = np.minimum(caps, plan.loss.slope_bound)
@@ -164,18 +229,16 @@ def _covariances(
         if plan.loss.name == "logistic"
         else _normal(caps, math.sqrt(variance))
     )
-    hessian = (rows * slopes.curvature[:, None]).T @ rows / n
-    squares = (rows * slopes.square[:, None]).T @ rows / n
+    recoloured = rows @ _recolouring(root, rows, known)
+    second = recoloured.T @ recoloured / n
+    hessian = (recoloured * slopes.curvature[:, None]).T @ recoloured / n
+    squares = (recoloured * slopes.square[:, None]).T @ recoloured / n
     strength = _ridge(plan.penalty, len(w))
     forces = root @ (hessian + np.diag(strength)) @ root.T
     values, vectors = np.linalg.eigh((forces + forces.T) / 2)
     values = np.clip(values, 0.0, plan.loss.curvature)  # as steps of 1/β rely on
-    noise, response = recursion(
-        values,
-        plan.loss.curvature,
-        space.pull,
-        plan.average(plan.n_steps),
-    )
+    shares = plan.average(plan.n_steps)
+    noise, response = recursion(values, plan.loss.curvature, space.pull, shares)
     back = root.T @ vectors  # from the eigenvectors of S to weights
     reply = (back * response) @ back.T  # of weights to a force that is always there
     sampling = reply @ squares @ reply / plan.n_rows
@@ -188,38 +251,51 @@ def _covariances(
     seen = _seen(root @ hessian @ root.T, vectors)
     reached = float(((1.0 - left) ** 2 * np.diag(seen)).sum())
     prior = max(0.0, float((seen @ away) @ away - np.diag(seen) @ expected)) / reached
-    bias = _placing(plan.layout, complete, space, w)
+    bias = _placing(plan.layout, known.complete, space, w)
     if plan.loss.name == "logistic":
         bias = bias + _capping(rows, w, caps)
-    return Covariances(
+    usual = Covariances(
         noise=noises,
         sampling=sampling,
         shrinkage=prior * (back * left) @ seen @ (back * left).T,
         bias=bias,
     )
+    learning = Learning(
+        values=values,
+        back=back,
+        second=second,
+        hessian=hessian,
+        squares=squares / plan.n_rows,
+        away=away,
+        prior=prior,
+        bias=bias,
+        noise_std=noise_std,
+        curvature=plan.loss.curvature,
+        pull=space.pull,
+        shares=shares,
+    )
+    return usual, learning
 
 
-def recursion(
-    values: FloatArray, curvature: float, pull: float, shares: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """What becomes of noise and of a constant force, by eigenvalue of S.
+def _recolouring(
+    root: FloatArray, rows: FloatArray, known: lookalike.Moments
+) -> FloatArray:
+    """Matrix M (d, d): rows @ M have the moments that are known exactly.
 
-    With t = (1 - s/β)/(1 + λ/β), noise that enters at step j reaches the average of the
-    iterates, with weights a_k, by the factor f_j = Σ_{k≥j} a_k t^(k-j)/(β + λ).
-
-    Returns
-    -------
-    noise, response : float64 (d,)
-        Σ_j f_j², times the variance of a step's noise, and Σ_j f_j.
+    Made-up rows are close to them, but not where columns nearly determine each other.
     """
-    factor = (1.0 - values / curvature) / (1.0 + pull / curvature)
-    noise, response = np.zeros_like(values), np.zeros_like(values)
-    reach = np.zeros_like(values)
-    for share in shares[::-1]:
-        reach = share / (curvature + pull) + factor * reach
-        noise += reach**2
-        response += reach
-    return noise, response
+    wanted = known.covariance + np.outer(known.mean, known.mean)
+    power = _power(root @ (rows.T @ rows / len(rows)) @ root.T, -0.5)
+    power = power @ _power(root @ wanted @ root.T, 0.5)
+    return np.asarray(root.T @ power @ np.linalg.inv(root).T)
+
+
+def _power(matrix: FloatArray, exponent: float) -> FloatArray:
+    """Return a power of a matrix on its range; zero elsewhere."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    kept = values > 1e-9 * values[-1]
+    powers = np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)
+    return np.asarray((vectors * powers) @ vectors.T)
 
 
 def _ridge(penalty: object, d: int) -> FloatArray:
@@ -265,12 +341,12 @@ def _normal(caps: FloatArray, std: float) -> _Slopes:
 
 
 def _residual_variance(
-    histogram: Released, margins: FloatArray, n_rows: float
+    histogram: Released, gram: variances.ReleasedGram, w: FloatArray
 ) -> float:
     """What the margins leave of the target's variance, with room for its noise."""
-    variance, doubt = target.variance(histogram, n_rows)
+    variance, doubt = target.variance(histogram, gram.n_rows)
     least = max(UNEXPLAINED * variance, doubt, 1e-6)
-    return max(variance - float(np.var(margins)), least)
+    return max(variance - variances.explained(gram, w), least)
 
 
 def _placing(

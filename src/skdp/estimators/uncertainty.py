@@ -116,14 +116,14 @@ def standard_errors(model: Any) -> StandardErrors | str:
         return "Standard errors are known where all records count the same."
     if len(transcript) < plan.n_steps + 1:
         return NOT_KEPT
-    found = uncertainty.covariances(plan, transcript, model.weights_)
-    plain, contrasts = maps(model)
+    found = uncertainty.estimate(plan, transcript, model.weights_)
+    errors = found.errors(*maps(model))
     return StandardErrors(
-        noise_std=found.noise_std(plain),
-        std=found.std(plain),
+        noise_std=errors.noise_std,
+        std=errors.std,
         effects=effects(model),
-        effects_noise_std=found.noise_std(contrasts),
-        effects_std=found.std(contrasts),
+        effects_noise_std=errors.contrasts_noise_std,
+        effects_std=errors.contrasts_std,
     )
 
 
