@@ -45,6 +45,8 @@ class Learning:
         Eigenvalues of S, and the map from its eigenvectors to weights.
     second, hessian, squares : float64 (d, d)
         E xxᵀ, H, and J/n, the variance of the mean gradient, of the same rows.
+    ridge : float64 (d,)
+        The penalty of each weight.
     away : float64 (d,)
         The weights that were released less the start, in the eigenvectors.
     prior : float
@@ -62,6 +64,7 @@ class Learning:
     second: FloatArray
     hessian: FloatArray
     squares: FloatArray
+    ridge: FloatArray
     away: FloatArray
     prior: float
     bias: FloatArray
@@ -82,18 +85,18 @@ class Learning:
         return np.interp(values, points, noise), np.interp(values, points, response)
 
     @cached_property
-    def _inner(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """In the eigenvectors: H's inverse, J/n, and what shrinkage took off."""
+    def _inner(self) -> tuple[FloatArray, FloatArray]:
+        """H's inverse and J/n in the eigenvectors."""
         hessian = self.back.T @ self.hessian @ self.back
-        least = TINY * self.curvature * np.eye(len(hessian))
-        response = self.answers(self.values)[1]
-        left = np.eye(len(hessian)) - response[:, None] * hessian
-        taken = left @ self.away
         return (
-            np.linalg.inv(hessian + least),
-            self.back.T @ self.squares @ self.back,
-            taken + left @ taken,  # the first terms of (R⁻¹ - I)(w - w⁰)
+            np.linalg.pinv(hessian, rcond=TINY, hermitian=True),
+            np.asarray(self.back.T @ self.squares @ self.back),
         )
+
+    @cached_property
+    def inside(self) -> FloatArray:
+        """The map from weights to the eigenvectors."""
+        return np.asarray(np.linalg.inv(self.back))
 
     def errors(
         self, functionals: FloatArray, varies: Varies
@@ -112,7 +115,7 @@ class Learning:
     def _errors_of(
         self, a: FloatArray, variance: float, doubt: float, q: FloatArray
     ) -> tuple[float, float]:
-        inverse, squares, taken = self._inner
+        inverse, squares = self._inner
         b = self.back.T @ a
         own = float(b @ self.away)
         # Along q the loss curves by h̃ at the estimate, by h at each possible variance.
@@ -121,6 +124,7 @@ class Learning:
         length = float(np.square(follows * usual_h).sum())
         curves, scatters = q @ self.hessian @ q, q @ self.squares @ q
         h = _possible(variance, doubt) * curves / float(q @ self.second @ q)
+        h = np.append(h, usual_h)
         size, basis, inner = lanczos(self.values, b)
         inner = np.repeat(inner[None], len(h), axis=0)
         inner[:, 0, 0] -= (usual_h - h) * size**2
@@ -130,20 +134,23 @@ class Learning:
         first = turned[:, 0, :]
         noises = (self.noise_std * size) ** 2 * (first**2 * noise).sum(axis=1)
         reply = size * np.einsum("kij,kj->ki", turned, response * first)
-        r = np.clip(h * size * reply[:, 0], 1e-12, 1.0)
+        usual_r = usual_h * float(b @ (self.answers(self.values)[1] * b))
+        r = h * reply[:, 0] / (usual_h * reply[-1, 0]) * usual_r  # corrects Lanczos
+        drag = self.ridge @ q**2 + self.pull * np.square(self.inside @ q).sum()
+        r = np.maximum(np.minimum(r, h / (h + drag + 1e-300)), 1e-12)  # a long run's
         sampling = np.einsum("ki,ij,kj->k", reply, basis.T @ squares @ basis, reply)
         sampling -= (usual_h - h) * scatters / curves * (size * reply[:, 0]) ** 2
         # What shrinkage takes off other directions reaches this coefficient too.
         left = size * np.einsum("kij,kj->ki", turned, (response * values - 1.0) * first)
         others = np.square(left).sum(axis=1) - (1.0 - r) ** 2 / length
         random = np.maximum(sampling, 0.0) + self.prior * np.maximum(others, 0.0)
-        privacy = float(np.sqrt(noises.mean()))
-        if r.min() < LEAST_RESPONSE:
+        std = np.sqrt(noises + random) / r
+        # How far the released weight is expected below the true one, and what caps add.
+        shift = np.abs(own) * (1.0 / r - 1.0) + abs(float(a @ self.bias))
+        privacy = float(np.sqrt(noises[:-1].mean()))
+        if r[:-1].min() < LEAST_RESPONSE:
             return privacy, np.inf
-        usual = usual_h * float(b @ (self.answers(self.values)[1] * b))
-        shrunk = float(b @ taken) + own * (1.0 / r - 1.0 / np.clip(usual, 0.1, 1.0))
-        shift = np.abs(shrunk) + abs(float(a @ self.bias))
-        return privacy, half_width(shift, np.sqrt(noises + random) / r) / Z
+        return privacy, half_width(shift[:-1], std[:-1]) / Z
 
 
 def _possible(variance: float, doubt: float) -> FloatArray:

@@ -266,6 +266,7 @@ def _learnt(
         second=second,
         hessian=hessian,
         squares=squares / plan.n_rows,
+        ridge=strength,
         away=away,
         prior=prior,
         bias=bias,
