@@ -8,7 +8,7 @@ from scipy.optimize import root as solve
 from scipy.special import expit
 
 from skdp import datasets
-from skdp.descent import averages, lookalike, samplings, uncertainty
+from skdp.descent import averages, lookalike, plausible, samplings, uncertainty
 from skdp.descent.geometry import Diagonal
 from skdp.descent.plan import run
 from skdp.descent.rule import default_plan
@@ -25,7 +25,7 @@ def test_recursion_is_that_of_the_steps(name):
     """Unit noise at one step at a time, and a unit force at all, run by hand."""
     values, beta, pull, n_steps = np.array([0.0, 0.02, 0.2]), 0.25, 0.01, 30
     shares = averages.AVERAGES[name](n_steps)
-    noise, response = uncertainty.recursion(values, beta, pull, shares)
+    noise, response = plausible.recursion(values, beta, pull, shares)
 
     def returned(forces):
         u, total = np.zeros(3), np.zeros(3)
@@ -42,7 +42,7 @@ def test_recursion_is_that_of_the_steps(name):
 
 def test_a_long_run_answers_a_force_by_the_inverse_hessian():
     values, pull = np.array([0.05, 0.2]), 0.01
-    _, response = uncertainty.recursion(values, 0.25, pull, averages.last(2000))
+    _, response = plausible.recursion(values, 0.25, pull, averages.last(2000))
     np.testing.assert_allclose(response, 1.0 / (values + pull), rtol=1e-6)
 
 
@@ -149,10 +149,10 @@ def test_noise_is_as_large_as_it_is_said_to_be(loss, target):
     fits, said = [], []
     for seed in range(50):
         fit = run(plan, records, seed=seed)
-        found = uncertainty.covariances(plan, fit.record.transcript, fit.weights)
+        found = uncertainty.estimate(plan, fit.record.transcript, fit.weights)
         fits.append(levels @ fit.weights[:, 0])
-        said.append(found.noise_std(levels))
-        assert np.all(found.std(levels) >= said[-1])
+        said.append(found.errors(levels, levels).contrasts_noise_std)
+        assert np.all(found.usual.std(levels) >= found.usual.noise_std(levels))
     ratio = np.mean(said, axis=0) / np.std(fits, axis=0)
     assert np.all((ratio > 0.7) & (ratio < 1.45)), ratio
 
@@ -188,4 +188,4 @@ def test_what_is_not_known_is_said():
     }.items():
         assert said in (uncertainty.unknown(other) or "")
         with pytest.raises(ValueError, match=said):
-            uncertainty.covariances(other, [], np.zeros((d, 1)))
+            uncertainty.estimate(other, [], np.zeros((d, 1)))

@@ -29,6 +29,11 @@ INTERVALS = (
     "Intervals take the model as true: they do not cover a wrong form, values clipped "
     "to their ranges, records that were chosen, nor several looks at one table."
 )
+UNTOLD = (
+    "No standard error: the effect cannot be told, because noise hides how much the "
+    "column varies. Where public knowledge allows it, narrow the column's range or "
+    "merge rare categories; or use more rows."
+)
 CLASSES = "Classes are relative to their mean, which changes no prediction."
 #: Classes beside each other; more of them follow below.
 MOST_COLUMNS = len(HEAD)
@@ -38,7 +43,10 @@ MOST_NAMES = 4
 
 @dataclass(frozen=True)
 class Line:
-    """One coefficient; numbers that are not known are nan."""
+    """One coefficient; numbers that are not known are nan.
+
+    The standard error is infinite where the effect cannot be told.
+    """
 
     column: str
     label: str
@@ -49,7 +57,7 @@ class Line:
     @property
     def z(self) -> float:
         """The coefficient over its standard error."""
-        return self.coef / self.std if self.std > 0 else math.nan
+        return self.coef / self.std if 0 < self.std < math.inf else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -185,7 +193,8 @@ def summary(model: Any) -> Summary:
     before, after = ([known], []) if isinstance(known, str) else ([ERRORS], [INTERVALS])
     constant = constant_model(model)
     first = () if constant is None else (constant,)
-    notes = (*first, *doubts(model), *before, *unit_notes(model), *after)
+    first = (*first, *doubts(model), *before)
+    notes = (*first, *untold_notes(known), *unit_notes(model), *after)
     target = model.schema_.target
     title = type(model).__name__ + (
         f" of {target[0]}" if isinstance(target, tuple) else ""
@@ -210,12 +219,18 @@ def unit_notes(model: Any) -> Iterator[str]:
         yield f"{named}{others}: per unit of log(1 + value - low), low of the schema."
 
 
+def untold_notes(known: StandardErrors | str) -> Iterator[str]:
+    """Say what it means that some effects cannot be told."""
+    if isinstance(known, StandardErrors) and math.isinf(known.effects_std.max()):
+        yield UNTOLD
+
+
 def on_log_scale(column: Any) -> bool:
     """Whether a column's coefficient is per unit of a logarithm."""
     return isinstance(column, Numeric) and column.scale == "log" and not column.bins
 
 
 def _written(value: float, places: int | None) -> str:
-    if math.isnan(value):
+    if not math.isfinite(value):
         return ""
     return f"{value:.{places}f}" if places is not None else f"{value:.4g}"

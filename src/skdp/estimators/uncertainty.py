@@ -13,6 +13,8 @@ from skdp.descent.plan import Plan
 from skdp.estimators.units import centred, user_units
 from skdp.schema import FloatArray, Layout, check
 
+#: Standard errors that may be infinite; JSON has null for them.
+UNBOUNDED = ("std", "effects_std")
 #: Why a loaded or searched model may have none.
 NOT_KEPT = "The released values that standard errors follow from were not kept."
 
@@ -24,7 +26,8 @@ class StandardErrors:
     Attributes
     ----------
     noise_std, std : float64
-        Of ``coef_`` and ``intercept_``: due to privacy, and in all.
+        Of ``coef_`` and ``intercept_``: due to privacy, and in all. A standard error is
+        infinite where the effect cannot be told.
     effects, effects_noise_std, effects_std : float64
         The same model with each column's categories relative to their mean, which the
         intercept holds.
@@ -69,7 +72,11 @@ class Uncertain:
 
     @property
     def coef_std_(self) -> Any:
-        """Standard error of ``coef_``, of sampling and privacy."""
+        """Standard error of ``coef_``, of sampling and privacy.
+
+        It is infinite where the effect cannot be told: noise hides how much the column
+        varies.
+        """
         return self._shaped(self._error("coef_std_", "std"), "coef_")
 
     @property
@@ -179,7 +186,10 @@ def described(model: Any) -> dict[str, Any]:
     known = model._standard_errors()
     if isinstance(known, str):
         return {"unknown": known}
-    return {name: value.tolist() for name, value in asdict(known).items()}
+    return {
+        name: [v if math.isfinite(v) else None for v in value.tolist()]
+        for name, value in asdict(known).items()
+    }
 
 
 def read(about: Any, model: Any) -> StandardErrors | str:
@@ -195,12 +205,21 @@ def read(about: Any, model: Any) -> StandardErrors | str:
     numbers = set(about) == names and all(
         isinstance(values, list)
         and len(values) == width
-        and all(type(v) in (int, float) and math.isfinite(v) for v in values)
-        for values in about.values()
+        and all(
+            (type(v) in (int, float) and math.isfinite(v))
+            or (v is None and name in UNBOUNDED)
+            for v in values
+        )
+        for name, values in about.items()
     )
     check(
         numbers,
         f"model.json needs {width} finite standard errors of each kind, as its schema "
         "says: it was changed.",
     )
-    return StandardErrors(**{name: np.array(v, float) for name, v in about.items()})
+    return StandardErrors(
+        **{
+            name: np.array([math.inf if v is None else v for v in values], float)
+            for name, values in about.items()
+        }
+    )

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from skdp.estimators.summary import INTERVALS, on_log_scale
+from skdp.estimators.summary import INTERVALS, on_log_scale, untold_notes
 from skdp.reporting.drawing import Scale, around
 from skdp.reporting.effects import Effect, Output, outputs
 from skdp.reporting.words import fixed, plural
@@ -82,6 +82,7 @@ def coefficients(model: Any) -> Coefficients:
     found = outputs(model)
     known = model._standard_errors()
     notes = [f"No intervals. {known}"] if isinstance(known, str) else [INTERVALS]
+    notes += untold_notes(known)
     constant = all(e.effect == 0 for output in found for e in output.effects)
     columns = [] if constant else model.schema_.columns.values()
     if any(map(on_log_scale, columns)):
