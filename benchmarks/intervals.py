@@ -59,7 +59,7 @@ HOSPITAL = {"hospital": "readmitted", "hospital cost": "cost"}
 REAL = ("adult", "bank", "electricity", "california")
 ROWS, EPSILONS = (2_000, 5_000, 20_000, 200_000), (0.1, 1.0, 4.0)
 #: Fits of each case, by rows: a long table takes longer.
-FITS = {2_000: 60, 5_000: 60, 20_000: 60, 200_000: 20}
+FITS = {2_000: 60, 5_000: 60, 20_000: 60, 200_000: 16}
 #: Where the width is compared with that from true moments, in every fifth fit.
 COMPARED = (20_000, 1.0, "replace-one")
 Case = tuple[str, int, float, str]
@@ -77,7 +77,7 @@ def cases(only: str | None) -> list[Case]:
         for n_rows, epsilon in itertools.product(ROWS, EPSILONS)
     ]
     others = ["hospital cost", *REAL]
-    part = itertools.product(others, (5_000, 20_000), (1.0, 4.0), ["add-remove"])
+    part = itertools.product(others, (20_000,), (1.0, 4.0), ["add-remove"])
     first = len(whole) // 3
     both = [*whole[:first], *part, *whole[first:]]
     return [case for case in both if only in (None, case[0])]
@@ -166,13 +166,12 @@ def measured(case: Case, fits: int, pool: Any) -> Iterator[list[Any]]:
     first = 1_000 * int.from_bytes(repr(case).encode(), "big") % 2**40
     compared = case[1:] == COMPARED
     tasks = [(case, first + i, compared and i % 5 == 0) for i in range(fits)]
-    results = list(pool.map(one, tasks[:1]))
-    if results[0] is None:
+    found = [r for r in pool.map(one, tasks, chunksize=5) if r is not None]
+    if not found:
         yield [*case, "", fits, 0, 0, ""]
         return
-    results += pool.map(one, tasks[1:], chunksize=5)
-    labels = results[0][0]
-    numbers = np.array([r[1] for r in results])
+    labels = found[0][0]
+    numbers = np.array([errors for _, errors in found])
     for j, label in enumerate(labels):
         error, std, exact = numbers[:, :, j].T
         told = np.isfinite(std)

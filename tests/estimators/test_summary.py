@@ -1,5 +1,6 @@
 """coef_std_, coef_noise_std_ and summary(): right or absent with a sentence."""
 
+import json
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ from sklearn.base import clone
 
 import skdp
 from skdp import datasets
+from skdp.estimators import summary as summaries
 from skdp.estimators.uncertainty import centring, maps
 
 
@@ -253,3 +255,92 @@ def test_regressors_have_them_in_the_target_s_units():
     fitted_again = model.coef_std_
     model.fit(X[:5000], y[:5000])
     assert np.all(model.coef_std_ > fitted_again)
+
+
+def hidden(n_rows=4000, epsilon=2.0, seed=0, **options):
+    """A fit of columns that vary visibly, hardly and not at all; only `a` counts."""
+    rng = np.random.default_rng(3)
+    names = ("a", "half", "hardly", "constant", "missing")
+    schema = skdp.Schema(
+        dict.fromkeys(names, skdp.Numeric(0, 1)) | {"c": skdp.Categorical(["u", "v"])},
+        target=("y", skdp.Categorical(["n", "y"])),
+    )
+    table = {
+        "a": rng.random(n_rows),
+        "half": 0.3 + 0.5 * (rng.random(n_rows) - 0.3),
+        "hardly": 0.3 + 0.02 * (rng.random(n_rows) - 0.3),
+        "constant": np.full(n_rows, 0.3),
+        "missing": np.full(n_rows, math.nan),
+        "c": rng.choice(["u", "v"], n_rows),
+    }
+    chance = 1.0 / (1.0 + np.exp(1.0 - 2.0 * table["a"]))
+    table["y"] = np.where(rng.random(n_rows) < chance, "y", "n")
+    model = skdp.LogisticRegression(
+        epsilon=epsilon, schema=schema, random_state=seed, **options
+    )
+    return model.fit(table)
+
+
+def test_what_noise_hides_cannot_be_told(tmp_path):
+    model = hidden()
+    lines = {line.label: line for line in model.summary().lines}
+    for name in ("hardly", "constant", "missing", "intercept"):
+        line = lines[name]
+        assert math.isinf(line.std)
+        assert math.isnan(line.z)
+        assert line.interval == (-math.inf, math.inf)
+        assert line.cells()[2:] == [""] * 4
+        assert math.isfinite(line.noise_std)
+    for name in ("a", "half", "u"):
+        assert lines[name].noise_std < lines[name].std < math.inf
+        assert lines[name].z == pytest.approx(lines[name].coef / lines[name].std)
+    assert lines["a"].z > 4
+    assert summaries.UNTOLD in model.summary().notes
+    text = str(model.summary())
+    assert "inf" not in text
+    assert "nan" not in text
+    model.save(tmp_path / "model")
+    read = skdp.load(tmp_path / "model")
+    np.testing.assert_array_equal(read.coef_std_, model.coef_std_)
+    assert np.isinf(read.coef_std_).sum() == 3
+    assert str(read.summary()) == text
+
+
+def test_a_constant_column_cannot_be_told_without_noise_either():
+    """Nor one that varies so little that the ridge takes most of its weight off."""
+    model = hidden(epsilon=math.inf)
+    told = np.isfinite(model.coef_std_[0])
+    names = [str(name) for name in model.get_feature_names_out()[told]]
+    assert names == ["a", "half", "c=u", "c=v"]
+
+
+def test_a_table_whose_columns_all_vary_has_no_such_note(model):
+    wide = datasets.make_hospital(50_000, seed=3)
+    clear = skdp.LogisticRegression(epsilon=20.0, schema=wide.schema, random_state=0)
+    clear.fit(wide.columns)
+    assert np.all(np.isfinite(clear.coef_std_))
+    assert summaries.UNTOLD not in clear.summary().notes
+
+
+def test_intervals_of_noise_hold_zero():
+    """Of five columns without effect, two can be told; all intervals hold zero."""
+    names = ("half", "u", "hardly", "constant", "missing")
+    fits = [hidden(seed=seed).summary().lines for seed in range(16)]
+    found = [{line.label: line.z for line in lines} for lines in fits]
+    z = np.array([[each[name] for name in names] for each in found])
+    told = ~np.isnan(z)
+    assert told[:, :2].mean() > 0.8
+    assert told[:, 2:].mean() < 0.05
+    assert np.mean(np.abs(z[told]) > 1.96) < 0.1
+    assert np.sqrt(np.mean(z[told] ** 2)) > 0.3  # nor are they wide without need
+
+
+def test_null_stands_only_for_what_cannot_be_told(tmp_path):
+    hidden().save(tmp_path / "model")
+    path = tmp_path / "model" / "model.json"
+    about = json.loads(path.read_text("utf-8"))
+    assert None in about["uncertainty"]["std"]
+    about["uncertainty"]["noise_std"][0] = None
+    path.write_text(json.dumps(about), "utf-8")
+    with pytest.raises(ValueError, match="standard errors of each kind"):
+        skdp.load(tmp_path / "model")

@@ -8,8 +8,9 @@ curvature that is left along it when the other weights may follow:
 
 Noise in the Gram matrix makes h uncertain. Each of the `N_POINTS` equally likely
 values of h has its own r, noise and sampling error, and the interval is the one that
-holds the truth in 95 % on average over them. If r may be below `LEAST_RESPONSE`, the
-effect cannot be told: its standard error is infinite. `docs/uncertainty.md` has more.
+holds the truth in 95 % on average over them. If r is below `LEAST_RESPONSE` at a lower
+confidence bound of h, the effect cannot be told: its standard error is infinite.
+`docs/uncertainty.md` has more.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from scipy.special import ndtr, ndtri
 from skdp.descent.variances import TINY, Varies
 from skdp.schema import FloatArray
 
-#: Equally likely values of a variance that noise hides: the least is its lower bound.
+#: Equally likely values of a variance that noise hides.
 N_POINTS = 16
-#: Share of an effect that must show in the released weight, or it cannot be told.
-LEAST_RESPONSE = 0.5
+#: Share of an effect that must show in the released weight, or it cannot be told, and
+#: deviations of noise to the lower bound of the variance at which it must: 99 %.
+LEAST_RESPONSE, SURE = 0.5, 2.326
+#: What caps add may be so many times what made-up rows say.
+BIAS_ROOM = 4 / 3
 #: Steps of Lanczos' method, which make functions of S exact enough.
 N_LANCZOS = 24
 #: Points of a table of the recursion's answers, and bisections for a quantile.
@@ -122,9 +126,13 @@ class Learning:
         follows = inverse @ b
         usual_h = 1.0 / max(float(b @ follows), 1e-300)
         length = float(np.square(follows * usual_h).sum())
-        curves, scatters = q @ self.hessian @ q, q @ self.squares @ q
-        h = _possible(variance, doubt) * curves / float(q @ self.second @ q)
-        h = np.append(h, usual_h)
+        varies, curves, scatters = (
+            max(float(q @ of @ q), 1e-300)
+            for of in (self.second, self.hessian, self.squares)
+        )
+        least = max(variance - SURE * doubt, 0.0)
+        possible = np.append(_possible(variance, doubt), least)
+        h = np.append(possible * curves / varies, usual_h)
         size, basis, inner = lanczos(self.values, b)
         inner = np.repeat(inner[None], len(h), axis=0)
         inner[:, 0, 0] -= (usual_h - h) * size**2
@@ -146,11 +154,11 @@ class Learning:
         random = np.maximum(sampling, 0.0) + self.prior * np.maximum(others, 0.0)
         std = np.sqrt(noises + random) / r
         # How far the released weight is expected below the true one, and what caps add.
-        shift = np.abs(own) * (1.0 / r - 1.0) + abs(float(a @ self.bias))
-        privacy = float(np.sqrt(noises[:-1].mean()))
-        if r[:-1].min() < LEAST_RESPONSE:
+        shift = abs(own) * (1.0 / r - 1.0) + BIAS_ROOM * abs(float(a @ self.bias))
+        privacy = float(np.sqrt(noises[:-2].mean()))
+        if r[-2] < LEAST_RESPONSE:
             return privacy, np.inf
-        return privacy, half_width(shift[:-1], std[:-1]) / Z
+        return privacy, half_width(shift[:-2], std[:-2]) / Z
 
 
 def _possible(variance: float, doubt: float) -> FloatArray:
