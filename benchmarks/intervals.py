@@ -31,9 +31,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import tables
 
 import skdp
+import tables
 from skdp import datasets
 from skdp.descent import uncertainty
 from skdp.engines.reference import ReferenceEngine
@@ -89,7 +89,8 @@ def population(name: str) -> tuple[Any, dict[str, float]]:
     table = tables.load(name)
     model = kind(name)(epsilon=math.inf, schema=table.schema, n_threads=1)
     model.fit(table.X, table.y)
-    return table, dict(zip(table.schema.layout().labels, model.weights_[:, 0]))
+    labels = table.schema.layout().labels
+    return table, dict(zip(labels, model.weights_[:, 0], strict=True))
 
 
 def kind(name: str) -> Any:
@@ -113,7 +114,11 @@ def drawn(name: str, n_rows: int, seed: int) -> tuple[Any, Any, Any, dict[str, f
     else:
         table, truth = population(name)
         at = rng.integers(0, len(table.y), n_rows)
-        X, y, schema = table.X.iloc[at].reset_index(drop=True), table.y[at], table.schema
+        X, y, schema = (
+            table.X.iloc[at].reset_index(drop=True),
+            table.y[at],
+            table.schema,
+        )
     for column, fill in FILLS.items():
         part = np.nan if fill is None else fill * (rng.random(n_rows) - 0.3)
         X[column] = np.clip(0.3 + part, 0.0, 1.0)
@@ -248,7 +253,11 @@ def pages(lines: list[dict[str, str]]) -> Iterator[str]:
         known = [share(v) for v in others]
         least = min(known, key=lambda s: int(s.split()[0]))
         cells = [share(own[name]) for name in noise]
-        yield start + " | ".join([*cells, share(sum(others, [])), least]) + " |"
+        yield (
+            start
+            + " | ".join([*cells, share(list(itertools.chain(*others))), least])
+            + " |"
+        )
     widths = [
         float(line["std_over_exact"])
         for line in lines
