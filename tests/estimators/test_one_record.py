@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from skdp.estimators import LinearRegression, LogisticRegression
 from skdp.schema import Categorical, Numeric, Schema, Vector
+from skdp.tables import CSV
 
 N = 30
 rng = np.random.default_rng(4)
@@ -82,7 +83,7 @@ def written(rows, path, text):
         path.write_bytes(out.getvalue().encode("utf-8", "replace"))
     else:
         pq.write_table(arrow(rows), path)
-    return path
+    return CSV(path, multiline=True) if text else path  # cells may hold line ends
 
 
 def clean(text):
