@@ -27,7 +27,7 @@ import numpy as np
 
 import skdp
 from skdp import datasets
-from skdp.estimators.uncertainty import maps
+from skdp.estimators.standard_errors import maps
 
 #: Target, rows and ε of each line.
 CASES = (

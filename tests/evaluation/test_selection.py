@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr
 
 from skdp.privacy.accountant import gdp_delta, gdp_mu
-from skdp.privacy.record import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
+from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.privacy.selection import (
     SHAPE,
     SearchRecord,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cases import problem_of, rows
 
-from skdp.penalties import ridge as ridge_penalty
+from skdp.models.penalties import ridge as ridge_penalty
 from skdp.solvers import certified, output_perturbation
 from skdp.solvers.certified import Objective, minimise, tolerance_of
 

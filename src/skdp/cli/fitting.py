@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from skdp.descent.forecast import in_words
 from skdp.descent.intercept import InterceptOnly
 from skdp.estimators import storage
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.labels import unknown_labels
 from skdp.estimators.planning import MODELS
+from skdp.planning.forecast import in_words
 from skdp.schema import Schema, check
 
 

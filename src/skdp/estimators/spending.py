@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from numbers import Real
 from typing import Any
 
-from skdp.descent.plan import Plan
-from skdp.privacy.ledger import Ledger, refuse_unpaid
-from skdp.privacy.record import PrivacyRecord
+from skdp.ledger import Ledger, refuse_unpaid
+from skdp.planning.plan import Plan
+from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Schema, check
 
 #: Tells the ledger, at the end of a fit, which plan was run and which schema was used.

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from skdp import schema_files
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.plain import number, read_number
 from skdp.estimators.spending import plan_digest
-from skdp.schema import Categorical, Schema, check
+from skdp.schema import Categorical, Schema, check, toml_files
 
 #: Types that classes may have, texts of up to 99,999 letters.
 _DTYPE = re.compile("[<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O")
@@ -28,7 +27,7 @@ def parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
     if given["schema"] is not None:
         # Of a path what was fitted is kept: its file may have changed since.
         own = isinstance(given["schema"], Schema)
-        given["schema"] = schema_files.dumps(given["schema"] if own else model.schema_)
+        given["schema"] = toml_files.dumps(given["schema"] if own else model.schema_)
     if given["class_weight"] is not None:
         given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
     for name in ("bounds", "classes", "target_bounds"):
@@ -101,7 +100,7 @@ def read_parameters(
         read[name] = value
     if read.get("schema") is not None:
         check(isinstance(read["schema"], str), "model.json needs the schema as a text.")
-        read["schema"] = schema_files.loads(read["schema"])
+        read["schema"] = toml_files.loads(read["schema"])
     if read.get("class_weight") is not None:
         check(
             isinstance(read["class_weight"], list)

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from skdp.estimators.plain import check_keys, number, read_number
-from skdp.privacy.record import Event, PrivacyRecord
+from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.selection import SearchRecord
 from skdp.schema import check
 

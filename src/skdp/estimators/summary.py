@@ -11,7 +11,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.estimators.uncertainty import StandardErrors, class_effects, effects
+from skdp.estimators.standard_errors import StandardErrors, class_effects, effects
 from skdp.schema import Numeric
 
 #: Of a standard normal: 95 % lie within.

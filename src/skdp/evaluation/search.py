@@ -8,22 +8,22 @@ from typing import Any, Self
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
-from skdp.descent.plan import check_budget
-from skdp.descent.planner import default_delta
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.inputs import as_column, as_table
 from skdp.estimators.labels import warn_of_unknown_labels
+from skdp.estimators.preparation import Opening, opened
 from skdp.estimators.solving import delta_share
 from skdp.estimators.spending import payer, refuse_no_budget, spending
-from skdp.estimators.training import remember
-from skdp.estimators.unknown import Opening, opened
+from skdp.estimators.training_scores import remember
 from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metrics
 from skdp.evaluation.chosen import Chosen
-from skdp.evaluation.split import EVERY, held_out, rows_at, weights_at
+from skdp.evaluation.folds import EVERY, held_out, rows_at, weights_at
 from skdp.evaluation.trials import Outcome, Trials
+from skdp.planning.decide import default_delta
+from skdp.planning.plan import check_budget
 from skdp.privacy import accountant
+from skdp.privacy.budget import Event
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import Event
 from skdp.privacy.selection import (
     SHAPE,
     SearchRecord,

@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from skdp.privacy import accountant
-from skdp.privacy.record import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
+from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.schema import check
 
 #: r of the law of the number of trials: 1 is geometric and often makes a single trial;

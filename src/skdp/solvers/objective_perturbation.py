@@ -40,13 +40,12 @@ from typing import Literal
 
 import numpy as np
 
-from skdp.privacy import accountant, sums
+from skdp.privacy import accountant, profiles, queries
+from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.grid import round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import Event, PrivacyRecord
 from skdp.schema import FloatArray, check
-from skdp.solvers import profiles
 from skdp.solvers.certified import (
     Objective,
     minimise,
@@ -164,7 +163,9 @@ def objective_perturbation(
     tilt = _tilt(problem, run, std, cost, d)
     found = minimise(Objective(problem, quadratic, tilt), inexact)
     scale = np.sqrt(quadratic)[:, None]
-    total = sums.stated(found.weights[:, None] * scale, bound, "distance to minimiser")
+    total = queries.stated(
+        found.weights[:, None] * scale, bound, "distance to minimiser"
+    )
     released = release(total, z_out, run.noise, run.record)
     return Solved(
         weights=released.values / scale,
@@ -259,6 +260,6 @@ def _tilt(
     tilt = np.zeros(d)
     for level in range(LEVELS):
         thrown = PrivacyRecord(epsilon=math.inf, delta=0.5, relation=problem.relation)
-        zero = sums.stated(np.zeros(d), std * SHRINK**level, "tilt")
+        zero = queries.stated(np.zeros(d), std * SHRINK**level, "tilt")
         tilt = tilt + release(zero, 1.0, run.noise, thrown).values
     return tilt

@@ -29,11 +29,11 @@ import math
 
 import numpy as np
 
-from skdp.privacy import accountant, sums
+from skdp.privacy import accountant, queries
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.grid import round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
 from skdp.schema import FloatArray, check
 from skdp.solvers.certified import (
     Objective,
@@ -126,7 +126,7 @@ def output_perturbation(
     bound = sensitivity(problem, quadratic, tolerance)
     scale = np.sqrt(quadratic)[:, None]
     query = "minimiser of the penalised loss"
-    total = sums.stated(found.weights[:, None] * scale, bound, query)
+    total = queries.stated(found.weights[:, None] * scale, bound, query)
     z = accountant.noise_multiplier(run.mu, 1)
     released = release(total, z, run.noise, run.record)
     return Solved(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.records import Coded
+from skdp.privacy.encoding import Coded
 from skdp.tables.cells import MISSING, as_text
 
 

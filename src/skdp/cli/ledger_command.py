@@ -1,0 +1,252 @@
+"""`skdp ledger`: a data set's total budget, on disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skdp.cli.console import (
+    AsJson,
+    Force,
+    Quiet,
+    QuietButResult,
+    check_out,
+    print_json,
+    screen,
+    shown,
+    write_out,
+)
+from skdp.cli.options import Neighbours, NeighboursName
+
+if TYPE_CHECKING:
+    from skdp.ledger import Entry, Ledger
+
+ledger = typer.Typer(
+    help="Make, show, check and export the total budget of a data set.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.")]
+
+#: Below the entries: a fit's own δ may be another, and it has two lines.
+READING = (
+    "ε is at the ledger's δ; a commit replaces its reservation, and so does a stop."
+)
+
+#: Columns that a narrow screen does without, the first of them first.
+LEFT_OUT = ("time (UTC)", "δ", "μ²")
+
+
+def _example(line: str) -> str:
+    return f"\b\nExamples:\n  {line}"
+
+
+@ledger.command(epilog=_example("skdp ledger make budget.db --epsilon 3 --delta 1e-6"))
+def make(
+    path: File,
+    epsilon: Annotated[float, typer.Option(help="ε of all that is ever released.")],
+    delta: Annotated[float, typer.Option(help="δ of all that is ever released.")],
+    reserved_delta: Annotated[
+        float,
+        typer.Option(help="Part of δ for finding categories; 0 if a schema has all."),
+    ] = 0.0,
+    neighbours: NeighboursName = Neighbours.replace_one,
+    schema: Annotated[
+        Path | None, typer.Option(metavar="TOML", help="Only for tables of this one.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a ledger with a ceiling (ε, δ), which is fixed from then on."""
+    import skdp
+    from skdp.schema import toml_files
+
+    _refuse_taken(path)
+    check_out(path, force=False)
+    made = skdp.Ledger(
+        path,
+        epsilon,
+        delta,
+        reserved_delta=reserved_delta,
+        neighbours=neighbours.value,
+        schema=None if schema is None else toml_files.read(schema),
+    )
+    if as_json:
+        print_json(_summary(made))
+    elif not quiet:
+        typer.echo(shown(f"{made}\nGive it to every fit: skdp fit ... --ledger {path}"))
+
+
+@ledger.command(epilog=_example("skdp ledger show budget.db --last 20"))
+def show(
+    path: File,
+    last: Annotated[int, typer.Option(min=0, help="Entries to show.")] = 10,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show what was spent, what is left, and the last entries."""
+    opened = _opened(path)
+    entries = opened.entries()
+    tail = entries[len(entries) - min(last, len(entries)) :]
+    if as_json:
+        print_json(_summary(opened) | {"entries": [_fields(entry) for entry in tail]})
+    elif not quiet:
+        typer.echo(shown(str(opened)))
+        if tail:
+            _print_table(tail)
+            screen().print(READING)
+
+
+@ledger.command(epilog=_example("skdp ledger check budget.db --head 12:3f9c..."))
+def check(
+    path: File,
+    head: Annotated[
+        str | None,
+        typer.Option(help="A head noted earlier, which the entries must lead to."),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Recompute chain and sums; exit with 1 if the file was changed.
+
+    Somebody who rewrites all of the file can write any history: note the head that
+    this prints elsewhere, and give it back as --head.
+    """
+    from skdp.ledger import Head, Ledger, LedgerError
+    from skdp.schema import check as refuse_unless
+
+    there = f"There is no file {str(path)!r}: correct the path."
+    refuse_unless(path.exists(), there)
+    noted = None if head is None else Head.of(head)
+    try:
+        found, why = str(Ledger(path).check(noted)), None
+    except LedgerError as error:
+        found, why = None, str(error)
+    if as_json:
+        print_json({"passed": why is None, "head": found, "why": why})
+    elif why is not None or not quiet:
+        typer.echo(f"WHOLE: head {found}" if why is None else f"FAILED: {why}")
+    if why is not None:
+        raise typer.Exit(1)
+
+
+@ledger.command(epilog=_example("skdp ledger export budget.db --form csv --out b.csv"))
+def export(
+    path: File,
+    form: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it here, not to stdout.")
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: QuietButResult = False,
+) -> None:
+    """Write all entries, each with its hash, as JSON lines or CSV."""
+    if out is not None:
+        check_out(out, force)
+    text = _opened(path).export(form)
+    if out is not None:
+        write_out(out, text)
+    if as_json:
+        named = None if out is None else str(out)
+        print_json({"form": form, "text": text, "out": named})
+    elif out is None:
+        typer.echo(text, nl=False)
+    elif not quiet:
+        typer.echo(shown(f"entries in {out}"))
+
+
+def _opened(path: Path) -> Ledger:
+    import skdp
+    from skdp.schema import check as refuse_unless
+
+    refuse_unless(
+        os.path.exists(path),
+        f"There is no ledger {str(path)!r}: correct the path, or make one by `skdp "
+        "ledger make`.",
+    )
+    return skdp.Ledger(path)
+
+
+def _refuse_taken(path: Path) -> None:
+    from skdp.schema import check as refuse_unless
+
+    name = str(path)
+    refuse_unless(
+        not os.path.lexists(path),
+        f"{name!r} exists, and the ceiling of a ledger is fixed: look at it with `skdp "
+        f"ledger show {name}`, or make another one for other data.",
+    )
+
+
+def _summary(opened: Ledger) -> dict[str, Any]:
+    terms = opened.terms
+    return {
+        "path": opened.path,
+        "epsilon": terms.epsilon,
+        "delta": terms.delta,
+        "reserved_delta": terms.reserved_delta,
+        "neighbours": terms.neighbours,
+        "mu_squared": terms.mu_squared,
+        "spent_epsilon": opened.spent_epsilon,
+        "remaining": opened.remaining,
+        "remaining_delta": opened.remaining_delta,
+        "affordable_epsilon": opened.affordable(terms.delta),
+        "head": str(opened.head),
+    }
+
+
+def _fields(entry: Entry) -> dict[str, Any]:
+    return {"seq": entry.seq, **entry.body(), "hash": entry.hash}
+
+
+def _print_table(entries: list[Entry]) -> None:
+    """Print entries; where they do not fit, what is needed least is left out."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console = screen()
+    columns = _columns(entries)
+    left_out = iter(LEFT_OUT)
+    while _width(columns) > console.width and (name := next(left_out, None)):
+        del columns[name]
+    table = Table(box=None, pad_edge=False)
+    for name in columns:
+        right = name in ("#", "ε", "μ²", "δ")
+        table.add_column(
+            name,
+            justify="right" if right else "left",
+            no_wrap=name != "what",
+            overflow="fold",
+        )
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*(Text(cell) for cell in cells))
+    console.print(table)
+
+
+def _columns(entries: list[Entry]) -> dict[str, list[str]]:
+    """Cells of all columns, by name."""
+    columns = {
+        "#": [str(entry.seq) for entry in entries],
+        "time (UTC)": [entry.time[:19].replace("T", " ") for entry in entries],
+        "kind": [e.kind if e.of is None else f"{e.kind} {e.of}" for e in entries],
+        "what": [shown(entry.query) for entry in entries],
+    }
+    numbers = {"ε": "epsilon", "μ²": "mu_squared", "δ": "delta"}
+    return columns | {
+        name: [f"{getattr(entry, field):.4g}" for entry in entries]
+        for name, field in numbers.items()
+    }
+
+
+def _width(columns: dict[str, list[str]]) -> int:
+    """What a table takes whose texts are broken between words only."""
+    from rich.cells import cell_len
+
+    texts = {name: [name, *cells] for name, cells in columns.items()}
+    texts["what"] = " ".join(texts["what"]).split()
+    widest = (max(map(cell_len, words)) for words in texts.values())
+    return sum(widest) + 2 * (len(texts) - 1)
