@@ -46,7 +46,7 @@ from skdp.audit.suite import (  # noqa: E402
     mechanism_settings,
 )
 from skdp.privacy import accountant  # noqa: E402
-from skdp.privacy.sums import RELATIONS  # noqa: E402
+from skdp.privacy.queries import RELATIONS  # noqa: E402
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-6

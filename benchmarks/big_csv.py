@@ -93,12 +93,12 @@ def lines(
 ) -> list[Line]:
     """Seconds and memory of a fit, beside pyarrow's read."""
     import skdp
-    from skdp import schema_files
+    from skdp.schema import toml_files
 
     with tempfile.TemporaryDirectory() as folder:
         table, schema = Path(folder, "stays.csv"), Path(folder, "stays.toml")
         n_rows = write(table, n_bytes, quoted)
-        schema_files.write(skdp.make_hospital(1).schema, schema)
+        toml_files.write(skdp.make_hospital(1).schema, schema)
         fit = [str(Path(sys.executable).with_name("skdp")), "fit", str(table)]
         fit += ["--schema", str(schema), "--epsilon", "1", "--quiet"]
         fit += ["--force", "--out", str(Path(folder, "model"))]

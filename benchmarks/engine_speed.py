@@ -19,14 +19,14 @@ from sklearn.linear_model import LogisticRegression
 from speed_lines import alternate
 from threadpoolctl import threadpool_limits
 
-from skdp import losses
 from skdp.descent.matrix import Matrix
-from skdp.descent.plan import Plan, run
 from skdp.descent.samplings import Full
 from skdp.engines.compiled import CompiledEngine
+from skdp.models import losses
+from skdp.planning.plan import Plan, run
+from skdp.privacy.encoding import Batch, Chunk, Coded, Records, encode
 from skdp.privacy.grid import FEATURE_ONE, WeightGrid
-from skdp.privacy.records import Batch, Chunk, Coded, Records, encode
-from skdp.privacy.sums import Slopes
+from skdp.privacy.queries import Slopes
 from skdp.schema import Categorical, Numeric, Schema
 
 #: Levels of the categories of a census table, beside five numbers: d = 109.

@@ -9,7 +9,7 @@ table's shape, so that forecasts can be made again from that file alone.
 
 ``--measure`` fits all tables again (half an hour), or those whose names follow it;
 without it the file is read. Both print what
-`skdp.descent.calibration` should hold and write docs/utility/forecasts.md.
+`skdp.planning.calibration` should hold and write docs/utility/forecasts.md.
 """
 
 from __future__ import annotations

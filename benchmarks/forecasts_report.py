@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import skdp
-from skdp.descent.calibration import SAMPLING, SLACK, Calibration
-from skdp.descent.forecast import linearised
+from skdp.planning.calibration import SAMPLING, SLACK, Calibration
+from skdp.planning.forecast import linearised
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -269,7 +269,7 @@ def page(rows: list[Row]) -> str:
         "![Outcomes over forecasts](forecasts.svg)",
         "",
         "Written by `make bench-forecasts` from [forecasts.csv](forecasts.csv), which "
-        "has every fit. The constants are in `skdp.descent.calibration`.",
+        "has every fit. The constants are in `skdp.planning.calibration`.",
         "",
         "## How often the range holds on a table that was left out",
         "",
@@ -348,7 +348,7 @@ def plot(rows: list[Row]) -> None:
 
 
 def constants(rows: list[Row]) -> str:
-    """What `skdp.descent.calibration` should hold."""
+    """What `skdp.planning.calibration` should hold."""
     lines = []
     for model, known in calibrations(rows).items():
         numbers = ("factor", "power", "below", "above", "gain")

@@ -35,11 +35,11 @@ import pandas as pd
 import skdp
 import tables
 from skdp import datasets
-from skdp.descent import uncertainty
 from skdp.engines.reference import ReferenceEngine
 from skdp.estimators.reading import read_records
-from skdp.estimators.uncertainty import StandardErrors, maps
-from skdp.privacy import sums
+from skdp.estimators.standard_errors import StandardErrors, maps
+from skdp.inference import covariances
+from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 
 #: Columns of noise: the part of the range that they fill, None if they are missing.
@@ -73,7 +73,7 @@ def cases(only: str | None) -> list[Case]:
     """All cases: hospital tables on the whole grid, others on a part of it."""
     whole = [
         ("hospital", n_rows, epsilon, relation)
-        for relation in sums.RELATIONS[::-1]
+        for relation in queries.RELATIONS[::-1]
         for n_rows, epsilon in itertools.product(ROWS, EPSILONS)
     ]
     others = ["hospital cost", *REAL]
@@ -142,7 +142,7 @@ def one(task: tuple[Case, int, bool]) -> Any:
     if compare:
         gram = exact_gram(X, y, schema, relation)
         released = model.privacy_.transcript
-        known = uncertainty.estimate(model.plan_, released, model.weights_, gram)
+        known = covariances.estimate(model.plan_, released, model.weights_, gram)
         exact = known.errors(plain, contrasts).contrasts_std
     return labels, np.array([error, found.effects_std, exact])
 
@@ -159,8 +159,8 @@ def exact_gram(X: Any, y: Any, schema: Any, relation: Any) -> Released:
         max_weight=1.0,
         verbose=0,
     )
-    pattern = sums.GramPattern.of(records.layout, relation, centred=True)
-    total = sums.gram(ReferenceEngine(records), pattern)
+    pattern = queries.GramPattern.of(records.layout, relation, centred=True)
+    total = queries.gram(ReferenceEngine(records), pattern)
     values = total.value.astype(np.float64) * total.unit
     return Released(values, np.zeros(values.shape), total.query)
 

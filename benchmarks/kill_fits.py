@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import skdp
-from skdp import BudgetError, Ledger, schema_files
+from skdp import BudgetError, Ledger
 from skdp.cli.fitting import fitted
-from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.budget import PrivacyRecord
+from skdp.schema import toml_files
 
 EPSILON, DELTA = 1e4, 1e-6
 ROWS = 300
@@ -42,7 +43,7 @@ def prepared(folder: Path) -> None:
     import csv
 
     data = skdp.make_hospital(ROWS)
-    schema_files.write(data.schema, folder / "s.toml")
+    toml_files.write(data.schema, folder / "s.toml")
     with (folder / "t.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(data.columns)
@@ -55,7 +56,7 @@ def fit(folder: Path, epsilon: float) -> None:
     """Fit once and save the model over the last one."""
     fitted(
         folder / "t.csv",
-        schema_files.read(folder / "s.toml"),
+        toml_files.read(folder / "s.toml"),
         model="logistic",
         epsilon=epsilon,
         delta=DELTA,

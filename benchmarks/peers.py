@@ -382,7 +382,7 @@ def pld_epsilon(noise_multiplier: float, rate: float, steps: int) -> float:
 @cache
 def skdp_epsilon(noise_multiplier: float, rate: float, steps: int) -> float:
     """ε at δ of the same steps by ours, rounded up."""
-    from skdp.solvers.subsampled import profile
+    from skdp.privacy.subsampling import profile
 
     return profile(noise_multiplier, rate, steps).epsilon(DELTA)
 

@@ -251,7 +251,7 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         "",
         "Opacus's noise, rate and number of steps, over all tables and settings, "
         "through its own accountant, Google's dp-accounting (privacy loss "
-        "distributions) and `skdp.solvers.subsampled`:",
+        "distributions) and `skdp.privacy.subsampling`:",
         "",
         *accounting(rows),
         "So its ε is confirmed. Its calibration stops within 0.01 below what is asked "

@@ -13,7 +13,7 @@ import numpy as np
 
 import skdp
 from skdp.datasets import margins
-from skdp.descent.forecast import forecast
+from skdp.planning.forecast import forecast
 
 N_ROWS = 20_000
 train, fresh = skdp.make_hospital(N_ROWS, seed=1), skdp.make_hospital(N_ROWS, seed=2)

@@ -18,10 +18,10 @@ from skdp import Categorical, Numeric, Plan, Schema, run
 from skdp.descent import smoothness
 from skdp.descent.averages import AVERAGES
 from skdp.descent.geometry import Diagonal
-from skdp.descent.presets import best_rate
 from skdp.descent.samplings import Sampling
 from skdp.descent.step import Step
-from skdp.descent.theory import Budget, Prior
+from skdp.planning.presets import best_rate
+from skdp.planning.theory import Budget, Prior
 
 N_ROWS, N_COLUMNS = 4000, 9
 

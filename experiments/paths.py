@@ -15,7 +15,7 @@ import numpy as np
 from skdp.descent import averages
 from skdp.descent.averages import Average
 from skdp.descent.step import Step
-from skdp.engines.choose import engine_named
+from skdp.engines.choice import engine_named
 from skdp.schema import FloatArray, Layout
 
 Callback = Callable[[float, FloatArray], None]

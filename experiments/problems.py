@@ -12,11 +12,11 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, vstack
 
 from experiments.folders import modules
-from skdp.descent.planner import penalty_of
 from skdp.engines.reference import ROWS, dense
-from skdp.losses import Logistic, Loss, Squared
+from skdp.models.losses import Logistic, Loss, Squared
+from skdp.planning.decide import penalty_of
+from skdp.privacy.encoding import encode
 from skdp.privacy.grid import FEATURE_ONE
-from skdp.privacy.records import encode
 from skdp.schema import FloatArray
 from skdp.solvers import Problem
 from skdp.tables import batches

@@ -17,7 +17,7 @@ from experiments.paths import ENGINE
 from experiments.theory_table import Method
 from skdp import Batch, Plan, Schema, Squared, Vector, encode, run
 from skdp.descent.geometry import Diagonal
-from skdp.privacy.records import Records
+from skdp.privacy.encoding import Records
 from skdp.schema import Numeric
 
 Array = NDArray[np.float64]

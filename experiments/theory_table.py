@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skdp.descent.samplings import Blocks, Full, Sampling, SingleCoordinate
-from skdp.descent.theory import (
+from skdp.planning.theory import (
     Budget,
     Rate,
     convex_tight,

@@ -62,7 +62,7 @@ def caller_files(function):
 RANDOM = {
     "datasets.py": "draws public tables, nobody's data",
     "descent/samplings.py": "is handed the public generator of Randomness",
-    "descent/skgd.py": "names the generator's type in a signature",
+    "descent/algorithm1.py": "names the generator's type in a signature",
     "audit/fits.py": "names it too: a sampling that remembers its sets",
 }
 GENERATORS = re.compile(
@@ -110,12 +110,12 @@ def test_datasets_draws_read_no_records_of_a_user():
 def test_normals_are_drawn_by_release_alone():
     assert caller_files("normals") == {"privacy/mechanism.py"}
     # The coins of an audit decide which made-up records are in a made-up table.
-    public = {"descent/skgd.py", "audit/one_run.py"}
+    public = {"descent/algorithm1.py", "audit/one_run.py"}
     assert caller_files("generator") == public
     words = {"privacy/randomness.py", "privacy/mechanism.py"}
     # Who is in a batch is as private as the noise, and comes from the same source.
     # So do the coins of the exponential mechanism and of a random search.
-    choices = {"solvers/batches.py", "privacy/coins.py"}
+    choices = {"solvers/poisson_batches.py", "privacy/coins.py"}
     assert caller_files("words") == words | choices
 
 
@@ -124,13 +124,13 @@ def test_normals_are_drawn_by_release_alone():
 #: Every file that spends privacy. `grep release(` finds the same lines.
 RELEASES = {
     "audit/mechanisms.py": "sums over tables that were made up for an audit",
-    "descent/skgd.py": "each step of Algorithm 1",
-    "descent/plan.py": "the number of rows, and what a geometry asks for",
+    "descent/algorithm1.py": "each step of Algorithm 1",
+    "planning/plan.py": "the number of rows, and what a geometry asks for",
     "descent/geometry.py": "the target's histogram, for a start, by the same task",
     "descent/matrix.py": "the Gram matrix, through the task it is handed",
     "descent/target.py": "the target's histogram, through the same task",
     "evaluation/scoring.py": "counts that scores are computed from",
-    "privacy/discover.py": "ranges and categories that a schema does not give",
+    "privacy/discovery.py": "ranges and categories that a schema does not give",
     "solvers/dp_sgd.py": "each batch of DP-SGD, charged together beforehand",
     "solvers/dp_svrg.py": "full gradients, and batches charged together beforehand",
     "solvers/dp_cd.py": "mean squares of the columns, for step sizes",
@@ -143,7 +143,7 @@ RELEASES = {
 #: Every file that opens a budget.
 BUDGETS = {
     "audit/mechanisms.py": "one a game, on tables that were made up",
-    "descent/plan.py": "that of a run, unless one is handed in",
+    "planning/plan.py": "that of a run, unless one is handed in",
     "estimators/base.py": "that of a fit",
     "evaluation/evaluate.py": "that of an evaluation",
     "evaluation/search.py": "that of a search, which its trials are entered in",
@@ -151,7 +151,7 @@ BUDGETS = {
     "estimators/planning.py": "that of a fit which is only planned: nothing is charged",
     "estimators/stored_record.py": "one that was saved, with its releases",
     "cli/demo_fits.py": "what a command shows",
-    "privacy/discover.py": "a throw-away one, after the charge: the keys are private",
+    "privacy/discovery.py": "a throw-away one, after the charge: the keys are private",
     "solvers/problem.py": "that of a solver's run, unless one is handed in; a "
     "throw-away one, after the charge, for what is charged beforehand",
     "solvers/objective_perturbation.py": "a throw-away one, after the charge: the tilt "
@@ -167,7 +167,7 @@ STATED = {
 
 
 def test_sums_are_made_in_one_file():
-    assert caller_files("BoundedSum") == {"privacy/sums.py"}
+    assert caller_files("BoundedSum") == {"privacy/queries.py"}
 
 
 def test_sensitivities_are_stated_where_a_theorem_is():
@@ -219,7 +219,7 @@ def test_charges_are_made_by_release_alone():
     # the tilt of an objective hides is charged by the curve of the whole algorithm.
     # A trial of a search is charged as a whole until its own releases are entered.
     # A minimiser is charged before it is looked for.
-    others = {"privacy/discover.py", "privacy/selection.py", "solvers/problem.py"}
+    others = {"privacy/discovery.py", "privacy/selection.py", "solvers/problem.py"}
     # A choice by the exponential mechanism is none of a sum.
     others |= {"solvers/dp_gcd.py"}
     assert caller_files("charge") <= {"privacy/mechanism.py"} | others
@@ -247,10 +247,10 @@ def test_caps_are_set_by_sums_alone():
             if called == "Slopes":
                 assert len(node.args) <= 2, f"{name} gives Slopes a metric by place."
             if called in ("Slopes", "replace") and keywords & {"caps", "metric"}:
-                assert name == "privacy/sums.py", f"{name} sets caps or a metric."
+                assert name == "privacy/queries.py", f"{name} sets caps or a metric."
     replaced = [
         node
-        for called, node in calls("privacy/sums.py")
+        for called, node in calls("privacy/queries.py")
         if called == "replace" and {k.arg for k in node.keywords} == {"caps", "metric"}
     ]
     assert len(replaced) == 1
@@ -323,7 +323,7 @@ def test_privacy_imports_schema_and_itself_only():
 
 
 #: The budget on disk: SQLite and files, between runs.
-LEDGER = {n for n in FILES if n.startswith("privacy/ledger/")}
+LEDGER = {n for n in FILES if n.startswith("ledger/")}
 THIRD = {"numpy", "scipy", "sklearn", "numba"}
 STANDARD_IN_PRIVACY = {
     "__future__",
@@ -443,9 +443,9 @@ def counted(names):
 
 
 #: Not needed to trust a run: what is found, chosen or kept between runs.
-BESIDE = {*LEDGER, "privacy/discover.py", "privacy/selection.py", "privacy/coins.py"}
+BESIDE = {*LEDGER, "privacy/discovery.py", "privacy/selection.py", "privacy/coins.py"}
 MECHANISM = [n for n in FILES if n.startswith("privacy/") and n not in BESIDE]
-MECHANISM = [*MECHANISM, "descent/skgd.py"]
+MECHANISM = [*MECHANISM, "descent/algorithm1.py"]
 
 
 def test_the_trusted_base_is_counted():
@@ -457,7 +457,7 @@ def test_the_trusted_base_is_counted():
 
 LONG = {
     "descent/samplings.py": "one class a sampling, ten of them",
-    "descent/theory.py": "one function a theorem, and its proof",
+    "planning/theory.py": "one function a theorem, and its proof",
     "engines/kernels.py": "one compiled loop a kind of column",
     "engines/compiled.py": "its caches and threads, beside those loops",
 }
@@ -489,8 +489,8 @@ def public_functions(name):
 #: Functions whose promise is what privacy rests on.
 PROMISES = {
     "privacy/grid.py": {"truncated", "joint_rows", "SlopeGrid.units"},
-    "privacy/records.py": {"encode"},
-    "privacy/sums.py": {
+    "privacy/encoding.py": {"encode"},
+    "privacy/queries.py": {
         "gradient",
         "mapped_gradient",
         "gram",
@@ -499,7 +499,7 @@ PROMISES = {
         "stated",
         "Metric.caps",
     },
-    "privacy/discover.py": {"ranges_and_texts", "levels"},
+    "privacy/discovery.py": {"ranges_and_texts", "levels"},
     "privacy/mechanism.py": {"release"},
     "privacy/selection.py": {
         "trial_delta",
@@ -509,8 +509,8 @@ PROMISES = {
         "SearchRecord.end",
     },
     "privacy/randomness.py": {"Randomness.normals"},
-    "privacy/record.py": {"PrivacyRecord.charge"},
-    "privacy/ledger/ledger.py": {"Ledger.reserve"},
+    "privacy/budget.py": {"PrivacyRecord.charge"},
+    "ledger/ledger.py": {"Ledger.reserve"},
     "privacy/accountant.py": {
         "gdp_delta",
         "gdp_mu",
@@ -519,7 +519,7 @@ PROMISES = {
         "calibrate",
         "spent_epsilon",
     },
-    "descent/skgd.py": {"descend"},
+    "descent/algorithm1.py": {"descend"},
 }
 
 
@@ -546,7 +546,7 @@ def test_what_privacy_rests_on_is_promised_with_quantifiers(name):
 
 def test_every_maker_of_a_sum_promises_its_sensitivity():
     """A new query in sums.py needs its guarantee."""
-    for function, node in public_functions("privacy/sums.py"):
+    for function, node in public_functions("privacy/queries.py"):
         made = {dotted(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
         if "BoundedSum" in made:
-            assert function in PROMISES["privacy/sums.py"], function
+            assert function in PROMISES["privacy/queries.py"], function

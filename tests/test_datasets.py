@@ -6,10 +6,10 @@ import pytest
 from skdp.datasets import COLUMNS, TARGETS, Dataset, make_hospital, margins
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
-from skdp.descent.plan import run
-from skdp.descent.rule import clipping, default_geometry, default_plan
-from skdp.losses import Logistic, Loss, Poisson, Squared
-from skdp.privacy.records import Records, encode
+from skdp.models.losses import Logistic, Loss, Poisson, Squared
+from skdp.planning.plan import run
+from skdp.planning.rule import clipping, default_geometry, default_plan
+from skdp.privacy.encoding import Records, encode
 from skdp.schema import Categorical
 
 LOSS = {"readmitted": Logistic(), "cost": Squared(), "visits": Poisson()}

@@ -59,11 +59,11 @@ def test_what_is_named_exists():
 
 def test_contributing_names_registries_that_exist():
     modules = {
-        "LOSSES": "skdp.losses",
-        "PENALTIES": "skdp.penalties",
+        "LOSSES": "skdp.models.losses",
+        "PENALTIES": "skdp.models.penalties",
         "SAMPLINGS": "skdp.descent.samplings",
         "AVERAGES": "skdp.descent.averages",
-        "PRESETS": "skdp.descent.presets",
+        "PRESETS": "skdp.planning.presets",
     }
     named = re.findall(r"\| `([A-Z]+)` \|$", read("CONTRIBUTING.md"), re.MULTILINE)
     assert set(named) == set(modules)

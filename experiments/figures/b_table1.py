@@ -25,8 +25,8 @@ from experiments.statistics import (
 from experiments.theory_table import Method, slow_hessian
 from skdp.descent.averages import growing, mean
 from skdp.descent.samplings import Blocks, Full, SingleCoordinate
-from skdp.descent.table1 import Problem, Row, table1
-from skdp.descent.theory import Budget, Prior, Rate, strongly_convex_weighted
+from skdp.planning.table1 import Problem, Row, table1
+from skdp.planning.theory import Budget, Prior, Rate, strongly_convex_weighted
 
 TITLE = "Table 1: bounds against measured excess"
 DELTA = 1e-6
@@ -470,7 +470,7 @@ REASONS = {
 def text(rows: Rows) -> str:
     seeds = len({row["seed"] for row in rows})
     base = ", ".join(f"{SYMBOLS[key]} = {value:g}" for key, value in BASE.items())
-    return f"""Table 1 of the paper has nine rows; `skdp.descent.table1` has their
+    return f"""Table 1 of the paper has nine rows; `skdp.planning.table1` has their
 corrected bounds. Each row's method runs on separable quadratics, on which all
 assumptions hold, with records of norm one (L_S = 1), zero-out neighbours and δ =
 {DELTA:g}. One thing varies at a time, the others stay at {base}; {seeds} seeds of

@@ -29,8 +29,8 @@ from experiments.statistics import (
     ratio_interval,
 )
 from skdp.descent.geometry import Diagonal
-from skdp.descent.plan import Plan, run
-from skdp.engines.choose import engine_named
+from skdp.engines.choice import engine_named
+from skdp.planning.plan import Plan, run
 from skdp.schema import Categorical, FloatArray, Numeric, Schema
 from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, default_steps, squares
 from skdp.solvers.problem import Problem, Run, opened

@@ -25,12 +25,13 @@ from experiments.statistics import (
     ratio_interval,
     slope_interval,
 )
-from skdp.descent import smoothness, theory
+from skdp.descent import smoothness
 from skdp.descent.geometry import Diagonal
-from skdp.descent.plan import Plan, run
-from skdp.descent.presets import best_rate
 from skdp.descent.samplings import Blocks, Full
-from skdp.engines.choose import engine_named
+from skdp.engines.choice import engine_named
+from skdp.planning import theory
+from skdp.planning.plan import Plan, run
+from skdp.planning.presets import best_rate
 from skdp.schema import Categorical, IntArray, Layout, Schema
 from tables import Table
 

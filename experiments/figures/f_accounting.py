@@ -23,8 +23,6 @@ from experiments.statistics import (
 )
 from experiments.theory_table import Method, slow_hessian
 from skdp.descent.averages import AVERAGES, mean
-from skdp.descent.conversions import paper_noise_multiplier
-from skdp.descent.plan import Plan
 from skdp.descent.samplings import (
     Blocks,
     Full,
@@ -33,7 +31,9 @@ from skdp.descent.samplings import (
     Sampling,
     SingleCoordinate,
 )
-from skdp.descent.theory import (
+from skdp.planning.plan import Plan
+from skdp.planning.theorem1 import paper_noise_multiplier
+from skdp.planning.theory import (
     Budget,
     Rate,
     convex_tight,

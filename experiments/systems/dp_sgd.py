@@ -4,8 +4,8 @@ from experiments.paths import ENGINE, Callback, followed
 from skdp.descent import averages
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_sgd
-from skdp.solvers.batches import DELTA_SHARE
 from skdp.solvers.dp_sgd import default_rate, default_steps
+from skdp.solvers.poisson_batches import DELTA_SHARE
 from skdp.solvers.problem import opened
 
 NAME = "dp_sgd"

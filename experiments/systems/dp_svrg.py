@@ -7,9 +7,9 @@ from skdp.descent import averages
 from skdp.descent.step import Step
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_svrg
-from skdp.solvers.batches import DELTA_SHARE
 from skdp.solvers.dp_sgd import default_rate, default_steps
 from skdp.solvers.dp_svrg import FULL_SHARE
+from skdp.solvers.poisson_batches import DELTA_SHARE
 from skdp.solvers.problem import opened
 
 NAME = "dp_svrg"

@@ -1,8 +1,8 @@
 """DP-SkGD with the full gradient, in the paper's diagonal geometry."""
 
 from experiments.paths import ENGINE, Callback, columns_share, followed
-from skdp.descent.plan import run
-from skdp.descent.presets import preset
+from skdp.planning.plan import run
+from skdp.planning.presets import preset
 from skdp.schema import FloatArray
 from skdp.solvers import Problem
 

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from skdp.datasets import Dataset, make_hospital
     from skdp.descent.history import History
-    from skdp.descent.plan import Fit, Plan, run
-    from skdp.descent.presets import preset
-    from skdp.descent.rule import default_plan
     from skdp.estimators.huber import HuberRegressor
     from skdp.estimators.linear import LinearRegression
     from skdp.estimators.logistic import LogisticRegression
@@ -19,18 +16,28 @@ if TYPE_CHECKING:
     from skdp.estimators.storage import load
     from skdp.estimators.svc import LinearSVC
     from skdp.evaluation.evaluate import evaluate
-    from skdp.evaluation.result import Evaluation
+    from skdp.evaluation.folds import RandomFolds
+    from skdp.evaluation.results import Evaluation
     from skdp.evaluation.search import PrivateSearchCV
-    from skdp.evaluation.split import RandomFolds
-    from skdp.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
-    from skdp.penalties import ElasticNet
-    from skdp.privacy.ledger import Ledger
-    from skdp.privacy.record import BudgetError, PrivacyRecord
-    from skdp.privacy.records import Batch, Coded, Records, encode
+    from skdp.ledger import Ledger
+    from skdp.models.losses import (
+        Huber,
+        Logistic,
+        Poisson,
+        SmoothedHinge,
+        Softmax,
+        Squared,
+    )
+    from skdp.models.penalties import ElasticNet
+    from skdp.planning.plan import Fit, Plan, run
+    from skdp.planning.presets import preset
+    from skdp.planning.rule import default_plan
+    from skdp.privacy.budget import BudgetError, PrivacyRecord
+    from skdp.privacy.encoding import Batch, Coded, Records, encode
     from skdp.reporting.report import report
+    from skdp.reporting.statement import statement
     from skdp.schema import Categorical, Numeric, Schema, Vector
-    from skdp.statements import statement
-    from skdp.verification.model import Verification, verify
+    from skdp.verification.verify import Verification, verify
 
 __version__ = "0.1.0.dev0"
 
@@ -84,9 +91,9 @@ _HOME = {
     for module, names in {
         "skdp.datasets": "Dataset make_hospital",
         "skdp.descent.history": "History",
-        "skdp.descent.plan": "Fit Plan run",
-        "skdp.descent.presets": "preset",
-        "skdp.descent.rule": "default_plan",
+        "skdp.planning.plan": "Fit Plan run",
+        "skdp.planning.presets": "preset",
+        "skdp.planning.rule": "default_plan",
         "skdp.estimators.huber": "HuberRegressor",
         "skdp.estimators.linear": "LinearRegression",
         "skdp.estimators.logistic": "LogisticRegression",
@@ -95,18 +102,18 @@ _HOME = {
         "skdp.estimators.storage": "load",
         "skdp.estimators.svc": "LinearSVC",
         "skdp.evaluation.evaluate": "evaluate",
-        "skdp.evaluation.result": "Evaluation",
+        "skdp.evaluation.results": "Evaluation",
         "skdp.evaluation.search": "PrivateSearchCV",
-        "skdp.evaluation.split": "RandomFolds",
-        "skdp.losses": "Huber Logistic Poisson SmoothedHinge Softmax Squared",
-        "skdp.penalties": "ElasticNet",
-        "skdp.privacy.ledger": "Ledger",
-        "skdp.privacy.record": "BudgetError PrivacyRecord",
-        "skdp.privacy.records": "Batch Coded Records encode",
+        "skdp.evaluation.folds": "RandomFolds",
+        "skdp.models.losses": "Huber Logistic Poisson SmoothedHinge Softmax Squared",
+        "skdp.models.penalties": "ElasticNet",
+        "skdp.ledger": "Ledger",
+        "skdp.privacy.budget": "BudgetError PrivacyRecord",
+        "skdp.privacy.encoding": "Batch Coded Records encode",
         "skdp.schema": "Categorical Numeric Schema Vector",
         "skdp.reporting.report": "report",
-        "skdp.statements": "statement",
-        "skdp.verification.model": "Verification verify",
+        "skdp.reporting.statement": "statement",
+        "skdp.verification.verify": "Verification verify",
     }.items()
     for name in names.split()
 }

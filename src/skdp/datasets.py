@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.engines.reference import ROWS, dense
+from skdp.privacy.encoding import AnyArray, Batch, Coded, Records, encode
 from skdp.privacy.grid import FEATURE_ONE
-from skdp.privacy.records import AnyArray, Batch, Coded, Records, encode
 from skdp.schema import Categorical, FloatArray, Numeric, Schema, Target, check
 
 HospitalTarget = Literal["readmitted", "cost", "visits"]

@@ -17,8 +17,8 @@ from watch import compare
 
 import skdp
 from skdp.estimators import reading
-from skdp.losses import LOSSES, Softmax, Squared
-from skdp.penalties import ElasticNet
+from skdp.models.losses import LOSSES, Softmax, Squared
+from skdp.models.penalties import ElasticNet
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import SOLVERS, Problem
 

@@ -13,9 +13,9 @@ from pairs import RELATIONS, SUBJECTS, pair
 from watch import NULL, compare, distance
 
 import skdp
-from skdp.losses import SmoothedHinge
-from skdp.privacy import sums
-from skdp.privacy.records import Batch, Coded, encode
+from skdp.models.losses import SmoothedHinge
+from skdp.privacy import queries
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.solvers import Problem, output_perturbation
 
@@ -212,7 +212,7 @@ def test_a_record_more_is_found_by_what_a_fit_counts():
 def test_distances_are_exact_where_they_are_near_the_bound():
     def total(values, sensitivity=1.0):
         integers = np.array(values, dtype=object)
-        return sums.BoundedSum(integers, 2.0**-70, np.ones(2), sensitivity, "q")
+        return queries.BoundedSum(integers, 2.0**-70, np.ones(2), sensitivity, "q")
 
     one, zero = total([2**70, 0]), total([0, 0])
     assert distance(zero, one) == 1.0

@@ -42,14 +42,23 @@ from looks import differences, frozen, look
 
 import skdp
 from skdp.estimators import reading
-from skdp.evaluation import rows
-from skdp.privacy import discover, mechanism, randomness, selection, sums
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Chunk, Records
-from skdp.solvers import batches, certified, exponential, profiles, subsampled
-from skdp.solvers.batches import Batches
+from skdp.evaluation import predictions
+from skdp.privacy import (
+    discovery,
+    exponential,
+    mechanism,
+    profiles,
+    queries,
+    randomness,
+    selection,
+    subsampling,
+)
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Chunk, Records
+from skdp.solvers import certified, poisson_batches
 from skdp.solvers.certified import Objective
 from skdp.solvers.objective_perturbation import steepness
+from skdp.solvers.poisson_batches import Batches
 
 #: The target of a record that was zeroed out.
 NULL = "(zeroed out)"
@@ -63,11 +72,11 @@ MODULES = [module for name, module in sys.modules.items() if name.startswith("sk
 #: What meets records and randomness, by the name of what watches it.
 REAL = {
     "release": mechanism.release,
-    "gram": sums.gram,
-    "levels": discover.levels,
+    "gram": queries.gram,
+    "levels": discovery.levels,
     "read_records": reading.read_records,
-    "predicted": rows.predicted,
-    "drawn": batches.drawn,
+    "predicted": predictions.predicted,
+    "drawn": poisson_batches.drawn,
     "choose": exponential.choose,
     "minimise": certified.minimise,
 }
@@ -76,9 +85,9 @@ CHARGE, CHARGED = PrivacyRecord.charge, Batches.charged
 KEPT = [
     lru_cache(4096)(function)
     for function in (
-        subsampled.calibrated,
-        subsampled.profile,
-        subsampled.smallest_mu,
+        subsampling.calibrated,
+        subsampling.profile,
+        subsampling.smallest_mu,
         profiles.objective_mu,
         selection.trial_mu,
         selection.stop_for,

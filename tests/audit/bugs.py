@@ -6,9 +6,9 @@ from unittest import mock
 
 import numpy as np
 
-from skdp.privacy import discover, mechanism, sums
+from skdp.privacy import discovery, mechanism, queries
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def noise_times(factor):
 @contextmanager
 def no_factor_two():
     """A replaced record is taken to move a sum by one bound, not by two."""
-    with mock.patch.object(sums, "_difference", return_value=1.0):
+    with mock.patch.object(queries, "_difference", return_value=1.0):
         yield
 
 
@@ -84,24 +84,24 @@ def fixed_seed():
 @contextmanager
 def small_noise_off_the_diagonal():
     """Off-diagonal entries of the Gram matrix get half of the noise they need."""
-    right = sums.GramPattern.of.__func__
+    right = queries.GramPattern.of.__func__
 
     def wrong(cls, layout, relation):
         pattern = right(cls, layout, relation)
         off = np.where(pattern.rows == pattern.columns, 1.0, 0.5)
         return dataclasses.replace(pattern, shape=pattern.shape * off)
 
-    with mock.patch.object(sums.GramPattern, "of", classmethod(wrong)):
+    with mock.patch.object(queries.GramPattern, "of", classmethod(wrong)):
         yield
 
 
 @contextmanager
 def low_threshold():
     """The threshold of categories forgets that a record counts for one itself."""
-    right = discover.level_threshold
+    right = discovery.level_threshold
 
     def wrong(noise_std, delta):
         return right(noise_std, delta) - 1.0
 
-    with mock.patch.object(discover, "level_threshold", wrong):
+    with mock.patch.object(discovery, "level_threshold", wrong):
         yield

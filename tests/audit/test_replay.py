@@ -8,7 +8,7 @@ from skdp.audit import fits
 from skdp.audit.replay import replay
 from skdp.audit.tables import neighbours
 from skdp.engines.reference import ReferenceEngine
-from skdp.privacy.sums import GramPattern, gram
+from skdp.privacy.queries import GramPattern, gram
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 RELATIONS = ("replace-one", "zero-out", "add-remove")

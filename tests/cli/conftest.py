@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 import skdp
-from skdp import cli, schema_files
+from skdp import cli
+from skdp.schema import toml_files
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,7 +52,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     for target in ("readmitted", "visits"):
         data = skdp.make_hospital(3000, target=target)
-        schema_files.write(data.schema, folder / f"{target}.toml")
+        toml_files.write(data.schema, folder / f"{target}.toml")
         frame = pd.DataFrame(data.columns)
         frame.to_csv(folder / f"{target}.csv", index=False)
         frame.to_parquet(folder / f"{target}.parquet")

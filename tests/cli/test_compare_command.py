@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 
 import skdp
-from skdp import schema_files
 from skdp.cli.comparison import PLUS_MINUS, planned_total, together
 from skdp.privacy import accountant
+from skdp.schema import toml_files
 
 
 def arguments(files, *more, total=1.5):
@@ -42,7 +42,7 @@ def test_more_classes_are_named_and_relative_to_their_mean(call, here):
         {"[i]a": skdp.Numeric(0, 9), "b": skdp.Categorical([0, 1])},
         target=("kind", skdp.Categorical(levels)),
     )
-    schema_files.write(schema, "kinds.toml")
+    toml_files.write(schema, "kinds.toml")
     places = range(300)
     pd.DataFrame(
         {
@@ -93,7 +93,7 @@ def test_the_total_is_that_of_the_releases():
             epsilon=epsilon, delta=delta, relation="replace-one"
         )
         record.charge(
-            skdp.privacy.record.Event(
+            skdp.privacy.budget.Event(
                 query="all of it",
                 sensitivity=1.0,
                 noise_multiplier=1 / math.sqrt(record.budget),

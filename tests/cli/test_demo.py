@@ -6,7 +6,7 @@ import pytest
 
 from skdp.cli import demo_fits
 from skdp.datasets import make_hospital, margins
-from skdp.privacy.records import encode
+from skdp.privacy.encoding import encode
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import skdp
-from skdp import schema_files
-from skdp.descent.forecast import in_words
-from skdp.tables import spill
+from skdp.planning.forecast import in_words
+from skdp.schema import toml_files
+from skdp.tables import load
 
 
 def arguments(files, target="readmitted", form="csv", out="model", epsilon=1):
@@ -53,7 +53,7 @@ def test_nothing_private_is_printed(call, parsed, files, here):
 
 def test_a_fit_says_that_only_a_constant_was_fitted(call, parsed, here):
     data = skdp.make_hospital(300)
-    schema_files.write(data.schema, "few.toml")
+    toml_files.write(data.schema, "few.toml")
     pd.DataFrame(data.columns).to_csv("few.csv", index=False)
     fit = ("fit", "few.csv", "--schema", "few.toml", "--epsilon", 0.1, "--rows", 300)
     sentence = in_words(skdp.plan(data.schema, 300, 0.1, 1e-6))
@@ -117,7 +117,7 @@ def test_seeded_fits_repeat_and_claim_nothing(call, parsed, files, here, model):
 
 def test_a_fit_equals_that_of_the_library(parsed, files, here):
     shown = parsed(*arguments(files), "--seed", "3")
-    schema = schema_files.read(files / "readmitted.toml")
+    schema = toml_files.read(files / "readmitted.toml")
     model = skdp.LogisticRegression(epsilon=1.0, schema=schema, random_state=3)
     model.fit(files / "readmitted.csv")
     found = list(shown["coefficients"][0].values())
@@ -127,10 +127,10 @@ def test_a_fit_equals_that_of_the_library(parsed, files, here):
 def test_records_in_a_file_give_the_same_model(call, files, here, monkeypatch):
     words = ("--seed", "3", "-q")
     assert call(*arguments(files, out="one"), *words) == (0, "", "")
-    monkeypatch.setattr(spill, "IN_MEMORY", 0)
+    monkeypatch.setattr(load, "IN_MEMORY", 0)
     written = []
-    write = spill._written
-    monkeypatch.setattr(spill, "_written", lambda *a: written.append(1) or write(*a))
+    write = load._written
+    monkeypatch.setattr(load, "_written", lambda *a: written.append(1) or write(*a))
     assert call(*arguments(files, out="two"), *words) == (0, "", "")
     assert written or not hasattr(mmap, "MADV_DONTNEED")
     one, two = skdp.load("one"), skdp.load("two")
@@ -138,7 +138,7 @@ def test_records_in_a_file_give_the_same_model(call, files, here, monkeypatch):
 
 
 def test_progress_is_shown_to_whoever_looks(call, files, here, monkeypatch):
-    monkeypatch.setattr("skdp.cli.fit.watched", lambda *_: True)
+    monkeypatch.setattr("skdp.cli.fit_command.watched", lambda *_: True)
     code, out, err = call(*arguments(files))
     assert code == 0
     assert "reading" in err

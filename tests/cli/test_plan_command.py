@@ -1,18 +1,17 @@
 import pytest
 
 import skdp
-from skdp import schema_files
-from skdp.cli.inputs import with_target
-from skdp.descent.forecast import forecast, range_in_words
+from skdp.cli.options import with_target
 from skdp.descent.intercept import InterceptOnly
-from skdp.schema import Categorical, Numeric, Schema, Vector
+from skdp.planning.forecast import forecast, range_in_words
+from skdp.schema import Categorical, Numeric, Schema, Vector, toml_files
 
 
 def test_it_shows_the_plan_and_what_epsilon_buys(call, files, here):
     arguments = ("plan", "--schema", files / "readmitted.toml", "--rows", "50000")
     code, out, err = call(*arguments, "--epsilon", "0.7")
     assert (code, err) == (0, "")
-    schema = schema_files.read(files / "readmitted.toml")
+    schema = toml_files.read(files / "readmitted.toml")
     plan = skdp.plan(schema, 50_000, 0.7)
     assert str(plan).splitlines()[0] in out
     assert "→ 0.7" in out
@@ -40,7 +39,7 @@ def test_bars_shrink_as_the_budget_grows(call, files, here):
 @pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_numbers_stay_where_bars_have_no_room(call, files, here, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    schema = schema_files.read(files / "readmitted.toml")
+    schema = toml_files.read(files / "readmitted.toml")
     for rows in (1000, 9000):
         _, out, _ = call("plan", "--schema", files / "readmitted.toml", "--rows", rows)
         assert max(map(len, out.splitlines())) <= columns
@@ -89,7 +88,7 @@ def test_the_target_chooses_the_model(parsed, files, here, target, model, chosen
     more = () if model is None else ("--model", model)
     shown = parsed("plan", "--schema", files / f"{target}.toml", "--rows", 1000, *more)
     assert shown["model"] == chosen
-    schema = schema_files.read(files / f"{target}.toml")
+    schema = toml_files.read(files / f"{target}.toml")
     assert shown["in_words"] == str(skdp.plan(schema, 1000, model=chosen))
 
 

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 import skdp
-from skdp.cli import predict as command
+from skdp.cli import predict_command as command
 
 
 @pytest.fixture(scope="module")

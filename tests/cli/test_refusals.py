@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import skdp
-from skdp import cli, schema_files
+from skdp import cli
+from skdp.schema import toml_files
 
 SCHEMA = skdp.Schema(
     {"age": skdp.Numeric(0, 100), "job": skdp.Categorical(["a", "b"])},
@@ -36,7 +37,7 @@ def command(arguments, capsys):
 
 @pytest.fixture
 def place(here):
-    schema_files.write(SCHEMA, "s.toml")
+    toml_files.write(SCHEMA, "s.toml")
     pd.DataFrame({"age": [1, 2] * 20, "job": ["a", "b"] * 20, "y": [0, 1] * 20}).to_csv(
         "t.csv", index=False
     )

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from skdp import schema_files
+from skdp.schema import toml_files
 
 
 def test_a_form_shows_names_and_types_only(call, files, here):
@@ -35,7 +35,7 @@ def test_out_target_and_json(call, parsed, files, here):
     assert '[target]\nname = "readmitted"\nkind = "categorical"' in text
     assert "[columns.readmitted]" not in text
     with pytest.raises(ValueError, match="not complete"):
-        schema_files.loads(text)
+        toml_files.loads(text)
     shown = parsed(*arguments)
     assert shown["template"] == text
     assert {"name": "age", "type": "number"} in shown["columns"]

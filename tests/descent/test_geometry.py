@@ -14,15 +14,15 @@ from skdp.descent.gram import signal, symmetric, whitening
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.metric_prox import metric_prox
-from skdp.descent.plan import Plan, run
 from skdp.engines.reference import ReferenceEngine, dense
-from skdp.losses import Logistic, Softmax, Squared
-from skdp.penalties import Box, ElasticNet, lasso, ridge
-from skdp.privacy import sums
+from skdp.models.losses import Logistic, Softmax, Squared
+from skdp.models.penalties import Box, ElasticNet, lasso, ridge
+from skdp.planning.plan import Plan, run
+from skdp.privacy import queries
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 N_ROWS = 250
@@ -67,7 +67,7 @@ def task(table, penalty=None, relation="replace-one", z=0.0, loss=None):
     return Task(
         engine=ReferenceEngine(table),
         loss=loss or Logistic(),
-        slopes=sums.Slopes(loss or Logistic()),
+        slopes=queries.Slopes(loss or Logistic()),
         curvature=0.25,
         relation=relation,
         n_rows=N_ROWS,
@@ -93,7 +93,7 @@ def matrix_plan(table, loss=None, **options):
     )
 
 
-@pytest.mark.parametrize("relation", sums.RELATIONS)
+@pytest.mark.parametrize("relation", queries.RELATIONS)
 @pytest.mark.parametrize("alpha", [0.01, 0.3])
 def test_matrix_steps_reach_the_optimum(alpha, relation):
     """A large radius caps nothing: 80 steps are enough, whatever the correlations."""
@@ -167,13 +167,13 @@ def test_other_penalties_are_solved_in_the_metric(penalty):
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("relation", sums.RELATIONS)
+@pytest.mark.parametrize("relation", queries.RELATIONS)
 def test_released_entries_are_put_in_place(relation, intercept):
     """Without noise the whole Gram matrix comes back, the known entries included."""
     table = records(intercept)
     X, _ = features(table)
-    pattern = sums.GramPattern.of(table.layout, relation)
-    total = sums.gram(ReferenceEngine(table), pattern)
+    pattern = queries.GramPattern.of(table.layout, relation)
+    total = queries.gram(ReferenceEngine(table), pattern)
     released = release(total, 0.0, Randomness(1), free(relation))
     full = symmetric(table.layout, pattern, released.values, float(N_ROWS))
     np.testing.assert_allclose(full, X.T @ X, atol=1e-9)
@@ -181,12 +181,12 @@ def test_released_entries_are_put_in_place(relation, intercept):
     assert len(pattern.rows) < d * (d + 1) / 2  # some were known
 
 
-@pytest.mark.parametrize("relation", sums.RELATIONS)
+@pytest.mark.parametrize("relation", queries.RELATIONS)
 def test_known_entries_carry_no_noise(relation):
     table = records()
     layout = table.layout
-    pattern = sums.GramPattern.of(layout, relation)
-    total = sums.gram(ReferenceEngine(table), pattern)
+    pattern = queries.GramPattern.of(layout, relation)
+    total = queries.gram(ReferenceEngine(table), pattern)
     released = release(total, 5.0, Randomness(1), free(relation))
     full = symmetric(layout, pattern, released.values, float(N_ROWS))
     assert (full == full.T).all()
@@ -238,9 +238,9 @@ def test_whitened_rows_are_those_of_the_centred_matrix():
     """B takes rows as encoded: E‖Bx‖² = d without floor, whatever the centre."""
     table = records()
     X, _ = features(table)
-    pattern = sums.GramPattern.of(table.layout, "zero-out", centred=True)
+    pattern = queries.GramPattern.of(table.layout, "zero-out", centred=True)
     assert pattern.shift[0] == 1
-    total = sums.gram(ReferenceEngine(table), pattern)
+    total = queries.gram(ReferenceEngine(table), pattern)
     released = release(total, 0.0, Randomness(1), free("zero-out"))
     gram = symmetric(table.layout, pattern, released.values, float(N_ROWS)) / N_ROWS
     centred = X - pattern.shift / 2.0
@@ -258,8 +258,8 @@ def test_caps_bite(radius):
     X, y = features(table)
     root = whitening(X.T @ X / N_ROWS, 1e-3, np.zeros(X.shape[1])).root
     adder = ReferenceEngine(table)
-    metric = sums.Metric.of(root, radius)
-    slopes = sums.capped(adder, sums.Slopes(Logistic()), metric)
+    metric = queries.Metric.of(root, radius)
+    slopes = queries.capped(adder, queries.Slopes(Logistic()), metric)
     w = np.random.default_rng(8).normal(size=(len(root), 1)) * 30
     (chunk,) = table.chunks
     units = slopes.units(X @ w, 0, chunk, slice(None))
@@ -269,9 +269,9 @@ def test_caps_bite(radius):
     wanted = free_slopes * np.linalg.norm(X @ root.T, axis=1)
     np.testing.assert_allclose(reach, np.minimum(wanted, radius), atol=1e-3 * radius)
     assert (wanted > radius).any() == (radius < 1)
-    total = sums.mapped_gradient(adder, slopes, w, "zero-out")
+    total = queries.mapped_gradient(adder, slopes, w, "zero-out")
     assert total.sensitivity == pytest.approx(radius, rel=1e-9)
-    total = sums.mapped_gradient(adder, slopes, w, "replace-one")
+    total = queries.mapped_gradient(adder, slopes, w, "replace-one")
     assert total.sensitivity == pytest.approx(2 * radius, rel=1e-9)
     exact = root @ X.T @ (units * slopes.grid.unit)
     value = total.value.astype(float) * total.unit
@@ -290,9 +290,9 @@ def test_a_tight_cap_moves_the_fit():
 def test_mapped_gradient_needs_capped_slopes():
     table = records()
     with pytest.raises(TypeError, match=r"call sums\.capped"):
-        sums.mapped_gradient(
+        queries.mapped_gradient(
             ReferenceEngine(table),
-            sums.Slopes(Logistic()),
+            queries.Slopes(Logistic()),
             np.zeros((9, 1)),
             "zero-out",
         )
@@ -330,7 +330,7 @@ def test_blocks_reach_the_optimum_in_the_matrix_metric(penalty):
     assert abs(gap) < 1e-4
 
 
-@pytest.mark.parametrize("relation", sums.RELATIONS)
+@pytest.mark.parametrize("relation", queries.RELATIONS)
 def test_a_block_costs_its_own_radius(relation):
     """On S the cap is C √(|S|/d), and ‖B_S x_S‖ is what is capped."""
     table = records()
@@ -342,10 +342,12 @@ def test_a_block_costs_its_own_radius(relation):
     assert total.value.shape == (len(at), 1)
     expected = times * 0.5 * math.sqrt(len(at) / 9)
     assert total.sensitivity == pytest.approx(expected, rel=1e-9)
-    centred = X - sums.GramPattern.of(table.layout, relation, True).shift / 2.0
+    centred = X - queries.GramPattern.of(table.layout, relation, True).shift / 2.0
     A = centred.T @ centred / N_ROWS + 0.1 * np.eye(9)
     back = np.eye(9)
-    back[:-1, -1] += sums.GramPattern.of(table.layout, relation, True).shift[:-1] / 2.0
+    back[:-1, -1] += (
+        queries.GramPattern.of(table.layout, relation, True).shift[:-1] / 2.0
+    )
     A = (back @ A @ back.T)[np.ix_(at, at)]
     values, vectors = np.linalg.eigh(A)
     root = (vectors / np.sqrt(values)) @ vectors.T
@@ -508,7 +510,7 @@ def test_shrinkage_is_a_ridge_in_the_metric():
     weights = run(plan, records, seed=0).weights
     rows = dense(records.chunks[0], slice(None), np.arange(layout.n_features), layout)
     X = rows / 2**14
-    shift = sums.GramPattern.of(layout, "replace-one", centred=True).shift
+    shift = queries.GramPattern.of(layout, "replace-one", centred=True).shift
     centred = X - shift / 2.0
     back = np.eye(len(shift))  # x = back (x - shift/2)
     back[:-1, -1] += shift[:-1] / 2.0

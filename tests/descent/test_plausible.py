@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from skdp.descent import lookalike, plausible, variances
-from skdp.privacy import sums
+from skdp.inference import plausible, surrogate_rows, variances
+from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import Categorical, Numeric, Schema
 
@@ -27,7 +27,7 @@ def rows(spread=1.0):
 
 def released(X, relation="zero-out", noise=0.0, rng=None):
     """A Gram matrix as a release hands it over, with this noise on its diagonal."""
-    pattern = sums.GramPattern.of(LAYOUT, relation, centred=True)
+    pattern = queries.GramPattern.of(LAYOUT, relation, centred=True)
     centred = X - pattern.shift / 2.0
     values = (centred.T @ centred)[pattern.rows, pattern.columns]
     std = noise * pattern.shape
@@ -39,7 +39,7 @@ def released(X, relation="zero-out", noise=0.0, rng=None):
     )
 
 
-@pytest.mark.parametrize("relation", sums.RELATIONS)
+@pytest.mark.parametrize("relation", queries.RELATIONS)
 def test_quadratic_forms_and_their_noise(relation):
     X, rng = rows(), np.random.default_rng(1)
     q = np.array([[1.0, -0.5, 0.3, 0.0, 0.2, -0.4], [0.0, 0.0, 2.0, -1.0, -1.0, 0.0]])
@@ -57,7 +57,7 @@ def test_what_remains_of_a_column_is_its_residual_variance():
     X = rows()
     X[:, 1] = 0.5 * X[:, 0] + 0.1 * X[:, 1] + 0.2 * X[:, 2]
     gram = released(X)
-    known = lookalike.moments(LAYOUT, gram.pattern, gram.released, N_ROWS)
+    known = surrogate_rows.moments(LAYOUT, gram.pattern, gram.released, N_ROWS)
     found = variances.remaining(gram, known, np.eye(6)[:2])
     for k in range(2):
         others = np.delete(X, k, axis=1)
@@ -70,7 +70,7 @@ def test_noise_does_not_decide_which_columns_are_alike():
     X, rng = rows(0.02), np.random.default_rng(2)
     for _ in range(20):
         gram = released(X, noise=10.0, rng=rng)
-        known = lookalike.moments(LAYOUT, gram.pattern, gram.released, N_ROWS)
+        known = surrogate_rows.moments(LAYOUT, gram.pattern, gram.released, N_ROWS)
         found = variances.remaining(gram, known, np.eye(6)[:2])
         assert found.estimate[0] > 4 * found.std[0]
         assert found.estimate[1] < 4.5 * found.std[1]

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from skdp import schema_files
+from skdp.schema import toml_files
 
 #: Where `skdp` and `python` are.
 HERE = Path(sys.executable).parent
@@ -151,7 +151,7 @@ class Reader:
         named = re.match(r"# (\S+\.toml)\n", body)
         if named:
             (self.folder / named[1]).write_text(body, encoding="utf-8")
-        return str(schema_files.loads(body)) and None
+        return str(toml_files.loads(body)) and None
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p not in ELSEWHERE])

@@ -24,13 +24,13 @@ PUBLIC = [
     "skdp",
     "skdp.audit",
     "skdp.estimators",
-    "skdp.privacy.ledger",
+    "skdp.ledger",
     "skdp.solvers",
     "skdp.tables",
     "skdp.descent.samplings",
     "skdp.descent.smoothness",
-    "skdp.descent.table1",
-    "skdp.descent.theory",
+    "skdp.planning.table1",
+    "skdp.planning.theory",
 ]
 #: Modules with a list of names that are not for users.
 INSIDE = {

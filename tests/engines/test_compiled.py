@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skdp import losses
 from skdp.descent import samplings
 from skdp.descent.matrix import Matrix
-from skdp.descent.plan import Plan, run
-from skdp.descent.presets import preset
 from skdp.engines import compiled, kernels
 from skdp.engines.compiled import FORMULAS, CompiledEngine
 from skdp.engines.reference import ReferenceEngine
-from skdp.privacy import sums
+from skdp.models import losses
+from skdp.planning.plan import Plan, run
+from skdp.planning.presets import preset
+from skdp.privacy import queries
+from skdp.privacy.encoding import Batch, Chunk, Coded, Records, encode
 from skdp.privacy.grid import WeightGrid
-from skdp.privacy.records import Batch, Chunk, Coded, Records, encode
 from skdp.schema import Categorical, Layout, Numeric, Schema, Vector
 
 HOSTILE = [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, -0.0, 0.0, 1.0, -1.0]
@@ -140,13 +140,15 @@ def random_set(rng: np.random.Generator, layout: Layout) -> np.ndarray:
     return rng.integers(0, d, rng.integers(1, d + 2))
 
 
-def random_slopes(rng: np.random.Generator, records: Records, loss: Any) -> sums.Slopes:
+def random_slopes(
+    rng: np.random.Generator, records: Records, loss: Any
+) -> queries.Slopes:
     caps = None
     kind = rng.integers(4)
     if kind:
         caps = [rng.integers(0, 1 << 17, len(c.target)) for c in records.chunks]
         caps = [c.astype([np.float64, np.int32, np.int64][kind - 1]) for c in caps]
-    return sums.Slopes(loss=loss, max_weight=records.max_weight, caps=caps)
+    return queries.Slopes(loss=loss, max_weight=records.max_weight, caps=caps)
 
 
 def same(left: np.ndarray, right: np.ndarray) -> bool:
@@ -187,8 +189,8 @@ def test_pairs_counts_and_caps_equal_the_reference(seed: int, n_threads: int) ->
     for n_classes in (1, 3, 5):
         assert same(ours.counts(n_classes), reference.counts(n_classes))
     matrix = rng.normal(size=(rng.integers(1, 9), records.layout.n_features))
-    metric = sums.Metric.of(matrix, float(rng.choice([1e-3, 1.0, 30.0])))
-    slopes = sums.Slopes(loss=loss, max_weight=records.max_weight)
+    metric = queries.Metric.of(matrix, float(rng.choice([1e-3, 1.0, 30.0])))
+    slopes = queries.Slopes(loss=loss, max_weight=records.max_weight)
     for left, right in zip(
         ours.caps(metric, slopes), reference.caps(metric, slopes), strict=True
     ):
@@ -210,7 +212,7 @@ def row_numbers(n: int, loss: losses.Loss, seed: int = 0) -> Records:
 def test_each_row_has_the_slope_of_the_reference(name: str, n_threads: int) -> None:
     n, loss, rng = 2111, LOSSES[name], np.random.default_rng(1)
     records = row_numbers(n, loss)
-    unit = sums.Slopes(loss=loss).grid.unit
+    unit = queries.Slopes(loss=loss).grid.unit
     ends = np.array([-16.0, 0.0, 16.0, 1.0, -1.0, 1024.0, -1024.0, 2.0, 0.5, 0.3])
     ties = (rng.integers(-(2**16), 2**16, n) + 0.5) * unit
     choices = [
@@ -224,7 +226,7 @@ def test_each_row_has_the_slope_of_the_reference(name: str, n_threads: int) -> N
     units = WeightGrid.of(records.layout).units(margins)
     at = np.arange(n)
     caps = [rng.integers(0, 1 << 17, n)]
-    for slopes in (sums.Slopes(loss=loss), sums.Slopes(loss=loss, caps=caps)):
+    for slopes in (queries.Slopes(loss=loss), queries.Slopes(loss=loss, caps=caps)):
         ours = CompiledEngine(records, n_threads).gradient(units, at, slopes)
         assert same(ours, ReferenceEngine(records).gradient(units, at, slopes))
 
@@ -236,10 +238,10 @@ def test_ties_are_rounded_up() -> None:
     columns = {"row": Coded(np.arange(4), range(4))}
     batch = Batch(columns=columns, target=np.zeros(4))
     records = encode([batch], schema, intercept=False)
-    unit = sums.Slopes(loss=loss).grid.unit
+    unit = queries.Slopes(loss=loss).grid.unit
     margins = np.array([[0.5], [1.5], [-0.5], [-1.5]]) * unit
     units = WeightGrid.of(records.layout).units(margins)
-    slopes = sums.Slopes(loss=loss)
+    slopes = queries.Slopes(loss=loss)
     ours = CompiledEngine(records).gradient(units, np.arange(4), slopes)
     assert [value >> 14 for value in ours[:, 0]] == [1, 2, 0, -1]
 
@@ -290,7 +292,7 @@ def test_sums_do_not_depend_on_the_order_or_the_chunks_of_rows() -> None:
         records([rng.permutation(4999)]),
         records(np.array_split(rng.permutation(4999), 7)),
     ]
-    layout, slopes = tables[0].layout, sums.Slopes(loss=loss)
+    layout, slopes = tables[0].layout, queries.Slopes(loss=loss)
     d = layout.n_features
     units = WeightGrid.of(layout).units(rng.normal(size=(d, 3)))
     made = [CompiledEngine(t, n) for n, t in enumerate(tables, start=1)]
@@ -358,7 +360,7 @@ def test_a_run_gives_the_same_weights_bit_for_bit(name: str) -> None:
 
 def test_an_interrupted_sweep_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     records = census(4099)
-    d, slopes = records.layout.n_features, sums.Slopes(loss=losses.Logistic())
+    d, slopes = records.layout.n_features, queries.Slopes(loss=losses.Logistic())
     at = np.arange(d)
     engine, sweep = CompiledEngine(records, 1), kernels.sweep
     units = WeightGrid.of(records.layout).units(np.ones((d, 1)))
@@ -385,7 +387,7 @@ def test_an_unknown_loss_is_sent_to_the_reference_engine() -> None:
         """Its slope may be anything: the name says nothing."""
 
     records = census(10)
-    slopes = sums.Slopes(loss=Other())
+    slopes = queries.Slopes(loss=Other())
     units = np.zeros((records.layout.n_features, 1))
     with pytest.raises(ValueError, match="no formula for Other: use the reference"):
         CompiledEngine(records).gradient(units, np.array([0]), slopes)
@@ -394,7 +396,7 @@ def test_an_unknown_loss_is_sent_to_the_reference_engine() -> None:
 def test_what_would_read_beyond_an_array_is_refused() -> None:
     records = census(10)
     d, chunk = records.layout.n_features, records.chunks[0]
-    slopes = sums.Slopes(loss=losses.Logistic(), caps=[np.ones(9)])
+    slopes = queries.Slopes(loss=losses.Logistic(), caps=[np.ones(9)])
     engine, at = CompiledEngine(records), np.arange(d)
     with pytest.raises(ValueError, match="one a row"):
         engine.gradient(np.zeros((d, 1)), at, slopes)
@@ -412,7 +414,7 @@ def test_codes_that_no_level_has_touch_nothing(dtype: Any) -> None:
     parts = list(chunk.parts)
     parts[2] = rng.integers(0, 255, 100).astype(dtype) - dtype(40)
     odd = replace(records, chunks=(replace(chunk, parts=tuple(parts)),))
-    d, slopes = records.layout.n_features, sums.Slopes(loss=losses.Logistic())
+    d, slopes = records.layout.n_features, queries.Slopes(loss=losses.Logistic())
     units = WeightGrid.of(records.layout).units(rng.normal(size=(d, 1)))
     ours, reference = CompiledEngine(odd), ReferenceEngine(odd)
     at = np.arange(d)

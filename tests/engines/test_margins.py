@@ -7,10 +7,10 @@ from skdp.datasets import make_hospital
 from skdp.engines import kernels
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
-from skdp.losses import Logistic
+from skdp.models.losses import Logistic
+from skdp.privacy.encoding import encode
 from skdp.privacy.grid import WeightGrid
-from skdp.privacy.records import encode
-from skdp.privacy.sums import Slopes
+from skdp.privacy.queries import Slopes
 
 TABLES = [make_hospital(300 + seed, seed) for seed in range(3)]
 RECORDS = encode([table.batch for table in TABLES], TABLES[0].schema)

@@ -5,14 +5,14 @@ import pytest
 from scipy.sparse import csr_array, issparse
 from sklearn.linear_model import LogisticRegression as Reference
 
-from skdp import losses
-from skdp.descent.planner import MATRIX_LIMIT
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine, dense
 from skdp.estimators import LogisticRegression
-from skdp.privacy import sums
+from skdp.models import losses
+from skdp.planning.decide import MATRIX_LIMIT
+from skdp.privacy import queries
+from skdp.privacy.encoding import SPARSE_WIDTH, Batch, Coded, encode
 from skdp.privacy.grid import WeightGrid
-from skdp.privacy.records import SPARSE_WIDTH, Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.tables import batches
 
@@ -59,7 +59,7 @@ def test_engines_agree(loss, n_threads):
     table = records()
     layout = table.layout
     engines = [ReferenceEngine(table), CompiledEngine(table, n_threads=n_threads)]
-    slopes, grid = sums.Slopes(loss), WeightGrid.of(layout)
+    slopes, grid = queries.Slopes(loss), WeightGrid.of(layout)
     weights = np.zeros((layout.n_features, loss.n_outputs))
     every = np.arange(layout.n_features)
     for at in (every, np.array([0, 3, WIDE]), every[5:60], every[-1:], every):
@@ -67,7 +67,7 @@ def test_engines_agree(loss, n_threads):
         ours, theirs = (e.gradient(grid.units(weights), at, slopes) for e in engines)
         assert (ours == theirs).all()
     assert (engines[0].gram() == engines[1].gram()).all()
-    metric = sums.Metric.of(rng.normal(size=(4, layout.n_features)), 2.0)
+    metric = queries.Metric.of(rng.normal(size=(4, layout.n_features)), 2.0)
     for ours, theirs in zip(*(e.caps(metric, slopes) for e in engines), strict=True):
         assert (ours == theirs).all()
 

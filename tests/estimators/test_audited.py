@@ -9,10 +9,10 @@ import pytest
 from scipy.special import ndtr
 
 import skdp
-from skdp.privacy.discover import level_threshold
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.discovery import level_threshold
 from skdp.privacy.mechanism import _rounded
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
 
 pa = pytest.importorskip("pyarrow")
 N_ROWS = 300

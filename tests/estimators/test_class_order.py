@@ -7,10 +7,9 @@ from sklearn.metrics import get_scorer
 from typer.testing import CliRunner
 
 import skdp
-from skdp import schema_files
 from skdp.cli import app
 from skdp.estimators.labels import sorted_target
-from skdp.schema import Categorical, Numeric, Schema
+from skdp.schema import Categorical, Numeric, Schema, toml_files
 
 RNG = np.random.default_rng(0)
 X = pd.DataFrame({"a": RNG.uniform(size=4000), "b": RNG.uniform(size=4000)})
@@ -113,9 +112,9 @@ def test_a_saved_model_of_another_order_is_refused(tmp_path):
     model, _ = fitted(["no", "yes"], SIDE)
     model.save(tmp_path / "m")
     path = tmp_path / "m" / "schema.toml"
-    schema = schema_files.read(path)
+    schema = toml_files.read(path)
     swapped = Schema(schema.columns, target=("y", Categorical(["yes", "no"])))
-    path.write_text(schema_files.dumps(swapped), "utf-8")
+    path.write_text(toml_files.dumps(swapped), "utf-8")
     with pytest.raises(ValueError, match="not sorted"):
         skdp.load(tmp_path / "m")
 

@@ -17,10 +17,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import skdp
-from skdp.estimators.unknown import LEVELS, RANGE, opened
-from skdp.privacy import discover
+from skdp.estimators.preparation import LEVELS, RANGE, opened
+from skdp.privacy import discovery
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
 from skdp.schema import Categorical, Numeric
 from skdp.tables.keys import keys
 
@@ -136,8 +136,8 @@ def asked(monkeypatch, table, target, kind):
         log.append(("levels", tuple(names), sum(1 for _ in batches) > 0))
         return {n: ["0", "1"] if n == "target" else ["baker", "nurse"] for n in names}
 
-    monkeypatch.setattr(discover, "ranges_and_texts", ranges_and_texts)
-    monkeypatch.setattr(discover, "levels", levels)
+    monkeypatch.setattr(discovery, "ranges_and_texts", ranges_and_texts)
+    monkeypatch.setattr(discovery, "levels", levels)
     about = opened(table, target, schema=None, bounds=None, target=kind)
     record = PrivacyRecord(
         epsilon=1.0, delta=1e-6, relation="replace-one", reserved_delta=1e-7

@@ -6,7 +6,7 @@ from sklearn.exceptions import NotFittedError
 
 from skdp.engines.reference import ReferenceEngine
 from skdp.estimators import LogisticRegression
-from skdp.privacy import discover
+from skdp.privacy import discovery
 
 rng = np.random.default_rng(6)
 X = rng.uniform(size=(500, 3))
@@ -87,7 +87,7 @@ def test_nothing_is_said_before_anything_is_spent(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(discover, "ranges_and_texts", stop)
+    monkeypatch.setattr(discovery, "ranges_and_texts", stop)
     with pytest.raises(KeyboardInterrupt) as stopped:
         LogisticRegression(classes=[0, 1]).fit(X, Y)
     assert not hasattr(stopped.value, "__notes__")

@@ -8,7 +8,7 @@ import pytest
 
 import skdp
 from skdp.estimators.planning import MODELS
-from skdp.privacy.sums import RELATIONS
+from skdp.privacy.queries import RELATIONS
 
 RNG = np.random.default_rng(0)
 N_ROWS = 400

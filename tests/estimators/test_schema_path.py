@@ -7,15 +7,15 @@ import pytest
 from sklearn.base import clone
 
 import skdp
-from skdp import schema_files
 from skdp.audit.fits import described
+from skdp.schema import toml_files
 
 DATA = skdp.make_hospital(500)
 
 
 @pytest.fixture(params=[str, Path])
 def path(request, tmp_path):
-    schema_files.write(DATA.schema, tmp_path / "stays.toml")
+    toml_files.write(DATA.schema, tmp_path / "stays.toml")
     return request.param(tmp_path / "stays.toml")
 
 

@@ -10,7 +10,7 @@ from sklearn.base import clone
 import skdp
 from skdp import datasets
 from skdp.estimators import summary as summaries
-from skdp.estimators.uncertainty import centring, maps
+from skdp.estimators.standard_errors import centring, maps
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_a_fit_without_noise_has_textbook_errors(data):
     model = skdp.LogisticRegression(epsilon=math.inf, schema=data.schema)
     model.fit(data.columns)
     assert np.all(model.coef_noise_std_ == 0)
-    from skdp.privacy.records import encode
+    from skdp.privacy.encoding import encode
 
     layout = data.schema.layout()
     X = datasets.margins(encode([data.batch], data.schema), np.eye(layout.n_features))
@@ -62,7 +62,7 @@ def test_a_fit_without_noise_has_textbook_errors(data):
 
 
 def test_effects_predict_the_same(model, data):
-    from skdp.privacy.records import encode
+    from skdp.privacy.encoding import encode
 
     matrix = centring(data.schema.layout())
     moved = matrix @ model.weights_

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import skdp
 from skdp.engines.reference import dense
-from skdp.evaluation import cells, metrics, scoring
+from skdp.evaluation import metrics, score_cells, scoring
 from skdp.evaluation.asked import metrics_of, scale_of
-from skdp.evaluation.rows import predicted
+from skdp.evaluation.predictions import predicted
 from skdp.evaluation.scoring import Bins, _columns, encoded
 from skdp.privacy.grid import WeightGrid
 from skdp.privacy.mechanism import Released, release
@@ -78,7 +78,7 @@ def asked(kind, made, rows, relation="replace-one", weighted=False):
     wanted = metrics_of(made, made.schema_)
     columns = _columns(made, wanted, bins, scale_of(made, made.schema_, 5.0, None))
     pieces = predicted(records, made.weights_, weighted)
-    return cells.bounded_sum(columns, pieces, relation), columns
+    return score_cells.bounded_sum(columns, pieces, relation), columns
 
 
 HOSTILE = [math.nan, math.inf, -math.inf, 1e308, 5e-324, -0.0, None, "", "x", 10**400]
@@ -119,7 +119,7 @@ def test_one_row_changes_no_more_than_the_sensitivity(kind, weighted, one, other
     edges = np.cumsum([column.size for column in columns])[:-1]
     for part in np.split(before.value - kept.value, edges):
         assert min(part) >= 0
-        assert sum(part) <= cells.UNIT
+        assert sum(part) <= score_cells.UNIT
 
 
 def test_the_sensitivity_is_reached():
@@ -133,7 +133,7 @@ def test_the_sensitivity_is_reached():
     apart = math.sqrt(sum(int(d) ** 2 for d in yes.value - no.value))
     assert len(columns) == 3
     assert apart == pytest.approx(yes.sensitivity, rel=1e-5)
-    assert yes.sensitivity == pytest.approx(math.sqrt(2 * 3) * cells.UNIT)
+    assert yes.sensitivity == pytest.approx(math.sqrt(2 * 3) * score_cells.UNIT)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -190,8 +190,8 @@ def test_all_that_is_shown_follows_from_what_was_released(relation, monkeypatch)
     def fixed(total, noise_multiplier, noise, record):
         release(total, noise_multiplier, noise, record)
         shape = total.value.shape
-        values = (1.0 + np.arange(total.value.size).reshape(shape)) * cells.UNIT
-        return Released(values, np.full(shape, 2.0 * cells.UNIT), total.query)
+        values = (1.0 + np.arange(total.value.size).reshape(shape)) * score_cells.UNIT
+        return Released(values, np.full(shape, 2.0 * score_cells.UNIT), total.query)
 
     monkeypatch.setattr(scoring, "release", fixed)
     made, shown = model("logistic", size=1.0), set()
@@ -212,8 +212,8 @@ def test_wrong_noise_is_caught():
     for seed in range(30):
         found = skdp.evaluate(made, table, epsilon=1.0, delta=1e-6, random_state=seed)
         released = found.privacy_.transcript[-1]
-        drawn += (released.values[-1:] / cells.UNIT).tolist()
-        std = float(released.noise_std[-1]) / cells.UNIT
+        drawn += (released.values[-1:] / score_cells.UNIT).tolist()
+        std = float(released.noise_std[-1]) / score_cells.UNIT
     # Three columns under replace-one, nine tenths of μ² = 0.0560².
     mu = skdp.evaluate(made, table, epsilon=1.0, delta=1e-6).privacy_.spent ** 0.5
     assert std == pytest.approx(math.sqrt(6) / (mu * math.sqrt(0.9)), rel=1e-3)

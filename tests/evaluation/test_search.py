@@ -15,12 +15,12 @@ from scipy.stats import loguniform
 from sklearn.base import clone, is_classifier, is_regressor
 
 import skdp
-from skdp.estimators.training import NotPrivateWarning
+from skdp.estimators.training_scores import NotPrivateWarning
 from skdp.evaluation import search as searching
-from skdp.evaluation.split import RandomFolds, rows_at
+from skdp.evaluation.folds import RandomFolds, rows_at
 from skdp.evaluation.trials import Outcome, Trial, Trials, epsilon_of
 from skdp.privacy.accountant import calibrate, gdp_mu
-from skdp.privacy.record import ALLOWED_DRAWS, PrivacyRecord
+from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
 
 N = 1500
 RNG = np.random.default_rng(3)

@@ -12,9 +12,9 @@ from scipy.stats import chi2
 import skdp
 from skdp.evaluation import trials as trials_module
 from skdp.privacy.accountant import gdp_delta, gdp_mu
+from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.privacy.coins import Coins
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.privacy.selection import (
     SHAPE,
     SearchRecord,

@@ -11,7 +11,8 @@ import experiments.samplings
 from experiments import folders
 from experiments.figures import d_importance as d
 from experiments.figures import e_blocks as e
-from skdp.descent import samplings, smoothness, theory
+from skdp.descent import samplings, smoothness
+from skdp.planning import theory
 from skdp.schema import Categorical, Numeric, Schema
 
 SAMPLINGS = sorted(folders.modules("samplings"))

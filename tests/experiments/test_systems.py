@@ -13,7 +13,7 @@ from experiments.paths import columns_share, followed, running
 from experiments.problems import Objective, make_problem
 from skdp.datasets import make_hospital
 from skdp.descent import averages
-from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.budget import PrivacyRecord
 from tables import Table
 
 SYSTEMS = modules("systems")

@@ -11,7 +11,7 @@ from experiments.quadratics import Program, mean_with_start, simulate
 from experiments.theory_table import Method, cases
 from skdp.descent import averages
 from skdp.descent.samplings import Blocks, Full, Nice, SingleCoordinate
-from skdp.descent.theory import distance_squared, sigma_squared
+from skdp.planning.theory import distance_squared, sigma_squared
 
 
 def told(figure, rows):

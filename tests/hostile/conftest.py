@@ -5,7 +5,7 @@ import pytest
 from runs import SCHEMA
 
 import skdp
-from skdp import schema_files
+from skdp.schema import toml_files
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,6 +25,6 @@ def place(monkeypatch):
         monkeypatch.context() as patch,
     ):
         patch.chdir(folder)
-        schema_files.write(SCHEMA, "s.toml")
+        toml_files.write(SCHEMA, "s.toml")
         Path("t.csv").write_text("age,job,y\n" + "1,a,0\n2,b,1\n" * 20)
         yield Path(folder)

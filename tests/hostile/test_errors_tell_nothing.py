@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp import losses
 from skdp.estimators.labels import UnknownLabelsWarning
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Batch, Coded, encode
+from skdp.models import losses
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.solvers import SOLVERS, Problem
 from skdp.solvers.certified import least_ridge
 

@@ -18,7 +18,7 @@ from runs import command, files, fuzzed
 from test_models import VALUES, places
 
 from skdp import Ledger
-from skdp.privacy.ledger.chain import TRIGGERS, Head
+from skdp.ledger.log import TRIGGERS, Head
 
 FIT = ["fit", "t.csv", "--schema", "s.toml", "--epsilon", "1", "--delta", "1e-6"]
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runs import command, fuzzed, limited
 
-from skdp import Categorical, Numeric, Schema, schema_files
+from skdp import Categorical, Numeric, Schema
+from skdp.schema import toml_files
 
 TARGET = '[target]\nname = "y"\nkind = "categorical"\nlevels = [0, 1]\n'
 KEYS = ["kind", "low", "high", "scale", "bins", "missing", "indicator", "levels"]
@@ -43,13 +44,13 @@ TEXTS = st.lists(LINES | HEADS, max_size=8).map("".join) | st.text(max_size=60)
 def test_any_text(text, whole):
     text = f"{text}\n{TARGET}" if whole else text
     try:
-        schema = schema_files.loads(text)
+        schema = toml_files.loads(text)
     except ValueError as error:
         said = str(error)
         assert "\n" not in said.strip()
         assert len(said) < 5000
         return
-    assert schema_files.loads(schema_files.dumps(schema)) == schema
+    assert toml_files.loads(toml_files.dumps(schema)) == schema
 
 
 @fuzzed(8)
@@ -79,14 +80,14 @@ def test_any_file(place, content):
 )
 def test_depth_and_digits_are_refused_in_a_short_sentence(line):
     with limited(), pytest.raises(ValueError, match=r"nested|needs a") as error:
-        schema_files.loads(f"{line}\n{TARGET}")
+        toml_files.loads(f"{line}\n{TARGET}")
     assert len(str(error.value)) < 400
 
 
 def test_dots_that_nest_nothing():
     levels = ["a." * 200, "." * 200, "0.5", *(i / 1000 for i in range(99))]
     schema = Schema({"x.y": Categorical(levels)}, target=Numeric(0, 1))
-    assert schema_files.loads(schema_files.dumps(schema)) == schema
+    assert toml_files.loads(toml_files.dumps(schema)) == schema
 
 
 def test_more_bins_than_weights_fit_into_memory(place):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skdp.ledger.ceiling import Terms
 from skdp.privacy import accountant
-from skdp.privacy.ledger.ceiling import Terms
-from skdp.privacy.record import ALLOWED_DRAWS
+from skdp.privacy.budget import ALLOWED_DRAWS
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 8.0, 50.0])

@@ -20,8 +20,8 @@ import skdp
 from skdp import BudgetError, Categorical, Ledger, Numeric, Schema
 from skdp.estimators.stored_model import plan_digest
 from skdp.estimators.stored_record import model_digest
-from skdp.privacy.ledger import LedgerError, schema_digest
-from skdp.privacy.record import PrivacyRecord
+from skdp.ledger import LedgerError, schema_digest
+from skdp.privacy.budget import PrivacyRecord
 
 rng = np.random.default_rng(5)
 X = rng.uniform(size=(1500, 3))
@@ -275,7 +275,7 @@ def test_no_row_of_a_file_is_encoded_before_the_reservation(
     def encoded(*_):
         pytest.fail("a record was read")
 
-    monkeypatch.setattr("skdp.privacy.records._part", encoded)
+    monkeypatch.setattr("skdp.privacy.encoding._part", encoded)
     with pytest.raises(BudgetError, match="afforded"):
         skdp.LogisticRegression(
             epsilon=9.0, schema=schema, neighbours="replace-one", ledger=ledger

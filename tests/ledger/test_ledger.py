@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skdp import BudgetError, Categorical, Ledger, Numeric, PrivacyRecord, Schema
+from skdp.ledger import Entry, Head, LedgerError, schema_digest
+from skdp.ledger.ceiling import Amount, Terms, affordable
+from skdp.ledger.log import dumps
 from skdp.privacy import accountant
-from skdp.privacy.ledger import Entry, Head, LedgerError, schema_digest
-from skdp.privacy.ledger.ceiling import Amount, Terms, affordable
-from skdp.privacy.ledger.chain import dumps
-from skdp.privacy.record import Event
+from skdp.privacy.budget import Event
 
 SCHEMA = Schema(
     {"age": Numeric(0, 90), "job": Categorical(["a", "b"])}, target=Categorical([0, 1])

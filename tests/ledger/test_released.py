@@ -8,7 +8,7 @@ import pytest
 
 import skdp
 from skdp.estimators.stored_record import model_digest
-from skdp.privacy.ledger import released_digest, transcript_digest
+from skdp.ledger import released_digest, transcript_digest
 from skdp.solvers import SOLVERS
 
 pytest.importorskip("mpmath")
@@ -146,7 +146,7 @@ def test_a_fit_that_was_never_settled_counts_but_vouches_for_nothing(
 
     whole = ledger.remaining
     asked = model(ledger=ledger)
-    monkeypatch.setattr("skdp.privacy.ledger.ticket.Ticket.settle", die)
+    monkeypatch.setattr("skdp.ledger.reservations.Ticket.settle", die)
     with pytest.raises(SystemExit):
         asked.fit(X, Y)
     assert [entry.kind for entry in ledger.entries()] == ["open", "reserve"]

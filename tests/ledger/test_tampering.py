@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skdp import Ledger
-from skdp.privacy.ledger import LedgerError
-from skdp.privacy.ledger.chain import TRIGGERS, Head
+from skdp.ledger import LedgerError
+from skdp.ledger.log import TRIGGERS, Head
 
 
 def spend(ledger, times):

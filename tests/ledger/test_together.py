@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skdp import BudgetError, Ledger
-from skdp.privacy.ledger import LedgerError, chain
+from skdp.ledger import LedgerError, log
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 STRESS = Path(__file__).parents[2] / "benchmarks" / "ledger_stress.py"
@@ -122,7 +122,7 @@ def test_who_comes_second_makes_nothing(ledger, monkeypatch):
 
 
 def test_whoever_waits_too_long_is_told_and_nothing_is_entered(ledger, monkeypatch):
-    monkeypatch.setattr(chain, "PATIENCE", 0.2)
+    monkeypatch.setattr(log, "PATIENCE", 0.2)
     with contextlib.closing(sqlite3.connect(ledger.path)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerError, match="try again"):
@@ -146,7 +146,7 @@ def test_a_waiting_thread_gets_its_turn(ledger):
 def test_no_process_forks_while_the_file_is_open(ledger, monkeypatch):
     """A child would inherit what SQLite believes about its parent's locks."""
     inside, leave, forked = (threading.Event() for _ in range(3))
-    insert = chain._insert
+    insert = log._insert
 
     def slow(*arguments):
         inside.set()
@@ -162,7 +162,7 @@ def test_no_process_forks_while_the_file_is_open(ledger, monkeypatch):
         os.waitpid(child, 0)
         forked.set()
 
-    monkeypatch.setattr(chain, "_insert", slow)
+    monkeypatch.setattr(log, "_insert", slow)
     with ThreadPoolExecutor(2) as pool:
         entry = pool.submit(ask, ledger, 0.001)
         assert inside.wait(30)
@@ -175,13 +175,13 @@ def test_no_process_forks_while_the_file_is_open(ledger, monkeypatch):
 
 
 def test_an_interrupt_inside_an_entry_enters_nothing(ledger, monkeypatch):
-    insert = chain._insert
+    insert = log._insert
 
     def stop(*arguments):
         insert(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(chain, "_insert", stop)
+    monkeypatch.setattr(log, "_insert", stop)
     with pytest.raises(KeyboardInterrupt):
         ask(ledger, 0.001)
     monkeypatch.undo()
@@ -194,7 +194,7 @@ def test_entries_are_on_disk_before_they_are_reported():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "x.db")
         Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one")
-        with contextlib.closing(chain._connection(path)) as database:
+        with contextlib.closing(log._connection(path)) as database:
             assert database.execute("PRAGMA synchronous").fetchone() == (3,)
             assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 

@@ -11,8 +11,8 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import strategies as st
 
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.grid import WeightGrid
-from skdp.privacy.records import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 ONE = 1 << 14

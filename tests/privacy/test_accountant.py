@@ -12,7 +12,7 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from skdp.descent.conversions import paper_noise_multiplier, pure_mu
+from skdp.planning.theorem1 import paper_noise_multiplier, pure_mu
 from skdp.privacy import accountant
 from skdp.privacy.accountant import (
     SLACK_PER_DRAW,

@@ -22,10 +22,10 @@ import numpy as np
 import pytest
 
 from skdp.audit import bounds
-from skdp.privacy import accountant, sums
+from skdp.privacy import accountant, queries
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
 
 EPSILON, DELTA, MISS = 1.0, 1e-6, 1e-6
 MU = accountant.gdp_mu(EPSILON, DELTA)
@@ -57,7 +57,9 @@ def ours(value, rng, n, width=1):
         Randomness(),
         PrivacyRecord(epsilon=math.inf, delta=0.5, relation="add-remove"),
     )
-    count = sums.histogram(sums.big([int(value)] * width), 1, "add-remove", "count")
+    count = queries.histogram(
+        queries.big([int(value)] * width), 1, "add-remove", "count"
+    )
     return np.array([release(count, SIGMA, noise, record).values for _ in range(n)])
 
 

@@ -12,7 +12,7 @@ from made_tables import COLUMNS, ONE, hostile, schema_of, slope_grid, slope_unit
 
 from skdp.engines.reference import ReferenceEngine
 from skdp.privacy import grid
-from skdp.privacy.records import Chunk, Records
+from skdp.privacy.encoding import Chunk, Records
 from skdp.schema import Group, Layout
 
 FULL = ONE * ONE

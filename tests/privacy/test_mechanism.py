@@ -17,12 +17,12 @@ from scipy import stats
 
 from skdp.descent.gram import whitening
 from skdp.engines.reference import ReferenceEngine
-from skdp.losses import Logistic, Softmax
-from skdp.privacy import sums
+from skdp.models.losses import Logistic, Softmax
+from skdp.privacy import queries
+from skdp.privacy.budget import BudgetError, PrivacyRecord
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.mechanism import CELL_BITS, Released, _rounded, release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import BudgetError, PrivacyRecord
-from skdp.privacy.records import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema
 
 LEVEL = 1e-7
@@ -51,9 +51,9 @@ def engine(n_classes=2, n_rows=60):
 def isotropic(relation="replace-one", n_classes=2):
     loss = Logistic() if n_classes == 2 else Softmax(n_classes)
     at = np.arange(6)
-    return sums.gradient(
+    return queries.gradient(
         engine(n_classes),
-        sums.Slopes(loss),
+        queries.Slopes(loss),
         np.zeros((6, loss.n_outputs)),
         at,
         relation,
@@ -64,7 +64,9 @@ def isotropic(relation="replace-one", n_classes=2):
 def shaped(relation="replace-one"):
     shape = np.array([1.0, 0.25, 0.5, 0.5, 0.5, 0.7])
     at, start = np.arange(6), np.zeros((6, 1))
-    return sums.gradient(engine(), sums.Slopes(Logistic()), start, at, relation, shape)
+    return queries.gradient(
+        engine(), queries.Slopes(Logistic()), start, at, relation, shape
+    )
 
 
 def noise_of(total, noise_multiplier, n_releases=N_RELEASES, seed=1):
@@ -133,8 +135,10 @@ def test_matrix_noise_has_the_ellipse_of_the_metric():
     adder, radius, z = engine(), 3.0, 0.8
     gram = adder.gram().astype(float) * 2.0**-28 / 60
     root = whitening(gram, 0.05, np.zeros(6)).root
-    slopes = sums.capped(adder, sums.Slopes(Logistic()), sums.Metric.of(root, radius))
-    total = sums.mapped_gradient(adder, slopes, np.zeros((6, 1)), "replace-one")
+    slopes = queries.capped(
+        adder, queries.Slopes(Logistic()), queries.Metric.of(root, radius)
+    )
+    total = queries.mapped_gradient(adder, slopes, np.zeros((6, 1)), "replace-one")
     noise = np.linalg.solve(root, noise_of(total, z)[:, :, 0].T).T
     values, vectors = np.linalg.eigh(gram)
     floored = np.maximum(values, 0.0) + 0.05
@@ -157,7 +161,7 @@ def test_noise_has_mean_zero():
 @pytest.mark.parametrize("std", [1.0, 1.99, 2.0, 0.003, 12345.6])
 def test_values_lie_on_cells(std):
     """The cell is the power of two G with 2¹⁰ ≤ σ/G < 2¹¹."""
-    total = sums.stated(np.linspace(-3, 3, 200), std, "test")
+    total = queries.stated(np.linspace(-3, 3, 200), std, "test")
     values = release(total, 1.0, Randomness(2), free_record()).values
     cell = 2.0 ** (math.floor(math.log2(std)) - CELL_BITS)
     assert 2.0**10 <= std / cell < 2.0**11
@@ -169,7 +173,7 @@ def test_exact_sum_leaves_no_trace_in_the_low_digits():
     """Two sums that differ below the cell have the same cells."""
     one, two = (
         release(
-            sums.stated(np.full(1000, x), 1.0, "test"),
+            queries.stated(np.full(1000, x), 1.0, "test"),
             1.0,
             Randomness(3),
             free_record(),
@@ -355,7 +359,9 @@ def test_nobody_changes_what_was_released():
 
 
 def test_stated_values_are_clipped_before_they_overflow():
-    total = sums.stated(np.array([1e300, -(2.0**33), 2.0**-30, math.inf]), 1.0, "test")
+    total = queries.stated(
+        np.array([1e300, -(2.0**33), 2.0**-30, math.inf]), 1.0, "test"
+    )
     assert total.value.tolist() == [2**62, -(2**62), 1, 2**62]
 
 

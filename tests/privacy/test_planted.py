@@ -12,13 +12,13 @@ from skdp.audit.replay import replay
 from skdp.descent import target
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
-from skdp.losses import LOSSES
-from skdp.privacy import discover
+from skdp.models.losses import LOSSES
+from skdp.privacy import discovery
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import encode
 from skdp.privacy.mechanism import Released
+from skdp.privacy.queries import RELATIONS, Metric, Slopes
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import encode
-from skdp.privacy.sums import RELATIONS, Metric, Slopes
 from skdp.tables.batches import batches
 
 N_ROWS = 5
@@ -126,7 +126,7 @@ def test_a_lone_value_does_not_widen_a_range(odd):
     for last in (3.0, odd):
         columns = {"x": np.append(np.full(5000, 3.0), last)}
         book = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
-        found.append(discover.ranges([columns], ["x"], 20.0, Randomness(0), book))
+        found.append(discovery.ranges([columns], ["x"], 20.0, Randomness(0), book))
     assert found[0] == found[1] == {"x": (pytest.approx(2 * np.sqrt(2)), 4.0)}
 
 

@@ -27,9 +27,9 @@ from made_tables import (
 
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
-from skdp.losses import LOSSES, Softmax
-from skdp.privacy import sums
-from skdp.privacy.sums import RELATIONS, GramPattern, Metric, Slopes
+from skdp.models.losses import LOSSES, Softmax
+from skdp.privacy import queries
+from skdp.privacy.queries import RELATIONS, GramPattern, Metric, Slopes
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 MAX_WEIGHTS = (1.0, 0.25, 2.5)
@@ -53,10 +53,10 @@ def exceeds(one, other):
 
 def ask(query, engine, slopes, weights, at, relation, shape, metric):
     if query == "matrix":
-        slopes = sums.capped(engine, slopes, metric)
-        return sums.mapped_gradient(engine, slopes, weights, relation)
+        slopes = queries.capped(engine, slopes, metric)
+        return queries.mapped_gradient(engine, slopes, weights, relation)
     shape = np.ones(len(at)) if query == "ball" else shape
-    return sums.gradient(engine, slopes, weights, at, relation, shape)
+    return queries.gradient(engine, slopes, weights, at, relation, shape)
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,9 @@ def test_no_neighbour_moves_gram_or_counts_beyond_their_sensitivity(
     ]
     for centred in (False, True):
         pattern = GramPattern.of(schema.layout(intercept), relation, centred)
-        assert not exceeds(*(sums.gram(engine, pattern) for engine in engines))
+        assert not exceeds(*(queries.gram(engine, pattern) for engine in engines))
     assert not exceeds(
-        *(sums.counts(engine, n_classes, relation) for engine in engines)
+        *(queries.counts(engine, n_classes, relation) for engine in engines)
     )
 
 
@@ -241,7 +241,7 @@ def test_the_sensitivity_of_a_block_is_reached_exactly(loss, relation, block):
     group = layout.groups[layout.group_of[layout.labels.index(block)]]
     at, shape = group.coordinates, np.full(group.width, 3.0)
     one, other = (
-        sums.gradient(
+        queries.gradient(
             ReferenceEngine(records_of(rows, schema)),
             *(slopes, weights, at, relation, shape),
         )
@@ -283,7 +283,7 @@ def test_a_slope_that_is_not_a_number_is_zero():
     slopes = Slopes(Liar(((math.nan, math.inf),) * 3, 1.0, 2))
     engine = ReferenceEngine(records_of(extreme_rows("softmax", 1.0), schema))
     at, weights = np.array([0]), np.zeros((schema.layout().n_features, 2))
-    total = sums.gradient(engine, slopes, weights, at, "zero-out", np.ones(1))
+    total = queries.gradient(engine, slopes, weights, at, "zero-out", np.ones(1))
     assert [v * total.unit for v in total.value[0].tolist()] == [0.0, 2.0]
 
 
@@ -310,7 +310,7 @@ def test_the_sensitivity_under_row_norm_is_reached_on_numeric_rows(relation):
         for row in extreme_rows("huber", 1.0)
     ]
     one, other = (
-        sums.gradient(
+        queries.gradient(
             ReferenceEngine(records_of(table, schema)),
             *(slopes, weights, at, relation, np.ones(len(at))),
         )
@@ -338,7 +338,7 @@ def test_the_sensitivity_of_a_gram_matrix_is_reached(columns, intercept, relatio
     ]
     pattern = GramPattern.of(schema.layout(intercept), relation)
     one, other = (
-        sums.gram(
+        queries.gram(
             ReferenceEngine(records_of(table, schema, intercept=intercept)), pattern
         )
         for table in neighbours(relation, [], 0, *rows)
@@ -358,7 +358,7 @@ def test_the_sensitivity_of_a_centred_gram_matrix_is_reached(relation):
     pattern = GramPattern.of(schema.layout(True), relation, centred=True)
     assert pattern.shift.tolist() == [1, 1, 1, 1, 0]
     one, other = (
-        sums.gram(ReferenceEngine(records_of(table, schema)), pattern)
+        queries.gram(ReferenceEngine(records_of(table, schema)), pattern)
         for table in neighbours(relation, [], 0, *rows)
     )
     assert 0.999 <= reached(one, other) <= 1.0
@@ -388,7 +388,7 @@ def test_less_noise_off_the_diagonal_would_break_the_gram_bound():
     row = {"x": 1.0, "y": 1.0, "target": 0, "weight": 1.0}
     pattern = GramPattern.of(schema.layout(False), "zero-out")
     one, other = (
-        sums.gram(ReferenceEngine(records_of(t, schema, intercept=False)), pattern)
+        queries.gram(ReferenceEngine(records_of(t, schema, intercept=False)), pattern)
         for t in ([row], [])
     )
     assert 0.999 <= reached(one, other) <= 1.0
@@ -405,7 +405,7 @@ def test_the_sensitivity_of_counts_is_reached(relation, n_classes):
     schema = schema_of("plain", "softmax")
     rows = [{"x": 1.0, "job": 0, "target": t, "weight": 1.0} for t in (0, 1)]
     one, other = (
-        sums.counts(ReferenceEngine(records_of(table, schema)), n_classes, relation)
+        queries.counts(ReferenceEngine(records_of(table, schema)), n_classes, relation)
         for table in neighbours(relation, rows, 1, *rows)
     )
     if n_classes == 1 and relation == "replace-one":
@@ -420,8 +420,8 @@ def test_a_record_of_unknown_class_is_in_no_class(engine):
     schema = schema_of("plain", "softmax")
     rows = [{"x": 1.0, "job": 0, "target": t, "weight": 1.0} for t in (0, 1, 9)]
     found = engine(records_of(rows, schema))
-    assert sums.counts(found, 3, "zero-out").value.tolist() == [1, 1, 0]
-    assert sums.counts(found, 1, "zero-out").value.tolist() == [3]
+    assert queries.counts(found, 3, "zero-out").value.tolist() == [1, 1, 0]
+    assert queries.counts(found, 1, "zero-out").value.tolist() == [3]
 
 
 def test_a_record_of_unknown_class_adds_nothing_to_a_gradient():
@@ -432,7 +432,7 @@ def test_a_record_of_unknown_class_adds_nothing_to_a_gradient():
     slopes, weights = Slopes(LOSSES["softmax"]()), np.ones((d, 3))
     engine = ReferenceEngine(records_of([null], schema))
     at = np.arange(d)
-    total = sums.gradient(engine, slopes, weights, at, "zero-out", np.ones(d))
+    total = queries.gradient(engine, slopes, weights, at, "zero-out", np.ones(d))
     assert not total.value.any()
 
 
@@ -445,7 +445,7 @@ def bounded_gradient(at, shape, loss=None):
     slopes = Slopes(loss or Liar(((1.0,),) * 3, 1.0, 1))
     engine = ReferenceEngine(records_of(rows, schema))
     weights = np.zeros((schema.layout().n_features, 1))
-    return sums.gradient(engine, slopes, weights, np.array(at), "zero-out", shape)
+    return queries.gradient(engine, slopes, weights, np.array(at), "zero-out", shape)
 
 
 def test_a_coordinate_is_asked_for_once():

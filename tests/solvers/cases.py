@@ -7,10 +7,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from skdp.engines.reference import dense
-from skdp.losses import LOSSES
-from skdp.penalties import ridge
+from skdp.models.losses import LOSSES
+from skdp.models.penalties import ridge
 from skdp.privacy import mechanism
-from skdp.privacy.records import Batch, Coded, encode
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import SOLVERS
 from skdp.solvers.problem import Problem

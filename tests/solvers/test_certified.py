@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from cases import features, neighbours, problem_of, rows
 
-from skdp.losses import LOSSES as LOSSES_BY_NAME
-from skdp.losses import Logistic, SmoothedHinge, Squared, sigmoid_table
-from skdp.penalties import lasso
-from skdp.privacy.records import Batch, Coded, encode
+from skdp.models.losses import LOSSES as LOSSES_BY_NAME
+from skdp.models.losses import Logistic, SmoothedHinge, Squared, sigmoid_table
+from skdp.models.penalties import lasso
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Schema, Vector
 from skdp.solvers import certified
 from skdp.solvers.certified import (

@@ -18,9 +18,9 @@ from cases import (
 from dp_accounting.pld import PLDAccountant
 from scipy.stats import chi2
 
-from skdp.engines.choose import engine_named
+from skdp.engines.choice import engine_named
+from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import BudgetError, PrivacyRecord
 from skdp.solvers import SOLVERS, Solved
 
 EPSILON, DELTA = 1.0, 1e-6

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cases import features, objective, optimum, problem_of, watched
 
-from skdp.descent.conversions import paper_noise_multiplier
-from skdp.penalties import ElasticNet
+from skdp.models.penalties import ElasticNet
+from skdp.planning.theorem1 import paper_noise_multiplier
 from skdp.solvers import dp_cd
 from skdp.solvers.dp_cd import clips, squares
 from skdp.solvers.problem import opened

@@ -9,11 +9,12 @@ import pytest
 from cases import neighbours, problem_of, rows
 
 from skdp.engines.reference import ReferenceEngine
-from skdp.losses import Logistic
-from skdp.penalties import ElasticNet
-from skdp.privacy.records import Batch, Coded, encode
+from skdp.models.losses import Logistic
+from skdp.models.penalties import ElasticNet
+from skdp.privacy import profiles
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Schema, Vector
-from skdp.solvers import dp_gcd, profiles
+from skdp.solvers import dp_gcd
 from skdp.solvers.problem import Problem, opened
 
 module = importlib.import_module("skdp.solvers.dp_gcd")

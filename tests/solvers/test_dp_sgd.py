@@ -10,12 +10,12 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy.sparse import csr_array
 from scipy.stats import binom, chi2
 
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Chunk, Records
 from skdp.solvers import dp_sgd
-from skdp.solvers.batches import Batches, drawn, rounded_rate
 from skdp.solvers.dp_sgd import printed_noise_multiplier
+from skdp.solvers.poisson_batches import Batches, drawn, rounded_rate
 from skdp.solvers.problem import opened
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}

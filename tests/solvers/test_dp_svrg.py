@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from skdp.losses import LOSSES
-from skdp.privacy.record import BudgetError
+from skdp.models.losses import LOSSES
+from skdp.privacy.budget import BudgetError
 from skdp.solvers import dp_svrg
 from skdp.solvers.dp_svrg import Difference, margin_bound, printed_noise_multipliers
 

@@ -13,12 +13,13 @@ import pytest
 from cases import distance, problem_of, rows, watched
 from scipy.special import expit, ndtr
 
-from skdp.losses import LOSSES, SmoothedHinge
+from skdp.models.losses import LOSSES, SmoothedHinge
+from skdp.privacy import profiles
 from skdp.privacy.accountant import gdp_delta
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Batch, Coded, encode
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema
-from skdp.solvers import certified, objective_perturbation, profiles
+from skdp.solvers import certified, objective_perturbation
 from skdp.solvers.penalised import Objective
 from skdp.solvers.problem import Problem
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from cases import problem_of, rows
 
-from skdp.losses import LOSSES
-from skdp.penalties import ridge as ridge_penalty
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Batch, Coded, encode
+from skdp.models.losses import LOSSES
+from skdp.models.penalties import ridge as ridge_penalty
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import SOLVERS, certified, output_perturbation
 from skdp.solvers.certified import Bounds, least_ridge, located

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from skdp.privacy.records import encode
+from skdp.privacy.encoding import encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.tables import batches
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from skdp.privacy.records import Coded
+from skdp.privacy.encoding import Coded
 from skdp.schema import Categorical
 from skdp.tables import arrow, cells
 from skdp.tables.cells import Levels, number

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from skdp.privacy.records import encode
+from skdp.privacy.encoding import encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.tables import CSV, batches
 

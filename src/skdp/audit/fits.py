@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from skdp import schema_files
 from skdp.audit import bounds
 from skdp.audit.judge import Audit, Game, Trial, judge
 from skdp.audit.replay import trial
 from skdp.audit.tables import COLUMNS, neighbours
-from skdp.descent.planner import default_delta
 from skdp.descent.samplings import Full, Sampling
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.labels import sorted_target
+from skdp.estimators.preparation import RANGE
 from skdp.estimators.solving import OWN
-from skdp.estimators.unknown import RANGE
+from skdp.planning.decide import default_delta
 from skdp.privacy.grid import FEATURE_ONE
-from skdp.schema import Categorical, IntArray, Numeric, Schema, check
+from skdp.schema import Categorical, IntArray, Numeric, Schema, check, toml_files
 
 
 class Watched(Sampling):
@@ -50,7 +49,7 @@ class Watched(Sampling):
 def described(estimator: PrivateLinearModel) -> PrivateLinearModel:
     """A copy with a whole schema: its own, or that of a small table."""
     model: PrivateLinearModel = clone(estimator)
-    schema, target = schema_files.given(model.schema), model._target()
+    schema, target = toml_files.given(model.schema), model._target()
     if schema is None:
         schema = Schema(COLUMNS)
     if schema.target is not None:

@@ -12,9 +12,9 @@ import numpy as np
 
 from skdp.audit import bounds
 from skdp.privacy import accountant
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import Released
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.sums import BoundedSum
+from skdp.privacy.queries import BoundedSum
 from skdp.schema import FloatArray, check
 
 

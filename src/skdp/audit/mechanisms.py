@@ -20,19 +20,19 @@ from skdp.audit.judge import Audit, Game, Trial, judge, observed
 from skdp.audit.scores import evaluation
 from skdp.audit.tables import neighbours
 from skdp.descent.geometry import Diagonal
-from skdp.descent.plan import release_row_count
 from skdp.engines.reference import ReferenceEngine
-from skdp.losses import Squared
-from skdp.privacy import accountant, discover, sums
+from skdp.models.losses import Squared
+from skdp.planning.plan import release_row_count
+from skdp.privacy import accountant, discovery, queries
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Coded
 from skdp.privacy.mechanism import release
+from skdp.privacy.queries import Relation
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Coded
-from skdp.privacy.sums import Relation
 from skdp.schema import Categorical, Numeric, Schema, check
 
-Pair = tuple[sums.BoundedSum, sums.BoundedSum]
-ALL: tuple[Relation, ...] = sums.RELATIONS
+Pair = tuple[queries.BoundedSum, queries.BoundedSum]
+ALL: tuple[Relation, ...] = queries.RELATIONS
 MIXED = Schema(
     {"number": Numeric(0.0, 1.0), "kind": Categorical(["a", "b", "c"])},
     target=Numeric(-1.0, 1.0),
@@ -42,7 +42,7 @@ CODES = Schema(
     target=Categorical([0, 1]),
 )
 #: Slopes of ±1 at weights of zero, the bound.
-SLOPES = sums.Slopes(loss=Squared(1.0))
+SLOPES = queries.Slopes(loss=Squared(1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ def gradient(relation: Relation, group: int) -> Pair:
     geometry = Diagonal(smoothness=np.linspace(1.0, 2.0, layout.n_features))
     shape = geometry.shape(at, layout.group_of)
     first, second = (
-        sums.gradient(engine, SLOPES, zero, at, relation, shape)
+        queries.gradient(engine, SLOPES, zero, at, relation, shape)
         for engine in engines(MIXED, relation, group)
     )
     return first, second
@@ -127,10 +127,10 @@ def mapped_gradient(relation: Relation, group: int) -> Pair:
     """In a matrix metric that is neither diagonal nor symmetric."""
     d = MIXED.layout(intercept=True).n_features
     matrix = np.eye(d) + 0.5 * np.eye(d, k=1) - 0.25 * np.eye(d, k=-2)
-    metric = sums.Metric.of(matrix, radius=0.5)
+    metric = queries.Metric.of(matrix, radius=0.5)
     first, second = (
-        sums.mapped_gradient(
-            engine, sums.capped(engine, SLOPES, metric), np.zeros((d, 1)), relation
+        queries.mapped_gradient(
+            engine, queries.capped(engine, SLOPES, metric), np.zeros((d, 1)), relation
         )
         for engine in engines(MIXED, relation, group)
     )
@@ -139,32 +139,32 @@ def mapped_gradient(relation: Relation, group: int) -> Pair:
 
 def gram(relation: Relation, group: int) -> Pair:
     """Two categorical columns: a replaced record shares no coordinate with its twin."""
-    pattern = sums.GramPattern.of(CODES.layout(intercept=True), relation)
+    pattern = queries.GramPattern.of(CODES.layout(intercept=True), relation)
     both = engines(CODES, relation, group, replace_features=True)
-    first, second = (sums.gram(engine, pattern) for engine in both)
+    first, second = (queries.gram(engine, pattern) for engine in both)
     return first, second
 
 
 def centred_gram(relation: Relation, group: int) -> Pair:
     """A number, taken from the middle of its range, beside a category."""
     layout = MIXED.layout(intercept=True)
-    pattern = sums.GramPattern.of(layout, relation, centred=True)
+    pattern = queries.GramPattern.of(layout, relation, centred=True)
     both = engines(MIXED, relation, group)
-    first, second = (sums.gram(engine, pattern) for engine in both)
+    first, second = (queries.gram(engine, pattern) for engine in both)
     return first, second
 
 
 def counts(relation: Relation, group: int) -> Pair:
     """Rows of each class."""
     both = engines(CODES, relation, group)
-    first, second = (sums.counts(engine, 2, relation) for engine in both)
+    first, second = (queries.counts(engine, 2, relation) for engine in both)
     return first, second
 
 
 def row_count(relation: Relation, z: float, group: int, delta: float) -> Game:
     """The number of rows, as add-remove fits release it."""
     both, noise = engines(MIXED, relation, group), Randomness()
-    first, second = (sums.counts(engine, 1, relation) for engine in both)
+    first, second = (queries.counts(engine, 1, relation) for engine in both)
     # It takes its share of a budget: one whose hundredth is worth z.
     epsilon = accountant.gdp_epsilon(10.0 / z, 0.01)
     budget = PrivacyRecord(epsilon=epsilon, delta=0.01, relation=relation).budget
@@ -186,11 +186,11 @@ def ranges(relation: Relation, z: float, group: int, delta: float) -> Game:
         False: [1.0] * group + rest,
         True: ([-1.0] * group if relation == "replace-one" else []) + rest,
     }
-    noise, n_bins = Randomness(), discover.TEXT + 1
+    noise, n_bins = Randomness(), discovery.TEXT + 1
     first, second = (
-        sums.histogram(
-            sums.big(
-                [np.bincount(discover.magnitude_bins(np.array(c)), minlength=n_bins)]
+        queries.histogram(
+            queries.big(
+                [np.bincount(discovery.magnitude_bins(np.array(c)), minlength=n_bins)]
             ),
             1,
             relation,
@@ -202,7 +202,7 @@ def ranges(relation: Relation, z: float, group: int, delta: float) -> Game:
     def play(other: bool) -> Trial:
         record = fresh(relation)
         table = [{"x": np.array(cells[other])}]
-        discover.ranges(table, ["x"], z, noise, record)
+        discovery.ranges(table, ["x"], z, noise, record)
         return observed(record, [(first, second)])
 
     return play
@@ -214,9 +214,9 @@ def levels(relation: Relation, z: float, group: int, delta: float) -> Game:
     A replaced record takes two categories across it, in opposite directions; what is
     decided then shows 1/√2 of the distance at most.
     """
-    std = z * sums.histogram(sums.big([0]), 1, relation, "").sensitivity
+    std = z * queries.histogram(queries.big([0]), 1, relation, "").sensitivity
     sides = 2 if relation == "replace-one" else 1
-    near = math.ceil(discover.level_threshold(std, delta / sides) + 0.5)
+    near = math.ceil(discovery.level_threshold(std, delta / sides) + 0.5)
     # Less than the δ allowed puts the threshold in the middle between two counts.
     delta = sides * float(ndtr(2.0**-10 - (near - 1.5) / std))
     before, after = [near, near - 1], [near - 1, near]
@@ -254,7 +254,7 @@ def _found(
     record.reserved_delta = delta
     codes = np.repeat(np.arange(len(sizes)), sizes)
     table = [{"x": Coded(codes, list("ab"[: len(sizes)]))}]
-    return discover.levels(table, ["x"], z, delta, noise, record)["x"], record
+    return discovery.levels(table, ["x"], z, delta, noise, record)["x"], record
 
 
 def _decision(residual: np.ndarray, shift: np.ndarray, record: PrivacyRecord) -> Trial:

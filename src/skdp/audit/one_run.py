@@ -28,7 +28,7 @@ from skdp.audit import bounds
 from skdp.audit.fits import described, low_is_steeper
 from skdp.audit.replay import replay
 from skdp.audit.tables import Table, targets
-from skdp.engines.choose import engine_named
+from skdp.engines.choice import engine_named
 from skdp.estimators.base import PrivateLinearModel
 from skdp.privacy import accountant
 from skdp.privacy.randomness import Randomness

@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from skdp.audit.judge import Trial, observed
+from skdp.descent.algorithm1 import Query, Update
 from skdp.descent.geometry import Task
-from skdp.descent.plan import Plan
 from skdp.descent.samplings import Full
-from skdp.descent.skgd import Query, Update
 from skdp.engines.reference import ReferenceEngine
-from skdp.privacy import sums
+from skdp.planning.plan import Plan
+from skdp.privacy import queries
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import Released
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Records
 from skdp.schema import FloatArray, IntArray, check
 
-Sums = list[sums.BoundedSum]
-MakeEngine = Callable[[Records], sums.Engine]
+Sums = list[queries.BoundedSum]
+MakeEngine = Callable[[Records], queries.Engine]
 
 
 class Replay:
@@ -58,7 +58,7 @@ class Replay:
         task = Task(
             engine=engine(records),
             loss=plan.loss,
-            slopes=sums.Slopes(loss=plan.loss, max_weight=records.max_weight),
+            slopes=queries.Slopes(loss=plan.loss, max_weight=records.max_weight),
             curvature=plan.loss.curvature * records.max_weight,
             relation=plan.relation,
             n_rows=plan.n_rows,
@@ -70,7 +70,7 @@ class Replay:
         self.update: Update = update
         self.start = start
 
-    def next(self, total: sums.BoundedSum, share: float = 1.0) -> Released:
+    def next(self, total: queries.BoundedSum, share: float = 1.0) -> Released:
         """Note a sum; return what was released in its place."""
         self.sums.append(total)
         return self._transcript[len(self.sums) - 1]
@@ -146,7 +146,7 @@ def trial(
     before: list[Sums] = [[], []]
     if counted:
         engines = [ReferenceEngine(table) for table in records]
-        before = [[sums.counts(engine, 1, plan.relation)] for engine in engines]
+        before = [[queries.counts(engine, 1, plan.relation)] for engine in engines]
     first = len(before[0])
     _, (table, other) = replay(plan, records, record.transcript[first:], sets)
     both = zip(before[0] + table, before[1] + other, strict=True)

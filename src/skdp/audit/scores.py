@@ -9,9 +9,9 @@ import numpy as np
 from skdp.audit.judge import Game, Trial
 from skdp.estimators.logistic import LogisticRegression
 from skdp.evaluation.evaluate import evaluate
-from skdp.evaluation.result import Evaluation
+from skdp.evaluation.results import Evaluation
 from skdp.privacy import accountant
-from skdp.privacy.sums import Relation
+from skdp.privacy.queries import Relation
 from skdp.schema import Categorical, Numeric, Schema
 
 SCHEMA = Schema({"x": Numeric(-1.0, 1.0)}, target=Categorical([0, 1]))

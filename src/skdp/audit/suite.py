@@ -13,7 +13,7 @@ from skdp.audit.mechanisms import MECHANISMS, mechanism
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.planning import MODELS
 from skdp.privacy import accountant
-from skdp.privacy.sums import RELATIONS, Relation
+from skdp.privacy.queries import RELATIONS, Relation
 
 Progress = Callable[[int], object] | None
 #: Short fits on small tables: as private as long ones, and quick.

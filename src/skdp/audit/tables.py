@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.records import Records, encode
-from skdp.privacy.sums import Relation
+from skdp.privacy.encoding import Records, encode
+from skdp.privacy.queries import Relation
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Schema, Vector, check
 from skdp.tables import batches
 

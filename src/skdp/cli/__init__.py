@@ -210,7 +210,7 @@ def _skdp(
 
 
 def _add(name: str) -> None:
-    module = import_module(f"skdp.cli.{name}")
+    module = import_module(f"skdp.cli.{name}_command")
     command = getattr(module, name)
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)

@@ -11,17 +11,17 @@ from typing import Any
 
 import skdp
 from skdp.cli.fitting import fitted, summary
-from skdp.descent.forecast import Forecast, forecast, range_in_words
-from skdp.descent.plan import check_budget
-from skdp.descent.planner import default_delta
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.constant import constant_model
+from skdp.estimators.preparation import opened
+from skdp.estimators.standard_errors import class_effects
 from skdp.estimators.summary import unit_notes
-from skdp.estimators.uncertainty import class_effects
-from skdp.estimators.unknown import opened
-from skdp.evaluation.result import Evaluation
+from skdp.evaluation.results import Evaluation
+from skdp.planning.decide import default_delta
+from skdp.planning.forecast import Forecast, forecast, range_in_words
+from skdp.planning.plan import check_budget
 from skdp.privacy import accountant
-from skdp.privacy.record import ALLOWED_DRAWS, PrivacyRecord
+from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
 from skdp.schema import Schema, check
 
 #: What `Side.lines` writes behind a score: `Score.noise_std`.

@@ -54,7 +54,7 @@ def watched(as_json: bool = False, quiet: bool = False) -> bool:
 
 def hushed(as_json: bool = False, quiet: bool = False) -> None:
     """Let nothing be said of compiled kernels where a script reads, or nobody."""
-    from skdp.engines.announce import silence
+    from skdp.engines.compilation import silence
 
     silence(as_json or quiet)
 

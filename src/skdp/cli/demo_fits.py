@@ -21,14 +21,14 @@ import skdp
 from skdp.cli.console import hushed, print_json, screen, watched
 from skdp.datasets import Dataset, make_hospital, margins
 from skdp.descent.matrix import Matrix
-from skdp.descent.plan import Fit, Plan, run
-from skdp.descent.presets import preset
-from skdp.descent.rule import default_plan
-from skdp.engines.choose import engine_named
+from skdp.engines.choice import engine_named
 from skdp.estimators.units import centred
-from skdp.losses import Logistic
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Records, encode
+from skdp.models.losses import Logistic
+from skdp.planning.plan import Fit, Plan, run
+from skdp.planning.presets import preset
+from skdp.planning.rule import default_plan
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Records, encode
 from skdp.schema import FloatArray, Layout, check
 
 #: Seeds of the two public tables: the one that is fitted and the one that judges.

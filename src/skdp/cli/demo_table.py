@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from skdp import schema_files
 from skdp.cli.demo_fits import TABLE_SEED
 from skdp.datasets import make_hospital
+from skdp.schema import toml_files
 
 
 def write(folder: Path, rows: int) -> list[Path]:
@@ -22,5 +22,5 @@ def write(folder: Path, rows: int) -> list[Path]:
         for row in zip(*columns, strict=True):
             writer.writerow(["" if cell != cell else cell for cell in row])
     with schema.open("x", encoding="utf-8", newline="\n") as file:
-        file.write(schema_files.dumps(table.schema))
+        file.write(toml_files.dumps(table.schema))
     return [cells, schema]

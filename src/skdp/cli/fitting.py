@@ -15,7 +15,7 @@ from skdp.estimators.constant import constant_model
 from skdp.estimators.doubts import doubts
 from skdp.estimators.labels import unknown_labels
 from skdp.estimators.planning import MODELS
-from skdp.privacy.ledger import Ledger
+from skdp.ledger import Ledger
 from skdp.schema import Schema, check
 
 

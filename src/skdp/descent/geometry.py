@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from skdp.descent.skgd import Query, Update
+from skdp.descent.algorithm1 import Query, Update
 from skdp.descent.target import Constant, constant
-from skdp.losses import Loss
-from skdp.penalties import Penalty
-from skdp.privacy import sums
+from skdp.models.losses import Loss
+from skdp.models.penalties import Penalty
+from skdp.privacy import queries
 from skdp.privacy.grid import WEIGHT_BOX
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, check
@@ -31,14 +31,14 @@ class Task:
     budget (of μ²), all of them together what the geometry's `share` says.
     """
 
-    engine: sums.Engine
+    engine: queries.Engine
     loss: Loss
-    slopes: sums.Slopes
+    slopes: queries.Slopes
     curvature: float
-    relation: sums.Relation
+    relation: queries.Relation
     n_rows: float
     penalty: Penalty
-    release: Callable[[sums.BoundedSum, float], Released]
+    release: Callable[[queries.BoundedSum, float], Released]
 
     def constant(self, share: float) -> Constant:
         """Release a histogram of the target: the constant model that it suggests."""
@@ -166,9 +166,9 @@ class Diagonal:
         layout = task.engine.records.layout
         group_of = layout.group_of
 
-        def query(at: IntArray, weights: FloatArray) -> sums.BoundedSum:
+        def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
             shape = self.shape(at, group_of)
-            return sums.gradient(
+            return queries.gradient(
                 task.engine, task.slopes, weights, at, task.relation, shape
             )
 

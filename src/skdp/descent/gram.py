@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdp.descent.threads import one_thread
-from skdp.privacy import sums
+from skdp.privacy import queries
 from skdp.schema import FloatArray, Layout
 
 
@@ -67,7 +67,7 @@ def signal(values: FloatArray, floor: float) -> FloatArray:
 
 
 def symmetric(
-    layout: Layout, pattern: sums.GramPattern, values: FloatArray, n_rows: float
+    layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
 ) -> FloatArray:
     """Put released entries of the Gram matrix, and those that are known, in place."""
     full = np.zeros((layout.n_features, layout.n_features))

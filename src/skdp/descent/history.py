@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skdp.descent.skgd import Step
+from skdp.descent.algorithm1 import Step
 from skdp.schema import FloatArray
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdp.descent.geometry import Prepared, Task, boxed
-from skdp.privacy import sums
+from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, check
 
@@ -45,11 +45,11 @@ class InterceptOnly:
         )
         last = np.zeros((1, layout.n_features))
         last[0, -1] = 1.0
-        metric = sums.Metric.of(last, self.radius)
-        slopes = sums.capped(task.engine, task.slopes, metric)
+        metric = queries.Metric.of(last, self.radius)
+        slopes = queries.capped(task.engine, task.slopes, metric)
 
-        def query(at: IntArray, weights: FloatArray) -> sums.BoundedSum:
-            return sums.mapped_gradient(task.engine, slopes, weights, task.relation)
+        def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
+            return queries.mapped_gradient(task.engine, slopes, weights, task.relation)
 
         def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
             if not isinstance(released, Released):

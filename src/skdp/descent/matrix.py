@@ -12,8 +12,8 @@ from skdp.descent.gram import Whitening, symmetric, whitening
 from skdp.descent.metric_prox import Prox, metric_prox
 from skdp.descent.target import Constant
 from skdp.descent.threads import one_thread
-from skdp.losses import Loss
-from skdp.privacy import sums
+from skdp.models.losses import Loss
+from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, Layout, check
 
@@ -80,8 +80,8 @@ class Matrix:
     def prepare(self, task: Task) -> Prepared:
         """Release the Gram matrix and the target's histogram."""
         layout = task.engine.records.layout
-        pattern = sums.GramPattern.of(layout, task.relation, centred=True)
-        gram = task.release(sums.gram(task.engine, pattern), self.gram_share)
+        pattern = queries.GramPattern.of(layout, task.relation, centred=True)
+        gram = task.release(queries.gram(task.engine, pattern), self.gram_share)
         found = task.constant(self.target_share) if self.target_share > 0 else None
         space = self.space(layout, task.loss, pattern, task.n_rows, gram, found)
         steps = _Steps(task, space)
@@ -91,7 +91,7 @@ class Matrix:
         self,
         layout: Layout,
         loss: Loss,
-        pattern: sums.GramPattern,
+        pattern: queries.GramPattern,
         n_rows: float,
         released: Released,
         found: Constant | None,
@@ -143,7 +143,7 @@ class Space:
 class _Part:
     """What a set of coordinates needs: its capped slopes, B_S, and its prox."""
 
-    slopes: sums.Slopes
+    slopes: queries.Slopes
     root: FloatArray
     prox: Prox
 
@@ -183,19 +183,19 @@ class _Steps:
             root = np.zeros((len(at), d))
             root[:, at] = (vectors / np.sqrt(values)) @ vectors.T
             radius *= math.sqrt(len(at) / d)
-        metric = sums.Metric.of(root, radius)
+        metric = queries.Metric.of(root, radius)
         root = np.ldexp(metric.units, -metric.bits)[:, at]  # the one that is used
         inverse = root.T @ root / (task.curvature + self._pull)
         return _Part(
-            slopes=sums.capped(task.engine, task.slopes, metric),
+            slopes=queries.capped(task.engine, task.slopes, metric),
             root=root,
             prox=metric_prox(inverse, task.penalty, at),
         )
 
-    def query(self, at: IntArray, weights: FloatArray) -> sums.BoundedSum:
+    def query(self, at: IntArray, weights: FloatArray) -> queries.BoundedSum:
         """B_S times the sum of the gradients on S."""
         slopes = self.part(at).slopes
-        return sums.mapped_gradient(
+        return queries.mapped_gradient(
             self._task.engine, slopes, weights, self._task.relation
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
 from skdp.descent.threads import one_thread
-from skdp.penalties import ElasticNet, Penalty
+from skdp.models.penalties import ElasticNet, Penalty
 from skdp.schema import FloatArray, IntArray
 
 #: When a sweep over the coordinates moves none by more, relative to the largest, it is

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.isotonic import isotonic_regression
 
-from skdp.losses import Loss
-from skdp.privacy import sums
+from skdp.models.losses import Loss
+from skdp.privacy import queries
 from skdp.privacy.grid import FEATURE_BITS
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray
@@ -37,23 +37,25 @@ class Constant:
 
 
 def constant(
-    engine: sums.Engine,
+    engine: queries.Engine,
     loss: Loss,
-    relation: sums.Relation,
+    relation: queries.Relation,
     n_rows: float,
-    release: Callable[[sums.BoundedSum], Released],
+    release: Callable[[queries.BoundedSum], Released],
 ) -> Constant:
     """Release the target's histogram; return the constant model that it suggests."""
     if loss.n_classes:
         counts = engine.counts(loss.n_classes)
         query = f"counts of {loss.n_classes} classes"
-        return read(release(sums.histogram(counts, 1, relation, query)), loss, n_rows)
+        return read(
+            release(queries.histogram(counts, 1, relation, query)), loss, n_rows
+        )
     fine = engine.counts((1 << FEATURE_BITS) + 1)
     fine[-2] += fine[-1]  # the largest value belongs to the last bin
     starts = np.arange(0, 1 << FEATURE_BITS, (1 << FEATURE_BITS) // N_BINS)
     counts = np.add.reduceat(fine[:-1], starts)
     query = f"histogram of the target, {N_BINS} bins"
-    return read(release(sums.histogram(counts, 1, relation, query)), loss, n_rows)
+    return read(release(queries.histogram(counts, 1, relation, query)), loss, n_rows)
 
 
 def read(released: Released, loss: Loss, n_rows: float) -> Constant:

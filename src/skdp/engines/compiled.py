@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
-from skdp import losses
 from skdp.engines import kernels
-from skdp.engines.announce import announce
-from skdp.engines.joints import joints
+from skdp.engines.combined_codes import joints
+from skdp.engines.compilation import announce
+from skdp.models import losses
+from skdp.privacy.encoding import AnyArray, Chunk, Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
-from skdp.privacy.records import AnyArray, Chunk, Records
-from skdp.privacy.sums import BigInts, Metric, Slopes, big
+from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, Layout, check
 
 #: Rows that one call of a kernel adds in float64: 2¹⁸ · 2¹⁵ · 2¹⁷ is below 2⁵³.

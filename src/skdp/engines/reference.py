@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.sparse import issparse
 
+from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
-from skdp.privacy.records import Chunk, Records
-from skdp.privacy.sums import BigInts, Metric, Slopes, big
+from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, Layout
 
 #: Rows that are written out as a dense matrix at a time.

@@ -8,7 +8,7 @@ from skdp.estimators.linear import LinearRegression
 from skdp.estimators.logistic import LogisticRegression
 from skdp.estimators.poisson import PoissonRegressor
 from skdp.estimators.svc import LinearSVC
-from skdp.estimators.training import NotPrivateWarning
+from skdp.estimators.training_scores import NotPrivateWarning
 
 __all__ = [
     "ConstantModelWarning",

@@ -15,28 +15,28 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.descent.plan import Plan, check_budget, release_row_count, run
-from skdp.descent.planner import default_delta, make_plan
-from skdp.engines.choose import engine_named
+from skdp.engines.choice import engine_named
 from skdp.estimators.constant import warn_of_a_constant
-from skdp.estimators.design import margins
 from skdp.estimators.doubts import doubts, warn_of_doubts
 from skdp.estimators.inputs import as_column, as_table, check_width, has_names
 from skdp.estimators.labels import warn_of_unknown_labels
+from skdp.estimators.margins import margins
 from skdp.estimators.notebook import Shown
-from skdp.estimators.ordinary import pipeline
+from skdp.estimators.preparation import RANGE, opened
 from skdp.estimators.progress import progress
 from skdp.estimators.reading import count, known_schema, read_records
+from skdp.estimators.sklearn_export import pipeline
 from skdp.estimators.solving import OWN, Outcome, delta_share, refuse_unfit, solve
 from skdp.estimators.spending import payer, refuse_no_budget, spending
-from skdp.estimators.training import remember
-from skdp.estimators.uncertainty import Uncertain
+from skdp.estimators.standard_errors import Uncertain
+from skdp.estimators.training_scores import remember
 from skdp.estimators.units import user_units
-from skdp.estimators.unknown import RANGE, opened
-from skdp.losses import Loss
+from skdp.models.losses import Loss
+from skdp.planning.decide import default_delta, make_plan
+from skdp.planning.plan import Plan, check_budget, release_row_count, run
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Records
 from skdp.schema import Categorical, FloatArray, Layout, Numeric, Schema, check
 
 #: Share of μ² and of δ that finding ranges, categories and labels may spend.
@@ -307,7 +307,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         """Return an ordinary fitted scikit-learn ``Pipeline`` that predicts the same.
 
         It is post-processing of released weights and as private as this model. See
-        `skdp.estimators.ordinary.pipeline` for what it asks of the cells.
+        `skdp.estimators.sklearn_export.pipeline` for what it asks of the cells.
         """
         check_is_fitted(self, "weights_")
         return pipeline(self)
@@ -316,9 +316,9 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         """Return an ``onnx.ModelProto`` that predicts the same, for other runtimes.
 
         It is post-processing of released weights and as private as this model. See
-        `skdp.estimators.onnx.onnx_model` for its inputs and outputs.
+        `skdp.estimators.onnx_export.onnx_model` for its inputs and outputs.
         """
-        from skdp.estimators.onnx import onnx_model  # whose library is an extra
+        from skdp.estimators.onnx_export import onnx_model  # whose library is an extra
 
         check_is_fitted(self, "weights_")
         return onnx_model(self)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from skdp.descent.forecast import constant_in_words, in_words
 from skdp.descent.intercept import InterceptOnly
+from skdp.planning.forecast import constant_in_words, in_words
 
 
 class ConstantModelWarning(UserWarning):

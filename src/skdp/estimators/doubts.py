@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from skdp.descent.gram import symmetric
-from skdp.descent.plan import Plan
-from skdp.privacy.sums import GramPattern
+from skdp.planning.plan import Plan
+from skdp.privacy.queries import GramPattern
 from skdp.schema import Categorical, FloatArray, Group, IntArray, Numeric
 
 #: Share of the cells below which most match nothing.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skdp.estimators.regression import PrivateRegressor, numeric_target
-from skdp.losses import Huber, Loss
+from skdp.models.losses import Huber, Loss
 from skdp.schema import Schema
 
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 
 from skdp.schema import check
 from skdp.tables import arrays
-from skdp.tables.kinds import TABLES
+from skdp.tables.readers import TABLES
 
 _LIBRARIES = {root for root, _ in TABLES} - {"builtins"}
 

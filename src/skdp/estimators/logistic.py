@@ -10,9 +10,9 @@ from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.training import Scored
-from skdp.estimators.unknown import LEVELS
-from skdp.losses import Logistic, Loss, Softmax
+from skdp.estimators.preparation import LEVELS
+from skdp.estimators.training_scores import Scored
+from skdp.models.losses import Logistic, Loss, Softmax
 from skdp.schema import Categorical, FloatArray, Schema, check
 
 
@@ -102,7 +102,7 @@ class LogisticRegression(PrivateClassifier):
     geometry : str or Geometry
         "auto", "matrix" or "diagonal".
     n_steps : int or "auto"
-        Number of steps; `skdp.descent.rule` says how many by default.
+        Number of steps; `skdp.planning.rule` says how many by default.
     slope_bound : float or "auto"
         What a record's slope is clipped to, for losses that have no bound themselves.
     solver : str

@@ -5,19 +5,18 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from skdp import schema_files
-from skdp.descent.plan import Plan
-from skdp.descent.planner import default_delta
 from skdp.estimators.base import COUNT_SHARE, PrivateLinearModel
 from skdp.estimators.huber import HuberRegressor
 from skdp.estimators.linear import LinearRegression
 from skdp.estimators.logistic import LogisticRegression
 from skdp.estimators.poisson import PoissonRegressor
+from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
 from skdp.estimators.spending import refuse_no_budget
 from skdp.estimators.svc import LinearSVC
-from skdp.estimators.unknown import SCHEMA_IS_PUBLIC
-from skdp.privacy.record import PrivacyRecord
-from skdp.schema import Schema, check
+from skdp.planning.decide import default_delta
+from skdp.planning.plan import Plan
+from skdp.privacy.budget import PrivacyRecord
+from skdp.schema import Schema, check, toml_files
 
 MODELS: dict[str, type[PrivateLinearModel]] = {
     "logistic": LogisticRegression,
@@ -56,7 +55,7 @@ def plan(
     Returns
     -------
     plan : Plan
-        Print it to see what it decides and expects; `skdp.descent.plan_files` writes it
+        Print it to see what it decides and expects; `skdp.planning.plan_files` writes it
         as JSON; `skdp.run` runs it on encoded records.
 
     Examples
@@ -72,7 +71,7 @@ def plan(
         f"model must be one of {sorted(MODELS)}. Got {model!r}: choose one.",
     )
     refuse_no_budget(epsilon, delta)
-    described = schema_files.given(schema)
+    described = toml_files.given(schema)
     if described is None:
         raise ValueError("A plan needs a schema: pass it, or the path of its file.")
     estimator = MODELS[model](

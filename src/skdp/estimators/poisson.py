@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.regression import PrivateRegressor, numeric_target
-from skdp.losses import Loss, Poisson
+from skdp.models.losses import Loss, Poisson
 from skdp.schema import FloatArray, Numeric, Schema, check
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from skdp.descent.plan import Plan
-from skdp.descent.skgd import Step
+from skdp.descent.algorithm1 import Step
+from skdp.planning.plan import Plan
 
 
 @contextmanager

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from skdp.estimators.preparation import Opening
 from skdp.estimators.progress import reading
-from skdp.estimators.unknown import Opening
-from skdp.privacy.records import Records
+from skdp.privacy.encoding import Records
 from skdp.schema import Schema
 from skdp.tables import batches
-from skdp.tables.spill import encode_all
+from skdp.tables.load import encode_all
 
 
 def read_records(

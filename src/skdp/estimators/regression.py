@@ -10,8 +10,8 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.training import Scored
-from skdp.estimators.unknown import RANGE
+from skdp.estimators.preparation import RANGE
+from skdp.estimators.training_scores import Scored
 from skdp.schema import FloatArray, Numeric, Schema, check
 
 

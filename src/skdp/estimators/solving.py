@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skdp.descent.plan import Plan
-from skdp.descent.planner import penalty_of
 from skdp.estimators.plain import number
-from skdp.losses import Loss
+from skdp.models.losses import Loss
+from skdp.planning.decide import penalty_of
+from skdp.planning.plan import Plan
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Records
 from skdp.schema import check
 
 #: The estimators' own algorithm, which is planned beforehand.

@@ -10,8 +10,8 @@ from typing import Any
 
 from skdp.estimators.stored_model import plan_digest
 from skdp.estimators.stored_record import model_digest
-from skdp.privacy.ledger import Ledger, refuse_unpaid
-from skdp.privacy.record import PrivacyRecord
+from skdp.ledger import Ledger, refuse_unpaid
+from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import check
 
 #: Tells the ledger, at the end of a fit, which model is handed out.

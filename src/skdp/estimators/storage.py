@@ -6,7 +6,7 @@ A saved model is a directory of three files:
     Format and versions, the estimator's name and parameters, the weights in full
     precision, their standard errors, and what was planned.
 ``schema.toml``
-    The public description that was used, as `skdp.schema_files` writes it.
+    The public description that was used, as `skdp.schema.toml_files` writes it.
 ``privacy.json``
     The privacy record: budget, relation, assumptions, every release, and the digest
     of the plan.
@@ -29,8 +29,7 @@ import numpy as np
 import sklearn
 
 import skdp
-from skdp import schema_files
-from skdp.estimators import stored_model, stored_record, uncertainty
+from skdp.estimators import standard_errors, stored_model, stored_record
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.huber import HuberRegressor
 from skdp.estimators.linear import LinearRegression
@@ -38,7 +37,7 @@ from skdp.estimators.logistic import LogisticRegression, PrivateClassifier
 from skdp.estimators.plain import check_keys, dumps, loads
 from skdp.estimators.poisson import PoissonRegressor
 from skdp.estimators.svc import LinearSVC
-from skdp.schema import check
+from skdp.schema import check, toml_files
 
 FORMAT, VERSION = "skdp model", 1
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {
@@ -54,7 +53,7 @@ ESTIMATORS: dict[str, type[PrivateLinearModel]] = {
 #: The files, and the most bytes of each that are read.
 FILES = {
     "model.json": 1 << 30,
-    "schema.toml": schema_files.LARGEST,
+    "schema.toml": toml_files.LARGEST,
     "privacy.json": 1 << 24,
 }
 
@@ -69,7 +68,7 @@ def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
     about = _described(model)
     texts = {
         "model.json": dumps(about),
-        "schema.toml": schema_files.dumps(model.schema_),
+        "schema.toml": toml_files.dumps(model.schema_),
         "privacy.json": dumps(stored_record.described(model.privacy_, about["plan"])),
     }
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +126,7 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
         f"model.json needs an estimator of {sorted(ESTIMATORS)}. Got "
         f"{about['estimator']!r}: save the model again.",
     )
-    schema = schema_files.read(source / "schema.toml")
+    schema = toml_files.read(source / "schema.toml")
     record = stored_record.read(loads(source / "privacy.json"), about["plan"])
     kind = ESTIMATORS[about["estimator"]]
     model = kind(**stored_model.read_parameters(about["parameters"], kind))
@@ -139,7 +138,7 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
     model.plan_ = about["plan"]
     model.privacy_ = record
     model.n_iter_ = about["n_iter"]
-    model._errors = uncertainty.read(about["uncertainty"], model)
+    model._errors = standard_errors.read(about["uncertainty"], model)
     return model
 
 
@@ -178,7 +177,7 @@ def _described(model: PrivateLinearModel) -> dict[str, Any]:
         "n_iter": int(model.n_iter_),
         "plan": stored_model.plan_summary(model.plan_),
         "weights": model.weights_.tolist(),
-        "uncertainty": uncertainty.described(model),
+        "uncertainty": standard_errors.described(model),
     }
 
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skdp import schema_files
 from skdp.estimators.labels import sorted_target
 from skdp.estimators.plain import number, read_number
-from skdp.schema import Categorical, Schema, check
+from skdp.schema import Categorical, Schema, check, toml_files
 
 if TYPE_CHECKING:
     from skdp.estimators.base import PrivateLinearModel
@@ -31,7 +30,7 @@ def parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
     if given["schema"] is not None:
         # Of a path what was fitted is kept: its file may have changed since.
         own = isinstance(given["schema"], Schema)
-        given["schema"] = schema_files.dumps(given["schema"] if own else model.schema_)
+        given["schema"] = toml_files.dumps(given["schema"] if own else model.schema_)
     if given["class_weight"] is not None:
         given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
     for name in ("bounds", "classes", "target_bounds"):
@@ -114,7 +113,7 @@ def read_parameters(
         read[name] = value
     if read.get("schema") is not None:
         check(isinstance(read["schema"], str), "model.json needs the schema as a text.")
-        read["schema"] = schema_files.loads(read["schema"])
+        read["schema"] = toml_files.loads(read["schema"])
     if read.get("class_weight") is not None:
         check(
             isinstance(read["class_weight"], list)

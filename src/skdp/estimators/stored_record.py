@@ -13,8 +13,8 @@ from typing import Any
 
 from skdp.estimators import stored_model
 from skdp.estimators.plain import check_keys, number, read_number
-from skdp.privacy.ledger import released_digest, schema_digest, transcript_digest
-from skdp.privacy.record import Event, PrivacyRecord
+from skdp.ledger import released_digest, schema_digest, transcript_digest
+from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.selection import SearchRecord
 from skdp.schema import check
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.constant import constant_model
 from skdp.estimators.doubts import doubts
-from skdp.estimators.uncertainty import StandardErrors, class_effects, effects
+from skdp.estimators.standard_errors import StandardErrors, class_effects, effects
 from skdp.schema import Numeric
 
 #: Of a standard normal: 95 % lie within.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skdp.estimators.logistic import PrivateClassifier, check_classes
-from skdp.losses import Loss, SmoothedHinge
+from skdp.models.losses import Loss, SmoothedHinge
 from skdp.schema import Schema
 
 

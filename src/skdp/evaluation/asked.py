@@ -8,7 +8,7 @@ from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.logistic import LogisticRegression
 from skdp.estimators.regression import PrivateRegressor, numeric_target
 from skdp.evaluation import metrics
-from skdp.evaluation.rows import LARGEST_LOSS
+from skdp.evaluation.predictions import LARGEST_LOSS
 from skdp.schema import Schema, check
 
 CALIBRATION = "calibration"

@@ -7,19 +7,19 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.descent.plan import check_budget
-from skdp.descent.planner import default_delta
 from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
 from skdp.estimators.inputs import as_column, as_table
+from skdp.estimators.preparation import opened
 from skdp.estimators.regression import PrivateRegressor, numeric_target
 from skdp.estimators.spending import payer, refuse_no_budget, spending
-from skdp.estimators.unknown import opened
 from skdp.evaluation.asked import scale_of, wanted_metrics
 from skdp.evaluation.metrics import Scale
-from skdp.evaluation.result import Evaluation
+from skdp.evaluation.results import Evaluation
 from skdp.evaluation.scoring import encoded, released_scores
+from skdp.planning.decide import default_delta
+from skdp.planning.plan import check_budget
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
 from skdp.schema import check
 
 MODEL_IS_PUBLIC = (
@@ -93,7 +93,7 @@ def evaluate(
 
     Notes
     -----
-    Every row divides one unit among the cells of each column (`evaluation.cells`); all
+    Every row divides one unit among the cells of each column (`evaluation.score_cells`); all
     columns are one release. Scores of two classes are counted in bins that hold about
     as many rows each, found by an earlier release for a tenth of the budget; their
     number grows with (n μ)^0.4, which balances the noise of many bins against the ties

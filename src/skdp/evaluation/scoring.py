@@ -13,15 +13,15 @@ from scipy.special import expit, ndtri
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.poisson import PoissonRegressor
 from skdp.estimators.reading import read_records
-from skdp.evaluation import cells, metrics
+from skdp.evaluation import metrics, score_cells
 from skdp.evaluation.asked import CALIBRATION
-from skdp.evaluation.result import Bin, Score
-from skdp.evaluation.rows import Rows, margin_range, predicted
+from skdp.evaluation.predictions import Rows, margin_range, predicted
+from skdp.evaluation.results import Bin, Score
 from skdp.privacy import accountant
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.records import Records
 from skdp.schema import FloatArray
 
 #: Share of μ² that finds bins of scores which hold about as many rows each.
@@ -117,11 +117,11 @@ def released_scores(
         bins = _bins(model, pieces(), budget, expected_rows, noise, record)
         budget *= 1.0 - BINS_SHARE
     columns = _columns(model, wanted, bins, scale)
-    asked = cells.bounded_sum(columns, pieces(), record.relation)
+    asked = score_cells.bounded_sum(columns, pieces(), record.relation)
     z = accountant.noise_multiplier(math.sqrt(budget), 1)
     answer = release(asked, z, noise, record)
-    values = answer.values / cells.UNIT
-    std = float(answer.noise_std.max()) / cells.UNIT
+    values = answer.values / score_cells.UNIT
+    std = float(answer.noise_std.max()) / score_cells.UNIT
     reach = float(ndtri((1 + confidence) / 2))
     scores = {}
     for name in wanted:
@@ -144,7 +144,7 @@ def released_scores(
             low=min(low, metric.high),
             high=max(high, metric.low),
         )
-    counts, n = cells.counts(columns, values, n_rows)
+    counts, n = score_cells.counts(columns, values, n_rows)
     table: tuple[Bin, ...] = ()
     if bins is not None and CALIBRATION in wanted:
         table = tuple(_calibration(bins, counts[metrics.SCORES], std))
@@ -152,10 +152,10 @@ def released_scores(
 
 
 def _usable(
-    columns: list[cells.Column], values: FloatArray, n_rows: float | None
+    columns: list[score_cells.Column], values: FloatArray, n_rows: float | None
 ) -> tuple[Mapping[str, FloatArray], float]:
     """Counts that can be divided by their sum: it is at least one row."""
-    counts, n = cells.counts(columns, values, n_rows)
+    counts, n = score_cells.counts(columns, values, n_rows)
     return counts, max(n, 1.0)
 
 
@@ -171,26 +171,30 @@ def _columns(
     wanted: Sequence[str],
     bins: Bins | None,
     scale: metrics.Scale,
-) -> list[cells.Column]:
+) -> list[score_cells.Column]:
     """The columns that the wanted scores are computed from, each once."""
     link = "log" if isinstance(model, PoissonRegressor) else "identity"
     part = scale.largest / scale.width
-    made: dict[str, Callable[[], cells.Column]] = {
-        metrics.RIGHT: lambda: cells.indicator(metrics.RIGHT, Rows.right),
-        metrics.LOSS: lambda: cells.moments(
+    made: dict[str, Callable[[], score_cells.Column]] = {
+        metrics.RIGHT: lambda: score_cells.indicator(metrics.RIGHT, Rows.right),
+        metrics.LOSS: lambda: score_cells.moments(
             metrics.LOSS, lambda rows: rows.log_loss(scale.largest)
         ),
-        metrics.SQUARES: lambda: cells.moments(
+        metrics.SQUARES: lambda: score_cells.moments(
             metrics.SQUARES, lambda rows: rows.residual(link, part) ** 2
         ),
-        metrics.SIZES: lambda: cells.moments(
+        metrics.SIZES: lambda: score_cells.moments(
             metrics.SIZES, lambda rows: rows.residual(link, part)
         ),
-        metrics.TARGET: lambda: cells.moments(metrics.TARGET, Rows.outcome, degree=4),
+        metrics.TARGET: lambda: score_cells.moments(
+            metrics.TARGET, Rows.outcome, degree=4
+        ),
     }
     if bins is not None:
         size = 2 * len(bins.predicted) + 1
-        made[metrics.SCORES] = lambda: cells.histogram(metrics.SCORES, size, bins.cell)
+        made[metrics.SCORES] = lambda: score_cells.histogram(
+            metrics.SCORES, size, bins.cell
+        )
     needed = [
         column
         for name in wanted
@@ -214,15 +218,15 @@ def _bins(
     n_bins = round(min(max(power**0.4, FEWEST_BINS), MOST_BINS))
     low, high = margin_range(model._layout, model.weights_)
     edges = np.linspace(low, high, 4 * n_bins + 1)
-    column = cells.histogram(
+    column = score_cells.histogram(
         "margins",
         len(edges) - 1,
         lambda rows: np.searchsorted(edges[1:-1], rows.margin[:, 0], side="right"),
     )
-    asked = cells.bounded_sum([column], pieces, record.relation)
+    asked = score_cells.bounded_sum([column], pieces, record.relation)
     z = accountant.noise_multiplier(math.sqrt(budget * BINS_SHARE), 1)
     answer = release(asked, z, noise, record)
-    kept = np.maximum(answer.values / cells.UNIT, 0.0) + 1e-6 / len(answer.values)
+    kept = np.maximum(answer.values / score_cells.UNIT, 0.0) + 1e-6 / len(answer.values)
     reached = np.concatenate([[0.0], np.cumsum(kept)]) / kept.sum()
     cuts = np.interp(np.arange(1, n_bins) / n_bins, reached, edges)
     inside = (np.arange(n_bins)[:, None] + (np.arange(8) + 0.5) / 8) / n_bins

@@ -8,24 +8,24 @@ from typing import Any, Self
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
-from skdp.descent.plan import check_budget
-from skdp.descent.planner import default_delta
 from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
 from skdp.estimators.doubts import doubts, warn_of_doubts
 from skdp.estimators.inputs import as_column, as_table
 from skdp.estimators.labels import warn_of_unknown_labels
+from skdp.estimators.preparation import Opening, opened
 from skdp.estimators.solving import delta_share
 from skdp.estimators.spending import payer, refuse_no_budget, spending
-from skdp.estimators.training import remember
-from skdp.estimators.unknown import Opening, opened
+from skdp.estimators.training_scores import remember
 from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metrics
 from skdp.evaluation.chosen import Chosen
-from skdp.evaluation.split import RandomFolds, rows_at, weights_at
+from skdp.evaluation.folds import RandomFolds, rows_at, weights_at
 from skdp.evaluation.trials import Outcome, Trials
+from skdp.planning.decide import default_delta
+from skdp.planning.plan import check_budget
 from skdp.privacy import accountant
+from skdp.privacy.budget import Event
 from skdp.privacy.coins import Coins
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import Event
 from skdp.privacy.selection import (
     SearchRecord,
     mean_trials,

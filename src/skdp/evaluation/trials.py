@@ -16,9 +16,9 @@ from skdp.estimators.labels import UnknownLabelsWarning
 from skdp.evaluation.metrics import Scale
 from skdp.evaluation.scoring import encoded, released_scores
 from skdp.privacy import accountant
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.queries import Relation
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
-from skdp.privacy.sums import Relation
 from skdp.schema import check
 
 #: Scores of which less is better.

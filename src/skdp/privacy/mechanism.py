@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skdp.privacy.budget import Event, PrivacyRecord
+from skdp.privacy.queries import BoundedSum
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import Event, PrivacyRecord
-from skdp.privacy.sums import BoundedSum
 from skdp.schema import FloatArray, check
 
 #: Cells that noise is rounded to, per standard deviation: 2¹⁰ to 2¹¹.

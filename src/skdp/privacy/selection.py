@@ -47,8 +47,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from skdp.privacy import accountant
+from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.privacy.coins import Coins
-from skdp.privacy.record import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.schema import check
 
 #: r of the law of the number of trials: 1 is geometric and often makes a single trial;

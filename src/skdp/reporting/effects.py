@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from skdp.estimators.standard_errors import StandardErrors, class_effects
 from skdp.estimators.summary import Z
-from skdp.estimators.uncertainty import StandardErrors, class_effects
 from skdp.estimators.units import user_units
 from skdp.reporting.words import number, shortened
 from skdp.schema import Group, Numeric, Schema, Vector

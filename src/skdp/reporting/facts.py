@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from skdp.descent.plan import Plan
 from skdp.estimators import stored_model
-from skdp.reporting.budget import purposes
+from skdp.planning.plan import Plan
+from skdp.reporting.purposes import purposes
+from skdp.reporting.statement import RELATIONS
 from skdp.reporting.words import number, plural, shortened
 from skdp.schema import Categorical, Column, Numeric, Vector, check
-from skdp.statements import RELATIONS
 
 #: In words, what each estimator is.
 MODELS = {

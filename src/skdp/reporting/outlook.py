@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from skdp.descent.forecast import forecast, range_in_words
 from skdp.descent.intercept import InterceptOnly
-from skdp.descent.plan import Plan
-from skdp.descent.planner import replanned
+from skdp.planning.decide import replanned
+from skdp.planning.forecast import forecast, range_in_words
+from skdp.planning.plan import Plan
 from skdp.reporting.drawing import Scale
 
 #: Factors of rows or budget that are looked at.

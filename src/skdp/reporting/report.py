@@ -9,16 +9,22 @@ import shlex
 from typing import Any
 
 import skdp
-from skdp.descent.forecast import in_words
-from skdp.descent.plan import Plan
 from skdp.estimators import stored_model, stored_record
-from skdp.evaluation.result import Evaluation
-from skdp.privacy.record import PrivacyRecord
+from skdp.evaluation.results import Evaluation
+from skdp.planning.forecast import in_words
+from skdp.planning.plan import Plan
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord
-from skdp.reporting import budget, coefficients, facts, outlook, scores, words
+from skdp.reporting import coefficients, facts, outlook, purposes, score_rows, words
+from skdp.reporting.statement import (
+    FALSE_ALARMS,
+    RELATIONS,
+    detection_rate,
+    failure_rate,
+    parts,
+)
 from skdp.reporting.subject import Subject, planned, subject
-from skdp.statements import FALSE_ALARMS, RELATIONS, detection_rate, failure_rate, parts
-from skdp.verification.epsilon import closed_form_epsilon
+from skdp.verification.independent_epsilon import closed_form_epsilon
 
 #: Most releases that the record's table lists one by one.
 MOST_RELEASES = 500
@@ -76,7 +82,7 @@ def contents(about: Subject) -> dict[str, Any]:
         lines for _, lines in parts(model)
     )
     found: dict[str, Any] = {
-        "title": scores.TITLE if scored else _title(model),
+        "title": score_rows.TITLE if scored else _title(model),
         "kind": "evaluation" if scored else "model",
         "claims": about.claims,
         "why_not": promised[0].removeprefix("NOTHING: ") if not about.claims else "",
@@ -86,17 +92,17 @@ def contents(about: Subject) -> dict[str, Any]:
         "failing": failure_rate(record) if about.claims else math.nan,
         "detected": detection_rate(record) if about.claims else math.nan,
         "false_alarms": FALSE_ALARMS,
-        "rows": scores.rows(model) if scored else facts.rows(model),
+        "rows": score_rows.rows(model) if scored else facts.rows(model),
         "noisy": record.spent < math.inf and record.budget < math.inf,
         "search": _searched(record),
-        "facts": scores.facts(model) if scored else facts.fitted(model),
+        "facts": score_rows.facts(model) if scored else facts.fitted(model),
         "columns": [] if scored else facts.columns(model),
         "n_columns": 0 if scored else len(model.schema_.columns),
         "promised": promised if about.claims else [],
         "public": public,
         "unprotected": unprotected,
         "published": published[0],
-        "purposes": budget.purposes(record),
+        "purposes": purposes.purposes(record),
         "one_trial": isinstance(record, SearchRecord) and record.stop is not None,
         "releases": list(record.events.items())[:MOST_RELEASES],
         "n_releases": len(record.events),
@@ -108,7 +114,7 @@ def contents(about: Subject) -> dict[str, Any]:
         "version": skdp.__version__,
     }
     if scored:
-        return found | scores.contents(model) | {"closed_form": _closed_form(about)}
+        return found | score_rows.contents(model) | {"closed_form": _closed_form(about)}
     return found | _of_a_model(model)
 
 

@@ -14,19 +14,19 @@ import numpy as np
 import sklearn
 
 import skdp
-from skdp.descent.plan import Plan
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.plain import loads
 from skdp.estimators.storage import load
 from skdp.estimators.stored_model import plan_summary
-from skdp.evaluation.result import Evaluation
+from skdp.evaluation.results import Evaluation
 from skdp.evaluation.search import PrivateSearchCV
+from skdp.planning.plan import Plan
 from skdp.privacy import accountant
-from skdp.privacy.record import PrivacyRecord
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord
-from skdp.reporting.budget import purpose
+from skdp.reporting.purposes import purpose
 from skdp.schema import check
-from skdp.verification.model import Verification, verify
+from skdp.verification.verify import Verification, verify
 
 #: What a plan that was made again must have in common with the one that was run.
 KEPT = (

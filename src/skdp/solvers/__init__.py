@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from skdp.solvers.adassp import adassp
-from skdp.solvers.batches import DELTA_SHARE
 from skdp.solvers.dp_cd import dp_cd
 from skdp.solvers.dp_gcd import dp_gcd
 from skdp.solvers.dp_sgd import dp_sgd
 from skdp.solvers.dp_svrg import dp_svrg
 from skdp.solvers.objective_perturbation import objective_perturbation
 from skdp.solvers.output_perturbation import output_perturbation
+from skdp.solvers.poisson_batches import DELTA_SHARE
 from skdp.solvers.problem import Problem, Solved
 
 __all__ = [

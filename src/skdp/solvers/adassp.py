@@ -39,12 +39,12 @@ import numpy as np
 from scipy.linalg import eigvalsh
 
 from skdp.descent.geometry import boxed
-from skdp.losses import Squared
-from skdp.privacy import accountant, sums
+from skdp.models.losses import Squared
+from skdp.privacy import accountant, queries
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.grid import FEATURE_BITS, round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
 from skdp.schema import FloatArray, Layout, check
 from skdp.solvers.certified import covered_rows, fade, ridge_of
 from skdp.solvers.problem import (
@@ -123,15 +123,15 @@ def adassp(
             "The printed noise costs more than the budget: take calibration='exact'.",
         )
     d, layout = _coordinates(problem), problem.layout
-    pattern = sums.GramPattern.of(layout, problem.relation)
+    pattern = queries.GramPattern.of(layout, problem.relation)
     eigenvalue = None
     if printed and private:
         eigenvalue = _least_eigenvalue(problem, run, adder, z_gram)
-    released = release(sums.gram(adder, pattern), z_gram, run.noise, run.record)
+    released = release(queries.gram(adder, pattern), z_gram, run.noise, run.record)
     gram = _filled(layout, pattern, released.values, problem.n_rows)
     # At w = 0 the squared loss has slope -y, in [-1, 1].
-    slopes = sums.Slopes(loss=Squared(1.0), max_weight=problem.records.max_weight)
-    total = sums.gradient(
+    slopes = queries.Slopes(loss=Squared(1.0), max_weight=problem.records.max_weight)
+    total = queries.gradient(
         adder, slopes, problem.start, problem.all, problem.relation, np.ones(d)
     )
     moment = -release(total, z_slope, run.noise, run.record).values
@@ -165,7 +165,7 @@ def _coordinates(problem: Problem) -> int:
 
 
 def _filled(
-    layout: Layout, pattern: sums.GramPattern, values: FloatArray, n_rows: float
+    layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
 ) -> FloatArray:
     """XᵀX of the released entries and of those that are known: see `GramPattern`."""
     full = np.zeros((layout.n_features, layout.n_features))
@@ -181,7 +181,7 @@ def _filled(
 
 
 def _least_eigenvalue(
-    problem: Problem, run: Run, adder: sums.Engine, z: float
+    problem: Problem, run: Run, adder: queries.Engine, z: float
 ) -> float:
     """λ_min(XᵀX), released and lowered so that it is likely below the true one.
 
@@ -199,7 +199,9 @@ def _least_eigenvalue(
     lost = 64 * problem.layout.n_features * 2.0**-52 * most * squared
     lost += largest / full if most > full else 0.0
     bound = round_up(squared + lost + 2.0**-30)
-    total = sums.stated(np.array([value]), bound, "least eigenvalue of the Gram matrix")
+    total = queries.stated(
+        np.array([value]), bound, "least eigenvalue of the Gram matrix"
+    )
     released = release(total, z, run.noise, run.record)
     likely = z * bound * math.sqrt(math.log(6 / run.record.delta))
     return max(0.0, float(released.values[0]) - likely)

@@ -54,7 +54,7 @@ from typing import Self
 
 import numpy as np
 
-from skdp.penalties import ElasticNet
+from skdp.models.penalties import ElasticNet
 from skdp.privacy.grid import round_up
 from skdp.schema import FloatArray, check
 from skdp.solvers.penalised import Objective, Rounding, U, steepness

@@ -2,7 +2,7 @@
 
 A step picks a coordinate uniformly, releases its partial derivative and moves by 1/M_j
 of it, through the penalty's proximal map; T inner loops of K steps each end in their
-average. It is Algorithm 1 of `descent.skgd` with sets of one, so accounting is exact.
+average. It is Algorithm 1 of `descent.algorithm1` with sets of one, so accounting is exact.
 
 Of its own are step sizes M_j and clips C_j = C √(M_j / Σ M): coordinates that are
 seldom other than zero (rare categories) move further and are clipped harder. M is
@@ -19,15 +19,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skdp.descent import averages, presets, samplings, theory
-from skdp.descent.conversions import paper_noise_multiplier
+from skdp.descent import averages, samplings
+from skdp.descent.algorithm1 import descend
 from skdp.descent.geometry import diagonal_update
-from skdp.descent.skgd import descend
 from skdp.engines.reference import ReferenceEngine
-from skdp.privacy import accountant, sums
+from skdp.planning import presets, theory
+from skdp.planning.theorem1 import paper_noise_multiplier
+from skdp.privacy import accountant, queries
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
 from skdp.schema import FloatArray, IntArray, check
 from skdp.solvers.problem import Callback, EngineOf, Problem, Run, Solved, opened, whole
 
@@ -82,7 +83,7 @@ def dp_cd(
     -----
     **Guarantee.** For all tables that are neighbours under the problem's relation, the
     weights and all that the callback sees cost what the record says: at most d releases
-    for M and K·T steps, each Gaussian (`descent.skgd.descend`).
+    for M and K·T steps, each Gaussian (`descent.algorithm1.descend`).
     """
     check(
         calibration in ("tight", "printed"),
@@ -165,17 +166,17 @@ def default_steps(
 
 def _query(
     problem: Problem, M: FloatArray, clip: float | None, engine: EngineOf
-) -> Callable[[IntArray, FloatArray], sums.BoundedSum]:
+) -> Callable[[IntArray, FloatArray], queries.BoundedSum]:
     """The exact partial derivative of one coordinate, slopes clipped to C_j."""
     table = engine(problem.records)
     bounds = np.full(len(M), problem.slope_bound)
     if clip is not None:
         bounds = np.minimum(bounds, clips(M, clip))
 
-    def query(at: IntArray, weights: FloatArray) -> sums.BoundedSum:
+    def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
         slopes = problem.slopes(float(bounds[at].max()))
         shape = np.ones(len(at))
-        return sums.gradient(table, slopes, weights, at, problem.relation, shape)
+        return queries.gradient(table, slopes, weights, at, problem.relation, shape)
 
     return query
 
@@ -228,11 +229,11 @@ def squares(problem: Problem, run: Run) -> FloatArray:
     layout, table = problem.layout, ReferenceEngine(problem.records)
     most, d = problem.records.max_weight, problem.layout.n_features
 
-    def ask(at: IntArray, moment: Moment, weights: FloatArray) -> sums.BoundedSum:
-        slopes, shape = sums.Slopes(moment, most), np.ones(len(at))
-        return sums.gradient(table, slopes, weights, at, problem.relation, shape)
+    def ask(at: IntArray, moment: Moment, weights: FloatArray) -> queries.BoundedSum:
+        slopes, shape = queries.Slopes(moment, most), np.ones(len(at))
+        return queries.gradient(table, slopes, weights, at, problem.relation, shape)
 
-    asked: list[tuple[IntArray, sums.BoundedSum]] = []
+    asked: list[tuple[IntArray, queries.BoundedSum]] = []
     codes = [g.coordinates for g in layout.groups if g.kind == "code"]
     if codes:
         at = np.concatenate(codes)

@@ -50,17 +50,16 @@ from typing import Literal
 
 import numpy as np
 
+from skdp.descent.algorithm1 import Step
 from skdp.descent.geometry import boxed
-from skdp.descent.skgd import Step
-from skdp.losses import Squared
-from skdp.privacy import accountant, sums
+from skdp.models.losses import Squared
+from skdp.privacy import accountant, profiles, queries
+from skdp.privacy.budget import Event, PrivacyRecord
+from skdp.privacy.exponential import choose
 from skdp.privacy.grid import WEIGHT_BOX, round_up
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import Event, PrivacyRecord
 from skdp.schema import FloatArray, IntArray, Layout, check
-from skdp.solvers import profiles
-from skdp.solvers.exponential import choose
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
@@ -187,10 +186,12 @@ Stepper = Callable[[FloatArray], tuple[IntArray, FloatArray, Released]]
 
 
 def _gradient(
-    problem: Problem, adder: sums.Engine, weights: FloatArray, at: IntArray
-) -> sums.BoundedSum:
+    problem: Problem, adder: queries.Engine, weights: FloatArray, at: IntArray
+) -> queries.BoundedSum:
     shape = np.ones(len(at))
-    return sums.gradient(adder, problem.slopes(), weights, at, problem.relation, shape)
+    return queries.gradient(
+        adder, problem.slopes(), weights, at, problem.relation, shape
+    )
 
 
 def _moved(
@@ -206,7 +207,7 @@ def _moved(
 
 
 def _gaussian(
-    problem: Problem, run: Run, adder: sums.Engine, M: FloatArray, steps: int
+    problem: Problem, run: Run, adder: queries.Engine, M: FloatArray, steps: int
 ) -> Stepper:
     """Release all derivatives, move one."""
     z = accountant.noise_multiplier(run.mu, steps)
@@ -269,7 +270,7 @@ def scored(
 def _exponential(
     problem: Problem,
     run: Run,
-    adder: sums.Engine,
+    adder: queries.Engine,
     M: FloatArray,
     scales: tuple[float, float],
 ) -> Stepper:
@@ -315,13 +316,13 @@ def _joint(layout: Layout) -> IntArray:
     return np.concatenate(wide) if wide and known else np.arange(0)
 
 
-def _means(problem: Problem, run: Run, adder: sums.Engine) -> FloatArray:
+def _means(problem: Problem, run: Run, adder: queries.Engine) -> FloatArray:
     """Mean of each x_j, at least what noise alone reaches, at most 1."""
     d, layout = problem.layout.n_features, problem.layout
     # Far above all targets the squared loss, clipped, has slope one: gradients are x.
-    slopes = sums.Slopes(Squared(1.0), problem.records.max_weight)
+    slopes = queries.Slopes(Squared(1.0), problem.records.max_weight)
     high = np.where(layout.penalised > 0, 0.0, 1000.0)[:, None]
-    total = sums.gradient(
+    total = queries.gradient(
         adder, slopes, high, problem.all, problem.relation, np.ones(d)
     )
     z = accountant.noise_multiplier(run.mu, 1)

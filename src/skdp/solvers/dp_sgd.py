@@ -14,16 +14,17 @@ from typing import Literal
 
 import numpy as np
 
-from skdp.descent import averages, presets, samplings, theory
+from skdp.descent import averages, samplings
+from skdp.descent.algorithm1 import Step
 from skdp.descent.geometry import accelerated, boxed, diagonal_update
-from skdp.descent.skgd import Step
 from skdp.engines.reference import ReferenceEngine
-from skdp.privacy import sums
+from skdp.planning import presets, theory
+from skdp.privacy import queries
+from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import PrivacyRecord
 from skdp.schema import FloatArray, check
-from skdp.solvers.batches import DELTA_SHARE, Batches, drawn
+from skdp.solvers.poisson_batches import DELTA_SHARE, Batches, drawn
 from skdp.solvers.problem import Callback, EngineOf, Problem, Run, Solved, opened, whole
 
 #: Full steps without noise, and most steps with it by default.
@@ -78,7 +79,7 @@ def dp_sgd(
     -----
     **Guarantee.** For all tables that are neighbours under the problem's relation, the
     weights and all that the callback sees cost what the record says
-    (`skdp.solvers.subsampled`, `Batches.charged`).
+    (`skdp.privacy.subsampling`, `Batches.charged`).
     """
     check(
         form in ("practised", "analysed") and calibration in ("tight", "printed"),
@@ -204,18 +205,20 @@ class _Moves:
         if radius is None and not batches.noise_multiplier and batches.rate == 1.0:
             self.update = accelerated(self.update)
 
-    def query(self, engine: sums.Engine, weights: FloatArray) -> sums.BoundedSum:
+    def query(self, engine: queries.Engine, weights: FloatArray) -> queries.BoundedSum:
         """Ask for the sum of a batch's gradients: one record adds at most `most`.
 
         The accounting is for adding and removing; a replacement is two of them.
         """
         problem, slopes = self.problem, self.problem.slopes()
         if self.clipped:
-            metric = sums.Metric.of(np.eye(problem.layout.n_features), self.most)
-            slopes = sums.capped(engine, slopes, metric)
-            return sums.mapped_gradient(engine, slopes, weights, "add-remove")
+            metric = queries.Metric.of(np.eye(problem.layout.n_features), self.most)
+            slopes = queries.capped(engine, slopes, metric)
+            return queries.mapped_gradient(engine, slopes, weights, "add-remove")
         shape = np.ones(problem.layout.n_features)
-        return sums.gradient(engine, slopes, weights, problem.all, "add-remove", shape)
+        return queries.gradient(
+            engine, slopes, weights, problem.all, "add-remove", shape
+        )
 
     def projected(
         self, weights: FloatArray, index: int, moved: FloatArray

@@ -19,17 +19,17 @@ from typing import Any, Literal
 
 import numpy as np
 
+from skdp.descent.algorithm1 import Step
 from skdp.descent.geometry import boxed
-from skdp.descent.skgd import Step
 from skdp.engines.reference import ReferenceEngine
-from skdp.losses import Loss
-from skdp.privacy import accountant, sums
+from skdp.models.losses import Loss
+from skdp.privacy import accountant, queries
+from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import BudgetError, PrivacyRecord
 from skdp.schema import FloatArray, Layout, check
-from skdp.solvers.batches import DELTA_SHARE, Batches, drawn
 from skdp.solvers.dp_sgd import default_rate, default_steps
+from skdp.solvers.poisson_batches import DELTA_SHARE, Batches, drawn
 from skdp.solvers.problem import Callback, EngineOf, Problem, Run, Solved, opened, whole
 
 #: Share of μ² that full gradients get: corrections are a fraction of their size.
@@ -276,10 +276,10 @@ class _Descent:
                 self.callback(Step(epoch, index, everything, full, weights))
         return mean
 
-    def _full_gradient(self, weights: FloatArray) -> sums.BoundedSum:
+    def _full_gradient(self, weights: FloatArray) -> queries.BoundedSum:
         problem = self.problem
         shape = np.ones(problem.layout.n_features)
-        return sums.gradient(
+        return queries.gradient(
             self.engine,
             problem.slopes(),
             weights,
@@ -295,12 +295,12 @@ class _Descent:
         if not self.plan.fresh:
             reach = margin_bound(problem.layout, weights - anchor)
             bound = min(bound, problem.loss.curvature * reach * 1.0001 + 1e-9)
-        slopes = sums.Slopes(
+        slopes = queries.Slopes(
             Difference(problem.loss, bound), problem.records.max_weight
         )
         records = drawn(problem.records, batches.rate, self.noise)
         # The accounting is for adding and removing; a replacement is two of them.
-        total = sums.gradient(
+        total = queries.gradient(
             ReferenceEngine(records),
             slopes,
             np.hstack([weights, anchor]),

@@ -41,13 +41,12 @@ from typing import Literal
 
 import numpy as np
 
-from skdp.privacy import accountant, sums
+from skdp.privacy import accountant, profiles, queries
+from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.grid import round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import Event, PrivacyRecord
 from skdp.schema import FloatArray, check
-from skdp.solvers import profiles
 from skdp.solvers.certified import Bounds, least_ridge, located, refuse_steep, ridge_of
 from skdp.solvers.output_perturbation import GRID
 from skdp.solvers.penalised import STEEPER, Objective, refuse_outputs, steepness
@@ -158,7 +157,7 @@ def objective_perturbation(
     objective = Objective(problem, quadratic, tilt)
     found = located(objective, bounds, proved=std > 0)
     scale = np.sqrt(quadratic)[:, None]
-    total = sums.stated(found[:, None] * scale, bound, QUERY)
+    total = queries.stated(found[:, None] * scale, bound, QUERY)
     released = release(total, z_out, run.noise, shown)
     return Solved(
         weights=released.values / scale,
@@ -254,6 +253,6 @@ def _tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | None:
     tilt = np.zeros(d)
     for level in range(LEVELS):
         thrown = PrivacyRecord(epsilon=math.inf, delta=0.5, relation=problem.relation)
-        zero = sums.stated(np.zeros(d), std * SHRINK**level, "tilt")
+        zero = queries.stated(np.zeros(d), std * SHRINK**level, "tilt")
         tilt = tilt + release(zero, 1.0, run.noise, thrown).values
     return tilt

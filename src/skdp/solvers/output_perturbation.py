@@ -32,11 +32,11 @@ import math
 
 import numpy as np
 
-from skdp.privacy import accountant, sums
+from skdp.privacy import accountant, queries
+from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.grid import round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import Event, PrivacyRecord
 from skdp.schema import FloatArray, check
 from skdp.solvers.certified import Bounds, least_ridge, located, refuse_steep, ridge_of
 from skdp.solvers.penalised import Objective, reach_of, refuse_outputs
@@ -130,7 +130,7 @@ def output_perturbation(
     shown = charged(run, Event(QUERY, bound, z, len(quadratic) if private else 0))
     found = located(Objective(problem, quadratic), bounds, proved=private)
     scale = np.sqrt(quadratic)[:, None]
-    total = sums.stated(found[:, None] * scale, bound, QUERY)
+    total = queries.stated(found[:, None] * scale, bound, QUERY)
     released = release(total, z, run.noise, shown)
     return Solved(
         weights=released.values / scale,

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.sparse import csr_array, hstack, vstack
 from scipy.sparse.linalg import LinearOperator, cg
 
+from skdp.privacy.encoding import AnyArray, Chunk
 from skdp.privacy.grid import FEATURE_ONE, round_up
-from skdp.privacy.records import AnyArray, Chunk
 from skdp.schema import FloatArray, Layout, check
 from skdp.solvers.problem import Problem
 

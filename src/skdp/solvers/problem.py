@@ -17,20 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from skdp.descent.plan import check_budget
-from skdp.descent.planner import default_delta
-from skdp.descent.skgd import Step
+from skdp.descent.algorithm1 import Step
 from skdp.engines.reference import ReferenceEngine
-from skdp.losses import Loss
-from skdp.penalties import ElasticNet, Penalty
-from skdp.privacy import sums
+from skdp.models.losses import Loss
+from skdp.models.penalties import ElasticNet, Penalty
+from skdp.planning.decide import default_delta
+from skdp.planning.plan import check_budget
+from skdp.privacy import queries
+from skdp.privacy.budget import BudgetError, Event, PrivacyRecord
+from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.record import BudgetError, Event, PrivacyRecord
-from skdp.privacy.records import Records
 from skdp.schema import FloatArray, IntArray, Layout, check
 
 Callback = Callable[[Step], None]
-EngineOf = Callable[[Records], sums.Engine]
+EngineOf = Callable[[Records], queries.Engine]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -57,13 +57,13 @@ class Problem:
     loss: Loss
     n_rows: int
     penalty: Penalty = field(default_factory=ElasticNet)
-    relation: sums.Relation = "replace-one"
+    relation: queries.Relation = "replace-one"
     assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check(
-            self.relation in sums.RELATIONS,
-            f"relation must be one of {sums.RELATIONS}. Got {self.relation!r}.",
+            self.relation in queries.RELATIONS,
+            f"relation must be one of {queries.RELATIONS}. Got {self.relation!r}.",
         )
         check(self.n_rows >= 1, f"n_rows must be at least 1. Got {self.n_rows}.")
         if self.relation != "add-remove":  # then the number of rows is public
@@ -103,10 +103,10 @@ class Problem:
         """Bound R on the norm of an encoded row, the intercept included."""
         return math.sqrt(self.layout.squared_norm(self.all))
 
-    def slopes(self, bound: float | None = None) -> sums.Slopes:
+    def slopes(self, bound: float | None = None) -> queries.Slopes:
         """How slopes are computed and bounded, by less than their own if so asked."""
         least = min(bound or math.inf, self.slope_bound)
-        return sums.Slopes(loss=self.loss, max_weight=least / self.loss.slope_bound)
+        return queries.Slopes(loss=self.loss, max_weight=least / self.loss.slope_bound)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

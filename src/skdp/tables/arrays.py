@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.records import AnyArray
+from skdp.privacy.encoding import AnyArray
 from skdp.schema import check
 from skdp.tables.source import Cells, Kind, Source, slices
 
@@ -30,7 +30,7 @@ def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
 
 def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
     """A mapping of names to columns of one length, of any kind that is a column."""
-    from skdp.tables.kinds import column as column_of  # which lists this module
+    from skdp.tables.readers import column as column_of  # which lists this module
 
     columns = [column_of(values, f"column {name!r}") for name, values in given.items()]
     lengths = {length(cells) for cells in columns}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.records import AnyArray, Coded
+from skdp.privacy.encoding import AnyArray, Coded
 from skdp.schema import FloatArray
 from skdp.tables import cells
 from skdp.tables.cells import MISSING, Levels

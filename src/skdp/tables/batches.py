@@ -1,4 +1,4 @@
-"""A table and its schema become batches that `skdp.privacy.records.encode` takes."""
+"""A table and its schema become batches that `skdp.privacy.encoding.encode` takes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.records import AnyArray, Batch, Coded
+from skdp.privacy.encoding import AnyArray, Batch, Coded
 from skdp.schema import Categorical, FloatArray, Schema, Vector, check, level_key
-from skdp.tables import arrays, cells, kinds
+from skdp.tables import arrays, cells, readers
 from skdp.tables.cells import Levels
 from skdp.tables.source import Cells, Source, positions
 
@@ -70,7 +70,7 @@ def batches(
     )
     named, apart = _roles(schema, target, sample_weight)
     wanted = [*schema.inputs, *named.values()]
-    source = kinds.source(table, wanted)
+    source = readers.source(table, wanted)
     at = _positions(source, schema, named)
     for what, column in apart.items():
         check(
@@ -118,7 +118,7 @@ def _roles(
         if isinstance(given, str):
             named[what] = given
         elif given is not None:
-            apart[what] = kinds.column(given, what)
+            apart[what] = readers.column(given, what)
     return named, apart
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.records import AnyArray, Coded
+from skdp.privacy.encoding import AnyArray, Coded
 from skdp.schema import Categorical, FloatArray, level_key
 
 MISSING = -1

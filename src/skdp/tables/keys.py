@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.records import Coded
+from skdp.privacy.encoding import Coded
 from skdp.tables.batches import numbers
 from skdp.tables.cells import MISSING, as_text, looked_up, number_key, text_number
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.records import Coded
+from skdp.privacy.encoding import Coded
 from skdp.tables import arrow
 from skdp.tables.source import Cells, Kind, Source, installed, slices
 

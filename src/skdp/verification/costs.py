@@ -93,7 +93,7 @@ def tilt(given: Given) -> Found:
 
         (1/κ') ∫₀ᵐ max_t [(1+κ') φ(t+s) - e^ε φ(t)] ds   for every κ' ≥ κ,
 
-    and at most that of m-GDP at ε - log(1+κ) (`skdp.solvers.profiles` has the proof).
+    and at most that of m-GDP at ε - log(1+κ) (`skdp.privacy.profiles` has the proof).
     """
     charge = next(r for r in given.releases if r["query"].startswith("objective"))
     std = given.number("noise_std")

@@ -13,15 +13,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from skdp import schema_files
-from skdp.descent.planner import penalty_of
 from skdp.estimators import stored_model, stored_record
 from skdp.estimators.plain import check_keys, loads, read_number
 from skdp.estimators.storage import ESTIMATORS, MODEL_KEYS, check_files, load
-from skdp.losses import Loss
-from skdp.penalties import ElasticNet
-from skdp.privacy.ledger import released_digest
-from skdp.schema import Layout, check
+from skdp.ledger import released_digest
+from skdp.models.losses import Loss
+from skdp.models.penalties import ElasticNet
+from skdp.planning.decide import penalty_of
+from skdp.schema import Layout, check, toml_files
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -163,7 +162,7 @@ def _read_directory(source: Path) -> Given:
     stored_model.check_plan(about["plan"])
     record = loads(source / "privacy.json")
     stored_record.check_types(record)
-    schema = schema_files.read(source / "schema.toml")
+    schema = toml_files.read(source / "schema.toml")
     check(
         about["estimator"] in ESTIMATORS,
         f"model.json needs an estimator of {sorted(ESTIMATORS)}. Got "

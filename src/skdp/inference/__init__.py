@@ -1,0 +1,1 @@
+"""Standard errors and intervals, from released values alone."""

@@ -1,0 +1,396 @@
+"""How far released weights may be from the true ones, from released values alone.
+
+Near the optimum the descent is a linear recursion in whitened coordinates u = B⁻ᵀw, so
+the covariance of what it returns is known exactly once the Hessian is:
+
+    u ← ((I - S/β) u + ξ/(βn) + const)/(1 + λ/β),   S = B (H + ridge) Bᵀ.
+
+H, the variance of the records' gradients and what capped slopes leave as bias are means
+over rows that have the released moments (`inference.surrogate_rows`). Noise in these moments
+makes H uncertain: `inference.plausible` takes all that the release leaves possible. No
+record is read: this is post-processing. `docs/uncertainty.md` derives it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import ncx2, norm
+
+from skdp.descent import samplings, target
+from skdp.descent.matrix import Matrix, Space
+from skdp.descent.threads import one_thread
+from skdp.inference import surrogate_rows, variances
+from skdp.inference.plausible import Learning, recursion
+from skdp.models.penalties import ElasticNet
+from skdp.planning.plan import Plan
+from skdp.privacy import queries
+from skdp.privacy.mechanism import Released
+from skdp.schema import FloatArray, Layout
+
+#: Losses whose targets vary around their margins in a way that is known.
+MODELS = ("logistic", "squared", "huber")
+#: Least share of a target's variance that is taken as unexplained.
+UNEXPLAINED = 0.05
+#: Newton steps to the truth that capped slopes hide.
+N_NEWTON = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Covariances:
+    """Covariance of the released weights (d,) around the true ones, by cause.
+
+    The released moments are taken as true here.
+
+    Attributes
+    ----------
+    noise : float64 (d, d)
+        Of the noise that privacy asks for.
+    sampling : float64 (d, d)
+        Of the draw of the records.
+    shrinkage : float64 (d, d)
+        Of what shrinkage and an early stop take off, if weights are as large as those
+        that were released.
+    bias : float64 (d,)
+        What capped slopes add to the weights; and, where all levels of a column against
+        the intercept change no prediction, where noise in the metric has put them.
+    """
+
+    noise: FloatArray
+    sampling: FloatArray
+    shrinkage: FloatArray
+    bias: FloatArray
+
+    def noise_std(self, maps: FloatArray) -> FloatArray:
+        """Standard deviation (m,) of `maps` @ weights, (m, d), due to privacy."""
+        return _deviation(maps, self.noise)
+
+    def std(self, maps: FloatArray) -> FloatArray:
+        """Standard error (m,) of `maps` @ weights: ±1.96 of it hold the truth in 95 %.
+
+        The standard deviation s, multiplied where there is a bias b by the 95 % point
+        of |N(b/s, 1)| over that of |N(0, 1)|.
+        """
+        each = _deviation(maps, self.noise + self.sampling + self.shrinkage)
+        shift = (maps @ self.bias / np.maximum(each, 1e-300)) ** 2
+        wide = np.sqrt(ncx2.ppf(0.95, 1, np.clip(shift, 1e-9, 1e6)))
+        return np.asarray(each * wide / math.sqrt(ncx2.ppf(0.95, 1, 1e-9)))
+
+
+def _deviation(maps: FloatArray, covariance: FloatArray) -> FloatArray:
+    variance = np.einsum("md,md->m", maps @ covariance, maps)
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Uncertainty:
+    """How far released weights may be from the true ones.
+
+    Attributes
+    ----------
+    usual : Covariances
+        If the released moments were true.
+    learning : Learning
+        What follows for other moments.
+    gram, known : ReleasedGram, Moments
+        What the release says of the moments, and its best guess.
+    """
+
+    usual: Covariances
+    learning: Learning
+    gram: variances.ReleasedGram
+    known: surrogate_rows.Moments
+
+    def errors(self, plain: FloatArray, contrasts: FloatArray) -> Errors:
+        """Return the errors of `plain` @ weights and of `contrasts` @ weights.
+
+        Row by row, the plain ones (m, d) are the contrasts but for a level that no row
+        can tell: its variance is added.
+        """
+        with one_thread(plain.shape[1]):
+            varies = variances.remaining(self.gram, self.known, contrasts)
+            noise_std, std = self.learning.errors(contrasts, varies)
+        level = self.usual.std(plain) ** 2 - self.usual.std(contrasts) ** 2
+        noise = self.usual.noise_std(plain) ** 2 - self.usual.noise_std(contrasts) ** 2
+        return Errors(
+            noise_std=np.sqrt(noise_std**2 + np.maximum(noise, 0.0)),
+            std=np.sqrt(std**2 + np.maximum(level, 0.0)),
+            contrasts_noise_std=noise_std,
+            contrasts_std=std,
+        )
+
+
+class Errors(NamedTuple):
+    """Standard deviations due to privacy and standard errors, (m,) each.
+
+    A standard error is infinite where an effect cannot be told.
+    """
+
+    noise_std: FloatArray
+    std: FloatArray
+    contrasts_noise_std: FloatArray
+    contrasts_std: FloatArray
+
+
+def unknown(plan: Plan) -> str | None:
+    """Say in a sentence why a plan's uncertainty is not known; None if it is."""
+    penalty, loss = plan.penalty, plan.loss
+    if loss.n_outputs > 1:
+        return "Standard errors are known for two classes, not for more."
+    if loss.name == "poisson":
+        return "What capped slopes of counts leave as bias is not known: no errors."
+    if loss.name not in MODELS:
+        return f"The {loss.name} loss is no model of the target: no standard errors."
+    if not isinstance(plan.geometry, Matrix):
+        return (
+            "Standard errors need the Gram matrix that geometry='matrix' releases; "
+            f"this fit used {type(plan.geometry).__name__}."
+        )
+    if not isinstance(plan.sampling, samplings.Full) or plan.n_restarts > 1:
+        return "Standard errors are known for full steps, without blocks or restarts."
+    if plan.layout.groups[-1].kind != "ones":
+        return "Standard errors need an intercept: the Gram matrix then holds means."
+    if not isinstance(penalty, ElasticNet) or penalty.l1 > 0:
+        return "Standard errors are known for a ridge, not for a penalty that selects."
+    if loss.n_classes == 0 and plan.geometry.target_share == 0:
+        return "Standard errors need the target's histogram, which was not released."
+    return None
+
+
+def estimate(
+    plan: Plan,
+    transcript: Sequence[Released],
+    weights: FloatArray,
+    exact: Released | None = None,
+) -> Uncertainty:
+    """Return the uncertainty of released weights (d, 1).
+
+    Parameters
+    ----------
+    plan : Plan
+        One for which `unknown` says None.
+    transcript : sequence of Released
+        What the run released, in order; what was released before it may stand first.
+    weights : float64 (d, 1)
+        What the run returned.
+    exact : Released, optional
+        A Gram matrix without noise, to measure what noise in the moments costs.
+    """
+    reason = unknown(plan)
+    if reason is not None:
+        raise ValueError(reason)
+    geometry = plan.geometry
+    assert isinstance(geometry, Matrix)
+    first = len(transcript) - plan.n_steps - 1 - (geometry.target_share > 0)
+    pattern = queries.GramPattern.of(plan.layout, plan.relation, centred=True)
+    histogram = transcript[first + 1] if geometry.target_share > 0 else None
+    found = None
+    if histogram is not None:
+        found = target.read(histogram, plan.loss, plan.n_rows)
+    space = geometry.space(
+        plan.layout, plan.loss, pattern, plan.n_rows, transcript[first], found
+    )
+    gram = variances.ReleasedGram(
+        layout=plan.layout,
+        pattern=pattern,
+        released=transcript[first] if exact is None else exact,
+        n_rows=plan.n_rows,
+    )
+    noise_std = float(np.max(transcript[-1].noise_std)) / plan.n_rows
+    w = weights[:, 0]
+    variance = math.nan
+    if histogram is not None and plan.loss.n_classes == 0:
+        variance = _residual_variance(histogram, gram, w)
+    known = surrogate_rows.moments(
+        gram.layout, gram.pattern, gram.released, gram.n_rows
+    )
+    rows = surrogate_rows.rows(gram.layout, known)
+    with one_thread(len(w)):
+        usual, learning = _learnt(plan, space, known, rows, w, noise_std, variance)
+    return Uncertainty(usual=usual, learning=learning, gram=gram, known=known)
+
+
+def _learnt(
+    plan: Plan,
+    space: Space,
+    known: surrogate_rows.Moments,
+    rows: FloatArray,
+    w: FloatArray,
+    noise_std: float,
+    variance: float,
+) -> tuple[Covariances, Learning]:
+    root, n = space.white.root, len(rows)
+    caps = space.radius / np.maximum(np.linalg.norm(rows @ root.T, axis=1), 1e-12)
+    caps = np.minimum(caps, plan.loss.slope_bound)
+    slopes = (
+        _bernoulli(rows @ w, caps)
+        if plan.loss.name == "logistic"
+        else _normal(caps, math.sqrt(variance))
+    )
+    recoloured = rows @ _recolouring(root, rows, known)
+    second = recoloured.T @ recoloured / n
+    hessian = (recoloured * slopes.curvature[:, None]).T @ recoloured / n
+    squares = (recoloured * slopes.square[:, None]).T @ recoloured / n
+    strength = _ridge(plan.penalty, len(w))
+    forces = root @ (hessian + np.diag(strength)) @ root.T
+    values, vectors = np.linalg.eigh((forces + forces.T) / 2)
+    values = np.clip(values, 0.0, plan.loss.curvature)  # as steps of 1/β rely on
+    shares = plan.average(plan.n_steps)
+    noise, response = recursion(values, plan.loss.curvature, space.pull, shares)
+    back = root.T @ vectors  # from the eigenvectors of S to weights
+    reply = (back * response) @ back.T  # of weights to a force that is always there
+    sampling = reply @ squares @ reply / plan.n_rows
+    noises = noise_std**2 * (back * noise) @ back.T
+    # What is left of the way from the start: (1 - response·S)(u* - u⁰).
+    inside = np.linalg.inv(back)
+    away = inside @ (w - space.start[:, 0])
+    left = 1.0 - response * values
+    expected = noise_std**2 * noise + np.diag(inside @ sampling @ inside.T)
+    seen = _seen(root @ hessian @ root.T, vectors)
+    reached = float(((1.0 - left) ** 2 * np.diag(seen)).sum())
+    prior = max(0.0, float((seen @ away) @ away - np.diag(seen) @ expected)) / reached
+    bias = _placing(plan.layout, known.complete, space, w)
+    if plan.loss.name == "logistic":
+        bias = bias + _capping(rows, w, caps)
+    usual = Covariances(
+        noise=noises,
+        sampling=sampling,
+        shrinkage=prior * (back * left) @ seen @ (back * left).T,
+        bias=bias,
+    )
+    learning = Learning(
+        values=values,
+        back=back,
+        second=second,
+        hessian=hessian,
+        squares=squares / plan.n_rows,
+        ridge=strength,
+        away=away,
+        prior=prior,
+        bias=bias,
+        noise_std=noise_std,
+        curvature=plan.loss.curvature,
+        pull=space.pull,
+        shares=shares,
+    )
+    return usual, learning
+
+
+def _recolouring(
+    root: FloatArray, rows: FloatArray, known: surrogate_rows.Moments
+) -> FloatArray:
+    """Matrix M (d, d): rows @ M have the moments that are known exactly.
+
+    Made-up rows are close to them, but not where columns nearly determine each other.
+    """
+    wanted = known.covariance + np.outer(known.mean, known.mean)
+    power = _power(root @ (rows.T @ rows / len(rows)) @ root.T, -0.5)
+    power = power @ _power(root @ wanted @ root.T, 0.5)
+    return np.asarray(root.T @ power @ np.linalg.inv(root).T)
+
+
+def _power(matrix: FloatArray, exponent: float) -> FloatArray:
+    """Return a power of a matrix on its range; zero elsewhere."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    kept = values > 1e-9 * values[-1]
+    powers = np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)
+    return np.asarray((vectors * powers) @ vectors.T)
+
+
+def _ridge(penalty: object, d: int) -> FloatArray:
+    assert isinstance(penalty, ElasticNet)
+    each = np.ones(d) if penalty.penalised is None else penalty.penalised
+    return np.asarray(penalty.l2 * each)
+
+
+def _seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Project on the directions that some row has, in the basis `vectors`.
+
+    Along the others, such as all levels of a column against the intercept, no weight is
+    truer than another: they have no bias.
+    """
+    values, own = np.linalg.eigh((forces + forces.T) / 2)
+    kept = vectors.T @ own[:, values > 1e-9 * values[-1]]
+    return np.asarray(kept @ kept.T)
+
+
+@dataclass(frozen=True, eq=False)
+class _Slopes:
+    """Mean derivative of capped slopes, and mean square, given a row: (n,) each."""
+
+    curvature: FloatArray
+    square: FloatArray
+
+
+def _bernoulli(margins: FloatArray, caps: FloatArray) -> _Slopes:
+    """Slopes σ(m) - y, for y one with probability σ(m)."""
+    chance = expit(margins)
+    below, above = np.minimum(chance, caps), np.minimum(1.0 - chance, caps)
+    steep = chance * (1.0 - chance)
+    free = (1.0 - chance) * (chance < caps) + chance * (1.0 - chance < caps)
+    return _Slopes(steep * free, (1.0 - chance) * below**2 + chance * above**2)
+
+
+def _normal(caps: FloatArray, std: float) -> _Slopes:
+    """Slopes that are normal residuals."""
+    z = caps / std
+    free = 2.0 * norm.cdf(z) - 1.0
+    square = std**2 * (free - 2.0 * z * norm.pdf(z)) + caps**2 * (1.0 - free)
+    return _Slopes(np.asarray(free), np.asarray(square))
+
+
+def _residual_variance(
+    histogram: Released, gram: variances.ReleasedGram, w: FloatArray
+) -> float:
+    """What the margins leave of the target's variance, with room for its noise."""
+    variance, doubt = target.variance(histogram, gram.n_rows)
+    least = max(UNEXPLAINED * variance, doubt, 1e-6)
+    return max(variance - variances.explained(gram, w), least)
+
+
+def _placing(
+    layout: Layout, complete: Sequence[bool], space: Space, w: FloatArray
+) -> FloatArray:
+    """Where steps in the metric A put weights along directions that no row has.
+
+    Such a direction v is one on the levels of a column and -1 on the intercept. Steps
+    leave vᵀA(w - w⁰) at zero, whereas levels that sum to zero are what is taken as
+    true: the difference between the two.
+    """
+    groups = [g for g, whole in zip(layout.groups, complete, strict=True) if whole]
+    if not groups:
+        return np.zeros_like(w)
+    free = np.zeros((len(w), len(groups)))
+    level = w.copy()
+    for j, group in enumerate(groups):
+        free[group.coordinates, j], free[-1, j] = 1.0, -1.0
+        level -= w[group.coordinates].mean() * free[:, j]
+    inverse = np.linalg.inv(space.white.root)
+    across = inverse.T @ free  # in whitened coordinates A is the identity
+    away = inverse.T @ (level - space.start[:, 0])
+    return np.asarray(-free @ np.linalg.lstsq(across, away, rcond=None)[0])
+
+
+def _capping(rows: FloatArray, w: FloatArray, caps: FloatArray) -> FloatArray:
+    """What capped slopes of classes add to the weights: w - w*.
+
+    The caps hold the slopes of a rare class more often than the others', so that the
+    mean slope is zero at w for classes drawn by other weights w*. These solve
+    Σ_i x_i ((1 - σ(x·w*)) min(p, c) - σ(x·w*) min(1 - p, c)) = 0 with p = σ(x·w).
+    """
+    chance = expit(rows @ w)
+    below, above = np.minimum(chance, caps), np.minimum(1.0 - chance, caps)
+    true = w.copy()
+    for _ in range(N_NEWTON):
+        guess = expit(rows @ true)
+        excess = (1.0 - guess) * below - guess * above
+        weight = guess * (1.0 - guess) * (below + above)
+        normal = (rows * weight[:, None]).T @ rows
+        normal += 1e-6 * np.trace(normal) / len(w) * np.eye(len(w))
+        true += np.linalg.solve(normal, rows.T @ excess)
+    return np.asarray(w - true)

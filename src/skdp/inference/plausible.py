@@ -1,0 +1,223 @@
+"""Standard errors that hold for all Hessians that the release leaves possible.
+
+The released weights w answer the true ones w* by w - w⁰ = R (w* - w⁰) + noise, where R
+tends to one as a direction is learnt. For a coefficient aᵀw all depends on h, the
+curvature that is left along it when the other weights may follow:
+
+    r = h aᵀLa,   S(h) = S - (h̃ - h) b bᵀ,   b = Ba.
+
+Noise in the Gram matrix makes h uncertain. Each of the `N_POINTS` equally likely
+values of h has its own r, noise and sampling error, and the interval is the one that
+holds the truth in 95 % on average over them. If r is below `LEAST_RESPONSE` at a lower
+confidence bound of h, the effect cannot be told: its standard error is infinite.
+`docs/uncertainty.md` has more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from skdp.inference.variances import TINY, Varies
+from skdp.schema import FloatArray
+
+#: Equally likely values of a variance that noise hides.
+N_POINTS = 16
+#: Share of an effect that must show in the released weight, or it cannot be told, and
+#: deviations of noise to the lower bound of the variance at which it must: 99 %.
+LEAST_RESPONSE, SURE = 0.5, 2.326
+#: What caps add may be so many times what made-up rows say.
+BIAS_ROOM = 4 / 3
+#: Steps of Lanczos' method, which make functions of S exact enough.
+N_LANCZOS = 24
+#: Points of a table of the recursion's answers, and bisections for a quantile.
+N_TABLE, N_BISECTIONS = 4096, 30
+#: Of a standard normal: 95 % lie within.
+Z = 1.959964
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Learning:
+    """What became of true weights in a run, in the eigenvectors of S.
+
+    Attributes
+    ----------
+    values, back : float64 (d,), (d, d)
+        Eigenvalues of S, and the map from its eigenvectors to weights.
+    second, hessian, squares : float64 (d, d)
+        E xxᵀ, H, and J/n, the variance of the mean gradient, of the same rows.
+    ridge : float64 (d,)
+        The penalty of each weight.
+    away : float64 (d,)
+        The weights that were released less the start, in the eigenvectors.
+    prior : float
+        Squared distance of the true weights from the start, for each direction.
+    bias : float64 (d,)
+        What capped slopes add to the weights.
+    noise_std, curvature, pull : float
+        Standard deviation of a step's noise, β and λ.
+    shares : float64 (K,)
+        Of each iterate in the average.
+    """
+
+    values: FloatArray
+    back: FloatArray
+    second: FloatArray
+    hessian: FloatArray
+    squares: FloatArray
+    ridge: FloatArray
+    away: FloatArray
+    prior: float
+    bias: FloatArray
+    noise_std: float
+    curvature: float
+    pull: float
+    shares: FloatArray
+
+    @cached_property
+    def _table(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        points = self.curvature * np.linspace(0.0, 1.0, N_TABLE) ** 2
+        noise, response = recursion(points, self.curvature, self.pull, self.shares)
+        return points, noise, response
+
+    def answers(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """`recursion` of eigenvalues of any shape, clipped to [0, β]."""
+        points, noise, response = self._table
+        return np.interp(values, points, noise), np.interp(values, points, response)
+
+    @cached_property
+    def _inner(self) -> tuple[FloatArray, FloatArray]:
+        """H's inverse and J/n in the eigenvectors."""
+        hessian = self.back.T @ self.hessian @ self.back
+        return (
+            np.linalg.pinv(hessian, rcond=TINY, hermitian=True),
+            np.asarray(self.back.T @ self.squares @ self.back),
+        )
+
+    @cached_property
+    def inside(self) -> FloatArray:
+        """The map from weights to the eigenvectors."""
+        return np.asarray(np.linalg.inv(self.back))
+
+    def errors(
+        self, functionals: FloatArray, varies: Varies
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return standard deviations due to privacy, and standard errors, (m,) each.
+
+        `functionals` (m, d) are those of `varies`; they must not depend on what no row
+        can tell, such as the level of a category's weights.
+        """
+        noise, std = np.empty(len(functionals)), np.empty(len(functionals))
+        for k, a in enumerate(functionals):
+            seen = float(varies.estimate[k]), float(varies.std[k]), varies.residuals[k]
+            noise[k], std[k] = self._errors_of(a, *seen)
+        return noise, std
+
+    def _errors_of(
+        self, a: FloatArray, variance: float, doubt: float, q: FloatArray
+    ) -> tuple[float, float]:
+        inverse, squares = self._inner
+        b = self.back.T @ a
+        own = float(b @ self.away)
+        # Along q the loss curves by h̃ at the estimate, by h at each possible variance.
+        follows = inverse @ b
+        usual_h = 1.0 / max(float(b @ follows), 1e-300)
+        length = float(np.square(follows * usual_h).sum())
+        varies, curves, scatters = (
+            max(float(q @ of @ q), 1e-300)
+            for of in (self.second, self.hessian, self.squares)
+        )
+        least = max(variance - SURE * doubt, 0.0)
+        possible = np.append(_possible(variance, doubt), least)
+        h = np.append(possible * curves / varies, usual_h)
+        size, basis, inner = lanczos(self.values, b)
+        inner = np.repeat(inner[None], len(h), axis=0)
+        inner[:, 0, 0] -= (usual_h - h) * size**2
+        values, turned = np.linalg.eigh(inner)
+        values = np.clip(values, 0.0, self.curvature)
+        noise, response = self.answers(values)
+        first = turned[:, 0, :]
+        noises = (self.noise_std * size) ** 2 * (first**2 * noise).sum(axis=1)
+        reply = size * np.einsum("kij,kj->ki", turned, response * first)
+        usual_r = usual_h * float(b @ (self.answers(self.values)[1] * b))
+        r = h * reply[:, 0] / (usual_h * reply[-1, 0]) * usual_r  # corrects Lanczos
+        drag = self.ridge @ q**2 + self.pull * np.square(self.inside @ q).sum()
+        r = np.maximum(np.minimum(r, h / (h + drag + 1e-300)), 1e-12)  # a long run's
+        sampling = np.einsum("ki,ij,kj->k", reply, basis.T @ squares @ basis, reply)
+        sampling -= (usual_h - h) * scatters / curves * (size * reply[:, 0]) ** 2
+        # What shrinkage takes off other directions reaches this coefficient too.
+        left = size * np.einsum("kij,kj->ki", turned, (response * values - 1.0) * first)
+        others = np.square(left).sum(axis=1) - (1.0 - r) ** 2 / length
+        random = np.maximum(sampling, 0.0) + self.prior * np.maximum(others, 0.0)
+        std = np.sqrt(noises + random) / r
+        # How far the released weight is expected below the true one, and what caps add.
+        shift = abs(own) * (1.0 / r - 1.0) + BIAS_ROOM * abs(float(a @ self.bias))
+        privacy = float(np.sqrt(noises[:-2].mean()))
+        if r[-2] < LEAST_RESPONSE:
+            return privacy, np.inf
+        return privacy, half_width(shift[:-2], std[:-2]) / Z
+
+
+def _possible(variance: float, doubt: float) -> FloatArray:
+    """Equally likely values of a variance that was released with normal noise."""
+    if doubt == 0:
+        return np.array([max(variance, 0.0)])
+    chances = (np.arange(N_POINTS) + 0.5) / N_POINTS
+    return np.maximum(variance + doubt * ndtri(chances), 0.0)
+
+
+def half_width(shift: FloatArray, std: FloatArray) -> float:
+    """Return h so that |N(shift, std²)| > h in 5 %, on average over the points."""
+    low, high = 0.0, float((shift + 5.0 * std).max())
+    for _ in range(N_BISECTIONS):
+        middle = (low + high) / 2.0
+        missed = ndtr((shift - middle) / std) + ndtr(-(shift + middle) / std)
+        low, high = (middle, high) if missed.mean() > 0.05 else (low, middle)
+    return high
+
+
+def lanczos(values: FloatArray, b: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """Return ‖b‖, a basis Q (d, m) that starts with b, and QᵀSQ for diagonal S.
+
+    f(S) b is Q f(QᵀSQ) e₁ ‖b‖ for polynomials f of a degree below m. The basis is the
+    same for S + c b bᵀ, whatever c is.
+    """
+    size = float(np.linalg.norm(b))
+    basis = np.zeros((min(N_LANCZOS, len(b)), len(b)))
+    basis[0] = b / max(size, 1e-300)
+    for k in range(1, len(basis)):
+        new = values * basis[k - 1]
+        for _ in range(2):  # once is not orthogonal enough
+            new -= basis[:k].T @ (basis[:k] @ new)
+        length = float(np.linalg.norm(new))
+        if length < 1e-10 * max(float(values.max()), 1e-300):
+            basis = basis[:k]
+            break
+        basis[k] = new / length
+    return size, basis.T, (basis * values) @ basis.T
+
+
+def recursion(
+    values: FloatArray, curvature: float, pull: float, shares: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """What becomes of noise and of a constant force, by eigenvalue of S.
+
+    With t = (1 - s/β)/(1 + λ/β), noise that enters at step j reaches the average of the
+    iterates, with weights a_k, by the factor f_j = Σ_{k≥j} a_k t^(k-j)/(β + λ).
+
+    Returns
+    -------
+    noise, response : float64 (d,)
+        Σ_j f_j², times the variance of a step's noise, and Σ_j f_j.
+    """
+    factor = (1.0 - values / curvature) / (1.0 + pull / curvature)
+    noise, response = np.zeros_like(values), np.zeros_like(values)
+    reach = np.zeros_like(values)
+    for share in shares[::-1]:
+        reach = share / (curvature + pull) + factor * reach
+        noise += reach**2
+        response += reach
+    return noise, response

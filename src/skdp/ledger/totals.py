@@ -1,0 +1,116 @@
+"""What a ledger adds up, exactly and one entry at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from skdp.ledger.ceiling import NOTHING, Amount, Terms, affordable
+from skdp.ledger.entries import Entry
+from skdp.ledger.log import Body, Head
+from skdp.privacy.budget import BudgetError
+from skdp.schema import check
+
+
+@dataclass
+class Books:
+    """The sums over a ledger's entries, brought up to date one entry at a time."""
+
+    head: Head = field(default_factory=Head)
+    terms: Terms | None = None
+    spent: Amount = NOTHING
+    unsettled: dict[int, Amount] = field(default_factory=dict)
+    table: str | None = None
+    schemas: frozenset[str] = frozenset()
+    kept: list[Entry] | None = None
+
+    @property
+    def left(self) -> Amount:
+        """What is left under the ceiling."""
+        return (
+            NOTHING if self.terms is None else self.terms.ceiling.plus(self.spent, -1)
+        )
+
+    def affordable(self, delta: float, reserved_delta: float = 0.0) -> float:
+        """Largest ε, to four digits, of a fit with this δ that can be paid."""
+        own = (self.terms.delta, self.terms.reserved_delta) if self.terms else None
+        if self.terms and self.spent == NOTHING and own == (delta, reserved_delta):
+            return self.terms.epsilon  # such a fit gets the ledger's own μ²
+        return affordable(self.left, delta, reserved_delta)
+
+    def in_words(self, terms: Terms) -> str:
+        """Say in lines what was spent of the ceiling and what is left."""
+        spent = self.spent
+        lines = [
+            f"table: {self.table}",
+            f"ceiling: ({terms.epsilon:g}, {terms.delta:g})-differential privacy, "
+            f"neighbouring tables: {terms.neighbours}",
+            f"spent: ε = {terms.epsilon_of(spent):.6g}, by μ² = "
+            f"{float(spent.mu_squared):.6g} of {terms.mu_squared:.6g} and δ = "
+            f"{float(spent.delta):.3g} of {terms.reserved_delta:.3g}",
+            f"left: a fit of ε = {self.affordable(terms.delta):.4g} at δ = "
+            f"{terms.delta:g}",
+            f"unsettled reservations, counted in full: {len(self.unsettled)}",
+            f"head: {self.head}",
+        ]
+        return "\n".join(lines)
+
+    def refuse_dear(self, wanted: Amount, delta: float, query: str, path: str) -> None:
+        """Raise if an amount is not left, saying what a fit with this δ could have."""
+        left, kept = self.left, self.terms.reserved_delta if self.terms else 0.0
+        if wanted.within(left):
+            return
+        asked = float(wanted.delta)
+        if wanted.delta > left.delta:
+            why = (
+                f"δ = {asked:.3g} for what is not Gaussian, and "
+                f"{float(left.delta):.3g} is left of the {kept:.3g} kept for it: give "
+                "a schema with all categories and classes, or make ledgers with "
+                "reserved_delta"
+            )
+        elif wanted.n_draws > left.n_draws:
+            why = (
+                f"{wanted.n_draws} draws of noise, and the sampler's slack covers "
+                f"{left.n_draws} more: too many fits were killed"
+            )
+        else:
+            why = (
+                f"μ² = {float(wanted.mu_squared):.6g}, and "
+                f"{float(left.mu_squared):.6g} is left: "
+                f"epsilon={self.affordable(delta, asked):.4g} could be afforded at "
+                f"δ = {delta:g}"
+            )
+        n = len(self.unsettled)
+        also = f" ({n} unsettled reservations count in full)" if n else ""
+        raise BudgetError(f"{query} asks the ledger {path!r} for {why}{also}.")
+
+    def take(self, head: Head, body: Body) -> None:
+        """Add an entry; ValueError, and nothing changes, if it cannot be one."""
+        entry = Entry.read(head, body)
+        amount, spent, seq = entry.amount, self.spent, head.size - 1
+        terms = self.terms or Terms.read(entry.terms)
+        check((entry.kind == "open") == (seq == 0), "an opening that is not the first")
+        check((entry.table is None) == (seq > 0), "a name that is not the first's")
+        check(entry.relation == terms.neighbours, "another relation")
+        settles = entry.kind in ("commit", "stop")
+        check(settles == (entry.of is not None), "a settlement of nothing")
+        check(entry.released is None or entry.kind == "commit", "nothing was released")
+        if settles:
+            check(entry.of in self.unsettled, "a settlement of nothing")
+            reserved = self.unsettled[entry.of or 0]
+            check(amount.within(reserved), "more than was reserved")
+            spent = spent.plus(amount).plus(reserved, -1)
+        elif entry.kind == "reserve":
+            spent = spent.plus(amount)
+        else:
+            check(amount == NOTHING, "a charge that was not reserved")
+        check(spent.within(terms.ceiling), "more than the ceiling")
+        if entry.kind == "reserve":
+            self.unsettled[seq] = amount
+        elif entry.of is not None:
+            self.unsettled.pop(entry.of, None)
+        if entry.schema is not None and entry.kind in ("open", "admit"):
+            self.schemas |= {entry.schema}
+        self.table = self.table or entry.table
+        if self.kept is not None:
+            self.kept.append(entry)
+        self.head, self.terms, self.spent = head, terms, spent

@@ -1,0 +1,1 @@
+"""Plans: what a fit will do, decided before the data is touched."""

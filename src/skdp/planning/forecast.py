@@ -1,0 +1,295 @@
+"""What a plan may be expected to give, from public facts and measured outcomes.
+
+A linearised calculation says what noise and shrinkage would cost a table that follows a
+stated prior: columns are independent, numeric ones uniform on their range, categories
+equally frequent, and the loss curves by half of its largest curvature (all of it for
+squared losses, whose residuals have a standard deviation of a fifth of the half-range).
+What the best model adds to a constant has a variance of 3, as log-odds of common tables
+have (for squared losses that of the residuals), spread evenly over all directions. Real
+tables are less kind, and records are capped: `skdp.planning.calibration` turns this into
+a range that holds for four of five fits. It is not a bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from skdp.descent.geometry import Diagonal
+from skdp.descent.intercept import InterceptOnly
+from skdp.descent.matrix import Matrix
+from skdp.descent.samplings import Full
+from skdp.descent.target import USUAL_SCALE
+from skdp.planning.calibration import CALIBRATIONS, SAMPLING
+from skdp.planning.decide import replanned
+from skdp.planning.plan import Plan
+from skdp.planning.rule import TOO_FEW
+from skdp.privacy import accountant
+from skdp.schema import FloatArray, Group, Layout
+
+#: Variance of what a regression leaves of a target in [-1, 1], under the prior.
+RESIDUAL_VARIANCE = 0.04
+#: Variance of x·w* for other losses, under the prior.
+SIGNAL_VARIANCE = 3.0
+#: Times the rows that support a model at all, below which caps may cost the most.
+FEW = 10.0
+#: Factors of rows or budget beyond which "how much more" is not worth answering.
+MOST_FACTOR = 1e4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a fit is expected to lose, in the score that its users know.
+
+    Attributes
+    ----------
+    score : str
+        The unit: "log-loss", "R²", …
+    privacy_excess : float
+        What noise, shrinkage and caps cost beside a fit of the same rows without
+        privacy: as often more as less.
+    low, high : float
+        The ends of the range that holds it in 80 % of the tables.
+    sampling_excess : float
+        What any fit to so few rows costs.
+    """
+
+    score: str
+    privacy_excess: float
+    low: float
+    high: float
+    sampling_excess: float
+
+    @property
+    def excess(self) -> float:
+        """Both together."""
+        return self.privacy_excess + self.sampling_excess
+
+
+def prior_moments(group: Group) -> tuple[float, float]:
+    """E[x] and E[x²] of each coordinate of a group, under the prior."""
+    if group.kind == "code":
+        return 1.0 / group.width, 1.0 / group.width
+    if group.kind == "ones":
+        return 1.0, 1.0
+    return (0.0, 1.0 / group.width) if group.signed else (0.5, 1.0 / 3.0)
+
+
+def prior_spectrum(layout: Layout) -> tuple[FloatArray, FloatArray]:
+    """Return the eigenvalues of E[x xᵀ] under the prior, and how often each occurs.
+
+    Coordinates of a group are alike and (within it) orthogonal, so their contrasts have
+    the eigenvalue E[x²]. The sums of groups, of means z and second moments s, have
+    diag(s - z²) + zzᵀ. Its diagonal takes few values, each of which is an eigenvalue of
+    all directions orthogonal to z among its groups; one direction each is left. A
+    thousand columns take no longer than their listing.
+    """
+    widths = np.array([group.width for group in layout.groups], dtype=np.float64)
+    moments = np.array([prior_moments(group) for group in layout.groups])
+    mean, second = moments[:, 0] * np.sqrt(widths), moments[:, 1]
+    own, kind = np.unique(np.round(second - mean**2, 12), return_inverse=True)
+    joint = np.sqrt(np.bincount(kind, mean**2))
+    left = np.linalg.eigvalsh(np.diag(own) + np.outer(joint, joint))
+    values = np.concatenate([second, own, left])
+    counts = np.concatenate([widths - 1, np.bincount(kind) - 1.0, np.ones(len(own))])
+    return np.maximum(values, 0.0)[counts > 0], counts[counts > 0]
+
+
+def forecast(plan: Plan) -> Forecast:
+    """Forecast a plan."""
+    known = CALIBRATIONS[plan.loss.name]
+    size = plan.layout.n_features * plan.loss.n_outputs / plan.n_rows
+    sampling = SAMPLING * size
+    if plan.epsilon == math.inf:
+        privacy = low = high = 0.0
+    else:
+        low, privacy, high = known.range(linearised(plan), size)
+    return Forecast(
+        score=known.score,
+        privacy_excess=privacy,
+        low=low,
+        high=high,
+        sampling_excess=sampling,
+    )
+
+
+def linearised(plan: Plan) -> float:
+    """What noise and shrinkage cost under the prior, in the loss that is minimised.
+
+    Too small for most real tables: columns are related and uneven there, and records
+    are capped. What is to be expected is `forecast`.
+    """
+    layout, loss = plan.layout, plan.loss
+    k, n = loss.n_outputs, plan.n_rows
+    squared = loss.name in ("squared", "huber")
+    curved = loss.curvature * (1.0 if squared else 0.5)
+    signal = 0.5 * curved * k * (RESIDUAL_VARIANCE if squared else SIGNAL_VARIANCE)
+    mu = accountant.gdp_mu(plan.epsilon, plan.delta)
+    difference = 2.0 if plan.relation == "replace-one" else 1.0
+    z = plan.noise_multiplier(mu**2)
+    averaged = float(1.0 / np.square(plan.average(plan.n_steps)).sum())
+    if isinstance(plan.geometry, InterceptOnly):
+        variance = (z * difference * plan.geometry.radius / n) ** 2 / averaged
+        variance /= (curved + plan.geometry.shrinkage) ** 2
+        return 0.5 * curved * k * variance
+    if isinstance(plan.geometry, Matrix):
+        # u ← u - ((c s_j + λ) u + ζ)/β in whitened space, s_j the share of A that is
+        # the Gram matrix: the average of m iterates has variance σ²/((c s_j + λ)² m).
+        matrix = plan.geometry
+        values, counts = prior_spectrum(layout)
+        # Directions that no record has cost nothing.
+        values, counts = (
+            part[values > 1e-9 * values.max()] for part in (values, counts)
+        )
+        share = values / (values + matrix.floor)
+        radius = matrix.radius
+        if matrix.scaled:
+            radius *= USUAL_SCALE * math.sqrt(float(counts @ share))
+        std = z * difference * radius / n
+        ridge = matrix.shrinkage * radius
+        variances = std**2 / averaged / (curved * share + ridge) ** 2
+        lost = ridge / (curved * share + ridge)
+        noise = 0.5 * curved * k * float(counts @ (share * variances))
+        return noise + signal * float(counts @ lost**2 / counts.sum())
+    assert isinstance(plan.geometry, Diagonal)
+    p = plan.sampling.probabilities
+    reach = loss.slope_bound * difference / n
+    seconds = [prior_moments(group)[1] for group in layout.groups]
+    curves = curved * np.array(seconds)[layout.group_of]
+    # Weights that are learnt carry the noise of an averaged gradient, those that
+    # the run has no time for what steps add up to.
+    learnt = z * reach / np.sqrt(plan.n_steps * p) / curves
+    walked = z * reach * np.sqrt(plan.n_steps * p) / plan.geometry.smoothness
+    noise = 0.5 * k * float((curves * np.minimum(learnt, walked) ** 2).sum())
+    reached = np.minimum(1.0, plan.n_steps * p * curves / plan.geometry.smoothness)
+    return noise + signal * float(np.mean((1.0 - reached) ** 2))
+
+
+def rows_to_halve(plan: Plan) -> float | None:
+    """Factor of rows at which the forecast excess is halved; None if over 10⁴."""
+    goal = forecast(plan).excess / 2.0
+
+    def excess(factor: float) -> float:
+        n_rows = round(plan.n_rows * factor)
+        delta = min(plan.delta, 0.1 / n_rows)
+        return forecast(replanned(plan, delta=delta, n_rows=n_rows)).excess
+
+    low, high = 1.0, 2.0
+    while excess(high) > goal:
+        low, high = high, 2.0 * high
+        if high > MOST_FACTOR:
+            return None
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if excess(middle) <= goal else (middle, high)
+    return high
+
+
+def described(plan: Plan) -> str:
+    """A plan for a reader: what it does, and what may be expected of it."""
+    columns = sum(group.kind != "ones" for group in plan.layout.groups)
+    lines = [
+        f"{plan.loss.name} model of {columns} columns, {plan.layout.n_features} "
+        f"coefficients, {plan.n_rows:,} rows",
+        f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, {plan.relation} neighbours",
+    ]
+    if isinstance(plan.geometry, Matrix):
+        matrix = plan.geometry
+        cap = f"{matrix.radius:.3g}"
+        cap += " times its usual length" if matrix.scaled else ""
+        lines.append(
+            f"geometry: Gram matrix for {matrix.gram_share:.0%} of the budget, "
+            f"{matrix.floor:.3g} added to its eigenvalues, a record's gradient capped "
+            f"at {cap}"
+        )
+        if matrix.target_share:
+            lines.append(
+                f"start: a constant model, from a histogram of the target for "
+                f"{matrix.target_share:.1%} of the budget"
+            )
+    elif isinstance(plan.geometry, InterceptOnly):
+        lines.append("geometry: the intercept alone, a constant model")
+    else:
+        lines.append("geometry: diagonal, from public bounds")
+    full = isinstance(plan.sampling, Full)
+    moved = "all coordinates" if full else f"coordinates drawn by {plan.sampling!r}"
+    lines.append(f"steps: {plan.n_steps * plan.n_restarts:,}, each moves {moved}")
+    mu = accountant.gdp_mu(plan.epsilon, plan.delta)
+    if mu < math.inf:
+        z = plan.noise_multiplier(mu**2)
+        lines.append(f"noise: {z:.4g} times what one record can change, each step")
+    if plan.rate is not None:
+        bound = plan.rate.bound
+        lines.append(f"bound on the expected excess: {bound:.3g} ({plan.rate.theorem})")
+    return "\n".join([*lines, in_words(plan)])
+
+
+def in_words(plan: Plan) -> str:
+    """What to expect of a plan, what limits it and what would halve its error."""
+    if isinstance(plan.geometry, InterceptOnly):
+        return constant_in_words(
+            loss=plan.loss.name,
+            n_rows=plan.n_rows,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            relation=plan.relation,
+        )
+    seen, known = forecast(plan), CALIBRATIONS[plan.loss.name]
+    sampling = f"{seen.sampling_excess:.1g} from sampling error"
+    sampling += f", with {plan.n_rows:,} rows"
+    if plan.epsilon == math.inf:
+        return f"Expected cost in {seen.score}: {sampling}. There is no noise."
+    text = [
+        f"Expected cost of privacy: {range_in_words(seen)} in {seen.score} (80 % "
+        f"range, from {known.n_tables} tables). Any fit loses about {sampling}."
+    ]
+    private = seen.privacy_excess > seen.sampling_excess
+    if seen.privacy_excess > known.gain / 2:
+        text.append(
+            "Noise may drown the model: this budget and these rows hardly support "
+            f"{plan.layout.n_features} coefficients."
+        )
+    elif private:
+        text.append("The budget limits the result.")
+    else:
+        text.append("The number of rows limits the result, not privacy.")
+    rows = rows_to_halve(plan)
+    if rows is not None:
+        fewer = ", or half as many coefficients" if private else ""
+        text.append(f"To halve the error, use {rows:.2g} times as many rows{fewer}.")
+    if not isinstance(plan.geometry, Matrix):
+        text.append(
+            "The range was measured with the matrix geometry and is rough here."
+        )
+    elif _signal(plan.n_rows, plan.epsilon, plan.delta, plan.relation) < FEW * TOO_FEW:
+        text.append(f"{known.clipped} may be under-predicted.")
+    return " ".join(text)
+
+
+def range_in_words(seen: Forecast) -> str:
+    """Write the range of the cost of privacy."""
+    if seen.low == 0:
+        return f"at most {seen.high:.1g}"
+    return f"{seen.low:.1g} to {seen.high:.1g}"
+
+
+def constant_in_words(
+    *, loss: str, n_rows: int, epsilon: float, delta: float, relation: str
+) -> str:
+    """Say that a plan fits a constant, and how many rows would support a model."""
+    constant = CALIBRATIONS[loss].constant
+    # A part of the budget may have gone into ranges or the number of rows.
+    factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, relation), 1.1)
+    return (
+        f"Only a constant is fitted, {constant}: with ε = {epsilon:g}, {n_rows:,} "
+        "rows cannot support a single coefficient. All coefficients are zero. About "
+        f"{factor:.2g} times as many rows would support a model."
+    )
+
+
+def _signal(n_rows: float, epsilon: float, delta: float, relation: str) -> float:
+    """Return the number of rows in units of a sum's noise, as the rule counts them."""
+    mu = accountant.gdp_mu(epsilon, delta)
+    return n_rows * mu / (2.0 if relation == "replace-one" else 1.0)

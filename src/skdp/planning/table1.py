@@ -1,0 +1,242 @@
+"""Table 1 of the paper as numbers: every row, printed and corrected.
+
+The printed columns are the bounds that the proof of Theorem 2 gives with the table's
+factors, typing errors included; the corrected ones are `convex_tight` and
+`strongly_convex_corrected` with the right factors (erratum 9). All rows share one M, as
+in the paper, and hold if Diag(M) ⪰ H.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skdp.planning.theory import (
+    Budget,
+    Prior,
+    Rate,
+    convex_printed,
+    convex_tight,
+    strongly_convex_corrected,
+    strongly_convex_printed,
+)
+
+__all__ = ["Problem", "Row", "table1"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """The constants that Table 1 is made of.
+
+    Parameters
+    ----------
+    smoothness : array of shape (d,)
+        M.
+    blocks : sequence of index arrays
+        The partition A_1, …, A_b.
+    block_lipschitz : array of shape (b,)
+        L of each block.
+    coordinate_lipschitz : array of shape (d,)
+        L of each coordinate.
+    lipschitz : float
+        L of the whole gradient.
+    block_probabilities : array of shape (b,)
+        q, for the general row of block sampling.
+    coordinate_probabilities : array of shape (d,)
+        p, for the general row of single coordinates.
+    strong_convexity : float
+        μ, in the Euclidean norm.
+    scaled_strong_convexity : float
+        μ_M, in the norm M; at least μ/max(M).
+    """
+
+    smoothness: ArrayLike
+    blocks: Sequence[ArrayLike]
+    block_lipschitz: ArrayLike
+    coordinate_lipschitz: ArrayLike
+    lipschitz: float
+    block_probabilities: ArrayLike
+    coordinate_probabilities: ArrayLike
+    strong_convexity: float
+    scaled_strong_convexity: float
+
+    def __post_init__(self) -> None:
+        arrays = (
+            ("smoothness", self.n_coordinates),
+            ("coordinate_lipschitz", self.n_coordinates),
+            ("coordinate_probabilities", self.n_coordinates),
+            ("block_lipschitz", len(self.blocks)),
+            ("block_probabilities", len(self.blocks)),
+        )
+        for name, size in arrays:
+            array = np.asarray(getattr(self, name), dtype=np.float64)
+            if array.shape != (size,) or not (0 < array.min() <= array.max() < np.inf):
+                raise ValueError(
+                    f"The {name!r} parameter of Problem must be {size} finite positive "
+                    f"numbers. Got {getattr(self, name)!r} instead."
+                )
+            object.__setattr__(self, name, array)
+        found = np.sort(np.concatenate([np.ravel(block) for block in self.blocks]))
+        if not np.array_equal(found, np.arange(self.n_coordinates)):
+            raise ValueError(
+                "The 'blocks' parameter of Problem must be a partition of the "
+                f"coordinates. Got {self.blocks!r} instead."
+            )
+
+    @property
+    def n_coordinates(self) -> int:
+        """The number of coordinates d."""
+        return int(np.size(self.smoothness))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row of Table 1.
+
+    Parameters
+    ----------
+    name : str
+        The method.
+    sigma_squared : float
+        Σ².
+    distance_squared : float
+        R², or the row's bound on it.
+    condition : float
+        The row's max_i(M_i/p_i)/μ, or bound on it.
+    convex_printed, convex, strongly_convex_printed, strongly_convex : Rate
+        The bounds.
+    """
+
+    name: str
+    sigma_squared: float
+    distance_squared: float
+    condition: float
+    convex_printed: Rate
+    convex: Rate
+    strongly_convex_printed: Rate
+    strongly_convex: Rate
+
+
+class _Factors(NamedTuple):
+    """What a row puts for Σ², for the weights of R² and for max_i(M_i/p_i)/μ."""
+
+    name: str
+    sigma_squared: float
+    weights: NDArray[np.float64]
+    condition: float
+    missing_square: bool = False
+
+
+def table1(problem: Problem, prior: Prior, budget: Budget) -> tuple[Row, ...]:
+    """The nine rows of Table 1, from DP-SkGD-BS to DP-SGD and DP-SVRG.
+
+    Parameters
+    ----------
+    problem : Problem
+        M, L, blocks, probabilities and strong convexity.
+    prior : Prior
+        What is assumed of w0 - w* and f(w0) - f*.
+    budget : Budget
+        The corrected columns follow its neighbours and accounting; the printed ones
+        are always replace-one with Theorem 1's noise.
+    """
+    blocks = problem.blocks
+    factors = (*_block_rows(problem), *_coordinate_rows(problem), *_full_rows(problem))
+    return tuple(_row(each, blocks, prior, budget) for each in factors)
+
+
+def _row(
+    factors: _Factors, blocks: Sequence[ArrayLike], prior: Prior, budget: Budget
+) -> Row:
+    """Theorem 2 with the factors of one row."""
+    sigma, condition = factors.sigma_squared, factors.condition
+    distance = prior.distance_squared(factors.weights, blocks)
+    # Erratum 9: one printed cell has ‖L‖ where ‖L‖² is meant.
+    printed = math.sqrt(sigma) if factors.missing_square else sigma
+    return Row(
+        name=factors.name,
+        sigma_squared=sigma,
+        distance_squared=distance,
+        condition=condition,
+        convex_printed=convex_printed(
+            distance_squared=distance, sigma_squared=sigma, budget=budget
+        ),
+        convex=convex_tight(
+            distance_squared=distance, sigma_squared=sigma, budget=budget
+        ),
+        strongly_convex_printed=strongly_convex_printed(
+            condition=condition,
+            sigma_squared=printed,
+            excess=prior.excess,
+            budget=budget,
+        ),
+        strongly_convex=strongly_convex_corrected(
+            condition=condition,
+            sigma_squared=sigma,
+            excess=prior.excess,
+            budget=budget,
+        ),
+    )
+
+
+def _partition_rows(
+    problem: Problem,
+    blocks: Sequence[ArrayLike],
+    lipschitz: ArrayLike,
+    probabilities: ArrayLike,
+) -> list[_Factors]:
+    """Given, uniform and importance probabilities of one partition."""
+    smoothness, mu = np.asarray(problem.smoothness), problem.strong_convexity
+    label = np.empty(problem.n_coordinates, dtype=np.intp)  # B(i), for i in [d]
+    for i, block in enumerate(blocks):
+        label[np.asarray(block)] = i
+    sigma = float(np.sum(np.square(lipschitz)[label] / smoothness))
+    ratio = smoothness / np.asarray(probabilities)[label]
+    uniform = len(blocks) * smoothness
+    total = sum(float(smoothness[np.asarray(block)].max()) for block in blocks)
+    importance = np.full(problem.n_coordinates, total)
+    return [
+        _Factors("DP-SkGD-BS", sigma, ratio, float(ratio.max()) / mu),
+        _Factors("uniform", sigma, uniform, float(uniform.max()) / mu),
+        _Factors("importance", sigma, importance, total / mu),
+    ]
+
+
+def _block_rows(problem: Problem) -> list[_Factors]:
+    given, uniform, importance = _partition_rows(
+        problem, problem.blocks, problem.block_lipschitz, problem.block_probabilities
+    )
+    return [given, uniform, importance._replace(missing_square=True)]
+
+
+def _coordinate_rows(problem: Problem) -> list[_Factors]:
+    """Blocks of one, b = d, and DP-CD, which is their uniform row but for μ_M."""
+    d = problem.n_coordinates
+    rows = _partition_rows(
+        problem,
+        [np.array([j]) for j in range(d)],
+        problem.coordinate_lipschitz,
+        problem.coordinate_probabilities,
+    )
+    cd = rows[1]._replace(name="DP-CD", condition=d / problem.scaled_strong_convexity)
+    return [*(row._replace(name=f"{row.name}, b = d") for row in rows), cd]
+
+
+def _full_rows(problem: Problem) -> list[_Factors]:
+    """All coordinates at once, b = 1, with M and with M_max I.
+
+    The latter is DP-SGD: L√d·R_I and L²d/μ, whatever M_max is.
+    """
+    smoothness = np.asarray(problem.smoothness)
+    isotropic = np.full_like(smoothness, smoothness.max())
+    condition = float(smoothness.max()) / problem.strong_convexity
+    return [
+        _Factors(name, problem.lipschitz**2 * float(np.sum(1 / m)), m, condition)
+        for name, m in (
+            ("DP-SkGD-BS, b = 1", smoothness),
+            ("DP-SGD, DP-SVRG", isotropic),
+        )
+    ]

@@ -1,0 +1,574 @@
+r"""Utility of DP-SkGD in numbers: Theorem 2 of the paper [1]_, printed and corrected.
+
+One step of Algorithm 1 draws a set S and moves its coordinates by
+:math:`-(\nabla_j f(θ) + η_j)/M_j`, :math:`η ∼ N(0, σ_S^2 I)`. With
+:math:`p_j = P(j ∈ S)` everything follows from three numbers,
+
+.. math::
+
+    D_0 = \|w_0 - w_*\|^2_{MP^{-1}}, \qquad
+    Σ^2 = E\Big[L_S^2 \sum_{j∈S} \frac{1}{p_j M_j}\Big], \qquad
+    ν = \frac{c}{n μ},
+
+where L_S bounds a record's gradient on S, c is 2 for replace-one neighbours and 1
+otherwise, and μ is the Gaussian-DP parameter of the whole run. A run of K·T steps has
+:math:`σ_S = ν L_S \sqrt{KT}`, so each step adds :math:`N_1 = ν^2 Σ^2 KT` to E D.
+
+Smoothness comes in two strengths. If ``Diag(M) ⪰ H``, as the paper assumes, use
+`convex_tight` and `strongly_convex_weighted`. If M is only an expected separable
+overapproximation (``E[I_S H I_S] ⪯ PM``; coordinate- or block-wise constants), use
+`convex_eso`, or multiply M by a factor s with ``s·Diag(M) ⪰ H`` (the number of blocks
+of a partition always will do): `convex_tight`'s bound does not change, its number of
+steps grows by s. Proofs are in docs/theory.md.
+
+References
+----------
+.. [1] A. Maranjyan, A. Sadiev, P. Richtárik, "Differentially private random block
+   coordinate descent", AISTATS 2025.
+.. [2] Z. Qu, P. Richtárik, "Coordinate descent with arbitrary sampling II: expected
+   separable overapproximation", Optimization Methods and Software 31 (2016).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from skdp.descent.samplings import Sampling
+from skdp.planning.theorem1 import paper_noise_multiplier
+from skdp.privacy.accountant import gdp_mu
+
+__all__ = [
+    "Budget",
+    "Prior",
+    "Rate",
+    "convex_bound",
+    "convex_eso",
+    "convex_printed",
+    "convex_tight",
+    "distance_squared",
+    "eso_bound",
+    "sigma_squared",
+    "step_sigma_squared",
+    "strongly_convex_corrected",
+    "strongly_convex_printed",
+    "strongly_convex_weighted",
+    "weighted_bound",
+]
+
+Lipschitz = float | Sequence[float] | NDArray[np.float64] | Callable[..., float]
+"""L_S: one bound for all sets, one per set of the support, or a function of S."""
+
+_SENSITIVITY = {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}
+_ACCOUNTING = ("exact", "paper")
+
+
+def _refuse(function: str, name: str, rule: str, value: object) -> ValueError:
+    return ValueError(
+        f"The {name!r} parameter of {function} must be {rule}. Got {value!r} instead."
+    )
+
+
+def _check_positive(function: str, *, zero: bool = False, **values: float) -> None:
+    """Refuse numbers that are not finite and positive (or zero, where allowed)."""
+    rule = "a finite number that is " + ("not negative" if zero else "greater than 0")
+    for name, value in values.items():
+        if not (0 < value < math.inf or (zero and value == 0)):
+            raise _refuse(function, name, rule, value)
+
+
+def _positive_array(function: str, name: str, values: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or not (np.isfinite(array).all() and (array > 0).all()):
+        raise _refuse(function, name, "a vector of finite positive numbers", values)
+    return array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What may be spent, and how it is counted.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of records (public).
+    epsilon, delta : float
+        The budget.
+    neighbours : {"replace-one", "zero-out", "add-remove"}
+        A record's gradient moves a sum by 2L under the first, by L under the others.
+    accounting : {"exact", "paper"}
+        How (ε, δ) becomes μ: exactly, or by Theorem 1, whose noise variance
+        3·(2L)²·K·T·log(1/δ)/(nε)² is that of μ = ε/√(3 log(1/δ)). The paper states
+        it for ε ≤ 1; its proof gives ε ≤ 1.101·log(1/δ), which is checked (erratum 2).
+    """
+
+    n_rows: int
+    epsilon: float
+    delta: float
+    neighbours: str = "replace-one"
+    accounting: str = "exact"
+
+    def __post_init__(self) -> None:
+        _check_positive("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
+        if not 0 < self.delta < 1:
+            raise _refuse("Budget", "delta", "in (0, 1)", self.delta)
+        if self.neighbours not in _SENSITIVITY:
+            rule = f"one of {tuple(_SENSITIVITY)}"
+            raise _refuse("Budget", "neighbours", rule, self.neighbours)
+        if self.accounting not in _ACCOUNTING:
+            rule = f"one of {_ACCOUNTING}"
+            raise _refuse("Budget", "accounting", rule, self.accounting)
+        _ = self.mu  # the accountant checks the range of ε
+
+    @property
+    def mu(self) -> float:
+        """Gaussian-DP parameter of the whole run."""
+        if self.accounting == "exact":
+            return float(gdp_mu(self.epsilon, self.delta))
+        return 1.0 / paper_noise_multiplier(self.epsilon, self.delta, 1)
+
+    @property
+    def noise_scale(self) -> float:
+        """ν = c/(nμ): the noise of set S in a run of K·T steps has std ν·L_S·√(KT)."""
+        return _SENSITIVITY[self.neighbours] / (self.n_rows * self.mu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """What is assumed, without looking at the data, about the start.
+
+    Parameters
+    ----------
+    block_norm : float
+        Bound on the Euclidean norm of w0 - w* on each block.
+    displacement : tuple of float, optional
+        w0 - w* itself, where it is known; then `block_norm` is not used.
+    excess : float
+        Bound on f(w0) - f(w*); log 2 is that of logistic regression started at 0.
+    """
+
+    block_norm: float = 1.0
+    displacement: tuple[float, ...] | None = None
+    excess: float = math.log(2.0)
+
+    def __post_init__(self) -> None:
+        _check_positive("Prior", block_norm=self.block_norm, excess=self.excess)
+
+    def distance_squared(
+        self, weights: ArrayLike, blocks: Sequence[ArrayLike]
+    ) -> float:
+        """Largest Σ weights_j (w0 - w*)_j² the prior allows."""
+        weights = _positive_array("distance_squared", "weights", weights)
+        if self.displacement is not None:
+            return float(weights @ np.square(self.displacement))
+        largest = [weights[np.asarray(block)].max() for block in blocks]
+        return float(self.block_norm**2 * math.fsum(largest))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """A number of steps and what it guarantees.
+
+    Parameters
+    ----------
+    theorem : str
+        Which statement the bound is.
+    n_steps, n_restarts : int
+        K and T.
+    initial, noise : float
+        The two terms of the bound on E f - f*.
+    decay : float
+        The average has weights (1 - decay)^(-k).
+    """
+
+    theorem: str
+    n_steps: int
+    n_restarts: int = 1
+    initial: float
+    noise: float
+    decay: float = 0.0
+
+    @property
+    def bound(self) -> float:
+        """Bound on the expected excess risk E f - f*."""
+        return self.initial + self.noise
+
+
+def distance_squared(
+    smoothness: ArrayLike, probabilities: ArrayLike, displacement: ArrayLike
+) -> float:
+    """D0 = ‖w0 - w*‖² in the norm M P⁻¹; the paper's R², not R (erratum 9)."""
+    smoothness = _positive_array("distance_squared", "smoothness", smoothness)
+    probabilities = _positive_array("distance_squared", "probabilities", probabilities)
+    return float((smoothness / probabilities) @ np.square(displacement))
+
+
+def _expected_set_sum(
+    sampling: Sampling, weights: NDArray[np.float64], lipschitz: Lipschitz
+) -> float:
+    """E[L_S² Σ_{j∈S} weights_j]."""
+    if isinstance(lipschitz, int | float):
+        return float(lipschitz**2 * (sampling.probabilities @ weights))
+    if sampling.support is None or sampling.set_probabilities is None:
+        rule = "one number, as this sampling does not list its sets"
+        raise _refuse("sigma_squared", "lipschitz", rule, lipschitz)
+    if callable(lipschitz):
+        bounds = np.array([lipschitz(block) for block in sampling.support])
+    else:
+        bounds = np.asarray(lipschitz, dtype=np.float64)
+    if bounds.shape != (len(sampling.support),):
+        rule = f"one number per set ({len(sampling.support)})"
+        raise _refuse("sigma_squared", "lipschitz", rule, lipschitz)
+    sums = np.array([weights[block].sum() for block in sampling.support])
+    return float(sampling.set_probabilities @ (np.square(bounds) * sums))
+
+
+def sigma_squared(
+    sampling: Sampling, smoothness: ArrayLike, lipschitz: Lipschitz
+) -> float:
+    """Σ² = E[L_S² Σ_{j∈S} 1/(p_j M_j)], Theorem 2.
+
+    For a partition it is Σ_j L²_{B(j)}/M_j whatever the probabilities.
+
+    Parameters
+    ----------
+    sampling : Sampling
+        The law of S. The theorems are about independent draws: for `ShuffledBlocks`
+        the number is that of `Blocks` with the same marginals.
+    smoothness : array of shape (n_coordinates,)
+        M.
+    lipschitz : float, array of shape (n_sets,) or callable S -> L_S
+        Bound on the norm of a record's gradient on S.
+    """
+    smoothness = _positive_array("sigma_squared", "smoothness", smoothness)
+    weights = 1.0 / (sampling.probabilities * smoothness)
+    return _expected_set_sum(sampling, weights, lipschitz)
+
+
+def step_sigma_squared(
+    sampling: Sampling, smoothness: ArrayLike, lipschitz: Lipschitz
+) -> float:
+    """E[L_S² Σ_{j∈S} 1/M_j]: what one step's noise adds to 2f (for `convex_eso`)."""
+    smoothness = _positive_array("step_sigma_squared", "smoothness", smoothness)
+    return _expected_set_sum(sampling, 1.0 / smoothness, lipschitz)
+
+
+def convex_bound(
+    n_steps: int,
+    *,
+    distance_squared: float,
+    noise: float,
+    include_start: bool = True,
+    start_excess: float = 0.0,
+) -> float:
+    """Bound on E f(average) - f* after K steps, if Diag(M) ⪰ H (erratum 4).
+
+    D0/(2K) + N1/2 for the average of θ_0, …, θ_{K-1}; less (f(w0) - f*)/K for that
+    of θ_1, …, θ_K. It bounds the average of the f(θ_k) too.
+
+    Parameters
+    ----------
+    n_steps : int
+        K.
+    distance_squared, noise : float
+        D0 and N1 = Σ_j E[1{j∈S} σ_S²]/(p_j M_j).
+    include_start : bool
+        Whether the average is that of θ_0, …, θ_{K-1}.
+    start_excess : float
+        A lower bound on f(w0) - f*; used only without the start.
+    """
+    _check_positive("convex_bound", n_steps=n_steps)
+    _check_positive(
+        "convex_bound",
+        zero=True,
+        distance_squared=distance_squared,
+        noise=noise,
+        start_excess=start_excess,
+    )
+    gain = 0.0 if include_start else start_excess
+    return (0.5 * distance_squared - gain) / n_steps + 0.5 * noise
+
+
+def eso_bound(
+    n_steps: int,
+    *,
+    distance_squared: float,
+    excess: float,
+    noise: float,
+    step_noise: float,
+    smallest_probability: float,
+    include_start: bool = True,
+) -> float:
+    """Bound on E f(average) - f* after K steps, if E[I_S H I_S] ⪯ PM (erratum 6).
+
+    With v = 1/p_min it is (D0/2 + v·(f(w0) - f*))/K + (N1 + v·N2)/2 for the average of
+    θ_0, …, θ_{K-1}; v - 1 replaces the first v for that of θ_1, …, θ_K.
+
+    Parameters
+    ----------
+    n_steps : int
+        K.
+    distance_squared, excess : float
+        D0 and a bound on f(w0) - f*.
+    noise, step_noise : float
+        N1, and N2 = Σ_j E[1{j∈S} σ_S²]/M_j; v·N2 = N1 where p is uniform.
+    smallest_probability : float
+        p_min.
+    include_start : bool
+        Whether the average is that of θ_0, …, θ_{K-1}.
+    """
+    _check_positive(
+        "eso_bound", n_steps=n_steps, smallest_probability=smallest_probability
+    )
+    visits = 1.0 / smallest_probability
+    initial = 0.5 * distance_squared + (visits - (not include_start)) * excess
+    return initial / n_steps + 0.5 * (noise + visits * step_noise)
+
+
+def weighted_bound(
+    n_steps: int, *, distance_squared: float, noise: float, decay: float, loss: float
+) -> float:
+    """Bound on E f(average) - f* for weights (1 - μ̃)^(-k), k = 0, …, K-1.
+
+    (μ̃ D0/((1 - μ̃)^(-K) - 1) + N1)/(2(1 - s)): `convex_bound` for μ̃ → 0.
+
+    Parameters
+    ----------
+    n_steps : int
+        K.
+    distance_squared, noise : float
+        D0 and N1.
+    decay : float
+        μ̃, the modulus of strong convexity in the norm M P⁻¹, or less.
+    loss : float
+        s = μ̃/p where all probabilities are p, otherwise √(μ̃/p_min).
+    """
+    growth = math.expm1(min(-n_steps * math.log1p(-decay), 700.0))
+    return (decay * distance_squared / growth + noise) / (2.0 * (1.0 - loss))
+
+
+def _best_integer(real: float, value: Callable[[int], float]) -> int:
+    """Integer ≥ 1 that minimises a convex function whose real minimiser is known."""
+    low = max(1, math.floor(real))
+    return min((low, low + 1), key=value)
+
+
+def convex_printed(
+    *, distance_squared: float, sigma_squared: float, budget: Budget
+) -> Rate:
+    """Theorem 2, convex, as printed: replace-one and Theorem 1's noise, always.
+
+    K = nεR/(Σ√log(1/δ)), which drops the 12; the proof's two terms are then 1 and 12
+    times ΣR√log(1/δ)/(nε) (erratum 5). Only ε, δ and n of the budget are used.
+    """
+    _check_positive(
+        "convex_printed", distance_squared=distance_squared, sigma_squared=sigma_squared
+    )
+    unit = math.sqrt(math.log(1.0 / budget.delta)) / (budget.n_rows * budget.epsilon)
+    distance, sigma = math.sqrt(distance_squared), math.sqrt(sigma_squared)
+    return Rate(
+        theorem="Theorem 2, convex, as printed",
+        n_steps=max(1, math.ceil(distance / (sigma * unit))),
+        initial=distance * sigma * unit,
+        noise=12.0 * distance * sigma * unit,
+    )
+
+
+def convex_tight(
+    *, distance_squared: float, sigma_squared: float, budget: Budget
+) -> Rate:
+    """Theorem 2, convex, corrected; needs Diag(M) ⪰ H (errata 4 and 5).
+
+    K* = R/(νΣ) and bound νRΣ: 2RΣ/(nμ) for replace-one neighbours, RΣ/(nμ) for the
+    others, up to the rounding of K* to an integer. M may be multiplied by any s ≥ 1:
+    the bound stays and K* grows by s.
+    """
+    _check_positive(
+        "convex_tight", distance_squared=distance_squared, sigma_squared=sigma_squared
+    )
+    step = budget.noise_scale**2 * sigma_squared
+
+    def bound(n_steps: int) -> float:
+        return convex_bound(
+            n_steps, distance_squared=distance_squared, noise=n_steps * step
+        )
+
+    n_steps = _best_integer(math.sqrt(distance_squared / step), bound)
+    return Rate(
+        theorem="convex, Diag(M) ⪰ H",
+        n_steps=n_steps,
+        initial=distance_squared / (2.0 * n_steps),
+        noise=0.5 * n_steps * step,
+    )
+
+
+def convex_eso(
+    *,
+    distance_squared: float,
+    sigma_squared: float,
+    step_sigma_squared: float,
+    smallest_probability: float,
+    excess: float,
+    budget: Budget,
+) -> Rate:
+    """Convex rate for expected separable overapproximations (erratum 6).
+
+    With A = D0/2 + (f(w0) - f*)/p_min and B² = (Σ² + Σ_step²/p_min)/2:
+    K* = √A/(νB), bound 2ν√A·B. For b equally likely blocks B = Σ, p_min = 1/b.
+
+    Parameters
+    ----------
+    distance_squared, sigma_squared, step_sigma_squared : float
+        D0, and what the functions of the same names return.
+    smallest_probability : float
+        p_min.
+    excess : float
+        Bound on f(w0) - f*.
+    budget : Budget
+        The budget.
+    """
+    _check_positive(
+        "convex_eso", distance_squared=distance_squared, sigma_squared=sigma_squared
+    )
+    _check_positive(
+        "convex_eso",
+        step_sigma_squared=step_sigma_squared,
+        smallest_probability=smallest_probability,
+    )
+    _check_positive("convex_eso", zero=True, excess=excess)
+    scale = budget.noise_scale**2
+    initial = 0.5 * distance_squared + excess / smallest_probability
+    step = 0.5 * scale * (sigma_squared + step_sigma_squared / smallest_probability)
+
+    n_steps = _best_integer(math.sqrt(initial / step), lambda k: initial / k + step * k)
+    return Rate(
+        theorem="convex, expected separable overapproximation",
+        n_steps=n_steps,
+        initial=initial / n_steps,
+        noise=step * n_steps,
+    )
+
+
+def strongly_convex_printed(
+    *, condition: float, sigma_squared: float, excess: float, budget: Budget
+) -> Rate:
+    """Theorem 2, strongly convex, as printed in the appendix of the paper.
+
+    With κ = 1 + max_i(M_i/p_i)/μ and B = 24κΣ²log(1/δ)/(nε)², the bound is
+    B(1 + log₂((f(w0) - f*)/B)), K = 2κ and T = log₂(24(f(w0) - f*)/B), here rounded up
+    to integers ≥ 1. The 24 does not follow (erratum 7), and the bound is vacuous, even
+    negative, where f(w0) - f* < B.
+
+    Parameters
+    ----------
+    condition : float
+        max_i(M_i/p_i)/μ, with μ the modulus in the Euclidean norm.
+    sigma_squared, excess : float
+        Σ² and f(w0) - f*.
+    budget : Budget
+        Only n, ε and δ are used: replace-one and Theorem 1's noise, always.
+    """
+    _check_positive("strongly_convex_printed", condition=condition, excess=excess)
+    _check_positive("strongly_convex_printed", sigma_squared=sigma_squared)
+    unit = math.log(1.0 / budget.delta) / (budget.n_rows * budget.epsilon) ** 2
+    level = 24.0 * (1.0 + condition) * sigma_squared * unit
+    return Rate(
+        theorem="Theorem 2, strongly convex, as printed",
+        n_steps=math.ceil(2.0 * (1.0 + condition)),
+        n_restarts=max(1, math.ceil(math.log2(24.0 * excess / level))),
+        initial=level,
+        noise=level * math.log2(excess / level),
+    )
+
+
+def strongly_convex_corrected(
+    *, condition: float, sigma_squared: float, excess: float, budget: Budget
+) -> Rate:
+    """Theorem 2, strongly convex, corrected (erratum 7).
+
+    Restarts halve the excess: F ← κF/K + N1 with K = ⌈2κ⌉, so after T of them it is at
+    most F/2^T + 2N1, and N1 = ν²Σ²KT. With B = 4κν²Σ² (48κΣ²log(1/δ)/(nε)² in the
+    paper's constants; K for 2κ) T = ⌈log₂(F/B)⌉ gives at most B(2 + log₂(F/B)).
+
+    Parameters
+    ----------
+    condition : float
+        max_i(M_i/p_i)/μ, with μ the modulus in the Euclidean norm.
+    sigma_squared, excess : float
+        Σ² and F = f(w0) - f*.
+    budget : Budget
+        The budget.
+    """
+    _check_positive("strongly_convex_corrected", condition=condition, excess=excess)
+    _check_positive("strongly_convex_corrected", sigma_squared=sigma_squared)
+    n_steps = math.ceil(2.0 * (1.0 + condition))
+    level = 2.0 * n_steps * budget.noise_scale**2 * sigma_squared
+    n_restarts = max(1, math.ceil(math.log2(excess / level)))
+    return Rate(
+        theorem="strongly convex, restarts",
+        n_steps=n_steps,
+        n_restarts=n_restarts,
+        initial=excess / 2.0**n_restarts,
+        noise=level * n_restarts,
+    )
+
+
+def strongly_convex_weighted(
+    *,
+    modulus: float,
+    probabilities: ArrayLike,
+    distance_squared: float,
+    sigma_squared: float,
+    budget: Budget,
+) -> Rate:
+    """Strongly convex rate of one run averaged with weights (1 - μ̃)^(-k).
+
+    The best K minimises `weighted_bound`; needs Diag(M) ⪰ H. The noise term of the
+    restarts is 4/log 2 = 5.8 times as large to leading order, at the same lemma
+    (erratum 7).
+
+    Parameters
+    ----------
+    modulus : float
+        μ̃, strong convexity in the norm M P⁻¹: at least μ/max_i(M_i/p_i). Any smaller
+        number is valid too, and better where μ̃ is near p_min.
+    probabilities : array of shape (n_coordinates,)
+        p.
+    distance_squared, sigma_squared : float
+        D0 and Σ².
+    budget : Budget
+        The budget.
+    """
+    _check_positive("strongly_convex_weighted", distance_squared=distance_squared)
+    _check_positive("strongly_convex_weighted", sigma_squared=sigma_squared)
+    p = _positive_array("strongly_convex_weighted", "probabilities", probabilities)
+    if not 0 < modulus < p.min():
+        rule = f"in (0, {p.min()}), the smallest probability; any smaller one is valid"
+        raise _refuse("strongly_convex_weighted", "modulus", rule, modulus)
+    ratio = modulus / float(p.min())
+    loss = ratio if np.ptp(p) <= 1e-12 * p.max() else math.sqrt(ratio)
+    step = budget.noise_scale**2 * sigma_squared
+    rate = -math.log1p(-modulus)
+
+    def bound(n_steps: int) -> float:
+        return weighted_bound(
+            n_steps,
+            distance_squared=distance_squared,
+            noise=n_steps * step,
+            decay=modulus,
+            loss=loss,
+        )
+
+    # The derivative vanishes where 4 sinh²(K·rate/2) = μ̃·D0·rate/step.
+    angle = 2.0 * math.asinh(0.5 * math.sqrt(modulus * distance_squared * rate / step))
+    n_steps = _best_integer(angle / rate, bound)
+    noise = 0.5 * n_steps * step / (1.0 - loss)
+    return Rate(
+        theorem="strongly convex, weighted average, Diag(M) ⪰ H",
+        n_steps=n_steps,
+        initial=bound(n_steps) - noise,
+        noise=noise,
+        decay=modulus,
+    )

@@ -1,0 +1,121 @@
+"""What was spent, on what, under which assumptions."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from skdp.privacy import accountant
+from skdp.privacy.queries import RELATIONS, Relation
+from skdp.schema import check
+
+#: Draws that a budget leaves room for: 2²⁴ of them cost 2⁻²⁵ of ε.
+ALLOWED_DRAWS = 1 << 24
+SCOPE = "Rows are protected, not persons; nor time, memory, score() or cv_results_."
+
+
+class BudgetError(ValueError):
+    """Raised before a release that the budget does not cover."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One release: μ-GDP with μ = 1/noise_multiplier, but for a probability `delta`."""
+
+    query: str
+    sensitivity: float
+    noise_multiplier: float
+    n_draws: int
+    delta: float = 0.0
+
+    @property
+    def mu_squared(self) -> float:
+        """What the event costs; infinitely much without noise."""
+        return self.noise_multiplier**-2 if self.noise_multiplier else math.inf
+
+
+@dataclass(kw_only=True, eq=False)
+class PrivacyRecord:
+    """The budget of a run and what became of it.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The budget. An infinite epsilon claims nothing.
+    relation : {"replace-one", "zero-out", "add-remove"}
+        Which tables are neighbours.
+    assumptions : sequence of str
+        What was taken as public without being paid for.
+    seeded : bool
+        Whether the noise can be computed by whoever knows the seed.
+    reserved_delta : float
+        The part of delta that releases which are not Gaussian may spend.
+    transcript_digest : str, optional
+        SHA-256 of the released values, of a record that was read from a file.
+    """
+
+    epsilon: float
+    delta: float
+    relation: Relation
+    assumptions: Sequence[str] = ()
+    seeded: bool = False
+    reserved_delta: float = 0.0
+    events: dict[Event, int] = field(default_factory=dict)
+    transcript: list[Any] = field(default_factory=list, repr=False)
+    transcript_digest: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check(self.relation in RELATIONS, f"neighbours must be one of {RELATIONS}.")
+        left = self.delta - self.reserved_delta * (1 + 2.0**-25)  # the sampler's slack
+        self.budget = accountant.calibrate(self.epsilon, left, ALLOWED_DRAWS) ** 2
+
+    def _total(self, what: str) -> float:
+        return math.fsum(times * getattr(e, what) for e, times in self.events.items())
+
+    @property
+    def spent(self) -> float:
+        """Sum of μ² over all releases."""
+        return self._total("mu_squared")
+
+    @property
+    def remaining(self) -> float:
+        """What is left of the budget, as a sum of μ²."""
+        return math.inf if self.budget == math.inf else self.budget - self.spent
+
+    @property
+    def spent_epsilon(self) -> float:
+        """The ε that holds at the record's δ for all releases so far."""
+        draws, extra = int(self._total("n_draws")), self._total("delta")
+        mu = math.sqrt(self.spent)
+        return accountant.spent_epsilon(mu, self.delta, draws, extra)
+
+    def charge(self, event: Event) -> None:
+        """Enter an event, before anything is drawn for it; refuse what is too dear.
+
+        Notes
+        -----
+        **Guarantee.** Whatever is asked, in whatever order and however it depends on
+        earlier answers, Σμ² and Σδ never exceed a budget fixed beforehand, so that the
+        whole is (epsilon, delta)-private (adaptive composition: Dong, Roth, Su 2022,
+        Theorem 3.2).
+        """
+        fits = self.spent + event.mu_squared <= self.budget * (1 + 1e-12)
+        fits &= 0 <= event.delta <= self.reserved_delta - self._total("delta")
+        fits &= self._total("n_draws") + event.n_draws <= ALLOWED_DRAWS
+        if self.budget < math.inf and not fits:
+            raise BudgetError(
+                f"The {event.query} costs μ² = {event.mu_squared:.6g} and only "
+                f"{self.remaining:.6g} is left: take fewer steps or a larger epsilon."
+            )
+        self.events[event] = self.events.get(event, 0) + 1
+
+    def __str__(self) -> str:
+        claim = ("seeded" if self.seeded else "no noise") + ": no privacy claim"
+        if not self.seeded and self.budget < math.inf:
+            claim = f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy"
+        lines = [claim, f"neighbouring tables: {self.relation}"]
+        for e, times in self.events.items():
+            noise = f"noise {e.noise_multiplier:.5g} × {e.sensitivity:.5g}"
+            cost = f"μ² {e.mu_squared:.4g}" + (f", δ {e.delta:.3g}" if e.delta else "")
+            lines.append(f"{times} × {e.query}: {noise}, {cost} each")
+        return "\n".join([*lines, *self.assumptions, SCOPE])

@@ -1,0 +1,163 @@
+"""Types, ranges and categories found privately, where a schema does not give them.
+
+All are histograms. Ranges use bins that are public: a logarithmic grid of both signs,
+and one for texts that are not numbers, which decides a column's type.
+Categories are not public, so that a category is shown only if its noisy count exceeds
+a threshold that a single record passes with probability at most δ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from scipy.special import ndtri
+
+from skdp.privacy import queries
+from skdp.privacy.budget import Event, PrivacyRecord
+from skdp.privacy.encoding import Coded
+from skdp.privacy.mechanism import release
+from skdp.privacy.randomness import Randomness
+from skdp.schema import FloatArray
+
+#: Magnitudes from 2⁻³² to 2⁴⁸ in half octaves; smaller and larger ones are clipped.
+LOWEST, HIGHEST = -32, 48
+SIDE = 2 * (HIGHEST - LOWEST)
+#: Chance that noise alone widens some range, over all columns.
+FALSE_ALARM = 0.01
+#: Bins of cells that hold nothing, and of texts that are not numbers.
+NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
+
+
+def magnitude_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Bin of each value, in increasing order: negative, zero, positive, and nan.
+
+    Masked values are texts, and come last.
+    """
+    texts, values = np.ma.getmaskarray(values), np.ma.getdata(values)
+    mantissa, exponent = np.frexp(np.abs(np.where(np.isfinite(values), values, 1.0)))
+    half = 2 * (exponent - 1 - LOWEST) + (mantissa >= math.sqrt(0.5))
+    half = np.where(np.isinf(values), SIDE - 1, np.clip(half, 0, SIDE - 1))
+    signed = np.where(values < 0, SIDE - 1 - half, SIDE + 1 + half)
+    bins = np.where(values == 0, SIDE, signed)
+    bins = np.where(np.isnan(values), NOTHING, bins)
+    return np.where(texts, TEXT, bins).astype(np.intp)
+
+
+def bin_edges() -> FloatArray:
+    """Lower edge of every bin of numbers, and the upper edge of the last."""
+    size = np.power(2.0, LOWEST + np.arange(SIDE + 1) / 2)
+    return np.concatenate([-size[::-1], size[:1], size[1:]])
+
+
+def ranges(
+    batches: Iterable[Mapping[str, FloatArray]],
+    names: Sequence[str],
+    noise_multiplier: float,
+    noise: Randomness,
+    record: PrivacyRecord,
+) -> dict[str, tuple[float, float]]:
+    """Release a range for each numeric column: those of `ranges_and_texts`."""
+    return ranges_and_texts(batches, names, noise_multiplier, noise, record)[0]
+
+
+def ranges_and_texts(
+    batches: Iterable[Mapping[str, FloatArray]],
+    names: Sequence[str],
+    noise_multiplier: float,
+    noise: Randomness,
+    record: PrivacyRecord,
+) -> tuple[dict[str, tuple[float, float]], set[str]]:
+    """Release a range for each column, and which columns hold texts.
+
+    A range reaches from the lowest to the highest bin whose noisy count is above what
+    noise alone would reach; (0, 1) if there is none. Values beyond it will be clipped.
+    A column holds texts if their noisy count is above that and above those of numbers.
+    Texts are masked in `batches`; nan is a cell that holds nothing.
+
+    Notes
+    -----
+    **Guarantee.** For all neighbouring tables the ranges and types are post-processing
+    of one Gaussian release of a histogram to which a record adds one in each column.
+    """
+    n_bins = TEXT + 1
+    total = np.zeros((len(names), n_bins), dtype=np.int64)
+    for columns in batches:
+        for row, name in enumerate(names):
+            bins = magnitude_bins(columns[name])
+            total[row] += np.bincount(bins, minlength=n_bins)
+    query = f"magnitudes of {len(names)} columns"
+    asked = queries.histogram(queries.big(total), len(names), record.relation, query)
+    counts = release(asked, noise_multiplier, noise, record)
+    threshold = counts.noise_std * ndtri(1.0 - FALSE_ALARM / total.size)
+    edges, found, texts = bin_edges(), {}, set()
+    for row, name in enumerate(names):
+        high = counts.values[row] > np.maximum(threshold[row], 0.5)
+        at = np.flatnonzero(high[:NOTHING])
+        if high[TEXT] and counts.values[row, TEXT] > counts.values[row, at].sum():
+            texts.add(name)
+        low_edge = 0.0 if not len(at) or at[0] == SIDE else float(edges[at[0]])
+        high_edge = 0.0 if len(at) and at[-1] == SIDE else 1.0
+        if len(at) and at[-1] != SIDE:
+            high_edge = float(edges[at[-1] + 1])
+        found[name] = (low_edge, high_edge if high_edge > low_edge else low_edge + 1.0)
+    return found, texts
+
+
+def level_threshold(noise_std: float, delta: float) -> float:
+    """Return the count that a single record passes with probability at most `delta`.
+
+    Notes
+    -----
+    **Guarantee.** For all noise_std and delta, P(rounded(1 + noise) > threshold) is at
+    most delta: counts are rounded to cells of at most 2⁻¹⁰ of the noise's standard
+    deviation, so that one cell more than the normal quantile is asked for.
+    """
+    return 1.0 - noise_std * (float(ndtri(delta)) - 2.0**-10)
+
+
+def levels(
+    batches: Iterable[Mapping[str, Coded]],
+    names: Sequence[str],
+    noise_multiplier: float,
+    delta: float,
+    noise: Randomness,
+    record: PrivacyRecord,
+) -> dict[str, list[str]]:
+    """Release the categories of columns that are frequent enough, sorted by name.
+
+    Notes
+    -----
+    **Guarantee.** For all neighbouring tables, the categories that both tables have are
+    post-processing of a Gaussian release; one that only a single record has is shown
+    with probability at most `delta` over all columns, twice if it may be replaced
+    (both are charged). Noise on counts that do not differ is drawn alike for both
+    tables, so that at most two draws a column can tell them apart.
+    """
+    counters: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for columns in batches:
+        for name in names:
+            cells = columns[name]
+            inside = cells.codes[(cells.codes >= 0) & (cells.codes < len(cells.values))]
+            counts = np.bincount(inside, minlength=len(cells.values))
+            for value, count in zip(cells.values, counts.tolist(), strict=True):
+                counters[name][str(value)] += count
+    keys = [(name, key) for name in names for key, n in counters[name].items() if n > 0]
+    value = queries.big([counters[name][key] for name, key in keys])
+    query = f"categories of {len(names)} columns"
+    asked = queries.histogram(value, len(names), record.relation, query)
+    sides = 2 if record.relation == "replace-one" else 1
+    n_draws, z = sides * len(names), noise_multiplier
+    record.charge(Event(query, asked.sensitivity, z, n_draws, delta))
+    # How many keys there are is private: the release is charged above and kept here.
+    private = PrivacyRecord(epsilon=math.inf, delta=0.5, relation=record.relation)
+    noisy = release(asked, z, noise, private)
+    record.seeded |= noise.seeded
+    threshold = level_threshold(z * asked.sensitivity, delta / (sides * len(names)))
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for (name, key), count in zip(keys, noisy.values.tolist(), strict=True):
+        if count > threshold or z == 0:
+            found[name].append(key)
+    return {name: sorted(kept) for name, kept in found.items()}

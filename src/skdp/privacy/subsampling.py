@@ -1,0 +1,293 @@
+r"""What Poisson batches cost: numerical accounting, rounded to the safe side.
+
+A step draws each record with probability q, adds up what was drawn and releases the sum
+with Gaussian noise of z times what one record can add. Adding or removing a record (or
+emptying it: then it adds nothing, drawn or not) makes the pair of laws
+
+    P = (1 - q) N(0, z²) + q N(1, z²)   against   Q = N(0, z²)
+
+the worst one, in either direction (Zhu, Dong, Wang 2022, Theorem 11). T steps, each
+knowing the earlier ones, are the T-fold product of it, one direction at a time.
+
+**Discretisation.** Losses log P/Q are put on a grid so that an interval's mass under P
+and under Q goes to its two ends and both masses are kept ("connect the dots",
+Doroshenko et al. 2022): the profile δ(ε) of the result is the chord of a convex
+function, so it is never below the true one. What lies above the grid counts as an
+infinite loss. The T-fold convolution is a Fourier transform on a circle; what may leave
+it at the top is bounded by Chernoff and counted as infinite too, what leaves it at the
+bottom comes in at the top and is too much, not too little. Every δ is raised by
+`rounding`, an allowance for the transform's floating point that is far above what
+exact convolutions show.
+
+**Charge.** A record counts (μ, δ₀). If δ(ε) ≤ δ_GDP(ε; μ) + δ₀ for all ε ≥ 0, in both
+directions, then P(E) ≤ F(Q(E)) + δ₀ for every event E, F(x) = Φ(Φ⁻¹(x) + μ) (for ε < 0
+use δ(-ε) = 1 - e^{-ε}(1 - δ'(ε)), δ' the other direction). F(Q(·)) is a 2-alternating
+capacity because F is concave, so some P' within δ₀ of P in total variation has
+P'(E) ≤ F(Q(E)) for every E (Huber, Strassen 1973): the steps are μ-GDP but for a
+probability δ₀, and such charges add up as Σμ² and Σδ₀ under adaptive composition.
+
+**Replacement** is a removal and an addition: P(E) ≤ F(F(Q(E)) + δ₀) + δ₀, at most
+F(F(Q(E))) + F(δ₀) + δ₀ because F is concave and F(0) = 0. So it costs
+(2μ, δ₀ + F(δ₀)). Of the full batch this is what a doubled sensitivity costs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.signal import lfilter
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from skdp.privacy.queries import Relation
+from skdp.schema import FloatArray, check
+
+#: Grid points for a step's standard deviation of the loss, and at most in all.
+FINENESS, MOST_POINTS = 50.0, 1 << 19
+#: Chance of leaving the circle that is aimed at, and points of a profile compared.
+TAIL, COMPARED = 1e-14, 3000
+#: Relative room for rounding in δ_GDP as it is computed here.
+_ROOM = 1e-7
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """An upper bound on δ(ε), at increasing `epsilons` from 0 on."""
+
+    epsilons: FloatArray
+    deltas: FloatArray
+
+    def delta(self, epsilon: float) -> float:
+        """Bound at any ε ≥ 0: that of the grid's point below."""
+        at = int(np.searchsorted(self.epsilons, epsilon, side="right")) - 1
+        return float(self.deltas[at])
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest ε of the grid whose bound is at most δ, or infinity."""
+        at = np.flatnonzero(self.deltas <= delta)
+        return float(self.epsilons[at[0]]) if len(at) else math.inf
+
+    def below(self, mu: float, delta: float) -> bool:
+        """Whether δ(ε) ≤ δ_GDP(ε; μ) + δ for all ε ≥ 0.
+
+        Both sides fall, so the left one at a point of the grid is compared with the
+        right one at the next.
+        """
+        end = int(np.argmax(self.deltas <= delta)) if self.deltas[-1] <= delta else -1
+        if end < 0:
+            return False
+        at = np.unique(np.linspace(0, end, COMPARED).astype(np.intp))
+        gaussian = gdp_deltas(self.epsilons[at[1:]], mu) * (1.0 - _ROOM)
+        return bool(np.all(self.deltas[at[:-1]] <= gaussian + delta))
+
+
+def gdp_deltas(epsilons: FloatArray, mu: float) -> FloatArray:
+    """δ_GDP(ε; μ) of many ε at once, to a few parts in 10⁹ for μ > 10⁻⁴."""
+    low = log_ndtr(-epsilons / mu - mu / 2) + epsilons
+    return np.asarray(ndtr(-epsilons / mu + mu / 2) - np.exp(low))
+
+
+def profile(noise_multiplier: float, rate: float, n_steps: int) -> Profile:
+    """Bound δ(ε) of T Poisson steps, the larger of adding and removing a record.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        z, noise over what one record can add to a batch's sum.
+    rate : float
+        q in (0, 1).
+    n_steps : int
+        T.
+
+    Notes
+    -----
+    **Guarantee.** For all tables that differ by one record, T steps chosen knowing the
+    earlier ones are (ε, δ(ε))-DP for every ε ≥ 0.
+    """
+    check(0 < rate < 1, f"rate must be in (0, 1). Got {rate}: a full batch is exact.")
+    check(noise_multiplier > 0, "noise_multiplier must be positive.")
+    spread = _spread(noise_multiplier, rate)
+    reach = _reach(noise_multiplier, rate, n_steps)
+    step = max(spread / FINENESS, 2 * reach / MOST_POINTS)
+    half = 1 << math.ceil(math.log2(reach / step))
+    masses = _masses(noise_multiplier, rate, step, half)
+    both = [_composed(*mass, step, n_steps) for mass in masses]
+    return Profile(np.arange(float(half)) * step, np.maximum(*both))
+
+
+def _spread(z: float, q: float) -> float:
+    """Scale of one step's loss: q √(e^{1/z²} - 1), or q/z-like where that explodes."""
+    return q * math.sqrt(math.expm1(min(1.0 / z**2, 2.0)))
+
+
+def _largest(z: float, q: float) -> float:
+    """Loss of one step where the noise is 9 standard deviations out."""
+    inside = (9.0 * z + 0.5) / z**2
+    return float(np.logaddexp(math.log1p(-q), math.log(q) + inside))
+
+
+def _reach(z: float, q: float, n_steps: int) -> float:
+    """How far up and down the sum of T losses is followed."""
+    x = np.linspace(-10.0, 10.0, 4001)
+    density = np.exp(-(x**2) / 2)
+    density /= density.sum()
+    shifted = np.array([x * z, x * z + 1.0])
+    loss = np.logaddexp(math.log1p(-q), math.log(q) + (shifted - 0.5) / z**2)
+    weights = np.array([(1 - q) * density, q * density])
+
+    def bound(order: float) -> float:
+        log_moment = math.log(float((weights * np.exp(order * loss)).sum()))
+        return (n_steps * log_moment - math.log(TAIL)) / order
+
+    top = 600.0 / max(float(loss.max()), 1e-9)
+    best = minimize_scalar(
+        lambda u: bound(math.exp(u)),
+        bounds=(math.log(1e-3), math.log(min(top, 1e6))),
+        method="bounded",
+    )
+    return max(1.1 * float(best.fun), 1.1 * _largest(z, q), 1e-6)
+
+
+Masses = tuple[FloatArray, float]
+
+
+def _masses(z: float, q: float, step: float, half: int) -> tuple[Masses, Masses]:
+    """Mass of each loss k·step, k = -half..half-1, and of an infinite one.
+
+    First for removing (losses log P/Q under P), then for adding (log Q/P under Q).
+    """
+    edges = np.arange(-half, half) * step
+    inside = np.expm1(edges) + q  # e^ε - (1 - q), positive where a loss can be
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cut = z * (np.log(np.maximum(inside, 0.0)) - math.log(q)) + 0.5 / z
+    cut = np.where(inside > 0, cut, -np.inf)  # in units of z
+    under_q = _between(cut)
+    under_p = (1 - q) * under_q + q * _between(cut - 1.0 / z)
+    # One interval below the grid (its loss is raised to the grid's end) and above.
+    below_q = float(ndtr(cut[0]))
+    below_p = (1 - q) * below_q + q * float(ndtr(cut[0] - 1.0 / z))
+    above_q = float(ndtr(-cut[-1]))
+    above_p = (1 - q) * above_q + q * float(ndtr(1.0 / z - cut[-1]))
+    # Of each interval's mass under Q, what goes to the upper end to keep that under P.
+    ratio = np.divide(under_p, under_q, out=np.exp(edges[1:]), where=under_q > 0)
+    share = np.clip((ratio * np.exp(-edges[:-1]) - 1) / math.expm1(step), 0.0, 1.0)
+    up_p = np.clip(share * under_q * np.exp(edges[1:]), 0.0, under_p)
+    up_p = np.where(under_q > 0, up_p, under_p)
+    removing = np.zeros(2 * half)
+    removing[1:] += up_p
+    removing[:-1] += under_p - up_p
+    removing[0] += below_p
+    adding = np.zeros(2 * half)
+    adding[1:] += share * under_q
+    adding[:-1] += (1 - share) * under_q
+    adding[-1] += above_q  # a smaller loss than this end's, raised to it
+    # Adding turns losses round: -half..half-1 becomes half..1-half, shifted by one.
+    turned = np.concatenate([[0.0], adding[::-1][:-1]])
+    lost = float(adding[0]) + below_q
+    return (removing, above_p), (turned, lost)
+
+
+def _between(cut: FloatArray) -> FloatArray:
+    """Normal mass between neighbouring cuts, from whichever tail is the smaller."""
+    low, high = cut[:-1], cut[1:]
+    upper = ndtr(-low) - ndtr(-high)
+    lower = ndtr(high) - ndtr(low)
+    return np.asarray(np.maximum(np.where(low > 0, upper, lower), 0.0))
+
+
+def _composed(
+    mass: FloatArray, infinite: float, step: float, n_steps: int
+) -> FloatArray:
+    """δ at 0, step, 2·step, … of T independent losses."""
+    size, half = len(mass), len(mass) // 2
+    circle = np.fft.rfft(np.roll(mass, -half))
+    whole = np.roll(np.fft.irfft(circle**n_steps, size), half)
+    leaving = _leaving(mass, step, n_steps, (half - 1) * step)
+    backwards = np.maximum(whole[half:], 0.0)[::-1]
+    tail = np.cumsum(backwards)
+    # Σ_{j≥i} p_j e^{(i-j)·step}, a recursion: nothing overflows.
+    discounted = np.asarray(lfilter([1.0], [1.0, -math.exp(-step)], backwards))
+    delta = np.maximum(tail - discounted, 0.0) + size * 2.0**-52 * tail
+    extra = n_steps * infinite + leaving + rounding(n_steps, size)
+    return np.minimum(np.maximum.accumulate(delta) + extra, 1.0)[::-1]
+
+
+def _leaving(mass: FloatArray, step: float, n_steps: int, top: float) -> float:
+    """Chernoff's bound on the chance that the sum of T losses exceeds `top`."""
+    half = len(mass) // 2
+    at = np.flatnonzero(mass > 0)
+    losses, kept = (at - half) * step, mass[at]
+    highest = max(float(losses.max()), step)
+
+    def exponent(order: float) -> float:
+        moment = float((kept * np.exp(order * losses)).sum())
+        return n_steps * math.log(moment) - order * top
+
+    best = minimize_scalar(
+        lambda u: exponent(math.exp(u)),
+        bounds=(math.log(1e-3), math.log(min(600.0 / highest, 1e6))),
+        method="bounded",
+    )
+    return math.exp(min(0.0, float(best.fun)))
+
+
+def rounding(n_steps: int, size: int) -> float:
+    """Room for rounding in the transform, its T-th power and the way back."""
+    return 4.0 * n_steps * math.log2(size) * 2.0**-52
+
+
+def smallest_mu(curve: Profile, delta: float) -> float:
+    """Smallest μ whose δ_GDP plus δ is never below the profile; infinite if none is."""
+    if curve.deltas[-1] > delta:
+        return math.inf
+    low, high = 1e-4, 1e-3
+    while not curve.below(high, delta):
+        low, high = high, 2 * high
+        if high > 1e3:
+            return math.inf
+    while high - low > 1e-7 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if curve.below(middle, delta) else (middle, high)
+    return high
+
+
+def calibrated(mu: float, delta: float, rate: float, n_steps: int) -> float:
+    """Smallest z, to one part in 10⁴, whose T steps cost at most (μ, δ)."""
+    check(
+        rounding(n_steps, MOST_POINTS) < delta / 2,
+        f"{n_steps} steps cannot be accounted for at δ = {delta:.3g}: take fewer steps "
+        "with larger batches.",
+    )
+    low, high = 0.05, max(0.5, rate * math.sqrt(n_steps) / mu)
+    while not profile(high, rate, n_steps).below(mu, delta):
+        low, high = high, 1.5 * high
+        check(high < 1e9, f"No noise is enough for μ = {mu:.3g} and δ = {delta:.3g}.")
+    while high - low > 1e-4 * high:
+        middle = math.sqrt(low * high)
+        enough = profile(middle, rate, n_steps).below(mu, delta)
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def one_sided(mu: float, delta: float, relation: Relation) -> tuple[float, float]:
+    """(μ, δ) for adding and removing, of a budget for `relation`.
+
+    Half of μ for a replacement, and the δ₀ with δ₀ + Φ(Φ⁻¹(δ₀) + μ/2) ≤ δ.
+    """
+    if relation != "replace-one":
+        return mu, delta
+    low, high = 0.0, delta
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = middle + float(ndtr(ndtri(middle) + mu / 2)) <= delta * (1 - 1e-9)
+        low, high = (middle, high) if enough else (low, middle)
+    return mu / 2, low
+
+
+def both_sided(mu: float, delta: float, relation: Relation) -> tuple[float, float]:
+    """(μ, δ) under `relation` of steps that cost (μ, δ) for adding and removing."""
+    if relation != "replace-one":
+        return mu, delta
+    return 2 * mu, (delta + float(ndtr(ndtri(delta) + mu))) * (1 + 1e-12)

@@ -1,0 +1,21 @@
+"""What is public about a table: columns, their layout, schemas and their files."""
+
+from skdp.schema.columns import Categorical, Column, Numeric, Target, Vector, level_key
+from skdp.schema.layout import Group, Layout
+from skdp.schema.schema import Schema
+from skdp.schema.validation import FloatArray, IntArray, check
+
+__all__ = [
+    "Categorical",
+    "Column",
+    "FloatArray",
+    "Group",
+    "IntArray",
+    "Layout",
+    "Numeric",
+    "Schema",
+    "Target",
+    "Vector",
+    "check",
+    "level_key",
+]

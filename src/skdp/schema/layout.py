@@ -1,0 +1,97 @@
+"""The coordinates of an encoded row, one group per column, and their norms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from skdp.schema.validation import FloatArray, IntArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The consecutive coordinates that one column fills, of joint norm at most one.
+
+    `kind` says how a row's part is stored: ``"ones"`` (the intercept, not stored),
+    ``"dense"`` (integers, one a coordinate) or ``"code"`` (which coordinate is one).
+    """
+
+    name: str
+    kind: Literal["ones", "dense", "code"]
+    start: int
+    labels: tuple[str, ...]
+    signed: bool = False
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates."""
+        return len(self.labels)
+
+    @property
+    def coordinates(self) -> IntArray:
+        """The group's coordinates."""
+        return np.arange(self.start, self.start + self.width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The coordinates of an encoded row and the norms they may reach."""
+
+    groups: tuple[Group, ...]
+    row_norm: float | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Number of coordinates, the intercept's included."""
+        return sum(group.width for group in self.groups)
+
+    @cached_property
+    def group_of(self) -> IntArray:
+        """Index of the group of each coordinate, shape (n_features,)."""
+        widths = [group.width for group in self.groups]
+        return np.repeat(np.arange(len(widths)), widths)
+
+    @property
+    def blocks(self) -> list[IntArray]:
+        """One block a column: the partition that block sampling starts from."""
+        return [group.coordinates for group in self.groups]
+
+    @property
+    def labels(self) -> list[str]:
+        """Name of each coordinate."""
+        return [label for group in self.groups for label in group.labels]
+
+    @property
+    def penalised(self) -> FloatArray:
+        """One for each coordinate that a penalty acts on, zero for the intercept."""
+        return np.array(
+            [float(self.groups[g].kind != "ones") for g in self.group_of.tolist()]
+        )
+
+    @property
+    def absolute_sum(self) -> float:
+        """Bound on Σ_j |x_j| over all rows."""
+        return sum(
+            math.sqrt(group.width) if group.kind == "dense" else 1.0
+            for group in self.groups
+        )
+
+    def squared_norm(self, at: IntArray, weights: FloatArray | None = None) -> float:
+        """sup_x Σ_{j in at} weights_j x_j² over all encoded rows x (weights 1).
+
+        A group is a ball of radius one or a corner of it, so its part of the sum is
+        at most its largest weight; `row_norm` bounds all groups but the intercept.
+        """
+        weight = np.ones(len(at)) if weights is None else weights
+        largest = np.zeros(len(self.groups))
+        np.maximum.at(largest, self.group_of[at], weight)
+        fixed = np.array([group.kind == "ones" for group in self.groups])
+        inside, ones = largest[~fixed], float(largest[fixed].sum())
+        total = float(inside.sum())
+        if self.row_norm is not None and len(inside):
+            total = min(total, self.row_norm**2 * float(inside.max()))
+        return total + ones

@@ -1,0 +1,125 @@
+"""What is public about a table: its columns, their ranges and their categories.
+
+A schema is written by a person, never read from the records. It decides the layout
+of an encoded row: one *group* of coordinates a column, each of norm at most one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from skdp.schema.columns import Categorical, Column, Numeric, Target, Vector
+from skdp.schema.layout import Group, Layout
+from skdp.schema.validation import check
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The public description of a table.
+
+    Parameters
+    ----------
+    columns : mapping of str to Numeric, Categorical or Vector
+        Columns that are not listed are ignored.
+    target : (str, Numeric or Categorical) or Numeric or Categorical
+        What is predicted; a bare description when the target comes apart.
+    row_norm : float, optional
+        Bound on the norm of the encoded row, the intercept left out: numeric parts
+        of longer rows are scaled down.
+    """
+
+    columns: Mapping[str, Column]
+    target: tuple[str, Target] | Target | None = None
+    row_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", dict(self.columns))
+        check(bool(self.columns), "Schema needs a column: list what to learn from.")
+        used = [*self.inputs, *([self.target_name] if self.target_name else [])]
+        twice = [name for name, times in Counter(used).items() if times > 1][:1]
+        check(not twice, f"Schema needs one role a column. Remove one use of {twice}.")
+        fixed = sum(group.kind == "code" for group in self.layout(False).groups)
+        check(
+            self.row_norm is None or math.sqrt(fixed) < self.row_norm < 1e100,
+            f"Schema needs row_norm above √{fixed}, which categories reach by "
+            f"themselves. Got {self.row_norm}: raise it or leave it out.",
+        )
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the table's columns that are read, in encoding order."""
+        return [
+            name
+            for key, column in self.columns.items()
+            for name in (column.names if isinstance(column, Vector) else (key,))
+        ]
+
+    @property
+    def target_name(self) -> str | None:
+        """Name of the target's column, if it is part of the table."""
+        return self.target[0] if isinstance(self.target, tuple) else None
+
+    @property
+    def target_column(self) -> Target:
+        """Description of the target."""
+        column = self.target[1] if isinstance(self.target, tuple) else self.target
+        if column is None:
+            raise ValueError("Schema needs a target here: add target=(name, column).")
+        return column
+
+    def to_toml(self) -> str:
+        """Write the schema as text, which a person may edit."""
+        from skdp.schema.toml_files import dumps
+
+        return dumps(self)
+
+    @staticmethod
+    def from_toml(text: str) -> Schema:
+        """Read a schema from text; `skdp.schema.toml_files.read` reads a file."""
+        from skdp.schema.toml_files import loads
+
+        return loads(text)
+
+    @staticmethod
+    def template(table: object) -> str:
+        """Write a form with a table's column names and types, to be completed.
+
+        No range and no category is read from the data.
+        """
+        from skdp.schema.toml_files import template
+
+        return template(table)
+
+    def layout(self, intercept: bool = True) -> Layout:
+        """Coordinates of an encoded row, one group a column, the intercept last."""
+        groups: list[Group] = []
+        start = 0
+        for key, column in self.columns.items():
+            kind: Literal["dense", "code"] = "dense"
+            if isinstance(column, Vector):
+                labels = tuple(column.names)
+            elif isinstance(column, Categorical):
+                kind = "code"
+                labels = tuple(f"{key}={level}" for level in column.levels)
+            elif column.bins is not None:
+                kind = "code"
+                labels = tuple(f"{key}#{bin}" for bin in range(column.bins))
+            else:
+                labels = (key,)
+            if isinstance(column, Numeric) and column.indicator:
+                labels += (f"{key}?",)
+            signed = isinstance(column, Vector)
+            groups.append(
+                Group(name=key, kind=kind, start=start, labels=labels, signed=signed)
+            )
+            start += len(labels)
+        if intercept:
+            label = ("intercept",)
+            groups.append(
+                Group(name="intercept", kind="ones", start=start, labels=label)
+            )
+        return Layout(groups=tuple(groups), row_norm=self.row_norm)

@@ -1,0 +1,132 @@
+"""Records that outgrow memory: the later ones lie in a file without a name.
+
+The file is made in the directory for temporary files (``TMPDIR``), with access for its
+owner alone, and is unlinked before anything is written: no other process can open it,
+and it is gone with the process, however that ends. Its bytes are those of the records,
+as those of the table's own file are: keep both on disks that you trust.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import IO, Any, Literal
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from skdp.privacy.encoding import AnyArray, Batch, Chunk, Records, encode
+from skdp.schema import Schema
+
+#: Bytes of records that are kept in memory before a file is opened.
+IN_MEMORY = 1 << 26
+_ALIGNED = 64
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FileChunk(Chunk):
+    """Encoded rows whose arrays are views of a file."""
+
+    view: mmap.mmap
+
+    def rest(self) -> None:
+        """Give the memory back that reading took; the next reading fetches it again."""
+        self.view.madvise(mmap.MADV_DONTNEED)
+
+
+def encode_all(
+    batches: Iterable[Batch],
+    schema: Schema,
+    *,
+    intercept: bool = True,
+    max_weight: float = 1.0,
+    in_memory: int | None = None,
+) -> Records:
+    """`encode`, with all but the first `in_memory` bytes of the records in a file."""
+    room = IN_MEMORY if in_memory is None else in_memory
+    file: IO[bytes] | None = None
+    chunks: list[Chunk] = []
+    ones = np.ones(0, np.float32)
+    for batch in batches:
+        part = encode([batch], schema, intercept=intercept, max_weight=max_weight)
+        for chunk in part.chunks:
+            if len(ones) < len(chunk.weight):
+                ones = np.ones(len(chunk.weight), np.float32)
+            short = _shared(chunk, ones)
+            room -= sum(array.nbytes for array in _arrays(short))
+            if room < 0 and hasattr(mmap, "MADV_DONTNEED"):
+                file = file or tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
+                short = _written(short, file)
+            chunks.append(short)
+    if file is not None:
+        file.close()  # the views keep it
+    return Records(schema.layout(intercept), tuple(chunks), max_weight)
+
+
+def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:
+    """The chunk, with the weights of all others if they are the same, one each."""
+    own = ones[: len(chunk.weight)]
+    target = chunk.target
+    if target.dtype == np.uint8:  # engines read two bytes, and would make a copy
+        target = target.astype(np.uint16)
+    weight = own if np.array_equal(chunk.weight, own) else chunk.weight
+    return Chunk(chunk.parts, target, weight)
+
+
+def _owned(weight: AnyArray) -> bool:
+    """Whether weights are a chunk's own, and no part of the shared ones."""
+    return weight.base is None
+
+
+def _arrays(chunk: Chunk) -> list[AnyArray]:
+    """What a chunk takes memory for, weights that it shares left out."""
+    arrays: list[AnyArray] = []
+    for part in chunk.parts:
+        sparse = isinstance(part, csr_array)
+        arrays += [part.data, part.indices, part.indptr] if sparse else [part]
+    own = [chunk.weight] if _owned(chunk.weight) else []
+    return [*arrays, chunk.target, *own]
+
+
+def _written(chunk: Chunk, file: IO[bytes]) -> FileChunk:
+    """Write a chunk at the end of a file, and view it there."""
+    start = file.seek(0, 2)
+    start += -start % mmap.ALLOCATIONGRANULARITY
+    places: list[int] = []
+    for array in _arrays(chunk):
+        at = file.tell() if places else start
+        at += -at % _ALIGNED
+        file.seek(at)
+        file.write(_bytes(array))
+        places.append(at - start)
+    length = max(1, file.tell() - start)
+    file.truncate(max(file.tell(), start + length))
+    file.flush()
+    view = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=start)
+    at_places = iter(places)
+
+    def seen(array: AnyArray) -> AnyArray:
+        place, rows = next(at_places), array.flags.c_contiguous
+        if not array.size:
+            return array
+        order: Literal["C", "F"] = "C" if rows else "F"
+        return np.ndarray(array.shape, array.dtype, view, place, order=order)
+
+    parts: list[Any] = []
+    for part in chunk.parts:
+        if isinstance(part, csr_array):
+            arrays = seen(part.data), seen(part.indices), seen(part.indptr)
+            parts.append(csr_array(arrays, shape=part.shape, copy=False))
+        else:
+            parts.append(seen(part))
+    target = seen(chunk.target)
+    weight = seen(chunk.weight) if _owned(chunk.weight) else chunk.weight
+    return FileChunk(tuple(parts), target, weight, view)
+
+
+def _bytes(array: AnyArray) -> Any:
+    """The bytes of an array, in its own order of rows and columns."""
+    whole = array if array.flags.c_contiguous else np.ascontiguousarray(array.T)
+    return whole.reshape(-1).view(np.uint8).data

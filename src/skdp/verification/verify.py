@@ -1,0 +1,361 @@
+"""Check a privacy record: that it adds up, fits schema and settings, and was paid."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from skdp.estimators import stored_record
+from skdp.estimators.plain import read_number
+from skdp.ledger import Ledger
+from skdp.verification import costs
+from skdp.verification.given import Given, read, read_evaluation
+from skdp.verification.independent_epsilon import (
+    closed_form_epsilon,
+    mu_squared,
+    pld_epsilon,
+)
+from skdp.verification.sensitivities import SOLVERS, compared, follows_spread
+
+#: Relative difference that counts as equal: for the closed form, for dp-accounting,
+#: which puts losses on a grid, and for a search, whose trials round down.
+CLOSE, PLD_CLOSE, SEARCH_CLOSE = 1e-6, 1e-3, 1e-4
+#: Part of μ² that DP-CD keeps for squares of columns.
+SMOOTHNESS = 0.1
+#: Solvers that take no steps.
+ONE_RELEASE = ("output_perturbation", "objective_perturbation", "adassp")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: `passed` is None if it could not be."""
+
+    name: str
+    passed: bool | None
+    found: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What `verify` found.
+
+    Attributes
+    ----------
+    claim : str
+        What the record claims, in words.
+    claims : bool
+        Whether it claims privacy at all: a seeded run, or one without noise, does not.
+    epsilon : float
+        The ε that the record says was spent.
+    closed_form, pld : float or None
+        The same, computed anew in two ways; None where it could not be.
+    checks : tuple of Check
+        All that was looked at.
+    """
+
+    claim: str
+    claims: bool
+    epsilon: float
+    delta: float
+    closed_form: float | None
+    pld: float | None
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether privacy is claimed and no check has failed."""
+        return self.claims and all(c.passed is not False for c in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return asdict(self) | {
+            "passed": self.passed,
+            "checks": [asdict(one) for one in self.checks],
+        }
+
+    def to_json(self) -> str:
+        """Everything as JSON; null stands for an infinite ε."""
+        plain = {
+            key: None if value == math.inf else value
+            for key, value in self.to_dict().items()
+        }
+        return json.dumps(plain, indent=1, ensure_ascii=False)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))  # what a notebook shows
+
+    def __str__(self) -> str:
+        words = {True: "ok", False: "FAILED", None: "not checked"}
+        lines = [self.claim]
+        lines += [f"{words[c.passed]:>11}  {c.name}: {c.found}" for c in self.checks]
+        failed = sum(c.passed is False for c in self.checks)
+        if failed:
+            many = "1 check" if failed == 1 else f"{failed} checks"
+            lines.append(f"FAILED: {many} did not pass. Do not rely on this record.")
+        elif self.claims:
+            lines.append("VERIFIED: the releases add up to the claim.")
+        else:
+            lines.append("NO CLAIM: this model is not private.")
+        return "\n".join(lines)
+
+
+def verify(model: Any, ledger: Any = None) -> Verification:
+    """Compute ε anew from a record, and compare the record with all that is public.
+
+    Parameters
+    ----------
+    model : path, fitted estimator, search or evaluation
+        A directory that ``save`` wrote, a model, the search that chose it, or what
+        `skdp.evaluate` returned.
+    ledger : Ledger or path, optional
+        The ledger that was charged: it must have an entry with the digest of what was
+        released, not smaller than the record, and its chain must be sound.
+
+    Returns
+    -------
+    Verification
+        Print it; ``passed`` says whether privacy is claimed and all checks hold. What
+        could not be checked is listed with ``passed`` None.
+
+    Raises
+    ------
+    ValueError
+        If the directory is not one that ``save`` wrote.
+
+    Notes
+    -----
+    Without a ledger it shows that a record adds up, and fits schema and settings.
+    Whoever can write the directory can write a record that does. That it is the record
+    of this very model, and was paid for, is shown by the ledger: its entry has a digest
+    of the released values, of what they cost and of the weights, made when it happened.
+
+    Examples
+    --------
+    >>> import numpy as np, skdp
+    >>> X = np.random.default_rng(0).uniform(size=(5000, 2))
+    >>> clf = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1])
+    >>> skdp.verify(clf.fit(X, X[:, 0] > X[:, 1])).passed
+    True
+    """
+    if hasattr(model, "scores") and hasattr(model, "privacy_"):
+        record, digest = read_evaluation(model)
+        none = Check("sensitivities", None, "those of scores are not recomputed")
+        return _verified(record, [none], {}, ledger, lambda: digest)
+    given = read(model)
+    noiseless = _noiseless(given.record)
+    checks = list(_agreements(given))
+    if not noiseless:
+        checks += _recomputed(given)
+    return _verified(given.record, checks, given.plan, ledger, given.digest)
+
+
+def _noiseless(record: dict[str, Any]) -> bool:
+    """Whether nothing is claimed because there is no noise."""
+    if read_number(record["epsilon"], "epsilon") == math.inf:
+        return True
+    return not all(release["noise_multiplier"] for release in record["releases"])
+
+
+def _verified(
+    record: dict[str, Any],
+    checks: list[Check],
+    plan: dict[str, Any],
+    ledger: Any,
+    digest: Callable[[], str],
+) -> Verification:
+    """Add what any record is checked for: its ε, in two ways, and its entry."""
+    delta, seeded, noiseless = record["delta"], record["seeded"], _noiseless(record)
+    claimed = read_number(record["spent_epsilon"], "spent_epsilon")
+    budget = read_number(record["epsilon"], "epsilon")
+    if seeded or noiseless:
+        claim = ("seeded" if seeded else "no noise") + ": no privacy claim"
+    else:
+        claim = f"claim: ({claimed:.6g}, {delta:g})-differential privacy"
+    closed = pld = None
+    if not noiseless:
+        search = record.get("search")
+        closed = closed_form_epsilon(record["releases"], delta, search)
+        checks.append(_spent(claimed, closed, budget, plan, record))
+        pld, why = None, "they are for releases that are all handed out"
+        if search is None or search["stop"] is None:
+            pld, why = pld_epsilon(record["releases"], delta)
+        agrees = None if pld is None else _close(pld, closed, PLD_CLOSE)
+        checks.append(Check("privacy loss distributions", agrees, why))
+    if ledger is not None and not noiseless:
+        checks.append(_entered(ledger, digest, record["releases"]))
+    return Verification(
+        claim=claim,
+        claims=not (seeded or noiseless),
+        epsilon=claimed,
+        delta=delta,
+        closed_form=closed,
+        pld=pld,
+        checks=tuple(checks),
+    )
+
+
+def _entered(
+    ledger: Any, digest: Callable[[], str], releases: list[dict[str, Any]]
+) -> Check:
+    """Whether a sound ledger has the entry that paid for these very releases."""
+    book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger).resolve())
+    book.check()
+    try:
+        mine = digest()
+    except ValueError as error:  # a directory that cannot be loaded
+        return Check("ledger", False, str(error))
+    spent = mu_squared(releases)
+    extra = math.fsum(r["times"] * r["delta"] for r in releases)
+    found = "no entry paid for what this model released"
+    for entry in book.entries():
+        if entry.kind != "commit" or entry.released != mine:
+            continue
+        found = "its entry says less"
+        if entry.mu_squared >= spent * (1 - 1e-9) and entry.delta >= extra * (1 - 1e-9):
+            paid = f"entry {entry.seq} of {entry.time}, by {entry.user}"
+            return Check("ledger", True, f"{paid}, purpose: {entry.purpose}")
+    return Check("ledger", False, found)
+
+
+def _close(a: float, b: float, tolerance: float) -> bool:
+    return math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-7)
+
+
+def _spent(
+    claimed: float,
+    closed: float,
+    budget: float,
+    plan: dict[str, Any],
+    record: dict[str, Any],
+) -> Check:
+    """Whether the ε claimed, the ε of the releases and the budget are one number."""
+    found = f"ε = {closed:.9g} from the releases, {claimed:.9g} claimed"
+    search = record.get("search")
+    right = _close(closed, claimed, CLOSE if search is None else SEARCH_CLOSE)
+    right &= claimed <= budget * (1 + 1e-9)
+    least = budget * (1 - _left_over(plan, record))
+    if (plan.get("calibration") == "exact" or "solver" in plan) and closed < least:
+        right = False
+        found += f", but a plan for ε = {budget:g} spends all of it"
+    return Check("closed form", right, found)
+
+
+def _left_over(plan: dict[str, Any], record: dict[str, Any]) -> float:
+    """Part of ε that an honest fit may leave.
+
+    A ledger may allow a little less, for the slack of all its draws. Other solvers set
+    a part of δ aside that they may not need, DP-CD a tenth of μ² for squares of columns
+    that there may be none of.
+    """
+    if "solver" not in plan:
+        return 1e-3
+    step = plan.get("noise_multiplier")
+    steps = [r for r in record["releases"] if r["query"].startswith("gradient of")]
+    asked = any(r["noise_multiplier"] != step for r in steps)
+    return SMOOTHNESS if plan["solver"] == "dp_cd" and not asked else 0.02
+
+
+def _agreements(given: Given) -> Iterator[Check]:
+    """Compare the record with the plan, value by value."""
+    plan, record, search = given.plan, given.record, given.search
+    digest = record["plan_digest"]
+    same = digest == stored_record.summary_digest(plan)
+    yield Check("digest of the plan", same, f"{digest[:16]}…")
+    if "solver" in plan:
+        for name in ("neighbours", "epsilon", "delta"):
+            asked = given.parameters.get(name)
+            if (name != "neighbours" and search) or asked is None:
+                continue  # a trial has a part of ε; δ may be left to the fit
+            told = record["relation" if name == "neighbours" else name]
+            found = f"{told}" + ("" if asked == told else f", asked for {asked}")
+            yield Check(name, asked == told, found)
+        yield _of_the_loss(given)
+        net = given.penalty
+        same = (plan.get("l1"), plan.get("l2")) == (net.l1, net.l2)
+        same &= plan.get("max_weight") == given.weight
+        found = f"l1 = {net.l1:g}, l2 = {net.l2:g}, weights of at most {given.weight:g}"
+        yield Check("penalty and weights", same, found)
+        return
+    # The plan of a model that a search chose has a part of the search's ε.
+    for name in ("relation", "delta") if search else ("relation", "delta", "epsilon"):
+        same = plan.get(name) == record[name]
+        found = f"{record[name]}" + ("" if same else f", planned {plan.get(name)}")
+        yield Check(name, same, found)
+    yield _of_the_loss(given)
+    yield from _steps(given)
+
+
+def _of_the_loss(given: Given) -> Check:
+    """Whether the plan's loss is the one that parameters and schema name."""
+    name, bound = given.loss.name, given.loss.slope_bound
+    same = (given.plan.get("loss"), given.plan.get("slope_bound")) == (name, bound)
+    return Check("loss", same, f"{name}, slopes of at most {bound:g}")
+
+
+def _steps(given: Given) -> Iterator[Check]:
+    """Compare the releases of DP-SkGD with its plan, by their number."""
+    plan, search = given.plan, given.search
+    steps = [r for r in given.releases if r["query"].startswith("gradient of")]
+    taken = sum(r["times"] for r in steps)
+    grams = sum(
+        r["times"] for r in given.releases if r["query"].endswith("Gram matrix")
+    )
+    planned = plan.get("n_steps", 0) * plan.get("n_restarts", 1)
+    wanted = 1 if plan.get("geometry") == "Matrix" else 0
+    right = planned == given.n_iter
+    if search and search["stop"] is None:  # other candidates' plans are not saved
+        fits = search["n_trials"]
+        right &= planned + fits - 1 <= taken
+        yield Check("number of steps", right, f"{taken} releases in {fits} fits")
+        right = wanted <= grams <= fits
+        yield Check("releases of the Gram matrix", right, f"{grams} in {fits} fits")
+        return
+    found = f"{taken} releases, {planned} planned, {given.n_iter} reported"
+    yield Check("number of steps", right and taken == planned, found)
+    noise = sorted({r["noise_multiplier"] for r in steps})
+    found = ", ".join(f"{z:.6g}" for z in noise)
+    yield Check("one noise multiplier for all steps", len(noise) == 1, found)
+    yield Check("releases of the Gram matrix", grams == wanted, f"{grams} of {wanted}")
+
+
+def _recomputed(given: Given) -> Iterator[Check]:
+    """Compare the releases with what schema, settings and solver imply."""
+    solver = given.plan.get("solver", "skgd")
+    if solver not in SOLVERS:
+        yield Check("sensitivities", False, f"there is no solver {solver!r}")
+        return
+    found = compared(given)
+    good = "each is what schema and settings imply"
+    good = "none is too small" if solver == "skgd" else good
+    yield Check("sensitivities", not found.wrong, "; ".join(found.wrong) or good)
+    if found.unknown:
+        whose = "of other candidates, or not known" if given.search else "not known"
+        said = f"what one record can do is {whose}: {'; '.join(found.unknown)}"
+        yield Check("other sensitivities", None, said)
+    if follows_spread(given):
+        said = "they follow a released spread that is not saved: only its floor is used"
+        yield Check("caps of the steps", None, said)
+    if given.search is not None or found.wrong:
+        return
+    if any("Poisson batches" in release["query"] for release in given.releases):
+        yield Check("cost of the batches", *costs.batches(given))
+    if solver == "objective_perturbation":
+        yield Check("cost of the tilt", *costs.tilt(given))
+    if "tolerance" in given.plan:
+        said = f"{given.plan['tolerance']:.3g}, proved during the fit and not again"
+        yield Check("distance to the exact minimiser", None, said)
+    if "solver" in given.plan and solver not in ONE_RELEASE:
+        asked = given.n_iter == _planned_steps(given)
+        yield Check("number of steps", asked, f"{given.n_iter} reported")
+
+
+def _planned_steps(given: Given) -> int:
+    """Steps that another solver's settings name."""
+    if "n_epochs" in given.plan:
+        return int(given.number("n_epochs") * given.number("n_inner"))
+    restarts = given.number("n_restarts") if "n_restarts" in given.plan else 1
+    return int(given.number("n_steps") * restarts)

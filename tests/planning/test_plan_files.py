@@ -1,0 +1,120 @@
+"""Plans survive being written, and what is no plan is refused."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from skdp.descent.geometry import Diagonal
+from skdp.descent.intercept import InterceptOnly
+from skdp.models.losses import LOSSES, Logistic
+from skdp.planning import plan_files
+from skdp.planning.decide import SAMPLING_NAMES, make_plan, replanned
+from skdp.planning.plan import run
+from skdp.privacy import accountant
+from skdp.privacy.encoding import Batch, Coded, encode
+from skdp.schema import Categorical, Numeric, Schema, Vector
+
+SCHEMA = Schema(
+    {"age": Numeric(0, 100), "job": Categorical(["a", "b", "c"])},
+    target=Categorical([0, 1]),
+)
+LAYOUT = SCHEMA.layout()
+
+
+def records(n_rows=200):
+    rng = np.random.default_rng(0)
+    columns = {
+        "age": rng.uniform(0, 100, n_rows),
+        "job": Coded(rng.integers(0, 3, n_rows), ["a", "b", "c"]),
+    }
+    target = Coded(rng.integers(0, 2, n_rows), [0, 1])
+    return encode([Batch(columns=columns, target=target)], SCHEMA)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, math.inf])
+@pytest.mark.parametrize("sampling", ["auto", *SAMPLING_NAMES])
+def test_a_plan_that_was_written_runs_to_the_same_bits(sampling, epsilon):
+    plan = make_plan(
+        LAYOUT,
+        Logistic(),
+        n_rows=200,
+        epsilon=epsilon,
+        delta=1e-6,
+        sampling=sampling,
+        n_steps=7,
+    )
+    again = plan_files.loads(plan_files.dumps(plan))
+    assert plan_files.dumps(again) == plan_files.dumps(plan)
+    first = run(plan, records(), seed=3).weights
+    assert (run(again, records(), seed=3).weights == first).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_is_written(name):
+    plan = make_plan(LAYOUT, LOSSES[name](), n_rows=200, epsilon=1.0, delta=1e-6)
+    assert plan_files.loads(plan_files.dumps(plan)).loss == plan.loss
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", "null", '{"format": 2}', '{"format": 1}', "1e999", "[" * 9),
+        *("[" * 9999, '{"a":' * 9999, "9" * 9999),
+    ],
+    ids=range(11),
+)
+def test_what_is_no_plan_is_refused_in_a_sentence(text):
+    with pytest.raises(ValueError, match=r"^This is no plan of format 1"):
+        plan_files.loads(text)
+
+
+def test_a_plan_that_was_tampered_with_is_refused():
+    plan = make_plan(LAYOUT, Logistic(), n_rows=200, epsilon=1.0, delta=1e-6)
+    for key, value in [
+        ("n_steps", 0),
+        ("n_rows", 10**400),
+        ("epsilon", -1),
+        ("delta", 0.5),
+        ("loss", {"name": "os.system"}),
+        ("sampling", {"kind": "SAMPLINGS"}),
+        ("geometry", {"kind": "matrix", "radius": -1, "floor": 1}),
+        ("average", "none"),
+    ]:
+        state = json.loads(plan_files.dumps(plan)) | {key: value}
+        with pytest.raises(ValueError, match=r"^This is no plan of format 1"):
+            plan_files.loads(json.dumps(state))
+
+
+def test_wide_tables_are_planned_with_full_steps_from_a_constant():
+    names = [f"x{i}" for i in range(1500)]
+    schema = Schema({"words": Vector(names)}, target=Categorical([0, 1]))
+    facts = {"n_rows": 9000, "delta": 1e-6, "relation": "zero-out"}
+    plan = make_plan(schema.layout(), Logistic(), epsilon=1.0, **facts)
+    assert isinstance(plan.geometry, Diagonal)
+    signal = 9000 * accountant.gdp_mu(1.0, 1e-6)
+    share = pytest.approx(max(0.005, (50 / signal) ** 2))
+    assert plan.geometry.share == share
+    M = plan.geometry.smoothness
+    # β (Σ x_j²/M_j + 1/M_0) = 1 for the longest row: the step is safe.
+    assert 0.25 * (1 / M[0] + 1 / M[-1]) == pytest.approx(1.0)
+    assert plan.n_steps == round((50 * signal**2) ** (1 / 3) * M[0])
+    assert plan_files.loads(plan_files.dumps(plan)).geometry.share == share
+    few = make_plan(schema.layout(), Logistic(), epsilon=0.01, **facts)
+    assert isinstance(few.geometry, InterceptOnly)
+    assert isinstance(plan_files.loads(plan_files.dumps(few)).geometry, InterceptOnly)
+    assert "cannot support a single coefficient" in str(few)
+
+
+def test_a_wide_plan_is_made_again_by_its_own_rule():
+    names = [f"x{i}" for i in range(1500)]
+    layout = Schema({"words": Vector(names)}, target=Categorical([0, 1])).layout()
+    facts = {"epsilon": 1.0, "delta": 1e-6}
+    plan = make_plan(layout, Logistic(), n_rows=9000, **facts)
+    more = replanned(plan, n_rows=18_000)
+    wanted = make_plan(layout, Logistic(), n_rows=18_000, **facts)
+    assert (more.n_steps, more.geometry.share) == (
+        wanted.n_steps,
+        wanted.geometry.share,
+    )

@@ -1,0 +1,202 @@
+"""Ranges and categories found privately: right without noise, charged with it."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skdp.privacy import discovery
+from skdp.privacy.budget import BudgetError, PrivacyRecord
+from skdp.privacy.encoding import Coded
+from skdp.privacy.queries import RELATIONS
+from skdp.privacy.randomness import Randomness
+
+floats = st.one_of(
+    st.floats(width=64),
+    st.sampled_from([0.0, -0.0, 5e-324, 1e308, math.inf, -math.inf, math.nan, 1.0]),
+)
+
+
+def record(relation="replace-one", epsilon=1.0, reserved=1e-7):
+    return PrivacyRecord(
+        epsilon=epsilon, delta=1e-6, relation=relation, reserved_delta=reserved
+    )
+
+
+@given(st.lists(floats, min_size=1, max_size=20))
+def test_every_value_has_a_bin_that_holds_it(values):
+    array = np.array(values)
+    bins, edges = discovery.magnitude_bins(array), discovery.bin_edges()
+    assert len(edges) == 2 * discovery.SIDE + 2
+    assert (np.diff(edges) > 0).all()
+    for value, bin_ in zip(values, bins.tolist(), strict=True):
+        assert 0 <= bin_ <= 2 * discovery.SIDE + 1
+        if math.isnan(value):
+            assert bin_ == 2 * discovery.SIDE + 1
+        elif edges[0] <= value < edges[-1] and abs(value) >= 2.0**discovery.LOWEST:
+            at_edge = value in edges and value < 0  # negative bins hold their low end
+            assert edges[bin_] <= value <= edges[bin_ + 1] or at_edge
+    order = np.argsort(np.where(np.isnan(array), np.inf, array), kind="stable")
+    known = [bins[i] for i in order if not math.isnan(values[i])]
+    assert known == sorted(known)
+
+
+def test_ranges_without_noise_cover_the_data():
+    rng = np.random.default_rng(0)
+    columns = {
+        "age": rng.uniform(17, 90, 500),
+        "loss": -rng.exponential(5, 500) - 0.1,
+        "zero": np.zeros(500),
+        "gone": np.full(500, np.nan),
+        "both": rng.normal(size=500),
+    }
+    names = list(columns)
+    free = record(epsilon=math.inf)
+    parts = [
+        {n: c[:200] for n, c in columns.items()},
+        {n: c[200:] for n, c in columns.items()},
+    ]
+    found = discovery.ranges(parts, names, 0.0, Randomness(0), free)
+    for name in ("age", "loss", "both"):
+        low, high = found[name]
+        assert low <= columns[name].min()
+        assert columns[name].max() <= high
+        assert high - low <= 2 * math.sqrt(2) * max(-low, high)
+    assert found["zero"] == (0.0, 1.0)
+    assert found["gone"] == (0.0, 1.0)
+    assert found == discovery.ranges(
+        [columns], names, 0.0, Randomness(0), record(epsilon=math.inf)
+    )
+
+
+def test_noise_alone_seldom_widens_a_range():
+    columns = {f"x{j}": np.full(5000, 3.0) for j in range(6)}
+    wrong = 0
+    for seed in range(40):
+        found = discovery.ranges(
+            [columns], list(columns), 20.0, Randomness(seed), record()
+        )
+        wrong += any(pair != (2 * math.sqrt(2), 4.0) for pair in found.values())
+    assert wrong <= 4  # one in a hundred is promised
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_range_is_charged_once_for_all_columns(relation):
+    book = record(relation)
+    columns = {"a": np.arange(50.0), "b": np.arange(50.0)}
+    discovery.ranges([columns], ["a", "b"], 10.0, Randomness(0), book)
+    (event,) = book.events
+    expected = math.sqrt(2 * (2 if relation == "replace-one" else 1))
+    assert event.sensitivity == pytest.approx(expected)
+    assert book.spent == pytest.approx(0.01)
+
+
+def coded(counts, rng):
+    names = list(counts)
+    codes = np.repeat(np.arange(len(names)), list(counts.values()))
+    rng.shuffle(codes)
+    return Coded(codes, names)
+
+
+def test_frequent_categories_are_found_and_rare_ones_are_not():
+    rng = np.random.default_rng(0)
+    counts = {"many": 4000, "some": 900, "few": 30, "one": 1}
+    shown = Counter()
+    for seed in range(30):
+        found = discovery.levels(
+            [{"job": coded(counts, rng)}],
+            ["job"],
+            10.0,
+            1e-7,
+            Randomness(seed),
+            record(),
+        )
+        shown.update(found["job"])
+        assert found["job"] == sorted(found["job"])
+    assert shown["many"] == shown["some"] == 30
+    assert shown["one"] == 0
+    assert shown["few"] < 30
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_lone_record_shows_about_as_often_as_delta(relation):
+    """δ is large here, so that it can be counted: 0.2, both sides of a replacement."""
+    delta, trials, shown = 0.2, 1500, 0
+    columns = [{"job": Coded(np.array([0]), ["lone"])}]
+    for seed in range(trials):
+        book = PrivacyRecord(
+            epsilon=1.0, delta=0.5, relation=relation, reserved_delta=delta
+        )
+        shown += len(
+            discovery.levels(columns, ["job"], 5.0, delta, Randomness(seed), book)[
+                "job"
+            ]
+        )
+    expected = delta / (2 if relation == "replace-one" else 1)
+    error = math.sqrt(expected * (1 - expected) / trials)
+    assert abs(shown / trials - expected) < 5 * error
+
+
+def test_the_number_of_categories_shows_nowhere():
+    """Charge, draws and transcript are the same for one category and for a thousand."""
+    books = []
+    for size in (1, 1000):
+        book = record()
+        cells = Coded(np.arange(2000) % size, [f"k{i}" for i in range(size)])
+        discovery.levels([{"job": cells}], ["job"], 50.0, 1e-7, Randomness(0), book)
+        books.append(book)
+    assert books[0].events == books[1].events
+    assert books[0].transcript == books[1].transcript == []
+    assert books[0].seeded
+
+
+def test_without_noise_every_category_is_found():
+    cells = Coded(np.array([0, 1, 1, -1, 7]), ["b", "a", "never"])
+    book = record(epsilon=math.inf)
+    found = discovery.levels([{"job": cells}], ["job"], 0.0, 1e-7, Randomness(0), book)
+    assert found == {"job": ["a", "b"]}
+
+
+def test_what_the_budget_does_not_cover_is_not_drawn():
+    cells = Coded(np.zeros(10, int), ["a"])
+    noise = Randomness(0)
+    noise.words = None  # drawing would fail
+    with pytest.raises(BudgetError):
+        discovery.levels([{"job": cells}], ["job"], 50.0, 2e-7, noise, record())
+    with pytest.raises(BudgetError):
+        discovery.ranges([{"x": np.ones(3)}], ["x"], 0.1, noise, record())
+
+
+def mixed(n_numbers, n_texts):
+    """A column of ones and texts, as readers hand them over."""
+    values = np.repeat([1.0, math.nan], [n_numbers, n_texts])
+    return np.ma.masked_array(values, np.isnan(values))
+
+
+@pytest.mark.parametrize(
+    ("n_numbers", "n_texts", "expected"),
+    [(900, 1, False), (1, 900, True), (900, 0, False), (0, 900, True), (0, 0, False)],
+)
+def test_columns_of_numbers_and_texts_are_told_apart(n_numbers, n_texts, expected):
+    for z in (0.0, 5.0):
+        book = record(epsilon=1.0 if z else math.inf)
+        column = {"x": mixed(n_numbers, n_texts)}
+        _, texts = discovery.ranges_and_texts([column], ["x"], z, Randomness(1), book)
+        assert (texts == {"x"}) == expected
+
+
+def test_types_are_decided_by_noisy_counts():
+    """Tables that differ in a cell at the threshold are told apart by luck alone."""
+    decided = {False: 0, True: 0}
+    for one_more in decided:
+        column = {"x": mixed(500, 500 + one_more)}
+        for seed in range(80):
+            _, texts = discovery.ranges_and_texts(
+                [column], ["x"], 20.0, Randomness(seed), record()
+            )
+            decided[one_more] += bool(texts)
+    assert 20 < decided[False] <= decided[True] < 60
+    assert decided[True] - decided[False] < 10

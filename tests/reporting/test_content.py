@@ -1,0 +1,367 @@
+"""A page says what the record and the model say, and nothing else."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import sys
+
+import numpy as np
+import pytest
+from pages import HOSTILE, MODELS, TABLE, WIDE, Reader, model, page
+
+import skdp
+from skdp.estimators.standard_errors import effects
+from skdp.planning.forecast import forecast
+from skdp.privacy.budget import Event
+from skdp.reporting import coefficients, outlook, purposes
+from skdp.reporting.effects import outputs
+from skdp.reporting.statement import parts
+from skdp.reporting.subject import planned
+from skdp.reporting.words import number, shown
+
+pytest.importorskip("jinja2")
+NO_CLAIM = ("seeded", "noiseless")
+
+
+def words(text):
+    return " ".join(text.replace("`", "").split())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kind_of_model_has_a_page(name):
+    fitted = model(name)
+    written = page(name)
+    read = Reader(written)
+    text = read.text
+    # What is not saved is not needed: nothing but released values can be on the page.
+    mine = set(skdp.report(fitted).splitlines())
+    assert len(mine - set(written.splitlines())) <= 1  # skdp verify MODEL
+    _, promised, public, unprotected, checked = (lines for _, lines in parts(fitted))
+    for line in [*public, *unprotected, *checked]:
+        assert words(line) in text
+    if name in NO_CLAIM:
+        alarm = text.index("No privacy is claimed: do not publish")
+        assert alarm < text.index("asked for")
+        assert "differential privacy" not in text
+    else:
+        assert "No privacy is claimed" not in text
+        for line in promised:
+            assert words(line) in text
+    for event in fitted.privacy_.events:
+        assert event.query in text
+    for wanted in ("nan", "None", "Undefined", "object at"):
+        assert wanted not in text
+
+
+@pytest.mark.parametrize("name", ["plain", "hostile", "seeded", "softmax"])
+def test_a_page_is_complete_in_itself(name):
+    written = page(name)
+    read = Reader(written)
+    assert {tag for tag, _ in read.tags} & {
+        "script",
+        "img",
+        "iframe",
+        "object",
+    } == set()
+    for _, attributes in read.tags:
+        assert not any(key.startswith("on") or key == "style" for key in attributes)
+        for key in ("href", "src"):
+            assert attributes.get(key, "#").startswith(("#", "data:,"))
+    assert "url(" not in written
+    assert "@import" not in written
+    style = re.search("<style>(.*?)</style>", written, re.DOTALL).group(1)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = next(a for _, a in read.tags if "http-equiv" in a)["content"]
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
+
+
+def test_names_are_shown_as_they_are_and_do_nothing():
+    read = Reader(page("hostile"))
+    for level in HOSTILE:
+        shown = level.replace("\u202e", "\\u202e").replace("\n", "\\n")
+        assert any(row[0] == f"colour: {shown}" for row in read.rows), level
+    assert "<b>age</b> & 'co'" in read.text
+    assert not [tag for tag, _ in read.tags if tag == "b"]
+    assert "\u202e" not in read.text
+
+
+def test_what_does_not_print_is_written_out():
+    assert shown("a\ud800b\x00\u200fc") == "a\\ud800b\\x00\\u200fc"
+    assert shown("µ ≤ 3 שלום") == "µ ≤ 3 שלום"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (20000, "20,000"),
+        (-3, "−3"),
+        (1e-6, "10⁻⁶"),
+        (-7.13e-5, "−7.13·10⁻⁵"),
+        (1.0, "1"),
+        (0.0, "0"),
+        (123456.0, "1.235·10⁵"),
+        (-0.25, "−0.25"),
+        (math.nan, ""),
+        (math.inf, "∞"),
+    ],
+)
+def test_numbers_are_written_for_people(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize("name", ["plain", "found", "count", "dp_sgd", "columns"])
+def test_bars_are_the_shares_that_were_spent(name):
+    record = model(name).privacy_
+    found = purposes.purposes(record)
+    assert math.fsum(one.share for one in found) == pytest.approx(1.0, abs=2e-3)
+    spent = [one for one in found if one.spent]
+    assert math.fsum(one.mu_squared for one in spent) == pytest.approx(record.spent)
+    read = Reader(page(name))
+    bars = [
+        float(attributes["width"].removesuffix("%"))
+        for tag, attributes in read.tags
+        if tag == "rect" and attributes["class"] in ("bar", "open")
+    ]
+    assert bars == pytest.approx([100 * one.share for one in found], abs=1e-3)
+    assert len(bars) == {"found": 5, "count": 4}.get(name, len(bars))
+
+
+def test_what_is_left_of_a_budget_is_shown():
+    record = skdp.PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+    record.charge(Event("number of rows", 1.0, 2 / math.sqrt(record.budget), 1))
+    rows, left = purposes.purposes(record)
+    assert (rows.name, left.name) == ("Number of rows", purposes.UNSPENT)
+    assert (rows.share, left.share) == pytest.approx((0.25, 0.75))
+
+
+@pytest.mark.parametrize("name", ["plain", "linear", "odd", "huber"])
+def test_intervals_are_those_of_the_summary(name):
+    fitted = model(name)
+    read = Reader(page(name))
+    told = fitted.summary().lines
+    (output,) = outputs(fitted)
+    drawn = [*output.effects, output.intercept]
+    assert len(told) == len(drawn)
+    for line, effect in zip(told, drawn, strict=True):
+        numbers = [line.coef, line.noise_std, line.std, *line.interval]
+        assert effect.in_units() == pytest.approx(numbers, rel=1e-9, abs=1e-12)
+    coef = read.row("age: 20 to 35" if name == "odd" else "age", 6)[1]
+    assert coef == number(told[0].coef)
+    assert "Standard error" in read.text
+
+
+@pytest.mark.parametrize("name", ["plain", "poisson", "linear", "vectors", "odd"])
+def test_effects_are_what_predictions_change_by(name):
+    """Of a number from end to end; of a category against the mean of its column."""
+    fitted = model(name)
+    (output,) = outputs(fitted)
+    found = {(e.column, e.label): e.effect for e in output.effects}
+    units = [e.in_units()[0] for e in [*output.effects, output.intercept]]
+    assert units == pytest.approx(effects(fitted))
+    if name in ("plain", "poisson", "linear"):
+        rows = TABLE.iloc[[0, 0]].assign(age=[20, 80])
+        margins = fitted._margins(rows)[:, 0] * {"linear": 10}.get(name, 1)
+        assert found["age", ""] == pytest.approx(margins[1] - margins[0], abs=1e-3)
+        rows = TABLE.iloc[[0, 0, 0]].assign(colour=["red", "green", "blue"])
+        margins = fitted._margins(rows)[:, 0] * {"linear": 10}.get(name, 1)
+        assert found["colour", "red"] == pytest.approx(margins[0] - margins.mean())
+
+
+def test_classes_are_told_apart_and_sum_to_nothing():
+    found = outputs(model("softmax"))
+    assert [one.class_name for one in found] == ["well", "ill", "worse"]
+    each = np.array([[e.effect for e in one.effects] for one in found])
+    assert each.sum(axis=0) == pytest.approx(0.0, abs=1e-9)
+    weights = model("softmax").weights_
+    assert each[0, 0] - each[1, 0] == pytest.approx(weights[0, 0] - weights[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("softmax", "Standard errors are known for two classes"),
+        ("poisson", "What capped slopes of counts leave as bias is not known"),
+        ("svc", "is no model of the target"),
+        ("diagonal", "Standard errors need the Gram matrix"),
+        ("dp_sgd", "Standard errors are known for solver='skgd'."),
+        ("constant", "it is a constant, the intercept"),
+        ("zero-out", "Standard errors are known where all records count the same."),
+    ],
+)
+def test_a_sentence_says_why_there_are_no_errors(name, sentence):
+    read = Reader(page(name))
+    assert sentence in read.text
+    assert "95 % from" not in read.text
+
+
+def test_many_categories_stay_readable():
+    written = page("wide")
+    read = Reader(written)
+    dots = [a for _, a in read.tags if a.get("class") == "dot"]
+    marks = coefficients.MOST_MARKS
+    assert len(dots) == marks + 2  # and one in each curve
+    assert f"The {marks} of {WIDE} that are most clearly not zero" in read.text
+    for code in range(WIDE):
+        read.row(f"zip: zip {code:03d}")
+    assert len(written) < 300_000
+
+
+def test_pictures_have_names_and_tables():
+    for name in ("plain", "softmax", "wide"):
+        read = Reader(page(name))
+        for tag, attributes in read.tags:
+            if tag == "svg":
+                own = attributes.get("role") == "img" and attributes["aria-label"]
+                assert (
+                    own
+                    or attributes.get("aria-hidden") == "true"
+                    or "viewbox" in (attributes)
+                )
+            if attributes.get("role") == "img":
+                assert "The table has the numbers." in attributes["aria-label"]
+
+
+@pytest.mark.parametrize("name", ["plain", "count", "found", "softmax", "columns"])
+def test_curves_are_forecasts_of_plans_without_data(name, tmp_path):
+    fitted = model(name)
+    fitted.save(tmp_path / "model")
+    loaded = skdp.load(tmp_path / "model")
+    again = planned(loaded)
+    assert again.to_json() == fitted.plan_.to_json()
+    for panel in outlook.panels(again):
+        here = panel.here
+        asked = forecast(fitted.plan_)
+        # What was spent on ranges and rows before is not in the curves.
+        close = {"found": 0.05, "count": 0.01}.get(name, 1e-6)
+        assert here.both == pytest.approx(asked.excess, rel=close)
+        assert here.value in (fitted.plan_.epsilon, fitted.plan_.n_rows)
+        costs = [point.both for point in panel.drawn]
+        assert costs[-1] < costs[len(costs) // 2] < costs[0]
+        assert len(panel.lines["both"].split()) == len(costs) > 2
+
+
+def test_a_constant_model_is_told_what_would_do():
+    read = Reader(page("constant"))
+    assert "rows cannot support a single coefficient" in read.text
+    assert "too little for a model: a constant" in read.text
+    assert "this fit</text>" not in read.text
+
+
+def test_a_plan_of_parts_that_were_not_saved_is_not_guessed(tmp_path):
+    from skdp.descent.matrix import Matrix
+
+    own = Matrix(radius=1.0, floor=0.1, gram_share=0.3)
+    schema = model("plain").schema_
+    fitted = skdp.LogisticRegression(schema=schema, geometry=own, n_steps=7)
+    fitted.fit(TABLE).save(tmp_path / "own")
+    assert "nothing is forecast" not in Reader(skdp.report(fitted)).text
+    read = Reader(skdp.report(tmp_path / "own"))
+    assert "cannot be made again here: nothing is forecast" in read.text
+    assert "geometry = an object" in Reader(skdp.report(fitted)).text
+
+
+def test_the_number_of_rows_is_told_as_it_may_be():
+    for name, why in {
+        "plain": "900, a public number",
+        "given rows": "900, given as public",
+        "count": "roughly: released with noise",
+    }.items():
+        assert why in Reader(page(name)).text
+    count = planned(model("count")).n_rows
+    assert f"{count:,}, roughly" in Reader(page("count")).text
+
+
+def test_a_ledger_is_looked_into_and_its_path_not_shown(tmp_path):
+    ledger = skdp.Ledger(tmp_path / "secret place.db", epsilon=3.0, delta=1e-5)
+    schema = model("plain").schema_
+    fitted = skdp.LogisticRegression(schema=schema, ledger=ledger).fit(TABLE)
+    read = Reader(skdp.report(fitted, ledger))
+    assert read.text.count("charged to a ledger") == 1
+    assert any(row[1] == "ledger" and "entry" in row[2] for row in read.rows)
+    assert "secret place" not in read.text
+    other = skdp.Ledger(tmp_path / "other.db", epsilon=3.0, delta=1e-5)
+    with pytest.raises(ValueError, match="no entry paid for what this model released"):
+        skdp.report(fitted, other)
+
+
+def test_a_record_that_does_not_hold_gets_no_page(tmp_path):
+    model("plain").save(tmp_path / "forged")
+    path = tmp_path / "forged" / "privacy.json"
+    about = json.loads(path.read_text())
+    about["relation"] = "add-remove"
+    path.write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"does not hold.*relation: add-remove"):
+        skdp.report(tmp_path / "forged")
+
+
+def test_a_model_that_a_stranger_wrote_gets_a_sentence_or_a_page(tmp_path):
+    """Without the digest, which whoever changes a file would change too."""
+    where = tmp_path / "model"
+    model("plain").save(where)
+    record = json.loads((where / "privacy.json").read_text())
+    del record["plan_digest"]
+    (where / "privacy.json").write_text(json.dumps(record))
+    about = json.loads((where / "model.json").read_text())
+    refused = 0
+    for part, keys in (
+        ("plan", ("n_rows", "l1", "geometry")),
+        ("parameters", ("geometry", "ledger", "alpha")),
+        ("versions", ("numpy",)),
+    ):
+        for key in keys:
+            for value in (None, [1], "<script>alert(1)</script>"):
+                changed = about | {part: about[part] | {key: value}}
+                (where / "model.json").write_text(json.dumps(changed))
+                try:
+                    read = Reader(skdp.report(where))
+                except ValueError:
+                    refused += 1
+                else:
+                    assert "script" not in [tag for tag, _ in read.tags]
+    assert refused > 1
+
+
+def test_what_is_no_model_is_refused_in_one_sentence(tmp_path):
+    for given in (skdp.LogisticRegression(), 3, None, tmp_path):
+        with pytest.raises(ValueError, match=r"fit a model first|A saved model has"):
+            skdp.report(given)
+    with pytest.raises(ValueError, match="fit it first"):
+        skdp.report(skdp.PrivateSearchCV(skdp.LogisticRegression(), {}))
+
+
+def test_without_jinja_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match=r"pip install 'skdp\[report\]'"):
+        skdp.report(model("plain"))
+
+
+def test_an_evaluation_has_a_page():
+    found = skdp.evaluate(
+        model("plain"), TABLE, epsilon=2.0, metrics=["accuracy", "calibration"]
+    )
+    read = Reader(skdp.report(found))
+    value = float(read.row("accuracy")[1])
+    assert value == pytest.approx(found["accuracy"], rel=1e-3)
+    assert "(2, 1e-06)-differential privacy" in read.text
+    assert "The releases add up to ε = 2 at" in read.text
+    assert read.text.count("predicted 0") >= len(found.calibration) // 2
+    seeded = skdp.evaluate(model("plain"), TABLE, epsilon=2.0, random_state=1)
+    assert "do not publish this evaluation" in Reader(skdp.report(seeded)).text
+
+
+@pytest.mark.parametrize("method", ["split", "random"])
+def test_a_search_has_a_page_of_what_it_chose(method):
+    search = skdp.PrivateSearchCV(
+        skdp.LogisticRegression(schema=model("plain").schema_, n_steps=5),
+        {"alpha": [1e-4, 1e-1]},
+        epsilon=2.0,
+        method=method,
+    ).fit(TABLE)
+    read = Reader(skdp.report(search))
+    for line in search.privacy_.assumptions:
+        assert line in read.text
+    told = "releases of one trial" in read.text
+    assert told == (method == "random")
+    assert f"({search.privacy_.spent_epsilon:.4g}, 1e-06)-differential" in read.text

@@ -1,0 +1,273 @@
+"""Verification can fail for every solver: whatever is made smaller is noticed."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import skdp
+from skdp import Categorical, Numeric, Schema, Vector
+from skdp.estimators.stored_record import summary_digest
+from skdp.solvers import SOLVERS
+from skdp.verification import sensitivities
+from skdp.verification.independent_epsilon import closed_form_epsilon
+
+pytest.importorskip("mpmath")
+pytest.importorskip("dp_accounting")
+RNG = np.random.default_rng(0)
+N = 500
+TABLE = pd.DataFrame(
+    {
+        "a": RNG.uniform(size=N),
+        "b": RNG.choice(list("xyz"), N),
+        **{f"v{i}": RNG.normal(size=N) for i in range(9)},
+        "y": RNG.integers(0, 2, N),
+        "t": RNG.uniform(size=N),
+    }
+)
+COLUMNS = {
+    "a": Numeric(0, 1),
+    "b": Categorical(["x", "y", "z"]),
+    "v": Vector([f"v{i}" for i in range(9)], norm=2.0),
+}
+ALL = ["skgd", *SOLVERS]
+WITH_RIDGE = ["output_perturbation", "objective_perturbation"]
+WITH_BATCHES = ["dp_sgd", "dp_svrg"]
+
+
+def model(solver, relation="replace-one", columns=COLUMNS, row_norm=None, **options):
+    numeric = solver in SOLVERS and SOLVERS[solver].losses == ("squared",)
+    target = ("t", Numeric(0, 1)) if numeric else ("y", Categorical([0, 1]))
+    kind = skdp.LinearRegression if numeric else skdp.LogisticRegression
+    schema = Schema(columns, target=target, row_norm=row_norm)
+    return kind(schema=schema, solver=solver, neighbours=relation, **options)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A saved model of each solver, in a folder that nothing changes."""
+    folder = tmp_path_factory.mktemp("saved")
+    for solver in ALL:
+        model(solver).fit(TABLE).save(folder / solver)
+    return folder
+
+
+@pytest.fixture
+def change(saved, tmp_path):
+    """Return a way to copy a model, change it, and have it verified."""
+
+    def changed(solver, alter, *, digest=False):
+        place = tmp_path / "changed"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(saved / solver, place)
+        about = json.loads((place / "model.json").read_text("utf-8"))
+        record = json.loads((place / "privacy.json").read_text("utf-8"))
+        alter(about, record)
+        if digest:  # whoever can change a plan can write its digest
+            record["plan_digest"] = summary_digest(about["plan"])
+        (place / "model.json").write_text(json.dumps(about))
+        (place / "privacy.json").write_text(json.dumps(record))
+        return skdp.verify(place)
+
+    return changed
+
+
+def failed(found):
+    return {check.name for check in found.checks if check.passed is False}
+
+
+def test_every_solver_is_known():
+    assert set(sensitivities.SOLVERS) == set(ALL)
+
+
+@pytest.mark.parametrize("solver", ALL)
+def test_honest_models_pass(solver, change):
+    found = change(solver, lambda about, record: None)
+    assert found.passed, str(found)
+
+
+FORMS = {
+    "weights": {"max_weight": 0.2},
+    "no intercept": {"fit_intercept": False},
+    "short rows": {"row_norm": 1.5},
+    "joint columns": {"columns": {"v": COLUMNS["v"]}},
+    "zero-out": {"relation": "zero-out", "max_weight": 2.5},
+    "add-remove": {"relation": "add-remove"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("solver", ALL)
+def test_honest_models_of_other_forms_pass(solver, form):
+    if form == "add-remove" and solver in WITH_RIDGE:
+        pytest.skip("needs a public number of rows")
+    found = skdp.verify(model(solver, **FORMS[form]).fit(TABLE))
+    assert found.passed, str(found)
+
+
+@pytest.mark.parametrize("solver", ALL)
+def test_half_of_the_noise_fails(solver, change):
+    def halve(about, record):
+        for release in record["releases"]:
+            release["noise_multiplier"] /= 2
+
+    found = change(solver, halve)
+    assert not found.passed
+    assert "closed form" in failed(found)
+
+
+@pytest.mark.parametrize("solver", ALL)
+def test_twice_the_noise_fails_though_the_claim_follows_from_it(solver, change):
+    def double(about, record):
+        for release in record["releases"]:
+            release["noise_multiplier"] *= 2
+        record["spent_epsilon"] = closed_form_epsilon(
+            record["releases"], record["delta"]
+        )
+
+    found = change(solver, double)
+    assert not found.passed
+    assert "spends all of it" in str(found)
+
+
+@pytest.mark.parametrize("solver", ALL)
+def test_half_of_any_sensitivity_fails(solver, change, saved):
+    text = (saved / solver / "privacy.json").read_text("utf-8")
+    for at in range(len(json.loads(text)["releases"])):
+
+        def halve(about, record, at=at):
+            record["releases"][at]["sensitivity"] /= 2
+
+        found = change(solver, halve)
+        assert not found.passed, f"release {at}: {found}"
+        assert "sensitivities" in failed(found)
+
+
+@pytest.mark.parametrize("times", [0.5, 2.0])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_another_bound_on_weights_fails(solver, times, change):
+    def scale(about, record):
+        about["parameters"]["max_weight"] *= times
+
+        about["plan"]["max_weight"] *= times
+
+    found = change(solver, scale, digest=True)
+    assert not found.passed
+    assert "sensitivities" in failed(found)
+
+
+@pytest.mark.parametrize("name", ["ridge", "n_rows"])
+@pytest.mark.parametrize("times", [0.2, 5])
+@pytest.mark.parametrize("solver", WITH_RIDGE)
+def test_another_ridge_fails(solver, times, name, change):
+    def scale(about, record):
+        number = type(about["plan"][name])
+        about["plan"][name] = number(about["plan"][name] * times)
+
+    found = change(solver, scale, digest=True)
+    assert not found.passed
+    assert "sensitivities" in failed(found)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_another_alpha_fails(solver, change):
+    def scale(about, record):
+        about["parameters"]["alpha"] = 10.0
+
+    assert "penalty and weights" in failed(change(solver, scale))
+
+
+def test_a_smaller_tilt_fails(change):
+    def halve(about, record):
+        about["plan"]["noise_std"] /= 2
+
+    found = change("objective_perturbation", halve, digest=True)
+    assert failed(found) == {"cost of the tilt"}
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [("noise_multiplier", 0.5), ("noise_multiplier", 0.9), ("rate", 2), ("rate", 1.2)],
+)
+@pytest.mark.parametrize("solver", WITH_BATCHES)
+def test_batches_that_cost_more_fail(solver, name, times, change):
+    def scale(about, record):
+        about["plan"][name] *= times
+
+    found = change(solver, scale, digest=True)
+    assert failed(found) == {"cost of the batches"}
+
+
+@pytest.mark.parametrize("solver", ["dp_sgd", "dp_svrg", "dp_cd", "dp_gcd"])
+def test_another_number_of_steps_fails(solver, change):
+    name = "n_epochs" if solver == "dp_svrg" else "n_steps"
+
+    def more(about, record):
+        about["plan"][name] += 1
+
+    found = failed(change(solver, more, digest=True))
+    assert found & {"number of steps", "sensitivities"}
+
+
+@pytest.mark.parametrize("solver", ALL)
+def test_a_release_left_out_fails(solver, change):
+    def leave_out(about, record):
+        del record["releases"][-1]
+        record["spent_epsilon"] = closed_form_epsilon(
+            record["releases"], record["delta"]
+        )
+
+    found = change(solver, leave_out)
+    assert not found.passed
+
+
+@pytest.mark.parametrize("solver", ALL)
+def test_another_relation_fails(solver, change):
+    def lie(about, record):
+        record["relation"] = "zero-out"
+
+    found = change(solver, lie)
+    assert failed(found) & {"relation", "neighbours"}
+
+
+def test_what_cannot_be_checked_is_said(change):
+    found = change("output_perturbation", lambda about, record: None)
+    assert "not checked  distance to the exact minimiser: " in str(found)
+
+    def rename(about, record):
+        record["releases"][0]["query"] = "something else"
+
+    found = change("dp_gcd", rename)
+    assert "not checked  other sensitivities: " in str(found)
+    assert "something else" in str(found)
+    assert not found.passed
+
+
+def test_a_solver_that_there_is_not_fails(change):
+    def rename(about, record):
+        about["plan"]["solver"] = "free_lunch"
+
+    found = change("dp_sgd", rename, digest=True)
+    assert "there is no solver 'free_lunch'" in str(found)
+    assert not found.passed
+
+
+def test_caps_that_follow_a_released_spread_have_a_floor(tmp_path):
+    """What spread was released is not saved, but none is below half a bin."""
+    schema = Schema({"a": Numeric(0, 1)}, target=("t", Numeric(0, 1)))
+    fitted = skdp.LinearRegression(schema=schema, n_steps=9, epsilon=8.0)
+    fitted.fit(TABLE).save(tmp_path / "model")
+    assert fitted.plan_.geometry.scaled
+    assert "not checked  caps of the steps: " in str(skdp.verify(fitted))
+    path = tmp_path / "model" / "privacy.json"
+    record = json.loads(path.read_text("utf-8"))
+    steps = [r for r in record["releases"] if r["query"].endswith("matrix metric")]
+    for release in steps:
+        release["sensitivity"] /= 100
+    path.write_text(json.dumps(record))
+    found = skdp.verify(tmp_path / "model")
+    assert failed(found) == {"sensitivities"}
+    assert math.isfinite(found.closed_form)
