@@ -7,8 +7,8 @@ small enough for their margins and slopes to stay in the fastest cache.
 
 Loops that only add exact integers (marked ``integers``) may be reordered and fused:
 whatever the compiler does, they round nothing. Slopes are rounded, so their loops keep
-the order of operations of `skdp.models.losses` and `SlopeGrid.units`, which they equal bit by
-bit.
+the order of operations of `skdp.models.losses` and `SlopeGrid.units`, which they equal
+bit by bit.
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ def opened(
     check(
         not isinstance(X, (str, PathLike)) or "unknown" not in source.kinds,
         "A text file does not say what its columns are: pass a schema "
-        "(skdp.schema.toml_files.template writes a form to complete).",
+        "(skdp.schema_template writes a form to complete).",
     )
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     columns: dict[str, Any] = {}

@@ -6,7 +6,7 @@ the covariance of what it returns is known exactly once the Hessian is:
     u ← ((I - S/β) u + ξ/(βn) + const)/(1 + λ/β),   S = B (H + ridge) Bᵀ.
 
 H, the variance of the records' gradients and what capped slopes leave as bias are means
-over rows that have the released moments (`inference.surrogate_rows`). No record is read: all
+over rows that have the released moments (`surrogate_rows`). No record is read: all
 of this is post-processing. `docs/uncertainty.md` derives it.
 """
 
