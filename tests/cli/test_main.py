@@ -127,7 +127,7 @@ def test_warnings_of_libraries_are_not_shown():
     """They may depend on a record."""
     program = (
         "import sys, warnings\n"
-        "from skdp.cli import main, plan\n"
+        "from skdp.cli import main, plan_command\n"
         "from skdp.schema import toml_files\n"
         "def read(path):\n"
         "    warnings.warn('a cell', stacklevel=1); raise ValueError('sentence')\n"
