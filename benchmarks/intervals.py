@@ -1,4 +1,4 @@
-"""How often 95 % intervals hold the true weights, on fresh tables: make coverage.
+"""How often 95 % intervals hold the true weights (make bench NAME=coverage).
 
 Each fit draws a new hospital table, whose true weights are known, and fits it by the
 defaults under replace-one neighbours. For every coefficient it is counted how often
