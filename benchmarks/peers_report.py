@@ -199,8 +199,8 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         "tables and the same 80/20 split: "
         + ", ".join(f"{k} {v}" for k, v in versions.items())
         + ". Written by `make bench NAME=peers`; every fit, its setting and its CPU "
-        "time is in [results.csv](results.csv), the programs are `benchmarks/peers.py` and "
-        "`benchmarks/peers/`.",
+        "time is in [results.csv](results.csv), the programs are "
+        "`benchmarks/peers.py` and `benchmarks/peers/`.",
         "",
         "- δ = 1e-6. Means over five seeds of noise ± their standard error.",
         "- skdp is at its defaults: a schema, ε and δ. Opacus protects a row that is "
