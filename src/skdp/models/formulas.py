@@ -35,10 +35,16 @@ def interpolate(table: FloatArray, margin: FloatArray) -> FloatArray:
 
 
 @cache
-def tabulate(function: Callable[[FloatArray], FloatArray], high: float) -> FloatArray:
-    """Table of a function on [-16, high]; pass a named function, so it is kept once."""
+def tabulate(
+    function: Callable[..., FloatArray], high: float, *parameters: float
+) -> FloatArray:
+    """Table of ``function(points, *parameters)`` on [-16, high].
+
+    Tables are kept by function and parameters, so pass a named function.
+    """
     points = np.arange(TABLE_LOW, high + 0.5 / TABLE_STEPS, 1 / TABLE_STEPS)
-    table: FloatArray = np.ldexp(np.rint(np.ldexp(function(points), 40)), -40)
+    values = function(points, *parameters)
+    table: FloatArray = np.ldexp(np.rint(np.ldexp(values, 40)), -40)
     table.setflags(write=False)
     return table
 
