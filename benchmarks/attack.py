@@ -60,8 +60,9 @@ time and memory are not compared.
 
 A name with parentheses is a solver that was called with options of its own, one \
 without is the same solver behind an estimator. A pair is *refused* if both runs raise \
-the same error, for example because the parameters do not fit together. `make attack` \
-repeats the attack. A few hundred pairs are part of the test suite.
+the same error, for example because the parameters do not fit together. \
+`make bench NAME=attack` repeats the attack. A few hundred pairs are part of the test \
+suite.
 
 {summary}
 

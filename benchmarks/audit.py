@@ -1,4 +1,6 @@
-"""Empirical lower bounds on ε beside the claims, and planted mistakes: make audit.
+"""Empirical lower bounds on ε beside the claims, and planted mistakes.
+
+Run it with ``make bench NAME=audit``.
 
 Four questions, each answered by games on made-up neighbouring tables (`skdp.audit`):
 

@@ -121,8 +121,8 @@ def text(rows: list[Row]) -> str:
     return f"""# Audits
 
 What an attacker who sees every released number, and knows both tables, can prove about
-the claims of skdp. Written by `make audit`, which took {minutes:.0f} minutes of
-processor time, half of it on each of two cores; every row is in
+the claims of skdp. Written by `make bench NAME=audit`, which took {minutes:.0f} minutes
+of processor time, half of it on each of two cores; every row is in
 [results.csv](audit/results.csv). `skdp audit` runs a short version.
 
 - **{len(claims)} settings with right noise: {flagged} refuted.** The highest lower

@@ -29,7 +29,7 @@ TIMES, MEGABYTES = 6.0, 1000.0
 
 TEXT = """{section}
 
-Written by `make bench-csv` ({machine}; {before} at the start, {after} at the end).
+Written by `make bench NAME=csv` ({machine}; {before} at the start, {after} at the end).
 
 {table}
 

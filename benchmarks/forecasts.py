@@ -1,4 +1,4 @@
-"""What plans forecast, beside what fits cost: make bench-forecasts.
+"""What plans forecast, beside what fits cost: make bench NAME=forecasts.
 
 An outcome is what privacy cost a fit on rows that it did not see: the score of the fit
 without privacy of the same rows, less the score of the private one. Tables are those of

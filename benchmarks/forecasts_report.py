@@ -268,8 +268,8 @@ def page(rows: list[Row]) -> str:
         "",
         "![Outcomes over forecasts](forecasts.svg)",
         "",
-        "Written by `make bench-forecasts` from [forecasts.csv](forecasts.csv), which "
-        "has every fit. The constants are in `skdp.planning.calibration`.",
+        "Written by `make bench NAME=forecasts` from [forecasts.csv](forecasts.csv), "
+        "which has every fit. The constants are in `skdp.planning.calibration`.",
         "",
         "## How often the range holds on a table that was left out",
         "",

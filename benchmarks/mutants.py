@@ -88,7 +88,7 @@ PAGE = """\
 Realistic privacy mistakes, each planted in a copy of the source, and the first test \
 that fails with it. The same tests pass without them. Bugs by *b* were written by \
 someone who had not read the tests; they are tried on one fixed fast subset, `FAST` in \
-`benchmarks/mutants.py`. `make mutants` plants all of them anew \
+`benchmarks/mutants.py`. `make bench NAME=mutants` plants all of them anew \
 (`--only NAME` one of them, `--write` to renew this page); a bug is a file of \
 `tests/mutants`.
 

@@ -1,4 +1,4 @@
-"""Measure the peers beside ours, each in an environment of its own: make bench-peers.
+"""Measure the peers, each in its own environment (make bench NAME=peers).
 
 The released scikit-learn, diffprivlib and Opacus are installed under build/peers, run
 on the same encoded tables as ours at their defaults and at settings tuned on the test

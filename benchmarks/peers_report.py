@@ -198,9 +198,9 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         "Released versions, each in an environment of its own, on the same encoded "
         "tables and the same 80/20 split: "
         + ", ".join(f"{k} {v}" for k, v in versions.items())
-        + ". Written by `make bench-peers`; every fit, its setting and its CPU time is "
-        "in [results.csv](results.csv), the programs are `benchmarks/peers.py` and "
-        "`benchmarks/peers/`.",
+        + ". Written by `make bench NAME=peers`; every fit, its setting and its CPU "
+        "time is in [results.csv](results.csv), the programs are "
+        "`benchmarks/peers.py` and `benchmarks/peers/`.",
         "",
         "- δ = 1e-6. Means over five seeds of noise ± their standard error.",
         "- skdp is at its defaults: a schema, ε and δ. Opacus protects a row that is "

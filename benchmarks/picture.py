@@ -1,4 +1,4 @@
-"""Draw docs/picture.svg, what the readme shows: make picture.
+"""Draw docs/picture.svg, what the readme shows: make bench NAME=picture.
 
 What privacy costs on rows that were not fitted, against ε, on a table of classes and
 one of numbers, from the committed docs/utility/results.csv (ours) and

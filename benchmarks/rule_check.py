@@ -1,4 +1,4 @@
-"""Whether the untuned rule is tuned to its tables: make bench-rule.
+"""Whether the untuned rule is tuned to its tables: make bench NAME=rule.
 
 Three questions, each answered by fits: what would other constants give, and would they
 have been chosen without the table they are judged on (leave one out); what does the
@@ -150,7 +150,11 @@ def small(name: str) -> list[dict[str, Any]]:
 
 def page(found: dict[tuple[str, Setting], float], few: list[dict[str, Any]]) -> str:
     """Write what was found, in Markdown."""
-    lines = ["# Is the rule tuned to its tables?", "", "Written by `make bench-rule`."]
+    lines = [
+        "# Is the rule tuned to its tables?",
+        "",
+        "Written by `make bench NAME=rule`.",
+    ]
     for title, names in (("Public tables", NAMES), ("Generated", list(GENERATED))):
         lines += [
             "",

@@ -30,7 +30,8 @@ PARTS: dict[str, Callable[[int], Iterator[Line]]] = {
 
 TEXT = """# Speed and memory
 
-Written by `make bench-speed` ({machine}; {before} at the start, {after} at the end).
+Written by `make bench NAME=speed` ({machine}; {before} at the start, {after} at the
+end).
 
 {table}
 

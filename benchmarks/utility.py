@@ -1,4 +1,4 @@
-"""What the defaults reach on public tables, beside the best peer: make bench-utility.
+"""What the defaults reach on public tables (make bench NAME=utility).
 
 The protocol: one 80/20 split, public bounds, δ = 1e-6, all neighbour relations, ten
 seeds of noise. Ours are the estimators' defaults, nothing tuned. A peer's figure is its
@@ -150,7 +150,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         "the number of rows is released too). Means over ten seeds "
         "of noise, five on reuters, whose 8,315 columns are fitted under zero-out "
         "alone; in brackets the best peer, tuned on the test loss. Written by "
-        "`make bench-utility`; every fit is in [results.csv](results.csv), its "
+        "`make bench NAME=utility`; every fit is in [results.csv](results.csv), its "
         "protocol in `benchmarks/utility.py`.",
         "",
         "![Loss against ε](utility.svg)",

@@ -60,7 +60,7 @@ def intro(folder: Path) -> str:
 The experiment section that the paper left open. All of it is made by
 
 ```sh
-make experiments
+make bench NAME=experiments
 ```
 
 which takes {minutes:.0f} minutes of one core, shared by two processes; a run that was

@@ -1,6 +1,6 @@
 """Run the experiments, and write their numbers, figures and page.
 
-Command: ``make experiments``, or ``python experiments/run.py [FIGURE ...]``.
+Command: ``make bench NAME=experiments``, or ``python experiments/run.py [FIGURE ...]``.
 
 A figure is a file ``experiments/figures/<letter>_<name>.py`` with
 

@@ -8,7 +8,7 @@ average of θ_0, …, θ_{K-1} is measured over independent runs, twice: for h =
 visit solves but for the noise, and for an h so flat that the method with the larger
 bound is as slow as it can be on a quadratic.
 
-Command: ``make theory``, or ``python experiments/theory_table.py``.
+Command: ``make bench NAME=theory``, or ``python experiments/theory_table.py``.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,33 @@
-"""Property tests have no deadline: machines that run them may be busy."""
+"""Property tests have no deadline: machines that run them may be busy.
+
+`pytest --fast` leaves out the folders in `SLOW`, which take most of the time.
+"""
+
+from pathlib import Path
 
 from hypothesis import settings
 
 settings.register_profile("skdp", deadline=None)
 settings.load_profile("skdp")
+
+#: Files and folders that take more than a few seconds each.
+SLOW = ("hostile", "docs", "experiments", "audit", "solvers", "cli", "reporting")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--fast", action="store_true", help="leave out slow tests")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--fast"):
+        return
+    tests = Path(__file__).parent
+    slow = [tests / name for name in SLOW]
+    left_out = [
+        item
+        for item in items
+        if any(item.path == one or one in item.path.parents for one in slow)
+    ]
+    kept = [item for item in items if item not in set(left_out)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept

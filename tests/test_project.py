@@ -58,15 +58,9 @@ def test_what_is_named_exists():
 
 
 def test_contributing_names_registries_that_exist():
-    modules = {
-        "LOSSES": "skdp.models.losses",
-        "PENALTIES": "skdp.models.penalties",
-        "SAMPLINGS": "skdp.descent.samplings",
-        "AVERAGES": "skdp.descent.averages",
-        "PRESETS": "skdp.planning.presets",
-    }
-    named = re.findall(r"\| `([A-Z]+)` \|$", read("CONTRIBUTING.md"), re.MULTILINE)
-    assert set(named) == set(modules)
+    modules = {"SAMPLINGS": "skdp.descent.samplings", "SOLVERS": "skdp.solvers"}
+    named = set(re.findall(r"`([A-Z]+)`", read("CONTRIBUTING.md")))
+    assert set(modules) <= named
     for name, module in modules.items():
         assert getattr(importlib.import_module(module), name)
 
@@ -118,7 +112,21 @@ def test_yaml_parses(name):
         assert len(parsed["preferred-citation"]["authors"]) == 3
 
 
-def test_pre_commit_runs_what_make_lint_and_types_run():
+def test_measurements_are_named_as_they_are_run():
+    """Pages name only entries of benchmarks/run.py."""
+    spec = importlib.util.spec_from_file_location("run", ROOT / "benchmarks" / "run.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    for one in program.MEASUREMENTS.values():
+        path = one.command.split()[0]
+        assert path == "-m" or (ROOT / path).is_file(), path
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/**/*.py")]
+    for page in pages:
+        named = re.findall(r"make bench NAME=([\w-]+)", page.read_text("utf-8"))
+        assert set(named) <= set(program.MEASUREMENTS), page
+
+
+def test_pre_commit_runs_what_make_lint_runs():
     recipes = re.findall(r"^\t\$\(BIN\)/((?:ruff|mypy).*)$", read("Makefile"), re.M)
     hooks = re.findall(
         r"entry: \.venv/bin/(.*)$", read(".pre-commit-config.yaml"), re.M

@@ -1,4 +1,4 @@
-"""`make oldest` tests with the oldest versions that pyproject.toml allows."""
+"""`make versions WITH=oldest` installs the oldest versions that we allow."""
 
 import re
 import tomllib

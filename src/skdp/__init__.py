@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from skdp.reporting.report import report
     from skdp.reporting.statement import statement
     from skdp.schema import Categorical, Numeric, Schema, Vector
+    from skdp.tables.template import schema_template
     from skdp.verification.verify import Verification, verify
 
 __version__ = "0.1.0.dev0"
@@ -81,6 +82,7 @@ __all__ = [
     "preset",
     "report",
     "run",
+    "schema_template",
     "statement",
     "verify",
 ]
@@ -111,6 +113,7 @@ _HOME = {
         "skdp.privacy.budget": "BudgetError PrivacyRecord",
         "skdp.privacy.encoding": "Batch Coded Records encode",
         "skdp.schema": "Categorical Numeric Schema Vector",
+        "skdp.tables.template": "schema_template",
         "skdp.reporting.report": "report",
         "skdp.reporting.statement": "statement",
         "skdp.verification.verify": "Verification verify",

@@ -1,7 +1,8 @@
 """No pair of neighbouring tables is told apart by anything but noise that was paid for.
 
-A fixed, modest number of random pairs for everything that reads records; `make attack`
-runs many more. What is compared is said in `watch`, what is drawn in `pairs`.
+A fixed, modest number of random pairs for everything that reads records; `make bench
+NAME=attack` runs many more. What is compared is said in `watch`, what is drawn in
+`pairs`.
 """
 
 import math

@@ -127,11 +127,11 @@ def test_warnings_of_libraries_are_not_shown():
     """They may depend on a record."""
     program = (
         "import sys, warnings\n"
-        "from skdp.cli import main, plan\n"
-        "from skdp import schema_files\n"
+        "from skdp.cli import main, plan_command\n"
+        "from skdp.schema import toml_files\n"
         "def read(path):\n"
         "    warnings.warn('a cell', stacklevel=1); raise ValueError('sentence')\n"
-        "schema_files.read = read\n"
+        "toml_files.read = read\n"
         "sys.argv = ['skdp', 'plan', '--schema', 's.toml', '--rows', '9']\n"
         "main()"
     )

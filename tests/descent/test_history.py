@@ -23,6 +23,6 @@ def test_a_history_holds_every_step():
 def test_a_schema_becomes_text_and_back():
     schema = skdp.make_hospital(1).schema
     assert skdp.Schema.from_toml(schema.to_toml()) == schema
-    form = skdp.Schema.template({"age": np.zeros(3), "job": np.array(["a", "b", "a"])})
+    form = skdp.schema_template({"age": np.zeros(3), "job": np.array(["a", "b", "a"])})
     assert "[columns.age]" in form
     assert '"a"' not in form

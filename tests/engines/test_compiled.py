@@ -17,7 +17,7 @@ from skdp.descent.matrix import Matrix
 from skdp.engines import compiled, kernels
 from skdp.engines.compiled import FORMULAS, CompiledEngine
 from skdp.engines.reference import ReferenceEngine
-from skdp.models import losses
+from skdp.models import formulas, losses
 from skdp.planning.plan import Plan, run
 from skdp.planning.presets import preset
 from skdp.privacy import queries
@@ -219,7 +219,7 @@ def test_each_row_has_the_slope_of_the_reference(name: str, n_threads: int) -> N
         rng.normal(0.0, 3.0, n),
         rng.choice(ends, n) + rng.integers(-2, 3, n) * 2.0**-27,
         rng.choice([-1.0, 0.0, 1.0], n) + ties,
-        rng.integers(-2048, 2048, n) / losses.TABLE_STEPS,
+        rng.integers(-2048, 2048, n) / formulas.TABLE_STEPS,
         rng.choice([-1.0, 1.0], n) * (1.0 - HINGE * ties),
     ]
     margins = np.choose(rng.integers(0, 5, (loss.n_outputs, n)), choices).T
@@ -379,12 +379,17 @@ def test_an_interrupted_sweep_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_loss_has_a_formula() -> None:
-    assert {type(make()) for make in losses.LOSSES.values()} == set(FORMULAS)
+    formulas = [made().formula for made in losses.LOSSES.values()]
+    known = {(one.kind, one.table is not None) for one in formulas}
+    assert known <= set(FORMULAS)
 
 
 def test_an_unknown_loss_is_sent_to_the_reference_engine() -> None:
     class Other(losses.Logistic):
         """Its slope may be anything: the name says nothing."""
+
+        def slope(self, margin, target):
+            return margin
 
     records = census(10)
     slopes = queries.Slopes(loss=Other())

@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 import skdp
 from skdp import datasets
+from skdp.inference.covariances import estimate
 from skdp.estimators import summary as summaries
 from skdp.estimators.standard_errors import centring, maps
 
@@ -333,6 +334,19 @@ def test_intervals_of_noise_hold_zero():
     assert told[:, 2:].mean() < 0.05
     assert np.mean(np.abs(z[told]) > 1.96) < 0.1
     assert np.sqrt(np.mean(z[told] ** 2)) > 0.3  # nor are they wide without need
+
+
+def test_a_standard_error_holds_privacy_and_sampling():
+    model = hidden(seed=1)
+    found = estimate(model.plan_, model.privacy_.transcript, model.weights_)
+    contrasts = maps(model)[1]
+    sampling = np.diag(contrasts @ found.usual.sampling @ contrasts.T)
+    errors = model._standard_errors()
+    both = np.sqrt(errors.effects_noise_std**2 + 0.9 * sampling)
+    told = np.isfinite(errors.effects_std)
+    assert told.sum() == 4
+    assert np.all(errors.effects_std[told] > 0.98 * both[told])
+    assert np.all(both[told] > 1.05 * np.sqrt(sampling[told]))
 
 
 def test_null_stands_only_for_what_cannot_be_told(tmp_path):

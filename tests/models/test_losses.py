@@ -233,5 +233,5 @@ def test_any_finite_margin_is_fine(name, values, y):
     ],
 )
 def test_senseless_parameters_are_refused(make):
-    with pytest.raises(ValueError, match=r"needs .*Got "):
+    with pytest.raises(ValueError, match=r"needs .*got "):
         make()

@@ -184,7 +184,7 @@ def test_every_loss_is_calibrated():
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """Fits that `make bench-forecasts` has measured, and what judges them."""
+    """Fits that `make bench NAME=forecasts` has measured, and what judges them."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
         import forecasts_report

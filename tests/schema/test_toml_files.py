@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skdp.schema import Categorical, Numeric, Schema, Vector, level_key, toml_files
+from skdp.tables.template import schema_template
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 levels = st.one_of(
@@ -181,8 +182,8 @@ def _tables(tmp_path, secret):
     "kind", ["pandas", "arrow", "polars", "lazy", "dict", "csv", "parquet"]
 )
 def test_a_template_depends_on_names_and_types_alone(tmp_path, kind):
-    text = toml_files.template(_tables(tmp_path, 4711)[kind])
-    assert text == toml_files.template(_tables(tmp_path, 1234)[kind])
+    text = schema_template(_tables(tmp_path, 4711)[kind])
+    assert text == schema_template(_tables(tmp_path, 1234)[kind])
     assert "4711" not in text
     with pytest.raises(ValueError, match=r"Column 'n'.* needs? ") as caught:
         toml_files.loads(text)
@@ -190,7 +191,7 @@ def test_a_template_depends_on_names_and_types_alone(tmp_path, kind):
 
 
 def test_a_template_says_what_is_open_and_can_be_completed(tmp_path):
-    text = toml_files.template(_tables(tmp_path, 4711)["pandas"])
+    text = schema_template(_tables(tmp_path, 4711)["pandas"])
     with pytest.raises(ValueError, match="is not complete") as caught:
         toml_files.loads(text)
     assert "Column 'n' needs low and high; Column 't', Column 'c' need levels;" in str(
@@ -210,7 +211,7 @@ def test_a_template_says_what_is_open_and_can_be_completed(tmp_path):
 def test_many_open_columns_are_told_in_one_line():
     table = pd.DataFrame({f"c{i}": ["text"] for i in range(40)} | {"n": [1.0]})
     with pytest.raises(ValueError, match="is not complete") as caught:
-        toml_files.loads(toml_files.template(pa.Table.from_pandas(table)))
+        toml_files.loads(schema_template(pa.Table.from_pandas(table)))
     assert str(caught.value) == (
         "The schema is not complete: Column 'c0', Column 'c1', Column 'c2' and 37 more "
         "need levels; Column 'n' needs low and high. Replace each \"?\"."
@@ -219,4 +220,4 @@ def test_many_open_columns_are_told_in_one_line():
 
 def test_a_template_needs_names():
     with pytest.raises(ValueError, match="needs column names"):
-        toml_files.template(np.zeros((2, 2)))
+        schema_template(np.zeros((2, 2)))

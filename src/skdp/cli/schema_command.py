@@ -41,13 +41,13 @@ def schema(
     No record is read: ranges and categories are for you to fill in, from what is known
     without looking. The first line of a CSV file is taken for its column names.
     """
-    from skdp.schema import toml_files
     from skdp.tables import readers
+    from skdp.tables.template import schema_template
 
     if out is not None:
         check_out(out, force)
     source = readers.source(file)
-    text = toml_files.template(file, target)
+    text = schema_template(file, target)
     if out is not None:
         write_out(out, text)
     if as_json:

@@ -7,9 +7,10 @@ needs: a query for the exact sum and an update that sees released values only.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from skdp.descent.algorithm1 import Query, Update
 from skdp.descent.target import Constant, constant
 from skdp.models.losses import Loss
 from skdp.models.penalties import Penalty
+from skdp.models.registry import Registered
 from skdp.privacy import queries
 from skdp.privacy.grid import WEIGHT_BOX
 from skdp.privacy.mechanism import Released
@@ -59,13 +61,21 @@ class Prepared(NamedTuple):
     start: FloatArray
 
 
-class Geometry(Protocol):
-    """Step and noise shape of a run; adding one means adding a class."""
+class Geometry(Registered, ABC):
+    """Step and noise shape of a run; adding one means adding a class.
 
-    @property
-    def share(self) -> float:
-        """The share of the budget (of μ²) that `prepare` spends."""
+    Attributes
+    ----------
+    share : float
+        The share of the budget (of μ²) that `prepare` spends.
+    is_constant : bool
+        Whether the model is an intercept alone.
+    """
 
+    share: float
+    is_constant: ClassVar[bool] = False
+
+    @abstractmethod
     def prepare(self, task: Task) -> Prepared:
         """Release what the geometry needs; return what Algorithm 1 needs."""
 
@@ -115,7 +125,7 @@ def accelerated(update: Update) -> Update:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Diagonal:
+class Diagonal(Geometry):
     """Steps Γ = PM⁻¹ in the norm of a diagonal smoothness M (the paper's).
 
     Parameters
@@ -136,8 +146,11 @@ class Diagonal:
     elliptical: bool = True
     momentum: bool = False
     share: float = 0.0
+    kind = "diagonal"
 
     def __post_init__(self) -> None:
+        given = np.asarray(self.smoothness, dtype=np.float64)
+        object.__setattr__(self, "smoothness", given)
         check(
             bool(np.all(self.smoothness > 0) and np.all(np.isfinite(self.smoothness))),
             "Diagonal needs positive, finite smoothness: see descent.smoothness.",

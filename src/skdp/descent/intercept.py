@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdp.descent.geometry import Prepared, Task, boxed
+from skdp.descent.geometry import Geometry, Prepared, Task, boxed
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, check
 
 
 @dataclass(frozen=True, kw_only=True)
-class InterceptOnly:
+class InterceptOnly(Geometry):
     """Steps on the intercept alone: the base rate or the mean, and no other weight.
 
     Parameters
@@ -28,6 +28,8 @@ class InterceptOnly:
     radius: float = 1.0
     shrinkage: float = 0.0
     share = 0.0
+    kind = "intercept"
+    is_constant = True
 
     def __post_init__(self) -> None:
         check(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdp.descent.geometry import Prepared, Task, boxed
+from skdp.descent.geometry import Geometry, Prepared, Task, boxed
 from skdp.descent.gram import Whitening, symmetric, whitening
 from skdp.descent.metric_prox import Prox, metric_prox
 from skdp.descent.target import Constant
@@ -19,7 +19,7 @@ from skdp.schema import FloatArray, IntArray, Layout, check
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matrix:
+class Matrix(Geometry):
     """Steps in the norm of the Gram matrix, released once (the paper's future work).
 
     With A = XᵀX/n, noisy, its negative eigenvalues dropped and `floor` added, and
@@ -49,6 +49,7 @@ class Matrix:
     target_share: float = 0.0
     shrinkage: float = 0.0
     scaled: bool = False
+    kind = "matrix"
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -73,7 +74,7 @@ class Matrix:
         )
 
     @property
-    def share(self) -> float:
+    def share(self) -> float:  # type: ignore[override]
         """The share of the budget (of μ²) that `prepare` spends."""
         return self.gram_share + self.target_share
 

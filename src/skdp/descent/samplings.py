@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from math import comb
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from skdp.descent.sampling_checks import (
     refusal,
     vector,
 )
+from skdp.models.registry import Registered
 
 __all__ = [
     "MAX_SUPPORT",
@@ -53,7 +54,7 @@ MAX_SUPPORT = 1024
 """Most sets that a combinatorial sampling lists; beyond it ``support`` is None."""
 
 
-class Sampling(ABC):
+class Sampling(Registered, ABC):
     """A proper, nonvacuous distribution over the subsets of {0, ..., d-1}.
 
     A subclass hands its facts to this constructor and writes ``draw``. It gives
@@ -154,6 +155,8 @@ class Full(Sampling):
         The number of coordinates d.
     """
 
+    kind = "full"
+
     def __init__(self, n_coordinates: int) -> None:
         d = integer_in(n_coordinates, 1, None, "Full", "n_coordinates")
         super().__init__(
@@ -163,6 +166,10 @@ class Full(Sampling):
             set_probabilities=np.ones(1),
         )
         self._everything = frozen(np.arange(d))
+
+    def parameters(self) -> dict[str, Any]:
+        """The number of coordinates."""
+        return {"n_coordinates": self.n_coordinates}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
         """All coordinates; ``rng`` is not used."""
@@ -177,6 +184,8 @@ class SingleCoordinate(Sampling):
     probabilities : (d,) array_like
         Positive, with sum one.
     """
+
+    kind = "single-coordinate"
 
     def __init__(self, probabilities: npt.ArrayLike) -> None:
         p = distribution(probabilities, "SingleCoordinate")
@@ -202,6 +211,10 @@ class SingleCoordinate(Sampling):
         owner = "SingleCoordinate.importance"
         weights = positive_vector(smoothness, None, owner, "smoothness")
         return cls(mixed(weights, floor, owner, "smoothness"))
+
+    def parameters(self) -> dict[str, Any]:
+        """The probabilities."""
+        return {"probabilities": self.probabilities}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
         """One coordinate, by the inverse of the distribution function."""
@@ -244,6 +257,8 @@ class ExplicitSets(_Listed):
         The number of coordinates d; one more than the largest index if not given.
     """
 
+    kind = "explicit-sets"
+
     def __init__(
         self,
         sets: Sequence[npt.ArrayLike],
@@ -265,6 +280,14 @@ class ExplicitSets(_Listed):
                 "Put it in a set, or remove the coordinate from the problem.",
             )
         super().__init__(support, distribution(probabilities, name, len(support)), d)
+
+    def parameters(self) -> dict[str, Any]:
+        """The sets, their probabilities and the number of coordinates."""
+        return {
+            "sets": self.support,
+            "probabilities": self.set_probabilities,
+            "n_coordinates": self.n_coordinates,
+        }
 
 
 class _Partition(_Listed):
@@ -304,10 +327,16 @@ class Blocks(_Partition):
         ``Blocks.set_probabilities`` those given here.
     """
 
+    kind = "blocks"
+
     def __init__(
         self, blocks: Sequence[npt.ArrayLike], probabilities: npt.ArrayLike
     ) -> None:
         super().__init__(blocks, distribution(probabilities, "Blocks", len(blocks)))
+
+    def parameters(self) -> dict[str, Any]:
+        """The blocks and their probabilities."""
+        return {"blocks": self.blocks, "probabilities": self.set_probabilities}
 
     @classmethod
     def uniform(cls, blocks: Sequence[npt.ArrayLike]) -> Self:
@@ -398,6 +427,8 @@ class ShuffledBlocks(_Partition):
         Visits of each block in a cycle, at least one; one each if not given.
     """
 
+    kind = "shuffled-blocks"
+
     def __init__(
         self, blocks: Sequence[npt.ArrayLike], counts: Sequence[int] | None = None
     ) -> None:
@@ -420,6 +451,10 @@ class ShuffledBlocks(_Partition):
     def counts(self) -> IntArray:
         """Visits of each block in a cycle."""
         return self._counts
+
+    def parameters(self) -> dict[str, Any]:
+        """The blocks and their visits."""
+        return {"blocks": self.blocks, "counts": self.counts}
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
         """The sets of ``n_steps`` steps: shuffled cycles, the last one cut short."""
@@ -446,6 +481,8 @@ class Nice(Sampling):
         The size of S, from 1 to d.
     """
 
+    kind = "nice"
+
     def __init__(self, n_coordinates: int, tau: int) -> None:
         d = integer_in(n_coordinates, 1, None, "Nice", "n_coordinates")
         self._tau = integer_in(tau, 1, d, "Nice", "tau")
@@ -465,6 +502,10 @@ class Nice(Sampling):
         """The size of every set."""
         return self._tau
 
+    def parameters(self) -> dict[str, Any]:
+        """The number of coordinates and τ."""
+        return {"n_coordinates": self.n_coordinates, "tau": self.tau}
+
     def draw(self, rng: np.random.Generator) -> IntArray:
         """τ coordinates without replacement."""
         chosen = rng.choice(self.n_coordinates, self._tau, replace=False, shuffle=False)
@@ -482,6 +523,8 @@ class Independent(Sampling):
         π_j in (0, 1], before conditioning: ``Independent.inclusion`` is what is given
         here, ``Independent.probabilities`` is p.
     """
+
+    kind = "independent"
 
     def __init__(self, probabilities: npt.ArrayLike) -> None:
         pi = positive_vector(probabilities, None, "Independent", "probabilities")
@@ -513,6 +556,10 @@ class Independent(Sampling):
         """π, the probabilities before conditioning, shape (d,)."""
         assert self.coupling is not None
         return self.coupling
+
+    def parameters(self) -> dict[str, Any]:
+        """The probabilities before conditioning."""
+        return {"probabilities": self.inclusion}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
         """The first coordinate by its exact law, then each later one on its own.

@@ -47,9 +47,8 @@ def constant(
     if loss.n_classes:
         counts = engine.counts(loss.n_classes)
         query = f"counts of {loss.n_classes} classes"
-        return read(
-            release(queries.histogram(counts, 1, relation, query)), loss, n_rows
-        )
+        total = queries.histogram(counts, 1, relation, query)
+        return read(release(total), loss, n_rows)
     fine = engine.counts((1 << FEATURE_BITS) + 1)
     fine[-2] += fine[-1]  # the largest value belongs to the last bin
     starts = np.arange(0, 1 << FEATURE_BITS, (1 << FEATURE_BITS) // N_BINS)

@@ -18,7 +18,8 @@ from scipy.sparse import csr_array, issparse
 from skdp.engines import kernels
 from skdp.engines.combined_codes import joints
 from skdp.engines.compilation import announce
-from skdp.models import losses
+from skdp.models import formulas
+from skdp.models.losses import Loss
 from skdp.privacy.encoding import AnyArray, Chunk, Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
@@ -41,19 +42,13 @@ _NO_TABLE = np.zeros(2)
 _NO_TABLE.setflags(write=False)
 
 
-def _poisson(loss: losses.Poisson) -> tuple[int, float, FloatArray]:
-    high = math.ceil(math.log1p(loss.slope_bound)) + 1.0
-    return kernels.POISSON, loss.slope_bound, losses.exp_table(high)
-
-
-#: Loss -> formula of the kernel, the loss's own parameter, table.
-FORMULAS: dict[type, Callable[[Any], tuple[int, float, FloatArray]]] = {
-    losses.Logistic: lambda _: (kernels.LOGISTIC, 0.0, losses.sigmoid_table()),
-    losses.Softmax: lambda _: (kernels.SOFTMAX, 0.0, losses.exp_table(0.0)),
-    losses.Squared: lambda loss: (kernels.SQUARED, loss.slope_bound, _NO_TABLE),
-    losses.Huber: lambda loss: (kernels.SQUARED, loss.slope_bound, _NO_TABLE),
-    losses.SmoothedHinge: lambda loss: (kernels.HINGE, loss.width, _NO_TABLE),
-    losses.Poisson: _poisson,
+#: Code of each formula, without a table and with one.
+FORMULAS = {
+    ("mean", True): kernels.MEAN,
+    ("residual", False): kernels.RESIDUAL,
+    ("residual", True): kernels.BENT_RESIDUAL,
+    ("ramp", False): kernels.RAMP,
+    ("softmax", True): kernels.SOFTMAX,
 }
 
 
@@ -67,13 +62,14 @@ class Formula(NamedTuple):
     @classmethod
     def of(cls, slopes: Slopes, margin_unit: float) -> Formula:
         """Return the formula of a loss on its grid."""
-        kind = type(slopes.loss)
+        loss: Any = slopes.loss
         check(
-            kind in FORMULAS,
-            f"The compiled engine has no formula for {kind.__name__}: "
+            getattr(type(loss), "slope", None) is Loss.slope,
+            f"The compiled engine has no formula for {type(loss).__name__}: "
             "use the reference engine.",
         )
-        code, shape, table = FORMULAS[kind](slopes.loss)
+        formula = loss.formula
+        code = FORMULAS[formula.kind, formula.table is not None]
         grid = slopes.grid
         scale = 1.0 / grid.unit  # exact: both are powers of two
         check(
@@ -83,12 +79,13 @@ class Formula(NamedTuple):
         )
         parameters = np.zeros(7)
         parameters[kernels.UNIT] = margin_unit
-        parameters[kernels.LOW] = losses.TABLE_LOW
-        parameters[kernels.STEPS] = losses.TABLE_STEPS
-        parameters[kernels.SHAPE] = shape
-        parameters[kernels.TARGET] = 1.0 / FEATURE_ONE
+        parameters[kernels.LOW] = formulas.TABLE_LOW
+        parameters[kernels.STEPS] = formulas.TABLE_STEPS
+        parameters[kernels.BOUND] = formula.bound
+        parameters[kernels.TARGET] = formula.target_unit
         parameters[kernels.SCALE] = scale
         parameters[kernels.CAP] = grid.cap
+        table = _NO_TABLE if formula.table is None else formula.table
         return cls(code, parameters, table)
 
 
@@ -377,7 +374,7 @@ class CompiledEngine:
         """Σ_i x_i,at s_i, shape (len(at), k), in units of features times slopes."""
         formula, slots = Formula.of(slopes, self._unit), self._slots
         n_outputs = units.shape[1]
-        loss: Any = slopes.loss  # one of FORMULAS
+        loss: Any = slopes.loss  # one that has a formula
         expected = self.records.layout.n_features, loss.n_outputs
         check(
             units.shape == expected,

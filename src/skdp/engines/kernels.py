@@ -7,8 +7,8 @@ small enough for their margins and slopes to stay in the fastest cache.
 
 Loops that only add exact integers (marked ``integers``) may be reordered and fused:
 whatever the compiler does, they round nothing. Slopes are rounded, so their loops keep
-the order of operations of `skdp.models.losses` and `SlopeGrid.units`, which they equal bit by
-bit.
+the order of operations of `models.formulas` and `SlopeGrid.units`, which they equal
+bit by bit.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16 = range(7)
 #: Fields of a line: what, its first slot, its columns, elements a row, first element.
 KIND, SLOT, WIDTH, STRIDE, ADDRESS = range(5)
 
-#: Formulas of slopes.
-LOGISTIC, SOFTMAX, SQUARED, HINGE, POISSON = range(5)
+#: Formulas of slopes, as `skdp.models.formulas` defines them; a bent residual is read
+#: from a table.
+MEAN, RESIDUAL, BENT_RESIDUAL, RAMP, SOFTMAX = range(5)
 #: Parameters of a formula: what a unit of the margin is worth, where the table starts,
-#: its steps per unit of the margin, the loss's own parameter, what one unit of the
-#: target is worth, slope units in one, and the largest slope in units.
-UNIT, LOW, STEPS, SHAPE, TARGET, SCALE, CAP = range(7)
+#: its steps per unit of the margin, the formula's bound, what one unit of the target is
+#: worth, slope units in one, and the largest slope in units.
+UNIT, LOW, STEPS, BOUND, TARGET, SCALE, CAP = range(7)
 
 Floats = npt.NDArray[np.float64]
 Shorts = npt.NDArray[np.int16]
@@ -330,7 +331,7 @@ def _interpolate(
     values: Floats,
     index: npt.NDArray[np.int32],
 ) -> None:
-    """`losses.interpolate` of a tile's values, in place; `index` is scratch."""
+    """`formulas.interpolate` of a tile's values, in place; `index` is scratch."""
     last, most = float(len(table) - 1), np.int32(len(table) - 2)
     for i in range(len(values)):
         # Written so that even nan would read an entry of the table.
@@ -364,25 +365,24 @@ def _slopes(
     """Loss slopes (k, rows) of a tile, from margins in units."""
     rows = len(target)
     m, s = margins[0, start : start + rows], slopes[0, :rows]
-    unit, low, steps, shape, one = p[UNIT], p[LOW], p[STEPS], p[SHAPE], p[TARGET]
-    if formula in (LOGISTIC, POISSON):
+    unit, low, steps, bound, one = p[UNIT], p[LOW], p[STEPS], p[BOUND], p[TARGET]
+    if formula == MEAN:
         for i in range(rows):
             s[i] = m[i] * unit
         _interpolate(table, low, steps, s, index)
-        if formula == LOGISTIC:
-            for i in range(rows):
-                s[i] -= target[i]
-        else:
-            for i in range(rows):
-                s[i] = _clip(s[i] - target[i] * one, -shape, shape)
-    elif formula == SQUARED:
         for i in range(rows):
-            residual = m[i] * unit - (2.0 * (target[i] * one) - 1.0)
-            s[i] = _clip(residual, -shape, shape)
-    elif formula == HINGE:
+            s[i] = _clip(s[i] - target[i] * one, -bound, bound)
+    elif formula in (RESIDUAL, BENT_RESIDUAL):
         for i in range(rows):
-            sign = 2.0 * target[i] - 1.0
-            s[i] = -sign * _clip((1.0 - sign * (m[i] * unit)) / shape, 0.0, 1.0)
+            s[i] = m[i] * unit - (2.0 * (target[i] * one) - 1.0)
+        if formula == BENT_RESIDUAL:
+            _interpolate(table, low, steps, s, index)
+        for i in range(rows):
+            s[i] = _clip(s[i], -bound, bound)
+    elif formula == RAMP:
+        for i in range(rows):
+            sign = 2.0 * (target[i] * one) - 1.0
+            s[i] = -sign * _clip((1.0 - sign * (m[i] * unit)) / bound, 0.0, 1.0)
     else:
         largest, total = scratch[0], scratch[1]
         for i in range(rows):

@@ -55,8 +55,8 @@ def plan(
     Returns
     -------
     plan : Plan
-        Print it to see what it decides and expects; `skdp.planning.plan_files` writes it
-        as JSON; `skdp.run` runs it on encoded records.
+        Print it to see what it decides and expects; ``to_json`` writes it; `skdp.run`
+        runs it on encoded records.
 
     Examples
     --------

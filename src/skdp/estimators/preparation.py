@@ -252,7 +252,7 @@ def opened(
     check(
         not isinstance(X, (str, PathLike)) or Path(X).suffix.lower() not in TEXT_FILES,
         "A text file does not say what its columns are: pass a schema "
-        "(skdp.schema.toml_files.template writes a form to complete).",
+        "(skdp.schema_template writes a form to complete).",
     )
     source = readers.source(X)
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]

@@ -93,7 +93,7 @@ def evaluate(
 
     Notes
     -----
-    Every row divides one unit among the cells of each column (`evaluation.score_cells`); all
+    Every row divides one unit among the cells of each column (`score_cells`); all
     columns are one release. Scores of two classes are counted in bins that hold about
     as many rows each, found by an earlier release for a tenth of the budget; their
     number grows with (n μ)^0.4, which balances the noise of many bins against the ties

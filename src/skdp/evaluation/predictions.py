@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from skdp.engines.reference import ROWS, dense
-from skdp.models.losses import TABLE_LOW, TABLE_STEPS, exp_table, interpolate
+from skdp.models.formulas import TABLE_LOW, TABLE_STEPS, exp_table, interpolate
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.schema import FloatArray, IntArray, Layout

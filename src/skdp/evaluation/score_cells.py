@@ -9,7 +9,7 @@ many cells as bins.
 **Sensitivity.** A row's part of a column has no negative entry and sums to at most one,
 so its Euclidean norm is at most one, and two such parts are at an acute angle: a row
 that is replaced changes m columns by at most √(2m), one added or left out by √m.
-That is what `privacy.queries.histogram` charges for. With a public number of rows nothing
+That is what `queries.histogram` charges for. With a public number of rows nothing
 is lost against a number by itself: the sensitivity is √2 times larger, and half the
 difference of two cells has a noise √2 times smaller.
 

@@ -6,9 +6,9 @@ the covariance of what it returns is known exactly once the Hessian is:
     u ← ((I - S/β) u + ξ/(βn) + const)/(1 + λ/β),   S = B (H + ridge) Bᵀ.
 
 H, the variance of the records' gradients and what capped slopes leave as bias are means
-over rows that have the released moments (`inference.surrogate_rows`). Noise in these moments
-makes H uncertain: `inference.plausible` takes all that the release leaves possible. No
-record is read: this is post-processing. `docs/uncertainty.md` derives it.
+over rows that have the released moments (`surrogate_rows`). Noise in these moments
+makes H uncertain: `plausible` takes all that the release leaves possible. No record is
+read: this is post-processing. `docs/uncertainty.md` derives it.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Learning:
         """H's inverse and J/n in the eigenvectors."""
         hessian = self.back.T @ self.hessian @ self.back
         return (
-            np.linalg.pinv(hessian, rcond=TINY, hermitian=True),
+            np.asarray(np.linalg.pinv(hessian, rcond=TINY, hermitian=True), np.float64),
             np.asarray(self.back.T @ self.squares @ self.back),
         )
 

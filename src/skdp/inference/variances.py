@@ -109,7 +109,8 @@ def remaining(gram: ReleasedGram, known: Moments, functionals: FloatArray) -> Va
     mean = known.mean - half
     second = known.covariance + np.outer(mean, mean)
     ridge = max(DOUBT * gram.noise_std, TINY)
-    q = np.linalg.solve(second + ridge * np.eye(len(mean)), at.T).T
+    matrix = second + ridge * np.eye(len(mean))
+    q: FloatArray = np.asarray(np.linalg.solve(matrix, at.T).T, np.float64)
     q /= np.einsum("md,md->m", q, at)[:, None]
     estimate, std = gram.forms(q)
     return Varies(estimate, std, gram.encoded(q))

@@ -7,27 +7,30 @@ coordinates `at`: post-processing, free of privacy cost.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
+from skdp.models.registry import Registered
 from skdp.schema import FloatArray, IntArray, check
 
 
-class Penalty(Protocol):
+class Penalty(Registered, ABC):
     """A separable convex penalty of weights (d, k); adding one means adding a class."""
 
+    @abstractmethod
     def value(self, weights: FloatArray) -> float:
         """Penalty of all weights."""
 
+    @abstractmethod
     def prox(self, weights: FloatArray, metric: FloatArray, at: IntArray) -> FloatArray:
         """Proximal map of the rows `at`, weights (len(at), k), metric (len(at),)."""
 
 
 @dataclass(frozen=True, eq=False)
-class ElasticNet:
+class ElasticNet(Penalty):
     """Σ_j s_j (l1 abs(w_j) + ½ l2 w_j²), s_j = 1 where `penalised`, 0 elsewhere.
 
     Parameters
@@ -41,8 +44,12 @@ class ElasticNet:
     l1: float = 0.0
     l2: float = 0.0
     penalised: FloatArray | None = None
+    kind = "elastic-net"
 
     def __post_init__(self) -> None:
+        if self.penalised is not None:
+            on = np.asarray(self.penalised, dtype=np.float64)
+            object.__setattr__(self, "penalised", on)
         check(
             0 <= self.l1 < math.inf and 0 <= self.l2 < math.inf,
             f"ElasticNet needs finite l1, l2 ≥ 0. Got {self.l1}, {self.l2}.",
@@ -74,11 +81,12 @@ def lasso(alpha: float, penalised: FloatArray | None = None) -> ElasticNet:
 
 
 @dataclass(frozen=True)
-class Box:
+class Box(Penalty):
     """Zero for weights in [low, high], infinite outside; (0, ∞) is non-negative."""
 
     low: float = 0.0
     high: float = math.inf
+    kind = "box"
 
     def __post_init__(self) -> None:
         check(

@@ -1,6 +1,6 @@
 """From a linearised cost to what fits really lost: constants that were measured.
 
-``make bench-forecasts`` compares plans with fits and derives all numbers here. The
+``make bench NAME=forecasts`` compares plans with fits and derives all numbers here. The
 page docs/utility/forecasts.md shows how often ranges hold on tables left out.
 """
 

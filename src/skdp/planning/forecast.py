@@ -6,7 +6,7 @@ equally frequent, and the loss curves by half of its largest curvature (all of i
 squared losses, whose residuals have a standard deviation of a fifth of the half-range).
 What the best model adds to a constant has a variance of 3, as log-odds of common tables
 have (for squared losses that of the residuals), spread evenly over all directions. Real
-tables are less kind, and records are capped: `skdp.planning.calibration` turns this into
+tables are less kind, and records are capped: `planning.calibration` turns this into
 a range that holds for four of five fits. It is not a bound.
 """
 

@@ -24,12 +24,6 @@ from skdp.schema import Layout, check
 
 #: Passes over the table, with noise and (at least) without, and for a constant alone.
 N_STEPS, NOISELESS_STEPS, CONSTANT_STEPS = 80, 500, 20
-#: Mean second derivative that is expected of a loss, where it is far below the bound.
-#: A Poisson rate is the mean count over the largest one; a third is a guess on the high
-#: side, for 480 steps (tables with 1/9 to 1/23 did best with 320 to 640 of them).
-#: Softmax reaches its bound ½ only between two classes that are equally likely; one
-#: class against all others curves by ¼ at most.
-EXPECTED_CURVATURE = {"poisson": 1 / 3, "softmax": 1 / 4}
 #: Share of μ² that the Gram matrix costs.
 GRAM_SHARE = 0.15
 #: A histogram of the target costs as much as its error needs, within these shares.
@@ -70,8 +64,7 @@ def default_n_steps(loss: Loss, noiseless: bool = False) -> int:
     twice the steps with half the budget each move the average no more.
     Without noise nothing is gained by stopping early: 4 times more, 500 at least.
     """
-    expected = EXPECTED_CURVATURE.get(loss.name, loss.curvature)
-    n_steps = math.ceil(N_STEPS * loss.curvature / expected)
+    n_steps = math.ceil(N_STEPS * loss.curvature / loss.usual_curvature)
     return max(4 * n_steps, NOISELESS_STEPS) if noiseless else n_steps
 
 

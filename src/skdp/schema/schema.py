@@ -84,16 +84,6 @@ class Schema:
 
         return loads(text)
 
-    @staticmethod
-    def template(table: object) -> str:
-        """Write a form with a table's column names and types, to be completed.
-
-        No range and no category is read from the data.
-        """
-        from skdp.schema.toml_files import template
-
-        return template(table)
-
     def layout(self, intercept: bool = True) -> Layout:
         """Coordinates of an encoded row, one group a column, the intercept last."""
         groups: list[Group] = []

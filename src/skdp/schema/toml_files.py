@@ -42,10 +42,9 @@ from typing import Any
 
 import numpy as np
 
-from skdp import toml_texts
-from skdp.schema import Categorical, Column, Numeric, Schema, Vector, check
-from skdp.tables import readers
-from skdp.tables.source import Kind
+from skdp.schema.columns import Categorical, Column, Numeric, Vector
+from skdp.schema.schema import Schema
+from skdp.schema.validation import check
 
 LARGEST = 1 << 24
 """Most bytes of a file that are read."""
@@ -71,6 +70,8 @@ _DEEP = re.compile(
     r"""(?:^|[\[{,])[ \t]*+(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){99}""",
     re.ASCII | re.MULTILINE,
 )
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MOST_BINS = 1 << 20  # of all columns, each with a name and a weight
 
 
@@ -210,73 +211,13 @@ def dumps(schema: Schema) -> str:
     head = {} if schema.row_norm is None else {"row_norm": schema.row_norm}
     parts = [_lines(head)] if head else []
     for name, column in schema.columns.items():
-        parts.append(f"[columns.{toml_texts.key(name)}]\n{_lines(_body(column))}")
+        parts.append(f"[columns.{toml_key(name)}]\n{_lines(_body(column))}")
     if schema.target is not None:
         body = _body(schema.target_column)
         if schema.target_name is not None:
             body = {"name": schema.target_name} | body
         parts.append(f"[target]\n{_lines(body)}")
     return "\n".join(parts)
-
-
-def template(table: Any, target: str | None = None) -> str:
-    """Write the schema of a table as far as its column names and types tell.
-
-    No cell is read: ranges and categories are public facts that a person must know
-    without looking at the records, so they are left as ``"?"``. Not even the
-    categories of a categorical type are taken over. `loads` says what is still open.
-
-    Parameters
-    ----------
-    table : table or path
-        Whatever `skdp.tables.batches` takes, if its columns have names.
-    target : str, optional
-        Name of the column that is to be predicted.
-    """
-    source = readers.source(table)
-    check(
-        source.names is not None,
-        "A template needs column names: give a frame, a dict or a file.",
-    )
-    kind_of = dict(zip(source.names or (), source.kinds, strict=True))
-    check(
-        target is None or target in kind_of,
-        f"The table has no column {target!r} to be the target: name one of its own.",
-    )
-    parts = [_HELP]
-    for name, kind in kind_of.items():
-        if name != target:
-            parts.append(f"[columns.{toml_texts.key(name)}]\n{_BODIES[kind]}")
-    if target is not None:
-        name = toml_texts.quoted(target)
-        parts.append(f"[target]\nname = {name}\n{_BODIES[kind_of[target]]}")
-    return "\n".join(parts)
-
-
-_HELP = f"""\
-# The schema of a table: what is public about it.
-#
-# Replace every "{BLANK}" by what you know without looking at the records: from a form,
-# a standard, a law, the meaning of the column. Do not read it off the data: that
-# would be a release of them which no budget pays for.
-#
-# kind = "numeric"      low, high: the range; values outside are clipped.
-#                       Optional: scale = "log", bins, missing, indicator = true.
-# kind = "categorical"  levels: the categories, such as ["no", "yes"] or [1, 2, 3].
-#                       Optional: other = the level that anything else counts as.
-# kind = "vector"       names: several numeric columns; norm: bound of their joint norm.
-#
-# Delete the columns that are not to be learned from. Turn [columns.NAME] of what is to
-# be predicted into [target], with name = "NAME" below it.
-"""
-_BODIES: Mapping[Kind, str] = {
-    "number": f'kind = "numeric"\nlow = "{BLANK}"\nhigh = "{BLANK}"\n',
-    "text": f'kind = "categorical"\nlevels = "{BLANK}"\n',
-    "category": f'kind = "categorical"\nlevels = "{BLANK}"\n',
-    "truth": 'kind = "categorical"\nlevels = [false, true]\n',
-    "unknown": f'kind = "{BLANK}"\n# low =\n# high =\n# levels =\n',
-    "other": f'kind = "{BLANK}"  # dates and nested values are not read: delete it\n',
-}
 
 
 def _column(name: str) -> str:
@@ -385,4 +326,24 @@ def _scalar(value: Any, key: str) -> str:
     )
     if isinstance(value, bool):
         return str(value).lower()
-    return toml_texts.quoted(value) if isinstance(value, str) else repr(value)
+    return toml_string(value) if isinstance(value, str) else repr(value)
+
+
+def toml_key(name: str) -> str:
+    """A name as a key: bare if it may be."""
+    return name if _BARE.fullmatch(name) else toml_string(name)
+
+
+def toml_string(text: str) -> str:
+    """A basic string of TOML."""
+    check(
+        not any("\ud800" <= letter <= "\udfff" for letter in text),
+        f"A schema file is UTF-8 text, which cannot hold {text!r}: change it.",
+    )
+    # What no terminal shows as it is: TOML would take most of it, and move its cursor.
+    escaped = (
+        _ESCAPES.get(letter)
+        or (letter if letter.isprintable() else f"\\U{ord(letter):08x}")
+        for letter in text
+    )
+    return f'"{"".join(escaped)}"'

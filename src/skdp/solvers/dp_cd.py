@@ -2,7 +2,7 @@
 
 A step picks a coordinate uniformly, releases its partial derivative and moves by 1/M_j
 of it, through the penalty's proximal map; T inner loops of K steps each end in their
-average. It is Algorithm 1 of `descent.algorithm1` with sets of one, so accounting is exact.
+average. It is Algorithm 1 with sets of one, so accounting is exact.
 
 Of its own are step sizes M_j and clips C_j = C √(M_j / Σ M): coordinates that are
 seldom other than zero (rare categories) move further and are clipped harder. M is

@@ -19,11 +19,11 @@ Reader = Callable[[Any, Sequence[str] | None], Source]
 
 TABLES: Mapping[tuple[str, str], str] = {
     ("builtins", "dict"): "arrays:mapping",
-    ("builtins", "str"): "kinds:file",
+    ("builtins", "str"): "readers:file",
     ("numpy", "ndarray"): "arrays:matrix",
-    ("os", "PathLike"): "kinds:file",
+    ("os", "PathLike"): "readers:file",
     ("pandas", "DataFrame"): "pandas:table",
-    ("pathlib", "PurePath"): "kinds:file",
+    ("pathlib", "PurePath"): "readers:file",
     ("polars", "DataFrame"): "polars:table",
     ("polars", "LazyFrame"): "polars:lazy",
     ("pyarrow", "RecordBatch"): "arrow:table",

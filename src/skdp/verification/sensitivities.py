@@ -266,7 +266,7 @@ def of_adassp(given: Given) -> list[Asked]:
     ]
 
 
-#: What each solver releases; `tests/verification/test_verify.py` runs through `skdp.solvers`.
+#: What each solver releases; the tests run through all of `skdp.solvers`.
 SOLVERS: dict[str, Callable[[Given], list[Asked]]] = {
     "skgd": of_skgd,
     "dp_sgd": of_dp_sgd,

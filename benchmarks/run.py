@@ -1,0 +1,75 @@
+"""Run one measurement: ``make bench NAME=speed``, or a list of all without a name.
+
+Each entry is a program that writes its tables and figures into ``docs``. Arguments
+after the name are handed on: ``make bench NAME="mutants --only no_factor_two"``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Settings under which times are those of one thread.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Measurement(NamedTuple):
+    """What is run, and what it is for."""
+
+    command: str
+    purpose: str
+    environment: dict[str, str] = {}  # noqa: RUF012 (never changed)
+
+
+PYTEST = "-m pytest -n 2 -q"
+MEASUREMENTS = {
+    "attack": Measurement("benchmarks/attack.py", "replay fits into neighbours' fits"),
+    "audit": Measurement("benchmarks/audit.py", "try to refute every privacy claim"),
+    "coverage": Measurement(
+        "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD
+    ),
+    "csv": Measurement("benchmarks/big_csv.py", "fit a CSV file of 2 GB"),
+    "experiments": Measurement("experiments/run.py --jobs 2", "the paper, measured"),
+    "forecasts": Measurement("benchmarks/forecasts.py", "forecasts against outcomes"),
+    "fuzz": Measurement(
+        f"{PYTEST} tests/hostile", "hostile files and arguments", {"SKDP_FUZZ": "2000"}
+    ),
+    "kill-fits": Measurement("benchmarks/kill_fits.py", "kill fits at random moments"),
+    "ledger-stress": Measurement(
+        "benchmarks/ledger_stress.py", "spend from one ledger while being killed"
+    ),
+    "mutants": Measurement(
+        "benchmarks/mutants.py", "plant privacy bugs and see the tests catch them"
+    ),
+    "peers": Measurement(
+        "benchmarks/peers.py", "run other libraries on the same tables", ONE_THREAD
+    ),
+    "picture": Measurement("benchmarks/picture.py", "draw the readme's picture"),
+    "rule": Measurement("benchmarks/rule_check.py", "what other constants would give"),
+    "speed": Measurement("benchmarks/speed.py", "time and memory"),
+    "theory": Measurement("experiments/theory_table.py", "the paper's special cases"),
+    "utility": Measurement("benchmarks/utility.py", "what the defaults reach"),
+}
+
+
+def main(words: list[str]) -> int:
+    """Run the measurement that is named first, or list them all."""
+    if not words or words[0] not in MEASUREMENTS:
+        for name, one in MEASUREMENTS.items():
+            print(f"make bench NAME={name:14} {one.purpose}")
+        return int(bool(words))
+    name, *more = words
+    one = MEASUREMENTS[name]
+    command = [sys.executable, *shlex.split(one.command), *more]
+    return subprocess.run(
+        command, cwd=ROOT, env=os.environ | one.environment
+    ).returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""Formulas of slopes: the same bits on every engine.
+
+A slope is made of additions, multiplications, divisions and table look-ups in one fixed
+order, never of a library's ``exp``. Tables are rounded to 2⁻⁴⁰ and read by linear
+interpolation, far below the grid that slopes are rounded to. A loss names one of four
+formulas; an engine implements the formulas and needs to know no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from skdp.schema import FloatArray
+
+#: Tables have this many entries per unit of the margin, and start at -16.
+TABLE_STEPS = 128
+TABLE_LOW = -16.0
+
+
+def interpolate(table: FloatArray, margin: FloatArray) -> FloatArray:
+    """Read a table that starts at `TABLE_LOW`, margins outside clipped to its ends."""
+    known = np.where(np.isnan(margin), 0.0, margin)
+    place = (np.maximum(known, TABLE_LOW) - TABLE_LOW) * TABLE_STEPS
+    place = np.minimum(place, float(len(table) - 1))
+    index = np.minimum(place.astype(np.int64), len(table) - 2)
+    below = table[index]
+    read: FloatArray = below + (place - index) * (table[index + 1] - below)
+    return read
+
+
+@cache
+def tabulate(
+    function: Callable[..., FloatArray], high: float, *parameters: float
+) -> FloatArray:
+    """Table of ``function(points, *parameters)`` on [-16, high].
+
+    Tables are kept by function and parameters, so pass a named function.
+    """
+    points = np.arange(TABLE_LOW, high + 0.5 / TABLE_STEPS, 1 / TABLE_STEPS)
+    values = function(points, *parameters)
+    table: FloatArray = np.ldexp(np.rint(np.ldexp(values, 40)), -40)
+    table.setflags(write=False)
+    return table
+
+
+def _sigmoid(margin: FloatArray) -> FloatArray:
+    return 1.0 / (1.0 + np.exp(-margin))
+
+
+def sigmoid_table() -> FloatArray:
+    """1/(1 + exp(-m)) on [-16, 16]."""
+    return tabulate(_sigmoid, 16.0)
+
+
+def exp_table(high: float) -> FloatArray:
+    """exp(m) on [-16, high]."""
+    return tabulate(np.exp, high)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SlopeFormula:
+    """How the slope of a loss follows from margin m and target y.
+
+    Attributes
+    ----------
+    kind : {"mean", "residual", "ramp", "softmax"}
+        ``"mean"``
+            clip(T(m) - y, ±bound), T read from `table`: every mean with its canonical
+            link (logistic, Poisson).
+        ``"residual"``
+            clip(T(m - (2y - 1)), ±bound), y in [0, 1]; T is the identity without a
+            `table` (squared, Huber).
+        ``"ramp"``
+            -s clip((1 - s m)/bound, 0, 1), s = 2y - 1 = ±1 (smoothed hinge).
+        ``"softmax"``
+            T(m_c - max m)/Σ_c T(m_c - max m) - 1{c = y}, T read from `table`.
+    bound : float
+        As above.
+    table : float64, optional
+        As `tabulate` makes it.
+    target_unit : float
+        What one unit of a stored target is worth: 1 for classes, 2⁻¹⁴ for numbers.
+    """
+
+    kind: Literal["mean", "residual", "ramp", "softmax"]
+    bound: float = 1.0
+    table: FloatArray | None = None
+    target_unit: float = 1.0
+
+    def slopes(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
+        """Slopes (n, k) of margins (n, k): the definition that engines equal."""
+        y = np.asarray(target, dtype=np.float64)[:, None] * self.target_unit
+        if self.kind == "mean":
+            mean = self._read(margin)
+            return np.clip(mean - y, -self.bound, self.bound)
+        if self.kind == "residual":
+            residual = self._read(margin - (2.0 * y - 1.0))
+            return np.clip(residual, -self.bound, self.bound)
+        if self.kind == "ramp":
+            sign = 2.0 * y - 1.0
+            return -sign * np.clip((1.0 - sign * margin) / self.bound, 0.0, 1.0)
+        with np.errstate(invalid="ignore"):  # infinities are equally likely
+            below = margin - margin.max(axis=1, keepdims=True)
+        odds = self._read(below)
+        total = np.zeros(len(odds))
+        for column in range(odds.shape[1]):  # one fixed order, for every engine
+            total += odds[:, column]
+        return np.asarray(odds / total[:, None] - is_class(target, odds.shape[1]))
+
+    def _read(self, values: FloatArray) -> FloatArray:
+        return values if self.table is None else interpolate(self.table, values)
+
+
+def is_class(target: npt.ArrayLike, n_classes: int) -> FloatArray:
+    """One (n, n_classes) where a column is the row's class, nowhere for others."""
+    classes = np.asarray(target, dtype=np.float64)[:, None]
+    return np.where(classes == np.arange(n_classes), 1.0, 0.0)
