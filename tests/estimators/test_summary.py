@@ -9,9 +9,9 @@ from sklearn.base import clone
 
 import skdp
 from skdp import datasets
-from skdp.inference.covariances import estimate
 from skdp.estimators import summary as summaries
 from skdp.estimators.standard_errors import centring, maps
+from skdp.inference.covariances import estimate
 
 
 @pytest.fixture(scope="module")
