@@ -28,7 +28,7 @@ from experiments.statistics import (
 from skdp.descent import smoothness
 from skdp.descent.geometry import Diagonal
 from skdp.descent.samplings import Blocks, Full
-from skdp.engines.choice import engine_named
+from skdp.engines.choice import choose_engine
 from skdp.planning import theory
 from skdp.planning.plan import Plan, run
 from skdp.planning.presets import best_rate
@@ -136,7 +136,7 @@ def measure(cell: dict[str, Any]) -> Rows:
             rate=planned,
         ),
         problem.records,
-        engine=engine_named("auto", 1),
+        engine=choose_engine("auto", 1),
         seed=cell["seed"],
     )
     touched = [len(set(layout.group_of[block].tolist())) for block in blocks]

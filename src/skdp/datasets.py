@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from skdp.engines.reference import ROWS, dense
+from skdp.engines.reference import ROWS, to_dense
 from skdp.privacy.encoding import AnyArray, Batch, Coded, Records, encode
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Categorical, FloatArray, Numeric, Schema, Target, check
@@ -201,7 +201,7 @@ def margins(records: Records, weights: FloatArray) -> FloatArray:
     at = np.arange(records.layout.n_features)
     return np.concatenate(
         [
-            dense(chunk, slice(start, start + ROWS), at, records.layout) @ weights
+            to_dense(chunk, slice(start, start + ROWS), at, records.layout) @ weights
             for chunk in records.chunks
             for start in range(0, len(chunk.target), ROWS)
         ]

@@ -14,7 +14,7 @@ from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, Ri
 from skdp.descent import averages, samplings, smoothness
 from skdp.descent.algorithm1 import Step, descend
 from skdp.descent.geometry import Diagonal, diagonal_update
-from skdp.engines.reference import dense
+from skdp.engines.reference import to_dense
 from skdp.models.losses import LOSSES, Huber, Poisson, SmoothedHinge, Softmax, Squared
 from skdp.models.penalties import ElasticNet, lasso, ridge
 from skdp.planning import theory
@@ -61,7 +61,7 @@ def table(target):
 def parts(records):
     """Features and targets as they are on the grid."""
     (chunk,), d = records.chunks, records.layout.n_features
-    X = dense(chunk, slice(None), np.arange(d), records.layout) / 2**14
+    X = to_dense(chunk, slice(None), np.arange(d), records.layout) / 2**14
     return X, chunk.target
 
 

@@ -14,7 +14,7 @@ from skdp.descent.gram import signal, symmetric, whitening
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.metric_prox import metric_prox
-from skdp.engines.reference import ReferenceEngine, dense
+from skdp.engines.reference import ReferenceEngine, to_dense
 from skdp.models.losses import Logistic, Softmax, Squared
 from skdp.models.penalties import Box, ElasticNet, lasso, ridge
 from skdp.planning.plan import Plan, run
@@ -55,7 +55,7 @@ def records(intercept=True, numeric=False, n_rows=N_ROWS):
 def features(table):
     (chunk,) = table.chunks
     at = np.arange(table.layout.n_features)
-    return dense(chunk, slice(None), at, table.layout) / 2**14, chunk.target
+    return to_dense(chunk, slice(None), at, table.layout) / 2**14, chunk.target
 
 
 def free(relation="replace-one"):
@@ -508,7 +508,9 @@ def test_shrinkage_is_a_ridge_in_the_metric():
         average=averages.last,
     )
     weights = run(plan, records, seed=0).weights
-    rows = dense(records.chunks[0], slice(None), np.arange(layout.n_features), layout)
+    rows = to_dense(
+        records.chunks[0], slice(None), np.arange(layout.n_features), layout
+    )
     X = rows / 2**14
     shift = queries.GramPattern.of(layout, "replace-one", centred=True).shift
     centred = X - shift / 2.0

@@ -28,7 +28,7 @@ from skdp.audit import bounds
 from skdp.audit.fits import described, low_is_steeper
 from skdp.audit.replay import replay
 from skdp.audit.tables import Table, targets
-from skdp.engines.choice import engine_named
+from skdp.engines.choice import choose_engine
 from skdp.estimators.base import PrivateLinearModel
 from skdp.privacy import accountant
 from skdp.privacy.randomness import Randomness
@@ -214,7 +214,7 @@ def _scores(
     weight = {"intercept": False, "max_weight": model.max_weight}
     records = everyone.encoded(model.schema, **weight)  # type: ignore[arg-type]
     transcript = model.privacy_.transcript
-    engine = engine_named(model.engine, model.n_threads)
+    engine = choose_engine(model.engine, model.n_threads)
     _, (asked,) = replay(model.plan_, [records], transcript, engine=engine)
     score = np.zeros(len(everyone.target))
     square = np.zeros_like(score)

@@ -21,7 +21,7 @@ import skdp
 from skdp.cli.console import hushed, print_json, screen, watched
 from skdp.datasets import Dataset, make_hospital, margins
 from skdp.descent.matrix import Matrix
-from skdp.engines.choice import engine_named
+from skdp.engines.choice import choose_engine
 from skdp.estimators.units import centred
 from skdp.models.losses import Logistic
 from skdp.planning.plan import Fit, Plan, run
@@ -52,7 +52,7 @@ def run_demo(
     table = make_hospital(rows, TABLE_SEED)
     fresh = make_hospital(FRESH_ROWS, FRESH_SEED)
     records = encode([table.batch], table.schema)
-    engine = engine_named()
+    engine = choose_engine()
     # Sums this small gain nothing from BLAS threads, and lose much on a busy machine.
     with (
         threadpool_limits(1, "blas"),
