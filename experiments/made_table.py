@@ -16,10 +16,10 @@ from experiments.problems import Objective, make_problem
 from experiments.quadratics import Array
 from skdp import Categorical, Numeric, Plan, Schema, run
 from skdp.descent import smoothness
+from skdp.descent.algorithm1 import Step
 from skdp.descent.averages import AVERAGES
 from skdp.descent.geometry import Diagonal
 from skdp.descent.samplings import Sampling
-from skdp.descent.step import Step
 from skdp.planning.presets import best_rate
 from skdp.planning.theory import Budget, Prior
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from skdp.descent import averages
+from skdp.descent.algorithm1 import Step
 from skdp.descent.averages import Average
-from skdp.descent.step import Step
 from skdp.engines.choice import choose_engine
 from skdp.schema import FloatArray, Layout
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, Ri
 
 from skdp.descent import averages, samplings, smoothness
 from skdp.descent.algorithm1 import Step, descend
-from skdp.descent.geometry import Diagonal, diagonal_update
+from skdp.descent.geometry import Diagonal, make_diagonal_update
 from skdp.engines.reference import to_dense
 from skdp.models.losses import LOSSES, Huber, Poisson, SmoothedHinge, Softmax, Squared
 from skdp.models.penalties import ElasticNet, lasso, ridge
@@ -240,7 +240,7 @@ class Quadratic:
     def descend(self, law, v, n_steps, z=0.0, seed=0, **options):
         settings = {
             "query": self.query,
-            "update": diagonal_update(1.0 / v, ElasticNet(), 1.0),
+            "update": make_diagonal_update(1.0 / v, ElasticNet(), 1.0),
             "sets": law.sets,
             "average": averages.last,
             "start": np.zeros_like(self.best),
@@ -351,7 +351,7 @@ def test_callback_sees_public_and_released_values_only():
 
 @pytest.mark.parametrize("what", ["array", "sum", "list"])
 def test_updates_take_released_values_only(what):
-    update = diagonal_update(np.ones(3), ElasticNet(), 1.0)
+    update = make_diagonal_update(np.ones(3), ElasticNet(), 1.0)
     total = queries.stated(np.ones((3, 1)), 1.0, "test")
     bare = {"array": np.ones((3, 1)), "sum": total, "list": [1.0, 1.0, 1.0]}[what]
     with pytest.raises(TypeError, match="released values only"):
@@ -359,7 +359,7 @@ def test_updates_take_released_values_only(what):
 
 
 def test_an_update_moves_its_set_alone():
-    update = diagonal_update(np.array([1.0, 2.0, 4.0]), ElasticNet(), 2.0)
+    update = make_diagonal_update(np.array([1.0, 2.0, 4.0]), ElasticNet(), 2.0)
     start, at = np.ones((3, 1)), np.array([0, 2])
     released = Released(np.array([[1.0], [0.5]]), np.ones((2, 1)), "test")
     moved = update(start, released, at)

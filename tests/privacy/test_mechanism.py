@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from skdp.descent.gram import whitening
+from skdp.descent.gram import whiten
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Logistic, Softmax
 from skdp.privacy import queries
@@ -134,7 +134,7 @@ def test_matrix_noise_has_the_ellipse_of_the_metric():
     """B⁻¹·noise has covariance (z·2C)²·(BᵀB)⁻¹ = (z·2C)²·A."""
     adder, radius, z = engine(), 3.0, 0.8
     gram = adder.gram().astype(float) * 2.0**-28 / 60
-    root = whitening(gram, 0.05, np.zeros(6)).root
+    root = whiten(gram, 0.05, np.zeros(6)).root
     slopes = queries.capped(
         adder, queries.Slopes(Logistic()), queries.Metric.of(root, radius)
     )

@@ -133,8 +133,8 @@ def covariances(
     histogram = transcript[first + 1] if geometry.target_share > 0 else None
     found = None
     if histogram is not None:
-        found = target.read(histogram, plan.loss, plan.n_rows)
-    space = geometry.space(
+        found = target.fit_constant(histogram, plan.loss, plan.n_rows)
+    space = geometry.make_space(
         plan.layout, plan.loss, pattern, plan.n_rows, transcript[first], found
     )
     known = surrogate_rows.moments(plan.layout, pattern, transcript[first], plan.n_rows)
@@ -269,7 +269,7 @@ def _residual_variance(
     histogram: Released, margins: FloatArray, n_rows: float
 ) -> float:
     """What the margins leave of the target's variance, with room for its noise."""
-    variance, doubt = target.variance(histogram, n_rows)
+    variance, doubt = target.estimate_variance(histogram, n_rows)
     least = max(UNEXPLAINED * variance, doubt, 1e-6)
     return max(variance - float(np.var(margins)), least)
 
