@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, diags_array, vstack
 from experiments.folders import modules
 from skdp.engines.reference import ROWS, to_dense
 from skdp.models.losses import Logistic, Loss, Squared
-from skdp.planning.decide import penalty_of
+from skdp.planning.decide import make_penalty
 from skdp.privacy.encoding import encode
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import FloatArray
@@ -42,7 +42,7 @@ def make_problem(
         records=records,
         loss=loss,
         n_rows=len(table.y),
-        penalty=penalty_of(records.layout, loss, alpha, 0.0),
+        penalty=make_penalty(records.layout, loss, alpha, 0.0),
         relation=relation,
     )
 

@@ -354,7 +354,7 @@ def test_updates_take_released_values_only(what):
     update = make_diagonal_update(np.ones(3), ElasticNet(), 1.0)
     total = queries.stated(np.ones((3, 1)), 1.0, "test")
     bare = {"array": np.ones((3, 1)), "sum": total, "list": [1.0, 1.0, 1.0]}[what]
-    with pytest.raises(TypeError, match="released values only"):
+    with pytest.raises(TypeError, match="only released values"):
         update(np.zeros((3, 1)), bare, np.arange(3))
 
 

@@ -414,7 +414,7 @@ def test_updates_refuse_what_is_not_released(geometry):
     at, start = np.arange(9), np.zeros((9, 1))
     total = query(at, start)
     for bare in (total, total.value, total.value.astype(float) * total.unit):
-        with pytest.raises(TypeError, match="released values only"):
+        with pytest.raises(TypeError, match="only released values"):
             update(start, bare, at)
 
 

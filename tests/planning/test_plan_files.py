@@ -13,7 +13,7 @@ from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.models.losses import LOSSES, Logistic
 from skdp.planning import plan_files
-from skdp.planning.decide import SAMPLING_NAMES, make_plan, replanned
+from skdp.planning.decide import SAMPLING_NAMES, make_plan, replan
 from skdp.planning.forecast import forecast, in_words, more_to_halve
 from skdp.planning.plan import run
 from skdp.privacy import accountant
@@ -199,7 +199,7 @@ def test_a_wide_plan_is_made_again_by_its_own_rule():
     layout = Schema({"words": Vector(names)}, target=Categorical([0, 1])).layout()
     facts = {"epsilon": 1.0, "delta": 1e-6}
     plan = make_plan(layout, Logistic(), n_rows=9000, **facts)
-    more = replanned(plan, n_rows=18_000)
+    more = replan(plan, n_rows=18_000)
     wanted = make_plan(layout, Logistic(), n_rows=18_000, **facts)
     assert (more.n_steps, more.geometry.share) == (
         wanted.n_steps,

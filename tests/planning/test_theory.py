@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skdp.descent.samplings import SAMPLINGS, Blocks, Full, Nice, SingleCoordinate
 from skdp.descent.smoothness import from_hessian, is_valid
-from skdp.planning.table1 import Problem, table1
+from skdp.planning.table1 import Problem
 from skdp.planning.theory import (
     Budget,
     Prior,
@@ -605,7 +605,7 @@ DISPLACEMENT = np.array([1.0, -2.0, 0.5, 0.3, 1.1, -0.7])
 
 def rows(budget=BUDGET):
     prior = Prior(displacement=tuple(DISPLACEMENT), excess=2.0)
-    return {row.name: row for row in table1(PROBLEM, prior, budget)}
+    return {row.name: row for row in compute_table1(PROBLEM, prior, budget)}
 
 
 M = PROBLEM.smoothness
@@ -772,9 +772,9 @@ def test_rates_refuse():
             sigma_squared=1.0,
             budget=BUDGET,
         )
-    with pytest.raises(ValueError, match="'blocks' parameter of Problem"):
+    with pytest.raises(ValueError, match="Problem: blocks must"):
         Problem(**(vars(PROBLEM) | {"blocks": [[0, 1], [2, 3, 4], [4]]}))
-    with pytest.raises(ValueError, match="'block_lipschitz' parameter of Problem"):
+    with pytest.raises(ValueError, match="Problem: block_lipschitz must"):
         Problem(**(vars(PROBLEM) | {"block_lipschitz": [1.0]}))
     with pytest.raises(ValueError, match="'smoothness' parameter"):
         distance_squared([1.0, -1.0], [0.5, 0.5], [1.0, 1.0])

@@ -17,7 +17,7 @@ from skdp.descent.samplings import Full, Sampling
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.preparation import RANGE
 from skdp.estimators.solving import OWN
-from skdp.planning.decide import default_delta
+from skdp.planning.plan import default_delta
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Categorical, IntArray, Numeric, Schema, check, toml_files
 

@@ -26,7 +26,7 @@ from skdp.estimators.units import centred
 from skdp.models.losses import Logistic
 from skdp.planning.plan import Fit, Plan, run
 from skdp.planning.presets import preset
-from skdp.planning.rule import default_plan
+from skdp.planning.rule import make_default_plan
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records, encode
 from skdp.schema import FloatArray, Layout, check
@@ -86,7 +86,7 @@ class _Job:
 def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     """Plan the three fits: matrix geometry, the paper's method, and no privacy."""
     loss = Logistic()
-    matrix = default_plan(layout, loss, n_rows=rows, epsilon=epsilon)
+    matrix = make_default_plan(layout, loss, n_rows=rows, epsilon=epsilon)
     paper = preset("dp_skgd", layout, loss, n_rows=rows, epsilon=epsilon)
     most = max(200, min(5_000, DEMO_VISITS // rows))
     words = f"{matrix.n_steps} steps on the intercept alone, {_noise(matrix)}: too few "
@@ -112,7 +112,7 @@ def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
         f"{paper.n_steps:,} steps, each on one of the {len(layout.groups)} columns "
         f"drawn at random, {_noise(paper)}; {bound}"
     )
-    exact = default_plan(layout, loss, n_rows=rows)
+    exact = make_default_plan(layout, loss, n_rows=rows)
     return [
         _Job(name="private, matrix geometry", plan=matrix, words=words),
         _Job(name="private, DP-SkGD of the paper", plan=paper, words=steps),

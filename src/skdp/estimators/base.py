@@ -30,8 +30,8 @@ from skdp.estimators.standard_errors import Uncertain
 from skdp.estimators.training_scores import remember
 from skdp.estimators.units import user_units
 from skdp.models.losses import Loss
-from skdp.planning.decide import default_delta, make_plan
-from skdp.planning.plan import Plan, check_budget, release_row_count, run
+from skdp.planning.decide import make_plan
+from skdp.planning.plan import Plan, check_budget, default_delta, release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness

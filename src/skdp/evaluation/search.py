@@ -19,8 +19,7 @@ from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metr
 from skdp.evaluation.chosen import Chosen
 from skdp.evaluation.folds import EVERY, held_out, rows_at, weights_at
 from skdp.evaluation.trials import Outcome, Trials
-from skdp.planning.decide import default_delta
-from skdp.planning.plan import check_budget
+from skdp.planning.plan import check_budget, default_delta
 from skdp.privacy import accountant
 from skdp.privacy.budget import Event
 from skdp.privacy.randomness import Randomness

@@ -22,7 +22,7 @@ from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.samplings import Full
 from skdp.descent.target import USUAL_SCALE
-from skdp.planning.decide import replanned
+from skdp.planning.decide import replan
 from skdp.planning.plan import Plan
 from skdp.planning.rule import TOO_FEW
 from skdp.privacy import accountant
@@ -157,7 +157,7 @@ def more_to_halve(plan: Plan, what: str) -> float | None:
         changed[what] *= factor
         changed["n_rows"] = round(changed["n_rows"])
         delta = min(plan.delta, 0.1 / changed["n_rows"])
-        return forecast(replanned(plan, delta=delta, **changed)).excess
+        return forecast(replan(plan, delta=delta, **changed)).excess
 
     low, high = 1.0, 2.0
     while excess(high) > goal:

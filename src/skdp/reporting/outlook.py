@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from skdp.descent.intercept import InterceptOnly
-from skdp.planning.decide import replanned
+from skdp.planning.decide import replan
 from skdp.planning.forecast import forecast
 from skdp.planning.plan import Plan
 from skdp.reporting.drawing import Scale
@@ -107,7 +107,7 @@ def panels(plan: Plan) -> list[Panel]:
 def _point(plan: Plan, what: str, epsilon: float, rows: int) -> Point | None:
     delta = min(plan.delta, 0.1 / rows)
     try:
-        made = replanned(plan, epsilon=epsilon, n_rows=rows, delta=delta)
+        made = replan(plan, epsilon=epsilon, n_rows=rows, delta=delta)
     except ValueError:  # the paper's constant is for a small ε
         return None
     seen = forecast(made)

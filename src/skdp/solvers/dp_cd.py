@@ -158,7 +158,7 @@ def default_steps(
         delta=run.record.delta,
         neighbours=problem.relation,
     )
-    rate = presets.best_rate(
+    rate = presets.choose_rate(
         sampling, M, problem.layout, problem.loss, theory.Prior(), budget
     )
     return min(rate.n_steps, MOST_STEPS)

@@ -138,7 +138,7 @@ def default_steps(problem: Problem, run: Run) -> int:
         delta=run.record.delta,
         neighbours=problem.relation,
     )
-    rate = presets.best_rate(
+    rate = presets.choose_rate(
         samplings.Full(problem.layout.n_features),
         np.full(problem.layout.n_features, problem.curvature * problem.row_norm**2),
         problem.layout,
