@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skdp.descent.samplings import SAMPLINGS, Blocks, Full, Nice, SingleCoordinate
 from skdp.descent.smoothness import from_hessian, is_valid
-from skdp.planning.table1 import Problem
+from skdp.planning.table1 import Problem, compute_table1
 from skdp.planning.theory import (
     Budget,
     Prior,

@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 import skdp
 from skdp.privacy.accountant import gdp_delta
 from skdp.privacy.budget import Event, PrivacyRecord
-from skdp.privacy.selection import SearchRecord, stop_for
+from skdp.privacy.selection import SearchRecord, choose_stop
 from skdp.reporting.statement import detection_rate, failure_rate, statement
 
 RNG = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def test_odds_change_more_no_oftener_than_said(epsilon):
 
 def test_a_random_search_is_described_by_its_own_curve():
     """Not by that of the one trial whose releases are listed."""
-    stop = stop_for(20.0)
+    stop = choose_stop(20.0)
     one = SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", stop=stop)
     one.end(one.begin(one.budget), [])
     one.charge(Event("some sums", 2.0, 1 / math.sqrt(one.budget) * (1 + 1e-9), 4))

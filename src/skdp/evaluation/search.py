@@ -26,8 +26,8 @@ from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import (
     SHAPE,
     SearchRecord,
+    choose_stop,
     mean_trials,
-    stop_for,
     trial_mu,
 )
 from skdp.schema import Schema, check
@@ -330,7 +330,7 @@ class PrivateSearchCV(Chosen):
             1 <= trials < 1e6,
             f"n_trials must be in [1, 1e6). Got {self.n_trials}: leave it out.",
         )
-        stop = stop_for(trials)
+        stop = choose_stop(trials)
         if self.method == "random":
             return stop
         if self.method == "split" or has_ledger or self.epsilon == math.inf:

@@ -11,7 +11,7 @@ import math
 
 from scipy.special import erfinv, ndtri_exp
 
-from skdp.privacy.accountant import refuse_bad
+from skdp.privacy.accountant import check_range
 from skdp.schema import check
 
 
@@ -48,7 +48,7 @@ def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> flo
     larger multiple of l is valid for every δ: the largest exact one falls to 6 - 2√6
     as δ falls to 0 (1.83 at δ = 1e-5, 1.39 at 1e-15).
     """
-    refuse_bad(epsilon=epsilon, delta=delta, n_releases=n_releases)
+    check_range(epsilon=epsilon, delta=delta, n_releases=n_releases)
     log_term = -math.log(delta)
     check(
         epsilon <= 1.101 * log_term,
@@ -80,7 +80,7 @@ def pure_mu(epsilon: float) -> float:
     with the same ends and crosses the diagonal at Φ(-μ/2). It lies below everywhere
     iff it does on the diagonal, Φ(-μ/2) ≤ c, by convexity.
     """
-    refuse_bad(epsilon=epsilon)
+    check_range(epsilon=epsilon)
     if epsilon < 1:  # Φ(μ/2) - 1/2 = tanh(ε/2)/2, without the loss of digits near 1/2
         mu = 2 * math.sqrt(2) * float(erfinv(math.tanh(max(epsilon, 1e-300) / 2)))
     else:
