@@ -9,7 +9,7 @@ from skdp.descent.intercept import InterceptOnly
 from skdp.planning.decide import replan
 from skdp.planning.forecast import forecast
 from skdp.planning.plan import Plan
-from skdp.reporting.drawing import Scale
+from skdp.reporting.formatting import Scale
 
 #: Factors of rows or budget that are looked at.
 FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
