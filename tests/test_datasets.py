@@ -162,7 +162,7 @@ def test_the_rule_follows_its_formulas():
     assert ratio == pytest.approx(2 ** (1 / 3))
     with pytest.raises(ValueError, match="n_rows must be at least 1"):
         make_default_plan(layout, Logistic(), n_rows=0, epsilon=1.0)
-    with pytest.raises(ValueError, match="rows and a budget"):
+    with pytest.raises(ValueError, match="n_rows and mu must be positive"):
         choose_geometry(layout, Logistic(), 10, 0.0)
 
 

@@ -396,9 +396,9 @@ def test_a_constant_model_moves_the_intercept_alone():
     assert rate == pytest.approx(y.mean(), abs=1e-4)
     (event,) = fit.record.events
     assert event.sensitivity == pytest.approx(2.0)  # replace-one
-    with pytest.raises(ValueError, match="needs an intercept"):
+    with pytest.raises(ValueError, match="requires an intercept"):
         InterceptOnly().prepare(task(records(intercept=False)))
-    with pytest.raises(ValueError, match="InterceptOnly needs"):
+    with pytest.raises(ValueError, match="radius must be positive"):
         InterceptOnly(radius=0.0)
 
 
@@ -433,12 +433,12 @@ def test_updates_refuse_what_is_not_released(geometry):
     ],
 )
 def test_senseless_matrices_are_refused(options):
-    with pytest.raises(ValueError, match=r"Matrix needs 0.0 < .* Got "):
+    with pytest.raises(ValueError, match="must lie strictly between 0.0 and .*, got "):
         Matrix(**{"radius": 1.0, "floor": 0.1} | options)
 
 
 def test_a_cap_that_follows_the_target_needs_its_histogram():
-    with pytest.raises(ValueError, match="give it a share"):
+    with pytest.raises(ValueError, match="scaled=True requires"):
         Matrix(radius=1.0, floor=0.1, scaled=True)
     with pytest.raises(ValueError, match="shrinkage ≥ 0 and target_share ≥ 0"):
         Matrix(radius=1.0, floor=0.1, shrinkage=-1.0)
@@ -446,7 +446,7 @@ def test_a_cap_that_follows_the_target_needs_its_histogram():
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_senseless_smoothness_is_refused(bad):
-    with pytest.raises(ValueError, match="positive, finite smoothness"):
+    with pytest.raises(ValueError, match="smoothness must be positive and finite"):
         Diagonal(smoothness=np.array([1.0, bad]))
 
 

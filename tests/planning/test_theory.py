@@ -136,7 +136,7 @@ def test_one_lipschitz_bound_needs_no_list_of_sets():
     assert sampling.support is None
     found = sigma_squared(sampling, smoothness, 3.0)
     assert found == pytest.approx(9.0 * np.sum(1 / smoothness))
-    with pytest.raises(ValueError, match="one number, as this sampling"):
+    with pytest.raises(ValueError, match="one number, because this sampling"):
         sigma_squared(sampling, smoothness, lipschitz)
 
 
@@ -752,7 +752,7 @@ def test_importance_against_uniform(d, seed):
     ],
 )
 def test_budget_refuses(change):
-    with pytest.raises(ValueError, match=r"must be .* Got "):
+    with pytest.raises(ValueError, match=r"must be .*, got "):
         Budget(**({"n_rows": 10, "epsilon": 1.0, "delta": 1e-5} | change))
 
 

@@ -391,7 +391,7 @@ class Untouched(Randomness):
 @pytest.mark.parametrize("noise_multiplier", [0.0, 0.1])
 def test_budget_refuses_before_anything_is_drawn_or_released(noise_multiplier):
     record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
-    with pytest.raises(BudgetError, match="take fewer steps or a larger epsilon"):
+    with pytest.raises(BudgetError, match="of the budget is left"):
         release(isotropic(), noise_multiplier, Untouched(), record)
     assert (record.events, record.transcript, record.spent) == ({}, [], 0.0)
 

@@ -294,7 +294,7 @@ def test_a_record_that_does_not_hold_gets_no_page(tmp_path):
     about = json.loads(path.read_text())
     about["relation"] = "add-remove"
     path.write_text(json.dumps(about))
-    with pytest.raises(ValueError, match=r"does not hold.*relation: add-remove"):
+    with pytest.raises(ValueError, match=r"failed a check.*relation: add-remove"):
         skdp.report(tmp_path / "forged")
 
 

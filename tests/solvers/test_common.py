@@ -196,7 +196,7 @@ def test_refusals(name):
     loss = loss_of(name)
     with pytest.raises(ValueError, match="epsilon must be positive"):
         fit(name, epsilon=0.0)
-    with pytest.raises(ValueError, match="delta must be in"):
+    with pytest.raises(ValueError, match="delta must be"):
         fit(name, delta=0.01)
     record = PrivacyRecord(epsilon=EPSILON, delta=DELTA, relation="add-remove")
     with pytest.raises(ValueError, match="use one relation"):
