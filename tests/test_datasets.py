@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from skdp.datasets import COLUMNS, TARGETS, Dataset, make_hospital, margins
+from skdp.datasets import COLUMNS, TARGETS, Dataset, compute_margins, make_hospital
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.models.losses import Logistic, Loss, Poisson, Squared
@@ -48,7 +48,7 @@ def test_the_columns_are_the_batch(drawn):
 def test_the_target_follows_the_model_at_the_true_weights(drawn):
     # The mean gradient at w* has mean zero; its size is that of a sum of n slopes.
     data, records, loss = drawn
-    margin = margins(records, data.weights)
+    margin = compute_margins(records, data.weights)
     target = records.chunks[0].target
     slope = loss.slope(margin, target)[:, 0]
     for name in COLUMNS:
@@ -70,7 +70,7 @@ def test_margins_are_the_encoded_row_times_the_weights():
             expected += weight
         else:
             expected += data.truth[name] * column.scaled(data.columns[name])[0]
-    got = margins(records, data.weights)[:, 0]
+    got = compute_margins(records, data.weights)[:, 0]
     np.testing.assert_allclose(got, expected, atol=6 * 3 * 2**-14)
 
 
@@ -122,7 +122,7 @@ def test_the_rule_without_noise_recovers_the_true_weights(target):
     steps = 400 if target == "visits" else None
     plan = make_default_plan(records.layout, loss, n_rows=10_000, n_steps=steps)
     got, true = (
-        margins(records, w) for w in (run(plan, records).weights, data.weights)
+        compute_margins(records, w) for w in (run(plan, records).weights, data.weights)
     )
     seen = records.chunks[0].target
     # On its own table the optimum is below the truth, by about d/2n of the noise.

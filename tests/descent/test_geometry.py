@@ -433,7 +433,7 @@ def test_updates_refuse_what_is_not_released(geometry):
     ],
 )
 def test_senseless_matrices_are_refused(options):
-    with pytest.raises(ValueError, match="must lie strictly between 0.0 and .*, got "):
+    with pytest.raises(ValueError, match=r"must lie strictly between 0.0 and .*, got "):
         Matrix(**{"radius": 1.0, "floor": 0.1} | options)
 
 

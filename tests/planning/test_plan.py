@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skdp.datasets import make_hospital, margins
+from skdp.datasets import compute_margins, make_hospital
 from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
 from skdp.descent.matrix import Matrix
@@ -112,7 +112,7 @@ def test_every_preset_runs_without_noise(name):
     assert fit.record.spent == math.inf
     assert "no privacy claim" in str(fit.record)
     target = RECORDS.chunks[0].target
-    loss = Logistic().value(margins(RECORDS, fit.weights), target).mean()
+    loss = Logistic().value(compute_margins(RECORDS, fit.weights), target).mean()
     assert loss < math.log(2) - 0.01  # that of no weights
 
 
@@ -201,7 +201,7 @@ def test_unknown_relations_are_refused_before_anything_is_released():
 
 
 def test_a_sampling_of_another_layout_is_refused():
-    with pytest.raises(ValueError, match="27 coordinates, .* got 3"):
+    with pytest.raises(ValueError, match=r"27 coordinates, .* got 3"):
         replace(planned(n_steps=3), sampling=samplings.Full(3))
 
 

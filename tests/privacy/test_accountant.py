@@ -307,7 +307,7 @@ def test_the_proved_range_cannot_be_widened_for_all_delta() -> None:
 def test_the_paper_s_noise_is_refused_beyond_its_proof(delta: float) -> None:
     log_term = -math.log(delta)
     assert paper_noise_multiplier(1.1009 * log_term, delta, 10) > 0
-    with pytest.raises(ValueError, match="epsilon must be at most 1.1"):
+    with pytest.raises(ValueError, match=r"epsilon must be at most 1\.1"):
         paper_noise_multiplier(1.1011 * log_term, delta, 10)
 
 

@@ -45,7 +45,7 @@ def test_every_kind_of_model_has_a_page(name):
         assert words(line) in text
     if name in NO_CLAIM:
         alarm = text.index("No privacy is claimed: do not publish")
-        assert alarm < text.index("asked for")
+        assert alarm < text.index("requested")
         assert "differential privacy" not in text
     else:
         assert "No privacy is claimed" not in text

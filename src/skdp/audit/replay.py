@@ -12,7 +12,6 @@ import numpy as np
 
 from skdp.audit.games import Observation, compare_releases
 from skdp.descent.algorithm1 import Query, Update
-from skdp.descent.geometry import Task
 from skdp.descent.samplings import Full
 from skdp.engines.reference import ReferenceEngine
 from skdp.planning.plan import Plan
@@ -55,16 +54,7 @@ class Replay:
     ) -> None:
         self.sums: Sums = []
         self._transcript = transcript
-        task = Task(
-            engine=engine(records),
-            loss=plan.loss,
-            slopes=queries.Slopes(loss=plan.loss, max_weight=records.max_weight),
-            curvature=plan.loss.curvature * records.max_weight,
-            relation=plan.relation,
-            n_rows=plan.n_rows,
-            penalty=plan.penalty,
-            release=self.next_release,
-        )
+        task = plan.make_task(engine(records), self.next_release)
         query, update, start = plan.geometry.prepare(task)
         self.query: Query = query
         self.update: Update = update

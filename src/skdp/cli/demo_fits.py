@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import skdp
 from skdp.cli.console import hushed, print_json, screen, watched
-from skdp.datasets import Dataset, make_hospital, margins
+from skdp.datasets import Dataset, compute_margins, make_hospital
 from skdp.descent.matrix import Matrix
 from skdp.engines.choice import choose_engine
 from skdp.estimators.units import centred
@@ -152,7 +152,7 @@ def _log_losses(
     target = np.concatenate([chunk.target for chunk in judge.chunks])
 
     def loss(weights: FloatArray) -> float:
-        return float(np.mean(Logistic().value(margins(judge, weights), target)))
+        return float(np.mean(Logistic().value(compute_margins(judge, weights), target)))
 
     seen = np.concatenate([chunk.target for chunk in records.chunks])
     rate = (float(seen.sum()) + 0.5) / (len(seen) + 1.0)

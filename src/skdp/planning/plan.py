@@ -117,6 +117,24 @@ class Plan:
             return exact
         return paper_noise_multiplier(self.epsilon, self.delta, releases)
 
+    def make_task(
+        self,
+        engine: queries.Engine,
+        release: Callable[[queries.BoundedSum, float], Released],
+    ) -> Task:
+        """Return the task that the plan's geometry prepares."""
+        max_weight = engine.records.max_weight
+        return Task(
+            engine=engine,
+            loss=self.loss,
+            slopes=queries.Slopes(loss=self.loss, max_weight=max_weight),
+            curvature=self.loss.curvature * max_weight,
+            relation=self.relation,
+            n_rows=self.n_rows,
+            penalty=self.penalty,
+            release=release,
+        )
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))  # in notebooks
 
@@ -228,18 +246,8 @@ def run(
         z = accountant.noise_multiplier(math.sqrt(budget * share), 1)
         return release(total, z, randomness, record)
 
-    query, update, start = plan.geometry.prepare(
-        Task(
-            engine=engine(records),
-            loss=plan.loss,
-            slopes=queries.Slopes(loss=plan.loss, max_weight=records.max_weight),
-            curvature=plan.loss.curvature * records.max_weight,
-            relation=plan.relation,
-            n_rows=plan.n_rows,
-            penalty=plan.penalty,
-            release=release_geometry,
-        )
-    )
+    task = plan.make_task(engine(records), release_geometry)
+    query, update, start = plan.geometry.prepare(task)
     weights = descend(
         query=query,
         update=update,
