@@ -188,7 +188,7 @@ def test_classes_are_told_apart_and_sum_to_nothing():
         ("svc", "is no model of the target"),
         ("diagonal", "Standard errors need the Gram matrix"),
         ("dp_sgd", "Standard errors are known for solver='skgd'."),
-        ("constant", "it is a constant, the intercept"),
+        ("constant", "which is an intercept only"),
         ("zero-out", "Standard errors are known where all records count the same."),
     ],
 )
@@ -247,7 +247,7 @@ def test_curves_are_forecasts_of_plans_without_data(name, tmp_path):
 def test_a_constant_model_is_told_what_would_do():
     read = Reader(page("constant"))
     assert "cannot support a model, however few its columns" in read.text
-    assert "too little for a model: a constant" in read.text
+    assert "only a constant is fitted" in read.text
     assert "this fit</text>" not in read.text
 
 
@@ -258,9 +258,9 @@ def test_a_plan_of_parts_that_were_not_saved_is_not_guessed(tmp_path):
     schema = model("plain").schema_
     fitted = skdp.LogisticRegression(schema=schema, geometry=own, n_steps=7)
     fitted.fit(TABLE).save(tmp_path / "own")
-    assert "nothing is forecast" not in Reader(skdp.report(fitted)).text
+    assert "There is no forecast" not in Reader(skdp.report(fitted)).text
     read = Reader(skdp.report(tmp_path / "own"))
-    assert "cannot be made again here: nothing is forecast" in read.text
+    assert "There is no forecast, because the plan cannot be made again" in read.text
     assert "geometry = an object" in Reader(skdp.report(fitted)).text
 
 
@@ -327,9 +327,11 @@ def test_a_model_that_a_stranger_wrote_gets_a_sentence_or_a_page(tmp_path):
 
 def test_what_is_no_model_is_refused_in_one_sentence(tmp_path):
     for given in (skdp.LogisticRegression(), 3, None, tmp_path):
-        with pytest.raises(ValueError, match=r"fit a model first|A saved model has"):
+        with pytest.raises(
+            ValueError, match=r"must be a fitted model|A saved model has|is missing"
+        ):
             skdp.report(given)
-    with pytest.raises(ValueError, match="fit it first"):
+    with pytest.raises(ValueError, match="must be fitted"):
         skdp.report(skdp.PrivateSearchCV(skdp.LogisticRegression(), {}))
 
 

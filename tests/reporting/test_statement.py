@@ -92,7 +92,13 @@ def test_relation_and_assumptions_are_said(relation):
 def test_what_is_not_protected_is_said():
     told = words(statement(skdp.LogisticRegression(bounds=(0, 1)).fit(X, Y)))
     assert "A LogisticRegression computed from a confidential table" in told
-    for said in ("not persons", "How long", "cv_results_", "best_params_", "ledger"):
+    for said in (
+        "Several rows of one person",
+        "How long",
+        "cv_results_",
+        "best_params_",
+        "ledger",
+    ):
         assert said in told
     assert "categories of 1 columns" in told
 
@@ -107,9 +113,9 @@ def test_nothing_is_promised_where_there_is_no_noise_or_a_seed(given):
 
 
 def test_a_statement_needs_a_record():
-    with pytest.raises(ValueError, match="fit it first"):
+    with pytest.raises(ValueError, match="must be fitted"):
         statement(skdp.LogisticRegression())
 
 
 def test_printed_records_warn_of_scores_and_searches():
-    assert "score() or cv_results_" in str(record())
+    assert "score(), cv_results_" in str(record())

@@ -110,7 +110,7 @@ def make_engines(
     ]
 
 
-def gradient(relation: Relation, group: int) -> Pair:
+def make_gradients(relation: Relation, group: int) -> Pair:
     """Return gradients on all blocks, with noise shaped by a diagonal geometry."""
     layout = MIXED.layout(intercept=True)
     at, zero = np.arange(layout.n_features), np.zeros((layout.n_features, 1))
@@ -123,7 +123,7 @@ def gradient(relation: Relation, group: int) -> Pair:
     return first, second
 
 
-def mapped_gradient(relation: Relation, group: int) -> Pair:
+def make_mapped_gradients(relation: Relation, group: int) -> Pair:
     """Return gradients in a matrix metric that is neither diagonal nor symmetric."""
     d = MIXED.layout(intercept=True).n_features
     matrix = np.eye(d) + 0.5 * np.eye(d, k=1) - 0.25 * np.eye(d, k=-2)
@@ -137,7 +137,7 @@ def mapped_gradient(relation: Relation, group: int) -> Pair:
     return first, second
 
 
-def gram(relation: Relation, group: int) -> Pair:
+def make_grams(relation: Relation, group: int) -> Pair:
     """Return Gram matrices of two categorical columns.
 
     A replaced record shares no coordinate with its replacement.
@@ -148,7 +148,7 @@ def gram(relation: Relation, group: int) -> Pair:
     return first, second
 
 
-def centred_gram(relation: Relation, group: int) -> Pair:
+def make_centred_grams(relation: Relation, group: int) -> Pair:
     """Return Gram matrices of a centred number and a category."""
     layout = MIXED.layout(intercept=True)
     pattern = queries.GramPattern.of(layout, relation, centred=True)
@@ -157,14 +157,14 @@ def centred_gram(relation: Relation, group: int) -> Pair:
     return first, second
 
 
-def counts(relation: Relation, group: int) -> Pair:
+def make_counts(relation: Relation, group: int) -> Pair:
     """Return the numbers of rows per class."""
     both = make_engines(CODES, relation, group)
     first, second = (queries.counts(engine, 2, relation) for engine in both)
     return first, second
 
 
-def row_count(relation: Relation, z: float, group: int, delta: float) -> Game:
+def make_row_count_game(relation: Relation, z: float, group: int, delta: float) -> Game:
     """Return the game that releases the number of rows, as add-remove fits do."""
     both, noise = make_engines(MIXED, relation, group), Randomness()
     first, second = (queries.counts(engine, 1, relation) for engine in both)
@@ -182,7 +182,7 @@ def row_count(relation: Relation, z: float, group: int, delta: float) -> Game:
     return play
 
 
-def ranges(relation: Relation, z: float, group: int, delta: float) -> Game:
+def make_ranges_game(relation: Relation, z: float, group: int, delta: float) -> Game:
     """Return the game on magnitudes of a column; replaced records change their bin."""
     rest = [0.5, 2.0]
     cells = {
@@ -211,7 +211,7 @@ def ranges(relation: Relation, z: float, group: int, delta: float) -> Game:
     return play
 
 
-def levels(relation: Relation, z: float, group: int, delta: float) -> Game:
+def make_levels_game(relation: Relation, z: float, group: int, delta: float) -> Game:
     """Return the game on finding a category whose count is next to the threshold.
 
     A replaced record moves two categories across it, in opposite directions. The
@@ -239,7 +239,9 @@ def levels(relation: Relation, z: float, group: int, delta: float) -> Game:
     return play
 
 
-def rare_level(relation: Relation, z: float, group: int, delta: float) -> Game:
+def make_rare_level_game(
+    relation: Relation, z: float, group: int, delta: float
+) -> Game:
     """Return the game on a category that only the canary has, found with chance δ."""
     noise = Randomness()
 
@@ -271,20 +273,23 @@ def _decision(
 
 
 MECHANISMS: dict[str, Mechanism] = {
-    "gradient": Mechanism(game=partial(make_release_game, gradient)),
-    "matrix gradient": Mechanism(game=partial(make_release_game, mapped_gradient)),
-    "gram": Mechanism(game=partial(make_release_game, gram)),
+    "gradient": Mechanism(game=partial(make_release_game, make_gradients)),
+    "matrix gradient": Mechanism(
+        game=partial(make_release_game, make_mapped_gradients)
+    ),
+    "gram": Mechanism(game=partial(make_release_game, make_grams)),
     "centred gram": Mechanism(
-        game=partial(make_release_game, centred_gram),
+        game=partial(make_release_game, make_centred_grams),
         relations=("zero-out", "add-remove"),
     ),
     "counts": Mechanism(
-        game=partial(make_release_game, counts), relations=("replace-one", "add-remove")
+        game=partial(make_release_game, make_counts),
+        relations=("replace-one", "add-remove"),
     ),
-    "row count": Mechanism(game=row_count, relations=("add-remove",)),
-    "ranges": Mechanism(game=ranges, slow=True),
-    "levels": Mechanism(game=levels, gaussian=False, extra=0.1),
-    "rare level": Mechanism(game=rare_level, gaussian=False, extra=0.8),
+    "row count": Mechanism(game=make_row_count_game, relations=("add-remove",)),
+    "ranges": Mechanism(game=make_ranges_game, slow=True),
+    "levels": Mechanism(game=make_levels_game, gaussian=False, extra=0.1),
+    "rare level": Mechanism(game=make_rare_level_game, gaussian=False, extra=0.8),
     "evaluation": Mechanism(
         game=make_evaluation_game, relations=("replace-one", "add-remove"), slow=True
     ),

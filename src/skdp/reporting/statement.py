@@ -193,7 +193,7 @@ def _write_public(record: PrivacyRecord) -> Part:
         lines.append("The number of rows is public.")
     lines.append(
         "The names of the columns, the settings of the program and the plan made from "
-        "them are public. None of them was computed from the rows."
+        "them are public. They were not computed from the rows."
     )
     return "What was assumed to be public, and is not protected", lines
 
