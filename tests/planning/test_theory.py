@@ -762,7 +762,7 @@ def test_rates_refuse():
         facts = {"distance_squared": 1.0, "sigma_squared": 1.0}
         facts[f"{which}_squared"] = value
         for function in (convex_tight, convex_printed):
-            with pytest.raises(ValueError, match=f"The '{which}_squared' parameter"):
+            with pytest.raises(ValueError, match=f"{which}_squared must be"):
                 function(**facts, budget=BUDGET)
     with pytest.raises(ValueError, match="any smaller one is valid"):
         strongly_convex_weighted(
@@ -776,5 +776,5 @@ def test_rates_refuse():
         Problem(**(vars(PROBLEM) | {"blocks": [[0, 1], [2, 3, 4], [4]]}))
     with pytest.raises(ValueError, match="Problem: block_lipschitz must"):
         Problem(**(vars(PROBLEM) | {"block_lipschitz": [1.0]}))
-    with pytest.raises(ValueError, match="'smoothness' parameter"):
+    with pytest.raises(ValueError, match="smoothness must be positive"):
         distance_squared([1.0, -1.0], [0.5, 0.5], [1.0, 1.0])
