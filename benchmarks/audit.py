@@ -44,8 +44,8 @@ from skdp.audit import MECHANISMS, bounds, one_run  # noqa: E402
 from skdp.audit.suite import (  # noqa: E402
     SHORT,
     Setting,
-    fit_setting,
-    mechanism_settings,
+    list_mechanism_settings,
+    make_fit_setting,
 )
 from skdp.privacy import accountant  # noqa: E402
 from skdp.privacy.queries import RELATIONS  # noqa: E402
@@ -89,7 +89,7 @@ class Job:
         """Play; a claim without a planted mistake must fail twice to be refuted."""
         start = process_time()
         with self.planted():
-            play = self.setting.run if self.bug else self.setting.confirmed
+            play = self.setting.run if self.bug else self.setting.run_and_confirm
             found = play().to_dict()
         found["cpu"] = process_time() - start
         found["violations"] = "; ".join(found["violations"])
@@ -104,29 +104,31 @@ class Job:
 def claims() -> Iterator[Job]:
     """Right noise: nothing may be flagged."""
     for epsilon in EPSILONS:
-        for setting in mechanism_settings(epsilon, DELTA, single=epsilon == 1.0):
+        for setting in list_mechanism_settings(epsilon, DELTA, single=epsilon == 1.0):
             if epsilon == 1.0 or MECHANISMS[setting.name].gaussian:
                 yield Job(part="mechanism", setting=setting)
         for relation in RELATIONS:
-            yield Job(part="fit", setting=fit_setting("linear", relation, epsilon))
+            yield Job(part="fit", setting=make_fit_setting("linear", relation, epsilon))
             if epsilon in (1.0, 4.0):
-                setting = fit_setting("logistic", relation, epsilon)
+                setting = make_fit_setting("logistic", relation, epsilon)
                 yield Job(part="fit", setting=setting)
     for model in ("huber", "svc", "poisson"):
         for relation in RELATIONS:
-            yield Job(part="fit", setting=fit_setting(model, relation, 4.0))
+            yield Job(part="fit", setting=make_fit_setting(model, relation, 4.0))
     columns = {"geometry": "diagonal", "sampling": "columns", "n_steps": 8}
     for model in ("linear", "huber"):
         yield Job(
             part="fit",
-            setting=fit_setting(model, "replace-one", 4.0, parameters=SHORT | columns),
+            setting=make_fit_setting(
+                model, "replace-one", 4.0, parameters=SHORT | columns
+            ),
             label=f"{model}, columns as blocks",
         )
     whole = {"n_rows": 1000, "twins": 20}
     for model in ("logistic", "linear"):
         yield Job(
             part="fit",
-            setting=fit_setting(
+            setting=make_fit_setting(
                 model, "zero-out", 8.0, parameters={"n_threads": 1}, table=whole
             ),
             label=f"{model}, all its steps",
@@ -150,7 +152,7 @@ def single_records() -> Iterator[Job]:
 
 def mistakes() -> Iterator[Job]:
     """Planted mistakes: each must be found."""
-    for setting in mechanism_settings(1.0, DELTA, single=True):
+    for setting in list_mechanism_settings(1.0, DELTA, single=True):
         shown = setting.name != "levels" or setting.relation != "replace-one"
         if shown and setting.name != "rare level":
             mu = setting.group * accountant.gdp_mu(1.0, DELTA)
@@ -169,7 +171,7 @@ def mistakes() -> Iterator[Job]:
             ("logistic", "add-remove", 0.95),
         ):
             n_trials = 2 * bounds.trials_needed(mu, reach=reach, power=SURE)
-            setting = fit_setting(model, relation, epsilon, n_trials=n_trials)
+            setting = make_fit_setting(model, relation, epsilon, n_trials=n_trials)
             yield Job(part="bug", setting=setting, bug="noise × 0.8")
     for name in ("gradient", "matrix gradient", "gram", "counts", "ranges"):
         yield Job(part="bug", setting=_grouped(name, "replace-one"), bug="no factor 2")
@@ -178,22 +180,22 @@ def mistakes() -> Iterator[Job]:
     for name in ("gradient", "matrix gradient", "ranges"):
         setting = _grouped(name, "zero-out")
         yield Job(part="bug", setting=setting, bug="noise shared by entries")
-    low = next(s for s in mechanism_settings(1.0) if s.name == "rare level")
+    low = next(s for s in list_mechanism_settings(1.0) if s.name == "rare level")
     low = replace(low, relation="zero-out")
     yield Job(part="bug", setting=low, bug="threshold of categories too low")
     for bug in ("Gram not charged", "row count not charged"):
-        setting = fit_setting("linear", "add-remove", 4.0, n_trials=400)
+        setting = make_fit_setting("linear", "add-remove", 4.0, n_trials=400)
         yield Job(part="bug", setting=setting, bug=bug)
     diagonal = SHORT | {"geometry": "diagonal", "sampling": "full"}
-    setting = fit_setting("linear", "zero-out", 4.0, parameters=diagonal, group=1)
+    setting = make_fit_setting("linear", "zero-out", 4.0, parameters=diagonal, group=1)
     yield Job(part="bug", setting=setting, bug="noise repeated each step")
-    setting = fit_setting("linear", "zero-out", 1.0, n_trials=400)
+    setting = make_fit_setting("linear", "zero-out", 1.0, n_trials=400)
     yield Job(part="bug", setting=setting, bug="seed fixed")
 
 
 def _grouped(name: str, relation: str) -> Setting:
     """A mechanism at ε = 1 on tables that differ in a group."""
-    found = mechanism_settings(1.0, DELTA)
+    found = list_mechanism_settings(1.0, DELTA)
     return next(s for s in found if (s.name, s.relation) == (name, relation))
 
 

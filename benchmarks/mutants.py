@@ -56,7 +56,7 @@ FAST = (
     "tests/estimators/test_audited.py",
     "tests/estimators/test_interrupt.py",
     "tests/ledger/test_fits.py",
-    "tests/engines/test_compiled.py",
+    "tests/conformance/test_engines.py",
     "tests/evaluation/test_evaluate.py",
     "tests/privacy/test_randomness.py",
     "tests/estimators/test_one_record.py",

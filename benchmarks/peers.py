@@ -382,9 +382,9 @@ def pld_epsilon(noise_multiplier: float, rate: float, steps: int) -> float:
 @cache
 def skdp_epsilon(noise_multiplier: float, rate: float, steps: int) -> float:
     """ε at δ of the same steps by ours, rounded up."""
-    from skdp.privacy.subsampling import profile
+    from skdp.privacy.subsampling import compute_profile
 
-    return profile(noise_multiplier, rate, steps).epsilon(DELTA)
+    return compute_profile(noise_multiplier, rate, steps).epsilon(DELTA)
 
 
 def recomputed(row: Row) -> Row:

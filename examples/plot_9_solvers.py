@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import skdp
-from skdp.datasets import margins
+from skdp.datasets import compute_margins
 
 train, fresh = skdp.make_hospital(10_000, seed=1), skdp.make_hospital(10_000, seed=2)
 encoded = skdp.encode([fresh.batch], fresh.schema)
@@ -21,7 +21,7 @@ def above_truth(weights):
     """Mean log-loss on the fresh table, less that of the true weights."""
     losses = []
     for w in (weights, train.weights):
-        margin = margins(encoded, w)[:, 0]
+        margin = compute_margins(encoded, w)[:, 0]
         losses.append(np.logaddexp(0.0, np.where(readmitted, -margin, margin)).mean())
     return losses[0] - losses[1]
 

@@ -2,7 +2,7 @@
 
 Nine correlated numbers in [0, 1] and an intercept, two classes, logistic loss, no
 ridge. Smoothness is that of public bounds, so that the theory holds as it does for
-users: K* and bound are those of `presets.best_rate`, but for the true w*.
+users: K* and bound are those of `presets.choose_rate`, but for the true w*.
 """
 
 from functools import cache
@@ -16,11 +16,11 @@ from experiments.problems import Objective, make_problem
 from experiments.quadratics import Array
 from skdp import Categorical, Numeric, Plan, Schema, run
 from skdp.descent import smoothness
+from skdp.descent.algorithm1 import Step
 from skdp.descent.averages import AVERAGES
 from skdp.descent.geometry import Diagonal
 from skdp.descent.samplings import Sampling
-from skdp.descent.step import Step
-from skdp.planning.presets import best_rate
+from skdp.planning.presets import choose_rate
 from skdp.planning.theory import Budget, Prior
 
 N_ROWS, N_COLUMNS = 4000, 9
@@ -66,7 +66,7 @@ def planned(
         displacement=tuple(objective().minimiser[:, 0]),
         excess=objective().excess(problem.start),
     )
-    rate = best_rate(sampling, v, problem.layout, problem.loss, prior, budget)
+    rate = choose_rate(sampling, v, problem.layout, problem.loss, prior, budget)
     return Plan(
         layout=problem.layout,
         loss=problem.loss,

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 
 from skdp.descent import averages
+from skdp.descent.algorithm1 import Step
 from skdp.descent.averages import Average
-from skdp.descent.step import Step
-from skdp.engines.choice import engine_named
+from skdp.engines.choice import choose_engine
 from skdp.schema import FloatArray, Layout
 
 Callback = Callable[[float, FloatArray], None]
 
 #: What adds up the records in all experiments: compiled, with one thread.
-ENGINE: Any = engine_named("compiled", n_threads=1)
+ENGINE: Any = choose_engine("compiled", n_threads=1)
 
 
 def columns_share(layout: Layout) -> Callable[[Step], float]:

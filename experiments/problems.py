@@ -12,9 +12,9 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, vstack
 
 from experiments.folders import modules
-from skdp.engines.reference import ROWS, dense
+from skdp.engines.reference import ROWS, to_dense
 from skdp.models.losses import Logistic, Loss, Squared
-from skdp.planning.decide import penalty_of
+from skdp.planning.decide import make_penalty
 from skdp.privacy.encoding import encode
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import FloatArray
@@ -42,7 +42,7 @@ def make_problem(
         records=records,
         loss=loss,
         n_rows=len(table.y),
-        penalty=penalty_of(records.layout, loss, alpha, 0.0),
+        penalty=make_penalty(records.layout, loss, alpha, 0.0),
         relation=relation,
     )
 
@@ -76,7 +76,7 @@ class Objective:
         self._X = csr_array(
             vstack(
                 [
-                    csr_array(dense(chunk, rows, problem.all, problem.layout))
+                    csr_array(to_dense(chunk, rows, problem.all, problem.layout))
                     for chunk in chunks
                     for rows in _pieces(len(chunk.target))
                 ],

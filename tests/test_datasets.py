@@ -3,12 +3,12 @@ import math
 import numpy as np
 import pytest
 
-from skdp.datasets import COLUMNS, TARGETS, Dataset, make_hospital, margins
+from skdp.datasets import COLUMNS, TARGETS, Dataset, compute_margins, make_hospital
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.models.losses import Logistic, Loss, Poisson, Squared
 from skdp.planning.plan import run
-from skdp.planning.rule import clipping, default_geometry, default_plan
+from skdp.planning.rule import choose_cap, choose_geometry, make_default_plan
 from skdp.privacy.encoding import Records, encode
 from skdp.schema import Categorical
 
@@ -48,7 +48,7 @@ def test_the_columns_are_the_batch(drawn):
 def test_the_target_follows_the_model_at_the_true_weights(drawn):
     # The mean gradient at w* has mean zero; its size is that of a sum of n slopes.
     data, records, loss = drawn
-    margin = margins(records, data.weights)
+    margin = compute_margins(records, data.weights)
     target = records.chunks[0].target
     slope = loss.slope(margin, target)[:, 0]
     for name in COLUMNS:
@@ -70,7 +70,7 @@ def test_margins_are_the_encoded_row_times_the_weights():
             expected += weight
         else:
             expected += data.truth[name] * column.scaled(data.columns[name])[0]
-    got = margins(records, data.weights)[:, 0]
+    got = compute_margins(records, data.weights)[:, 0]
     np.testing.assert_allclose(got, expected, atol=6 * 3 * 2**-14)
 
 
@@ -105,7 +105,7 @@ def test_the_seed_decides_the_table():
     ("arguments", "match"),
     [
         ({"n_rows": 0}, "n_rows must be at least 1"),
-        ({"seed": -1}, "must be ≥ 0"),
+        ({"seed": -1}, "seed must be at least 0"),
         ({"target": "mood"}, "must be one of"),
     ],
 )
@@ -120,9 +120,9 @@ def test_the_rule_without_noise_recovers_the_true_weights(target):
     records = encode([data.batch], data.schema)
     # The Poisson bound on the curvature is far above what these rates have.
     steps = 400 if target == "visits" else None
-    plan = default_plan(records.layout, loss, n_rows=10_000, n_steps=steps)
+    plan = make_default_plan(records.layout, loss, n_rows=10_000, n_steps=steps)
     got, true = (
-        margins(records, w) for w in (run(plan, records).weights, data.weights)
+        compute_margins(records, w) for w in (run(plan, records).weights, data.weights)
     )
     seen = records.chunks[0].target
     # On its own table the optimum is below the truth, by about d/2n of the noise.
@@ -132,7 +132,7 @@ def test_the_rule_without_noise_recovers_the_true_weights(target):
 
 def test_the_rule_follows_its_formulas():
     layout = make_hospital(1).schema.layout()
-    geometry = default_geometry(layout, Logistic(), 50_000, 0.1, "zero-out")
+    geometry = choose_geometry(layout, Logistic(), 50_000, 0.1, "zero-out")
     assert (geometry.gram_share, geometry.target_share) == (0.15, 0.005)
     single = sum(g.kind == "dense" and g.width == 1 for g in layout.groups)
     squared = len(layout.groups) - 0.75 * single
@@ -142,18 +142,18 @@ def test_the_rule_follows_its_formulas():
     steps = 5_000 * math.sqrt(1 - 0.155)
     assert geometry.shrinkage == pytest.approx(0.2 * math.sqrt(27) / steps)
     assert not geometry.scaled
-    number = default_geometry(layout, Squared(), 50_000, 0.1, "zero-out")
+    number = choose_geometry(layout, Squared(), 50_000, 0.1, "zero-out")
     assert number.scaled
     assert number.target_share == 0.03
-    few = default_geometry(layout, Logistic(), 390, 0.1, "zero-out")
+    few = choose_geometry(layout, Logistic(), 390, 0.1, "zero-out")
     assert isinstance(few, InterceptOnly)
     assert few.shrinkage == pytest.approx(39**-2)
     assert isinstance(
-        default_geometry(make_hospital(1).schema.layout(False), Logistic(), 390, 0.1),
+        choose_geometry(make_hospital(1).schema.layout(False), Logistic(), 390, 0.1),
         Matrix,
     )
     by_relation = {
-        relation: default_plan(
+        relation: make_default_plan(
             layout, Logistic(), n_rows=50_000, epsilon=1.0, relation=relation
         ).geometry
         for relation in ("replace-one", "zero-out")
@@ -161,9 +161,9 @@ def test_the_rule_follows_its_formulas():
     ratio = by_relation["zero-out"].radius / by_relation["replace-one"].radius
     assert ratio == pytest.approx(2 ** (1 / 3))
     with pytest.raises(ValueError, match="n_rows must be at least 1"):
-        default_plan(layout, Logistic(), n_rows=0, epsilon=1.0)
-    with pytest.raises(ValueError, match="rows and a budget"):
-        default_geometry(layout, Logistic(), 10, 0.0)
+        make_default_plan(layout, Logistic(), n_rows=0, epsilon=1.0)
+    with pytest.raises(ValueError, match="n_rows and mu must be positive"):
+        choose_geometry(layout, Logistic(), 10, 0.0)
 
 
 @pytest.mark.parametrize(("signal", "p"), [(50.0, 100), (1e3, 20), (1e5, 90)])
@@ -171,4 +171,4 @@ def test_the_cap_of_the_rule_loses_least(signal, p):
     """Against a grid: α² e⁻²ᶜ + p c²/(nν)² is smallest at the rule's c."""
     grid = np.linspace(1e-3, 15, 200_000)
     cost = (0.1 * np.exp(-grid)) ** 2 + p * (grid / signal) ** 2
-    assert clipping(signal, p) == pytest.approx(grid[cost.argmin()], abs=2e-4)
+    assert choose_cap(signal, p) == pytest.approx(grid[cost.argmin()], abs=2e-4)

@@ -25,7 +25,7 @@ from experiments.statistics import (
 from experiments.theory_table import Method, slow_hessian
 from skdp.descent.averages import growing, mean
 from skdp.descent.samplings import Blocks, Full, SingleCoordinate
-from skdp.planning.table1 import Problem, Row, table1
+from skdp.planning.table1 import Problem, Row, compute_table1
 from skdp.planning.theory import Budget, Prior, Rate, strongly_convex_weighted
 
 TITLE = "Table 1: bounds against measured excess"
@@ -127,7 +127,7 @@ def setting(
     start = np.full(d, CONVEX_START)
     excess = 0.5 * STRONG_START**2 * float(strong.sum())
     prior = Prior(displacement=tuple(start), excess=excess)
-    row = table1(problem, prior, budget)[index]
+    row = compute_table1(problem, prior, budget)[index]
     p = method.sampling.probabilities
     # A smaller modulus than f has is valid, and better where f has nearly the largest.
     modulus = min(float((strong * p / method.smoothness).min()), float(p.min()) / 4)

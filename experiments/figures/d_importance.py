@@ -29,7 +29,7 @@ from experiments.statistics import (
     ratio_interval,
 )
 from skdp.descent.geometry import Diagonal
-from skdp.engines.choice import engine_named
+from skdp.engines.choice import choose_engine
 from skdp.planning.plan import Plan, run
 from skdp.schema import Categorical, FloatArray, Numeric, Schema
 from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, default_steps, squares
@@ -116,7 +116,7 @@ def mean_squares(problem: Problem, source: str, opening: Run) -> FloatArray:
     if source == "public":
         return np.ones(d)
     if source == "exact":
-        gram = engine_named("auto", 1)(problem.records).gram()
+        gram = choose_engine("auto", 1)(problem.records).gram()
         found = np.diag(gram).astype(np.float64) / 2.0**28 / problem.n_rows
         return np.clip(found, 1e-6, 1.0)
     floor = min(1.0, math.sqrt(math.sqrt(d) / (problem.n_rows * opening.mu)))  # DP-CD
@@ -154,7 +154,7 @@ def measure(cell: dict[str, Any]) -> Rows:
     fit = run(
         plan,
         problem.records,
-        engine=engine_named("auto", 1),
+        engine=choose_engine("auto", 1),
         noise=opening.noise,
         record=opening.record,  # of which M may have had its share
     )

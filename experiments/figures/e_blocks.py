@@ -28,10 +28,10 @@ from experiments.statistics import (
 from skdp.descent import smoothness
 from skdp.descent.geometry import Diagonal
 from skdp.descent.samplings import Blocks, Full
-from skdp.engines.choice import engine_named
+from skdp.engines.choice import choose_engine
 from skdp.planning import theory
 from skdp.planning.plan import Plan, run
-from skdp.planning.presets import best_rate
+from skdp.planning.presets import choose_rate
 from skdp.schema import Categorical, IntArray, Layout, Schema
 from tables import Table
 
@@ -114,11 +114,11 @@ def measure(cell: dict[str, Any]) -> Rows:
         delta=DELTA,
         neighbours=problem.relation,
     )
-    planned = best_rate(sampling, M, layout, problem.loss, theory.Prior(), budget)
+    planned = choose_rate(sampling, M, layout, problem.loss, theory.Prior(), budget)
     truth = theory.Prior(
         displacement=tuple(goal.minimiser[:, 0]), excess=goal.excess(problem.start)
     )
-    best = best_rate(sampling, M, layout, problem.loss, truth, budget)
+    best = choose_rate(sampling, M, layout, problem.loss, truth, budget)
     # Both terms scale with K alone, so the true bound at the planned K follows.
     longer = planned.n_steps / best.n_steps
     fit = run(
@@ -136,7 +136,7 @@ def measure(cell: dict[str, Any]) -> Rows:
             rate=planned,
         ),
         problem.records,
-        engine=engine_named("auto", 1),
+        engine=choose_engine("auto", 1),
         seed=cell["seed"],
     )
     touched = [len(set(layout.group_of[block].tolist())) for block in blocks]

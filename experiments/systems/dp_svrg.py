@@ -4,7 +4,7 @@ import math
 
 from experiments.paths import ENGINE, Callback, running
 from skdp.descent import averages
-from skdp.descent.step import Step
+from skdp.descent.algorithm1 import Step
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_svrg
 from skdp.solvers.dp_sgd import default_rate, default_steps

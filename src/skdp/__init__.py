@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from skdp.models.penalties import ElasticNet
     from skdp.planning.plan import Fit, Plan, run
     from skdp.planning.presets import preset
-    from skdp.planning.rule import default_plan
+    from skdp.planning.rule import make_default_plan
     from skdp.privacy.budget import BudgetError, PrivacyRecord
     from skdp.privacy.encoding import Batch, Coded, Records, encode
     from skdp.reporting.report import report
@@ -73,10 +73,10 @@ __all__ = [
     "Squared",
     "Vector",
     "Verification",
-    "default_plan",
     "encode",
     "evaluate",
     "load",
+    "make_default_plan",
     "make_hospital",
     "plan",
     "preset",
@@ -95,7 +95,7 @@ _HOME = {
         "skdp.descent.history": "History",
         "skdp.planning.plan": "Fit Plan run",
         "skdp.planning.presets": "preset",
-        "skdp.planning.rule": "default_plan",
+        "skdp.planning.rule": "make_default_plan",
         "skdp.estimators.huber": "HuberRegressor",
         "skdp.estimators.linear": "LinearRegression",
         "skdp.estimators.logistic": "LogisticRegression",

@@ -1,4 +1,4 @@
-"""A synthetic hospital table whose true weights are known: public, safe to show."""
+"""A synthetic hospital table with known true weights, free of private data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from skdp.engines.reference import ROWS, dense
+from skdp.engines.reference import ROWS, to_dense
 from skdp.privacy.encoding import AnyArray, Batch, Coded, Records, encode
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Categorical, FloatArray, Numeric, Schema, Target, check
@@ -18,7 +18,7 @@ from skdp.schema import Categorical, FloatArray, Numeric, Schema, Target, check
 HospitalTarget = Literal["readmitted", "cost", "visits"]
 Codes = npt.NDArray[np.intp]
 
-#: The public description of the columns; `other` is where unknown levels fall.
+#: The public description of the columns; unknown levels are encoded as `other`.
 COLUMNS: dict[str, Numeric | Categorical] = {
     "age": Numeric(18, 95),
     "length_of_stay": Numeric(0, 60, scale="log"),
@@ -54,7 +54,7 @@ TARGETS: dict[HospitalTarget, Target] = {
     "visits": Numeric(0, 40),
 }
 
-# Frequencies of the levels, most frequent first; insurance goes by age (below 65, not).
+# Frequencies of the levels. Those of insurance and discharge depend on age (65).
 _DEPARTMENT = [0.36, 0.20, 0.15, 0.10, 0.07, 0.05, 0.02, 0.05]
 _ADMISSION = {"surgical": [0.40, 0.15, 0.45], "medical": [0.72, 0.19, 0.09]}
 _INSURANCE = {
@@ -66,8 +66,8 @@ _DISCHARGE = {
     "older": [0.50, 0.23, 0.18, 0.06, 0.03],
 }
 
-# True weights of each column's coordinates. A category's sum to zero: the intercept
-# holds their mean, which makes them the only such weights with the same predictions.
+# True weights of each column's coordinates. Those of a categorical column sum to zero,
+# with their mean in the intercept, which makes them unique for their predictions.
 _TRUTH: dict[HospitalTarget, dict[str, list[float]]] = {
     "readmitted": {
         "age": [0.5],
@@ -110,19 +110,19 @@ _TRUTH: dict[HospitalTarget, dict[str, list[float]]] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Dataset:
-    """A table, its public description and the weights that its target was drawn with.
+    """A table, its schema and the weights that its target was drawn with.
 
     Attributes
     ----------
     schema : Schema
-        What is public about the table.
+        The public description of the table.
     columns : dict of str to array (n_rows,)
-        The table as a reader would see it, target included: floats (nan if missing) and
-        strings. ``pandas.DataFrame(data.columns)`` is a data frame of it.
+        The table including the target, as floats (nan if missing) and strings.
+        ``pandas.DataFrame(data.columns)`` makes it a data frame.
     batch : Batch
         The same, ready for ``encode([data.batch], data.schema)``.
     truth : dict of str to float
-        True weight of each coordinate, by label of ``schema.layout()``.
+        True weight of each coordinate, by its label in ``schema.layout()``.
     """
 
     schema: Schema
@@ -139,19 +139,19 @@ class Dataset:
 def make_hospital(
     n_rows: int = 50_000, seed: int = 0, target: HospitalTarget = "readmitted"
 ) -> Dataset:
-    """Draw a table of hospital stays, nobody's data, from a known model.
+    """Draw a synthetic table of hospital stays from a known model.
 
-    Ages lean to the old; stays, prior admissions and creatinine (mg/dL) have long
-    tails; insurance and discharge depend on age, admission and stay on the department.
-    With m = x·w for the *encoded* row x, intercept included, and w the true weights,
-    the target follows exactly one of our models:
+    Most patients are old. Stays, prior admissions and creatinine (mg/dL) have long
+    tails. Insurance and discharge depend on age, admission and stay on the department.
+    Let m = x·w, where x is the *encoded* row including the intercept and w the true
+    weights. The target follows exactly one of our models:
 
     - ``"readmitted"`` within 30 days, for `Logistic`: "yes" with probability
       1/(1 + exp(-m)), about 15 % of the rows;
     - ``"cost"`` of the stay, for `Squared`: on its log scale from -1 to 1 it is m plus
-      normal noise of standard deviation 0.12 (one in 1,000 is clipped to the range);
+      normal noise of standard deviation 0.12 (1 in 1,000 is clipped to the range);
     - ``"visits"`` in the following year, for `Poisson`: a Poisson count of mean
-      40 exp(m), 40 being the largest that the schema allows.
+      40 exp(m), where 40 is the largest count that the schema allows.
 
     One creatinine in eight is missing. It is encoded as the schema's public default
     (1 mg/dL), and the target is drawn from that value too, so the model stays exact.
@@ -161,54 +161,56 @@ def make_hospital(
     n_rows : int
         Number of rows, at least 1.
     seed : int
-        The same seed gives the same table; different ones fresh tables.
+        The same seed gives the same table.
     target : {"readmitted", "cost", "visits"}
-        What is predicted.
+        The target to draw.
 
     Returns
     -------
     Dataset
         The table and its true weights.
     """
-    check(n_rows >= 1, f"n_rows must be at least 1. Got {n_rows}: ask for a row.")
-    check(seed >= 0, f"The seed of a table must be ≥ 0. Got {seed}: take 0.")
+    check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
+    check(seed >= 0, f"seed must be at least 0, got {seed}.")
     check(
         target in TARGETS,
-        f"The target must be one of {sorted(TARGETS)}. Got {target!r}: choose one.",
+        f"target must be one of {sorted(TARGETS)}, got {target!r}.",
     )
     rng = np.random.default_rng(seed)
     schema = Schema(COLUMNS, target=(target, TARGETS[target]))
-    cells = _cells(n_rows, rng)
+    cells = _draw_columns(n_rows, rng)
     weight = [w for column in _TRUTH[target].values() for w in column]
     truth = dict(zip(schema.layout().labels, weight, strict=True))
     unlabelled = Batch(columns=cells, target=np.zeros(n_rows))
     records = encode([unlabelled], Schema(COLUMNS, target=Numeric(0, 1)))
-    drawn = _target(target, margins(records, np.array(weight)[:, None])[:, 0], rng)
-    columns = {name: _readable(cell) for name, cell in cells.items()}
+    drawn = _draw_target(
+        target, compute_margins(records, np.array(weight)[:, None])[:, 0], rng
+    )
+    columns = {name: _decode(cell) for name, cell in cells.items()}
     return Dataset(
         schema=schema,
-        columns=columns | {target: _readable(drawn)},
+        columns=columns | {target: _decode(drawn)},
         batch=Batch(columns=cells, target=drawn),
         truth=truth,
     )
 
 
-def margins(records: Records, weights: FloatArray) -> FloatArray:
-    """x·w of every row, shape (n_rows, k), for weights (n_features, k).
+def compute_margins(records: Records, weights: FloatArray) -> FloatArray:
+    """Return x·w of every row, shape (n_rows, k), for weights (n_features, k).
 
-    It is as private as the records are: show it for public tables only.
+    The result is not private: use it for public tables only.
     """
     at = np.arange(records.layout.n_features)
     return np.concatenate(
         [
-            dense(chunk, slice(start, start + ROWS), at, records.layout) @ weights
+            to_dense(chunk, slice(start, start + ROWS), at, records.layout) @ weights
             for chunk in records.chunks
             for start in range(0, len(chunk.target), ROWS)
         ]
     ) * (1.0 / FEATURE_ONE)
 
 
-def _cells(n_rows: int, rng: np.random.Generator) -> dict[str, Any]:
+def _draw_columns(n_rows: int, rng: np.random.Generator) -> dict[str, Any]:
     """Draw the inputs: floats for numeric columns, codes for categories."""
     age = np.floor(18 + 77 * rng.beta(2.6, 1.5, n_rows))
     older = age >= 65
@@ -225,9 +227,9 @@ def _cells(n_rows: int, rng: np.random.Generator) -> dict[str, Any]:
     }
     codes = {
         "department": department,
-        "admission_type": _either(surgical, _ADMISSION, n_rows, rng),
-        "insurance": _either(~older, _INSURANCE, n_rows, rng),
-        "discharged_to": _either(~older, _DISCHARGE, n_rows, rng),
+        "admission_type": _choose_either(surgical, _ADMISSION, n_rows, rng),
+        "insurance": _choose_either(~older, _INSURANCE, n_rows, rng),
+        "discharged_to": _choose_either(~older, _DISCHARGE, n_rows, rng),
     }
     return {
         "age": age,
@@ -242,7 +244,7 @@ def _choose(frequency: list[float], n_rows: int, rng: np.random.Generator) -> Co
     return rng.choice(len(frequency), n_rows, p=frequency)
 
 
-def _either(
+def _choose_either(
     first: npt.NDArray[np.bool_],
     frequencies: dict[str, list[float]],
     n_rows: int,
@@ -253,7 +255,9 @@ def _either(
     return np.where(first, one, two)
 
 
-def _target(target: HospitalTarget, m: FloatArray, rng: np.random.Generator) -> Any:
+def _draw_target(
+    target: HospitalTarget, m: FloatArray, rng: np.random.Generator
+) -> Any:
     """Draw the target from its margins (n,)."""
     if target == "readmitted":
         codes = (rng.random(len(m)) < 1.0 / (1.0 + np.exp(-m))).astype(np.intp)
@@ -266,8 +270,8 @@ def _target(target: HospitalTarget, m: FloatArray, rng: np.random.Generator) -> 
     return np.round(np.expm1(scaled * math.log1p(column.high)), 2)
 
 
-def _readable(cells: Any) -> AnyArray:
-    """The column as a table shows it."""
+def _decode(cells: Any) -> AnyArray:
+    """Return a column as it appears in a table."""
     if isinstance(cells, Coded):
         return np.array(cells.values)[cells.codes]
     return np.asarray(cells)

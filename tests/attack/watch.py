@@ -85,12 +85,12 @@ CHARGE, CHARGED = PrivacyRecord.charge, Batches.charged
 KEPT = [
     lru_cache(4096)(function)
     for function in (
-        subsampling.calibrated,
-        subsampling.profile,
+        subsampling.calibrate_noise,
+        subsampling.compute_profile,
         subsampling.smallest_mu,
         profiles.objective_mu,
         selection.trial_mu,
-        selection.stop_for,
+        selection.choose_stop,
     )
 ]
 

@@ -14,7 +14,7 @@ from skdp.privacy.randomness import Randomness
 @contextmanager
 def noise_times(factor):
     """Noise of a wrong scale, stated as if it were right."""
-    right = mechanism._rounded
+    right = mechanism._round_to_cell
 
     def wrong(k, std, drawn, source):
         return right(k, factor * std, drawn, source)

@@ -21,9 +21,9 @@ def call(monkeypatch, capsys):
             group=1,
             n_trials=1000,
         ),
-        suite.fit_setting("linear", "add-remove", 8.0, n_trials=40),
+        suite.make_fit_setting("linear", "add-remove", 8.0, n_trials=40),
     ]
-    monkeypatch.setattr(suite, "quick", lambda epsilon, delta: settings)
+    monkeypatch.setattr(suite, "list_quick_settings", lambda epsilon, delta: settings)
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["skdp", "audit", *arguments])
@@ -71,14 +71,16 @@ def test_claims_that_mean_nothing_are_refused(call):
 
 
 def test_the_quick_list_covers_every_mechanism_and_relation():
-    names = {setting.name for setting in suite.quick(1.0)}
+    names = {setting.name for setting in suite.list_quick_settings(1.0)}
     assert names >= set(suite.MECHANISMS) | {"linear", "logistic"}
-    fits = {s.relation for s in suite.quick(1.0) if s.name in suite.MODELS}
+    fits = {
+        s.relation for s in suite.list_quick_settings(1.0) if s.name in suite.MODELS
+    }
     assert fits == set(suite.RELATIONS)
 
 
 def test_what_was_refuted_is_played_again(monkeypatch):
-    setting = suite.fit_setting("linear", "zero-out", 1.0)
+    setting = suite.make_fit_setting("linear", "zero-out", 1.0)
     results = iter(["first", "second"])
 
     class Result:
@@ -87,4 +89,4 @@ def test_what_was_refuted_is_played_again(monkeypatch):
             self.passed = self.name == "second"
 
     monkeypatch.setattr(suite.Setting, "run", lambda self, progress: Result())
-    assert setting.confirmed().name == "second"
+    assert setting.run_and_confirm().name == "second"

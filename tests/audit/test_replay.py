@@ -5,8 +5,8 @@ import pytest
 
 import skdp
 from skdp.audit import fits
+from skdp.audit.neighbouring_tables import make_neighbours
 from skdp.audit.replay import replay
-from skdp.audit.tables import neighbours
 from skdp.engines.reference import ReferenceEngine
 from skdp.privacy.queries import GramPattern, gram
 from skdp.schema import Categorical, Numeric, Schema, Vector
@@ -30,7 +30,7 @@ SETTINGS = [
 def test_games_stay_within_their_claim(kind, setting, relation):
     settings = {"epsilon": 2.0, "delta": 1e-6, "n_steps": 5} | setting
     model = kind(neighbours=relation, **settings)
-    play = fits.game(model, n_rows=30, twins=2, group=2)
+    play = fits.make_game(model, n_rows=30, twins=2, group=2)
     shares = []
     for other in (False, True) * 4:
         trial = play(other)
@@ -44,7 +44,7 @@ def test_games_stay_within_their_claim(kind, setting, relation):
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("geometry", ["matrix", "diagonal"])
 def test_a_replay_ends_at_the_weights_of_the_fit(geometry, relation):
-    model = fits.described(
+    model = fits.complete_schema(
         skdp.LogisticRegression(
             geometry=geometry,
             sampling="full",
@@ -53,19 +53,19 @@ def test_a_replay_ends_at_the_weights_of_the_fit(geometry, relation):
             n_steps=6,
         )
     )
-    table, other = neighbours(model.schema, relation, n_rows=40)
+    table, other = make_neighbours(model.schema, relation, n_rows=40)
     model.fit(table.columns, table.target, sample_weight=table.weight)
     for asked in (table, other):  # whatever is asked, weights follow the releases
-        records = asked.encoded(model.schema, intercept=True, max_weight=1.0)
+        records = asked.encode(model.schema, intercept=True, max_weight=1.0)
         weights, _ = replay(model.plan_, [records], model.privacy_.transcript)
         np.testing.assert_array_equal(weights, model.weights_)
 
 
 def test_a_replay_needs_the_sets_that_were_drawn():
-    model = fits.described(skdp.LogisticRegression(sampling="columns", n_steps=3))
-    table, _ = neighbours(model.schema, "replace-one", n_rows=40)
+    model = fits.complete_schema(skdp.LogisticRegression(sampling="columns", n_steps=3))
+    table, _ = make_neighbours(model.schema, "replace-one", n_rows=40)
     model.fit(table.columns, table.target)
-    records = table.encoded(model.schema, intercept=True, max_weight=1.0)
+    records = table.encode(model.schema, intercept=True, max_weight=1.0)
     with pytest.raises(ValueError, match="sets that a sampling drew"):
         replay(model.plan_, [records], model.privacy_.transcript)
 
@@ -83,7 +83,7 @@ WIDE = Schema(
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_tables_differ_in_the_canaries_alone(relation):
-    table, other = neighbours(WIDE, relation, group=3, n_rows=12, twins=2)
+    table, other = make_neighbours(WIDE, relation, group=3, n_rows=12, twins=2)
     assert len(table.target) == 12
     removed = relation == "add-remove"
     assert len(other.target) == (9 if removed else 12)
@@ -97,8 +97,8 @@ def test_tables_differ_in_the_canaries_alone(relation):
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_a_zeroed_record_adds_nothing(intercept):
-    _, other = neighbours(WIDE, "zero-out", n_rows=4, intercept=intercept)
-    chunk = other.encoded(WIDE, intercept=False, max_weight=1.0).chunks[0]
+    _, other = make_neighbours(WIDE, "zero-out", n_rows=4, intercept=intercept)
+    chunk = other.encode(WIDE, intercept=False, max_weight=1.0).chunks[0]
     assert chunk.weight[0] == 0
     assert [np.asarray(part)[0].tolist() for part in chunk.parts] == [
         [0, 0],
@@ -112,11 +112,11 @@ def test_a_zeroed_record_adds_nothing(intercept):
 @pytest.mark.parametrize("intercept", [False, True])
 def test_gram_matrices_differ_by_no_more_than_stated(intercept, relation):
     """And by all of it where a record is added or taken away."""
-    table, other = neighbours(WIDE, relation, n_rows=4, intercept=intercept)
+    table, other = make_neighbours(WIDE, relation, n_rows=4, intercept=intercept)
     pattern = GramPattern.of(WIDE.layout(intercept), relation, centred=True)
     first, second = (
         gram(
-            ReferenceEngine(t.encoded(WIDE, intercept=intercept, max_weight=1.0)),
+            ReferenceEngine(t.encode(WIDE, intercept=intercept, max_weight=1.0)),
             pattern,
         )
         for t in (table, other)
@@ -131,8 +131,8 @@ def test_gram_matrices_differ_by_no_more_than_stated(intercept, relation):
     "column", [Numeric(0.0, 1.0, bins=3), Categorical(["a", "b"], other="a")]
 )
 def test_columns_that_cannot_be_zeroed_are_refused(column):
-    with pytest.raises(ValueError, match="audit another relation"):
-        neighbours(Schema({"c": column}, target=WIDE.target), "zero-out")
+    with pytest.raises(ValueError, match="cannot represent a zeroed-out record"):
+        make_neighbours(Schema({"c": column}, target=WIDE.target), "zero-out")
 
 
 @pytest.mark.parametrize(
@@ -140,17 +140,17 @@ def test_columns_that_cannot_be_zeroed_are_refused(column):
 )
 def test_fits_that_claim_nothing_are_refused(given):
     with pytest.raises(ValueError, match="claims nothing"):
-        fits.game(skdp.LinearRegression(**given))
+        fits.make_game(skdp.LinearRegression(**given))
 
 
 def test_other_solvers_are_refused():
-    with pytest.raises(ValueError, match="replay fits of solver='skgd'"):
-        fits.game(skdp.LinearRegression(solver="adassp"))
+    with pytest.raises(ValueError, match="Only fits with solver='skgd'"):
+        fits.make_game(skdp.LinearRegression(solver="adassp"))
 
 
 def test_no_ledger_is_charged_and_no_estimator_changed():
     model = skdp.LinearRegression(ledger="a ledger", target_bounds=(0, 3), epsilon=9.0)
     before = dict(vars(model))
-    assert fits.described(model).ledger is None
-    fits.game(model, n_rows=20, twins=1)(False)
+    assert fits.complete_schema(model).ledger is None
+    fits.make_game(model, n_rows=20, twins=1)(False)
     assert vars(model) == before

@@ -29,8 +29,8 @@ def test_every_command_has_an_example_here_and_in_its_help():
 
 def test_the_page_runs(call, here, monkeypatch):
     monkeypatch.setattr(demo_fits, "FRESH_ROWS", 2_000)
-    short = suite.fit_setting("linear", "add-remove", 8.0, n_trials=40)
-    monkeypatch.setattr(suite, "quick", lambda epsilon, delta: [short])
+    short = suite.make_fit_setting("linear", "add-remove", 8.0, n_trials=40)
+    monkeypatch.setattr(suite, "list_quick_settings", lambda epsilon, delta: [short])
     for line in LINES:
         words = shlex.split(line)
         if words[0] != "skdp":

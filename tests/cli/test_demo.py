@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from skdp.cli import demo_fits
-from skdp.datasets import make_hospital, margins
+from skdp.datasets import compute_margins, make_hospital
 from skdp.privacy.encoding import encode
 
 
@@ -112,7 +112,9 @@ def test_centring_changes_no_prediction():
     records = encode([data.batch], data.schema)
     weights = np.random.default_rng(0).normal(size=data.weights.shape)
     moved = demo_fits.centred(records.layout, weights)
-    np.testing.assert_allclose(margins(records, moved), margins(records, weights))
+    np.testing.assert_allclose(
+        compute_margins(records, moved), compute_margins(records, weights)
+    )
     for group in records.layout.groups:
         if group.kind == "code":
             assert abs(moved[group.coordinates].sum()) < 1e-12

@@ -148,7 +148,7 @@ def test_no_cell_shows_in_what_is_said(place, capsys, column):
         (["fit", "t.csv", "--out", "dangling"], "exists"),
         (["fit", "t.csv", "--epsilon", "0"], "epsilon must be positive"),
         (["fit", "t.csv", "--model", "logistik"], "'--model': 'logistik' is not one"),
-        (["fit", "t.csv", "--delta", "1"], "delta must be in"),
+        (["fit", "t.csv", "--delta", "1"], "delta must be"),
         (["fit", "t.csv", "--target", "job"], "change one of them"),
         (["fit", "t.csv", "--model", "huber"], "needs a numeric target"),
         (["fit", "t.csv", "--ledger", "missing"], "There is no ledger"),

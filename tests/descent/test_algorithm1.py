@@ -13,8 +13,8 @@ from sklearn.linear_model import Lasso, LogisticRegression, PoissonRegressor, Ri
 
 from skdp.descent import averages, samplings, smoothness
 from skdp.descent.algorithm1 import Step, descend
-from skdp.descent.geometry import Diagonal, diagonal_update
-from skdp.engines.reference import dense
+from skdp.descent.geometry import Diagonal, make_diagonal_update
+from skdp.engines.reference import to_dense
 from skdp.models.losses import LOSSES, Huber, Poisson, SmoothedHinge, Softmax, Squared
 from skdp.models.penalties import ElasticNet, lasso, ridge
 from skdp.planning import theory
@@ -61,7 +61,7 @@ def table(target):
 def parts(records):
     """Features and targets as they are on the grid."""
     (chunk,), d = records.chunks, records.layout.n_features
-    X = dense(chunk, slice(None), np.arange(d), records.layout) / 2**14
+    X = to_dense(chunk, slice(None), np.arange(d), records.layout) / 2**14
     return X, chunk.target
 
 
@@ -240,7 +240,7 @@ class Quadratic:
     def descend(self, law, v, n_steps, z=0.0, seed=0, **options):
         settings = {
             "query": self.query,
-            "update": diagonal_update(1.0 / v, ElasticNet(), 1.0),
+            "update": make_diagonal_update(1.0 / v, ElasticNet(), 1.0),
             "sets": law.sets,
             "average": averages.last,
             "start": np.zeros_like(self.best),
@@ -351,15 +351,15 @@ def test_callback_sees_public_and_released_values_only():
 
 @pytest.mark.parametrize("what", ["array", "sum", "list"])
 def test_updates_take_released_values_only(what):
-    update = diagonal_update(np.ones(3), ElasticNet(), 1.0)
+    update = make_diagonal_update(np.ones(3), ElasticNet(), 1.0)
     total = queries.stated(np.ones((3, 1)), 1.0, "test")
     bare = {"array": np.ones((3, 1)), "sum": total, "list": [1.0, 1.0, 1.0]}[what]
-    with pytest.raises(TypeError, match="released values only"):
+    with pytest.raises(TypeError, match="only released values"):
         update(np.zeros((3, 1)), bare, np.arange(3))
 
 
 def test_an_update_moves_its_set_alone():
-    update = diagonal_update(np.array([1.0, 2.0, 4.0]), ElasticNet(), 2.0)
+    update = make_diagonal_update(np.array([1.0, 2.0, 4.0]), ElasticNet(), 2.0)
     start, at = np.ones((3, 1)), np.array([0, 2])
     released = Released(np.array([[1.0], [0.5]]), np.ones((2, 1)), "test")
     moved = update(start, released, at)

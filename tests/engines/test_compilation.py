@@ -25,8 +25,7 @@ def said(directory):
 
 def test_only_a_cold_start_is_announced(tmp_path):
     """Two signatures are compiled, one line is written; then both are on disk."""
-    assert said(tmp_path).splitlines() == [
-        "skdp is compiling its kernels, for about 10 seconds: "
-        "once, as they are kept on disk."
-    ]
+    (line,) = said(tmp_path).splitlines()
+    assert "compiling" in line
+    assert "kept on disk" in line
     assert said(tmp_path) == ""

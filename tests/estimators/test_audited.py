@@ -11,7 +11,7 @@ from scipy.special import ndtr
 import skdp
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.discovery import level_threshold
-from skdp.privacy.mechanism import _rounded
+from skdp.privacy.mechanism import _round_to_cell
 from skdp.privacy.randomness import Randomness
 
 pa = pytest.importorskip("pyarrow")
@@ -146,7 +146,7 @@ def test_a_single_record_passes_the_threshold_with_at_most_delta(std, delta):
     low, high = 0, 40 << 64
     while high - low > 1:
         middle = (low + high) // 2
-        passes = _rounded(1, std, middle, Randomness(0)) > threshold
+        passes = _round_to_cell(1, std, middle, Randomness(0)) > threshold
         low, high = (low, middle) if passes else (middle, high)
     assert ndtr(-high / 2.0**64) <= delta
     assert ndtr(-high / 2.0**64) > 0.98 * delta

@@ -204,7 +204,7 @@ def test_what_is_public_and_wrong_raises():
         ({"epsilon": "1"}, "epsilon must be a number. Got '1': take, say, 1."),
         ({"epsilon": None}, "epsilon must be a number"),
         ({"delta": "1e-6"}, "delta must be a number. Got '1e-6'"),
-        ({"delta": 0.1}, "delta must be in"),
+        ({"delta": 0.1}, "delta must be"),
         ({"neighbours": "friends"}, "neighbours must be"),
         ({"n_steps": 0}, "n_steps must be"),
         ({"engine": "fast"}, "engine must be"),

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import skdp
-from skdp.audit.fits import described
+from skdp.audit.fits import complete_schema
 from skdp.schema import toml_files
 
 DATA = skdp.make_hospital(500)
@@ -41,7 +41,7 @@ def test_a_saved_model_keeps_what_was_fitted(path, tmp_path):
 def test_plans_and_audits_take_it_too(path):
     plan = skdp.plan(path, 500)
     assert plan.to_json() == skdp.plan(DATA.schema, 500).to_json()
-    model = described(skdp.LogisticRegression(schema=path))
+    model = complete_schema(skdp.LogisticRegression(schema=path))
     assert model.schema.columns == DATA.schema.columns
 
 

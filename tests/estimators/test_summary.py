@@ -52,7 +52,9 @@ def test_a_fit_without_noise_has_textbook_errors(data):
     from skdp.privacy.encoding import encode
 
     layout = data.schema.layout()
-    X = datasets.margins(encode([data.batch], data.schema), np.eye(layout.n_features))
+    X = datasets.compute_margins(
+        encode([data.batch], data.schema), np.eye(layout.n_features)
+    )
     chance = 1.0 / (1.0 + np.exp(-X @ model.weights_[:, 0]))
     fisher = (X * (chance * (1 - chance))[:, None]).T @ X
     covariance = np.linalg.pinv(fisher, rcond=1e-9)
@@ -69,8 +71,8 @@ def test_effects_predict_the_same(model, data):
     moved = matrix @ model.weights_
     records = encode([data.batch], data.schema)
     np.testing.assert_allclose(
-        datasets.margins(records, moved),
-        datasets.margins(records, model.weights_),
+        datasets.compute_margins(records, moved),
+        datasets.compute_margins(records, model.weights_),
         atol=1e-9,
     )
     for group in data.schema.layout().groups:

@@ -277,7 +277,7 @@ def test_reading_by_name_and_printing(tmp_path):
         ({"metrics": []}, "name a score"),
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"epsilon": "1"}, "epsilon must be a number"),
-        ({"delta": 0.5}, "delta must be in"),
+        ({"delta": 0.5}, "delta must be"),
         ({"max_loss": 17.0}, "max_loss must be in"),
         ({"confidence": 1.0}, "confidence must be in"),
         ({"neighbours": "friends"}, "neighbours must be"),

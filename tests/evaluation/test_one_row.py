@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import skdp
-from skdp.engines.reference import dense
+from skdp.engines.reference import to_dense
 from skdp.evaluation import metrics, score_cells, scoring
 from skdp.evaluation.asked import metrics_of, scale_of
 from skdp.evaluation.predictions import predicted
@@ -162,7 +162,7 @@ def test_margins_are_exact():
     grid = WeightGrid.of(records.layout)
     units = [[int(w) for w in row] for row in grid.units(made.weights_)]
     at = np.arange(records.layout.n_features)
-    features = dense(records.chunks[0], slice(0, N), at, records.layout)
+    features = to_dense(records.chunks[0], slice(0, N), at, records.layout)
     for row, margins in zip(features.tolist(), rows.margin, strict=True):
         for k, margin in enumerate(margins):
             exact = sum(int(x) * w[k] for x, w in zip(row, units, strict=True))

@@ -415,7 +415,7 @@ def test_a_file_is_refused(tmp_path):
         ({"scoring": "calibration"}, "one number"),
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"epsilon": 1e-6, "method": "split"}, "too small for a search"),
-        ({"delta": 0.1}, "delta must be in"),
+        ({"delta": 0.1}, "delta must be"),
     ],
 )
 def test_public_mistakes_raise(given, message):

@@ -18,11 +18,11 @@ from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import (
     SHAPE,
     SearchRecord,
+    choose_stop,
     mean_trials,
     number_of_trials,
     search_delta,
     search_epsilon,
-    stop_for,
     tail_ratio,
     trial_mu,
 )
@@ -72,7 +72,7 @@ SCORES = {
 @pytest.mark.parametrize("mu", [0.1, 0.5, 1.5])
 @pytest.mark.parametrize("mean", [2.0, 10.0, 50.0])
 def test_no_order_of_the_outcomes_shows_more_than_is_charged(mu, mean):
-    stop = stop_for(mean)
+    stop = choose_stop(mean)
     epsilons = np.linspace(0, 14 * mu, 40)
     most = np.array([search_delta(epsilon, mu, stop) for epsilon in epsilons])
     bound = epsilons[np.argmax(most < 1e-6)]
@@ -92,7 +92,7 @@ def test_no_order_of_the_outcomes_shows_more_than_is_charged(mu, mean):
 
 def test_a_weaker_bound_would_not_hold():
     """Trials as cheap as a single release are refuted: the choice has a price."""
-    mu, stop = 0.5, stop_for(10.0)
+    mu, stop = 0.5, choose_stop(10.0)
     one, other = (best_of(normal(at), Y, stop) for at in (mu, 0.0))
     excess = [
         np.maximum(one - math.exp(epsilon) * other, 0.0).sum() / gdp_delta(epsilon, mu)
@@ -103,7 +103,7 @@ def test_a_weaker_bound_would_not_hold():
 
 @pytest.mark.parametrize("mean", [1.0, 1.5, 7.0, 100.0])
 def test_the_law_of_the_number_of_trials(mean):
-    stop = stop_for(mean)
+    stop = choose_stop(mean)
     assert mean_trials(stop) == pytest.approx(mean)
     if mean > 1:
         ks = range(1, round(80 * mean))
@@ -115,7 +115,7 @@ def test_the_law_of_the_number_of_trials(mean):
 @pytest.mark.parametrize("mean", [3.0, 30.0])
 def test_the_ratio_of_tails_holds_for_every_tail(mu, mean):
     """(γ + (1-γ) u')/(γ + (1-γ) u) ≤ C for the worst u' = Φ(Φ⁻¹(u) + μ), and is met."""
-    stop = stop_for(mean)
+    stop = choose_stop(mean)
     tails, others = ndtr(-Y), ndtr(mu - Y)
     ratio = (stop + (1 - stop) * others) / (stop + (1 - stop) * tails)
     assert math.log(ratio.max()) <= tail_ratio(mu, stop)
@@ -125,7 +125,7 @@ def test_the_ratio_of_tails_holds_for_every_tail(mu, mean):
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 10.0])
 @pytest.mark.parametrize("mean", [1.0, 20.0])
 def test_budgets_are_used_up_and_not_exceeded(epsilon, mean):
-    stop = stop_for(mean)
+    stop = choose_stop(mean)
     mu = trial_mu(epsilon, 1e-6, stop)
     assert search_epsilon(mu, 1e-6, stop) <= epsilon
     assert search_epsilon(mu * 1.0001, 1e-6, stop) > epsilon
@@ -138,7 +138,7 @@ def test_budgets_are_used_up_and_not_exceeded(epsilon, mean):
 
 def test_a_random_search_is_cheaper_than_a_split_one():
     for n, most in ((5, 1.9), (20, 2.4), (60, 2.8)):
-        cost = gdp_mu(1.0, 1e-6) / trial_mu(1.0, 1e-6, stop_for(3.5 * n))
+        cost = gdp_mu(1.0, 1e-6) / trial_mu(1.0, 1e-6, choose_stop(3.5 * n))
         assert cost < most < math.sqrt(n)
 
 
@@ -168,14 +168,14 @@ def test_trials_may_not_draw_more_noise_than_is_paid_for():
         own.charge(Event("q", 1.0, 1 / math.sqrt(each), ALLOWED_DRAWS // 2))
         record.end(charged, [own])
     charged = record.begin(each)
-    with pytest.raises(BudgetError, match="take fewer candidates"):
+    with pytest.raises(BudgetError, match="trial drew more"):
         record.end(charged, [own])
     assert charged in record.events
 
 
 def test_infinite_budgets_claim_nothing():
     record = SearchRecord(
-        epsilon=math.inf, delta=1e-6, relation="replace-one", stop=stop_for(4.0)
+        epsilon=math.inf, delta=1e-6, relation="replace-one", stop=choose_stop(4.0)
     )
     assert record.budget == record.spent_epsilon == math.inf
     with pytest.raises(ValueError, match="stop must be"):
@@ -233,7 +233,7 @@ def test_every_integer_below_a_bound_is_drawn_from_as_many_words():
     drawn = []
     for top in range(8):
         coins = Coins(Tape([top << 61, 6 << 61, 0]))
-        drawn.append(coins.below(5))
+        drawn.append(coins.draw_below(5))
     assert sorted(drawn[:5]) == [0, 1, 2, 3, 4]
     assert drawn[5:] == [0, 0, 0]  # two tries more
 
@@ -252,7 +252,7 @@ def test_heads_come_up_exactly_as_often_as_their_chance():
 
 @pytest.mark.parametrize("mean", [1, 2.5, 8.0])
 def test_the_number_of_trials_has_its_law(mean):
-    stop, coins = stop_for(mean), Coins(Randomness(4))
+    stop, coins = choose_stop(mean), Coins(Randomness(4))
     size = 6000
     drawn = np.array([number_of_trials(stop, coins) for _ in range(size)])
     assert drawn.min() >= 1

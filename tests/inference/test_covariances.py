@@ -14,7 +14,7 @@ from skdp.inference import covariances, plausible, surrogate_rows
 from skdp.models.losses import Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from skdp.models.penalties import lasso
 from skdp.planning.plan import run
-from skdp.planning.rule import default_plan
+from skdp.planning.rule import make_default_plan
 from skdp.privacy import queries
 from skdp.privacy.encoding import Batch, encode
 from skdp.privacy.mechanism import Released
@@ -68,7 +68,8 @@ def test_made_up_rows_have_the_moments_that_were_released(hospital):
     known = surrogate_rows.moments(hospital.layout, pattern, released, 20_000)
     at = np.arange(hospital.layout.n_features)
     true = np.concatenate(
-        [datasets.margins(hospital, np.eye(len(at)))[:, [j]] for j in at], axis=1
+        [datasets.compute_margins(hospital, np.eye(len(at)))[:, [j]] for j in at],
+        axis=1,
     )
     np.testing.assert_allclose(known.mean, true.mean(axis=0), atol=1e-6)
     rows = surrogate_rows.rows(hospital.layout, known)
@@ -146,7 +147,7 @@ def test_noise_is_as_large_as_it_is_said_to_be(loss, target):
     levels = np.eye(layout.n_features)
     levels[2:5, 2:5] -= 1 / 3
     levels[5, 2:5] += 1 / 3
-    plan = default_plan(layout, loss, n_rows=4000, epsilon=4.0, n_steps=40)
+    plan = make_default_plan(layout, loss, n_rows=4000, epsilon=4.0, n_steps=40)
     fits, said = [], []
     for seed in range(50):
         fit = run(plan, records, seed=seed)
@@ -173,7 +174,7 @@ def test_a_bias_widens_by_what_95_percent_need():
 
 def test_what_is_not_known_is_said():
     _, layout = small(Numeric(-1, 1), 10)
-    plan = default_plan(layout, Logistic(), n_rows=4000, epsilon=4.0)
+    plan = make_default_plan(layout, Logistic(), n_rows=4000, epsilon=4.0)
     assert covariances.unknown(plan) is None
     bare = Schema({"a": Numeric(0, 1)}, target=Numeric(0, 1)).layout(False)
     d = layout.n_features
@@ -183,9 +184,9 @@ def test_what_is_not_known_is_said():
         "hinge": replace(plan, loss=SmoothedHinge()),
         "Diagonal": replace(plan, geometry=Diagonal(smoothness=np.ones(d))),
         "full steps": replace(plan, sampling=samplings.Nice(d, 2)),
-        "intercept": default_plan(bare, Logistic(), n_rows=4000, epsilon=4.0),
+        "intercept": make_default_plan(bare, Logistic(), n_rows=4000, epsilon=4.0),
         "ridge": replace(plan, penalty=lasso(0.1)),
-        "histogram": default_plan(layout, Squared(), n_rows=4000),
+        "histogram": make_default_plan(layout, Squared(), n_rows=4000),
     }.items():
         assert said in (covariances.unknown(other) or "")
         with pytest.raises(ValueError, match=said):

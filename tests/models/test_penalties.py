@@ -108,5 +108,5 @@ def test_values_by_hand():
     ],
 )
 def test_senseless_parameters_are_refused(make):
-    with pytest.raises(ValueError, match=r"needs .*Got "):
+    with pytest.raises(ValueError, match=r"must be .*got "):
         make()

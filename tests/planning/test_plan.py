@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skdp.datasets import make_hospital, margins
+from skdp.datasets import compute_margins, make_hospital
 from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
 from skdp.descent.matrix import Matrix
@@ -112,7 +112,7 @@ def test_every_preset_runs_without_noise(name):
     assert fit.record.spent == math.inf
     assert "no privacy claim" in str(fit.record)
     target = RECORDS.chunks[0].target
-    loss = Logistic().value(margins(RECORDS, fit.weights), target).mean()
+    loss = Logistic().value(compute_margins(RECORDS, fit.weights), target).mean()
     assert loss < math.log(2) - 0.01  # that of no weights
 
 
@@ -158,16 +158,16 @@ def test_every_penalty_runs(penalty):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"delta": 1 / N_ROWS}, r"delta must be in \(0, 1/n_rows\)"),
-        ({"delta": 0.5}, r"delta must be in \(0, 1/n_rows\)"),
-        ({"delta": 0.0}, r"delta must be in \(0, 1/n_rows\)"),
-        ({"delta": math.nan}, r"delta must be in \(0, 1/n_rows\)"),
+        ({"delta": 1 / N_ROWS}, r"delta must be positive and below 1/n_rows"),
+        ({"delta": 0.5}, r"delta must be positive and below 1/n_rows"),
+        ({"delta": 0.0}, r"delta must be positive and below 1/n_rows"),
+        ({"delta": math.nan}, r"delta must be positive and below 1/n_rows"),
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"epsilon": -1.0}, "epsilon must be positive"),
         ({"epsilon": math.nan}, "epsilon must be positive"),
-        ({"n_steps": 0}, "n_steps must be a whole number ≥ 1"),
-        ({"n_steps": -3}, "n_steps must be a whole number ≥ 1"),
-        ({"n_restarts": 0}, "n_restarts must be a whole number ≥ 1"),
+        ({"n_steps": 0}, "n_steps must be an integer of at least 1"),
+        ({"n_steps": -3}, "n_steps must be an integer of at least 1"),
+        ({"n_restarts": 0}, "n_restarts must be an integer of at least 1"),
         ({"n_rows": -1}, "n_rows must be at least 1"),
         ({"calibration": "rdp"}, "calibration must be 'exact' or 'paper'"),
     ],
@@ -178,17 +178,17 @@ def test_what_is_public_and_wrong_is_refused(name, options, said):
     with pytest.raises(ValueError, match=said) as refusal:
         planned(name, **settings)
     text = str(refusal.value)
-    assert "Got" in text
+    assert ", got " in text
     assert "\n" not in text
 
 
 def test_unknown_presets_are_refused():
-    with pytest.raises(ValueError, match=r"preset must be one of .* Got 'dp_sgd'"):
+    with pytest.raises(ValueError, match=r"name must be one of .*, got 'dp_sgd'"):
         planned("dp_sgd")
 
 
 def test_noiseless_preset_has_no_budget():
-    with pytest.raises(ValueError, match="take 'dp_skgd'"):
+    with pytest.raises(ValueError, match="epsilon must be inf"):
         planned("skgd", epsilon=1.0)
 
 
@@ -201,7 +201,7 @@ def test_unknown_relations_are_refused_before_anything_is_released():
 
 
 def test_a_sampling_of_another_layout_is_refused():
-    with pytest.raises(ValueError, match=r"over 27 coordinates.* Got one over 3"):
+    with pytest.raises(ValueError, match=r"27 coordinates, .* got 3"):
         replace(planned(n_steps=3), sampling=samplings.Full(3))
 
 
@@ -220,12 +220,12 @@ def test_records_of_another_layout_are_refused():
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
 def test_another_public_number_of_rows_is_refused(relation):
     fewer = encoded(rows(np.arange(N_ROWS - 1)))
-    with pytest.raises(ValueError, match=r"plan is for 300 rows\. Got 299"):
+    with pytest.raises(ValueError, match="300 rows, as planned, got 299"):
         run(planned(relation=relation, n_steps=3), fewer)
 
 
 def test_paper_calibration_beyond_its_range_is_refused_when_planning():
-    with pytest.raises(ValueError, match="use the exact calibration"):
+    with pytest.raises(ValueError, match="epsilon must be at most"):
         planned("matrix", epsilon=20.0, calibration="paper")
 
 
@@ -233,7 +233,7 @@ def test_a_record_of_another_relation_is_refused():
     """A zero-out plan charged to a replace-one record would claim half of its ε."""
     plan = planned("dp_gd", relation="zero-out")
     record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
-    with pytest.raises(ValueError, match="use one relation"):
+    with pytest.raises(ValueError, match="same neighbours"):
         run(plan, RECORDS, record=record)
     assert record.events == {}
 
@@ -249,7 +249,7 @@ def test_an_unknown_relation_is_refused(relation):
 def test_a_spent_record_is_refused():
     plan = planned("dp_gd", n_steps=3)
     record = run(plan, RECORDS, seed=0).record
-    with pytest.raises(BudgetError, match="start a new record"):
+    with pytest.raises(BudgetError, match="budget is exhausted"):
         run(plan, RECORDS, seed=0, record=record)
 
 

@@ -10,7 +10,7 @@ from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
 from skdp.models.losses import LOSSES, Logistic
 from skdp.planning import plan_files
-from skdp.planning.decide import SAMPLING_NAMES, make_plan, replanned
+from skdp.planning.decide import SAMPLING_NAMES, make_plan, replan
 from skdp.planning.plan import run
 from skdp.privacy import accountant
 from skdp.privacy.encoding import Batch, Coded, encode
@@ -66,7 +66,7 @@ def test_every_loss_is_written(name):
     ids=range(11),
 )
 def test_what_is_no_plan_is_refused_in_a_sentence(text):
-    with pytest.raises(ValueError, match=r"^This is no plan of format 1"):
+    with pytest.raises(ValueError, match="This is not a plan of format 1"):
         plan_files.loads(text)
 
 
@@ -83,7 +83,7 @@ def test_a_plan_that_was_tampered_with_is_refused():
         ("average", "none"),
     ]:
         state = json.loads(plan_files.dumps(plan)) | {key: value}
-        with pytest.raises(ValueError, match=r"^This is no plan of format 1"):
+        with pytest.raises(ValueError, match="This is not a plan of format 1"):
             plan_files.loads(json.dumps(state))
 
 
@@ -112,7 +112,7 @@ def test_a_wide_plan_is_made_again_by_its_own_rule():
     layout = Schema({"words": Vector(names)}, target=Categorical([0, 1])).layout()
     facts = {"epsilon": 1.0, "delta": 1e-6}
     plan = make_plan(layout, Logistic(), n_rows=9000, **facts)
-    more = replanned(plan, n_rows=18_000)
+    more = replan(plan, n_rows=18_000)
     wanted = make_plan(layout, Logistic(), n_rows=18_000, **facts)
     assert (more.n_steps, more.geometry.share) == (
         wanted.n_steps,

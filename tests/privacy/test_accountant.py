@@ -307,7 +307,7 @@ def test_the_proved_range_cannot_be_widened_for_all_delta() -> None:
 def test_the_paper_s_noise_is_refused_beyond_its_proof(delta: float) -> None:
     log_term = -math.log(delta)
     assert paper_noise_multiplier(1.1009 * log_term, delta, 10) > 0
-    with pytest.raises(ValueError, match=r"'epsilon' parameter must be at most 1.1"):
+    with pytest.raises(ValueError, match=r"epsilon must be at most 1\.1"):
         paper_noise_multiplier(1.1011 * log_term, delta, 10)
 
 
@@ -517,16 +517,15 @@ REFUSED: list[tuple[str, Callable[..., float], tuple[float, ...]]] = [
 def test_bad_input_is_refused_by_name(
     name: str, function: Callable[..., float], arguments: tuple[float, ...]
 ) -> None:
-    with pytest.raises(ValueError, match="Got") as refusal:
+    with pytest.raises(ValueError, match=", got ") as refusal:
         function(*arguments)
-    assert str(refusal.value).startswith(f"The {name!r} parameter must be ")
-    assert "instead: " in str(refusal.value)
+    assert str(refusal.value).startswith(f"{name} must be ")
 
 
 @pytest.mark.parametrize("name", [n for n in dir(accountant) if n[0] != "_"])
 def test_public_functions_state_their_guarantee(name: str) -> None:
     member = getattr(accountant, name)
-    if member is not accountant.refuse_bad and (
+    if member is not accountant.check_range and (
         getattr(member, "__module__", None) == accountant.__name__
     ):
         notes = inspect.getdoc(member).split("Notes\n-----\n")[1]

@@ -201,7 +201,7 @@ def test_text_says_what_holds():
     assert lines[2].startswith("2 × gradient of 3 coordinates: noise 12 × 2, μ² ")
     assert lines[3].startswith("1 × gradient of 5 coordinates")
     assert lines[4] == "The number of rows is public."
-    assert "not persons" in lines[5]
+    assert "Not protected" in lines[5]
 
 
 def test_seeded_text_claims_nothing_and_hides_the_seed():

@@ -206,7 +206,7 @@ def test_a_vector_is_stored_as_its_joint_row():
     batch = Batch(columns={"text": cells}, target=np.zeros(4))
     schema = Schema({"text": MIXED["text"]}, target=Numeric(0.0, 1.0))
     got = features(encode([batch], schema, intercept=False))
-    assert got == grid.joint_rows(cells, 2.0).tolist()
+    assert got == grid.bound_rows(cells, 2.0).tolist()
     assert got[:2] == [[ONE, 0, 0], [0, -ONE, 0]]
 
 

@@ -38,7 +38,7 @@ def squares(units):
 @example(np.array([math.nan, math.inf, -math.inf, 1e308, 5e-324, 1.0, -1.0]))
 def test_truncated_goes_toward_zero_and_stays_in_the_unit_interval(values):
     for value, unit in zip(
-        values.tolist(), grid.truncated(values).tolist(), strict=True
+        values.tolist(), grid.truncate(values).tolist(), strict=True
     ):
         if math.isnan(value):
             assert unit == 0
@@ -61,14 +61,14 @@ def near_the_sphere():
 @example(np.array([[math.nan, math.inf, -math.inf]]), 1.0)
 @example(near_the_sphere(), 1.0)
 def test_joint_rows_have_norm_at_most_one_in_integers(values, norm):
-    assert all(square <= FULL for square in squares(grid.joint_rows(values, norm)))
+    assert all(square <= FULL for square in squares(grid.bound_rows(values, norm)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.longdouble])
 def test_joint_rows_are_checked_in_integers_for_every_dtype(dtype):
     wide = np.random.default_rng(0).standard_normal((200, 64)) * 8
     for values in (wide, near_the_sphere(), 10**4 * near_the_sphere()):
-        units = grid.joint_rows(values.astype(dtype), 1.0)
+        units = grid.bound_rows(values.astype(dtype), 1.0)
         assert max(squares(units)) <= FULL
 
 
@@ -76,7 +76,7 @@ def test_joint_rows_are_checked_in_integers_for_every_dtype(dtype):
 @given(hnp.arrays(np.float64, (4, 3), elements=st.floats(-1e3, 1e3)), norms)
 def test_joint_rows_keep_what_the_grid_can_hold(values, norm):
     """Each entry is x/max(norm, ‖x‖) toward zero, less one part in 2¹⁵."""
-    for row, units in zip(values, grid.joint_rows(values, norm), strict=True):
+    for row, units in zip(values, grid.bound_rows(values, norm), strict=True):
         length = max(Fraction(math.hypot(*row)), Fraction(norm))
         for value, unit in zip(row.tolist(), units.tolist(), strict=True):
             wanted = abs(Fraction(value)) / length * ONE
@@ -88,7 +88,7 @@ def test_joint_rows_keep_what_the_grid_can_hold(values, norm):
 def test_in_a_joint_row_nan_is_zero_and_infinity_the_longest():
     nan, inf = math.nan, math.inf
     rows = np.array([[nan, 0.5], [nan, nan], [inf, nan], [-inf, 1.0], [0.0, -3.0]])
-    units = grid.joint_rows(rows, 1.0).tolist()
+    units = grid.bound_rows(rows, 1.0).tolist()
     assert units == [[0, ONE / 2], [0, 0], [ONE, 0], [-ONE, 0], [0, -ONE]]
 
 
@@ -110,7 +110,7 @@ def test_nearest_rounding_would_break_the_norm():
 @example(np.full((5, 4), ONE), 1)
 @example(np.full((5, 4), ONE), 4 * FULL - 1)
 def test_shortened_obeys_the_norm_and_leaves_short_rows_alone(units, room):
-    short = grid.shortened(units.astype(np.float64), float(room))
+    short = grid.shrink_rows(units.astype(np.float64), float(room))
     for before, after in zip(units.tolist(), short.tolist(), strict=True):
         square = sum(k * k for k in before)
         assert sum(int(k) ** 2 for k in after) <= room
@@ -170,7 +170,7 @@ def test_halves_go_up_and_rounding_comes_before_the_cap(halves, cap):
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, math.inf, math.nan])
 def test_a_slope_bound_must_be_a_positive_number(bound):
-    with pytest.raises(ValueError, match=r"^A slope bound must be in 1e±290. Got"):
+    with pytest.raises(ValueError, match="slope bound must be in 1e±290, got"):
         grid.SlopeGrid.of(bound)
 
 

@@ -15,13 +15,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from skdp.descent.gram import whitening
+from skdp.descent.gram import whiten
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Logistic, Softmax
 from skdp.privacy import queries
 from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
-from skdp.privacy.mechanism import CELL_BITS, Released, _rounded, release
+from skdp.privacy.mechanism import CELL_BITS, Released, _round_to_cell, release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema
 
@@ -134,7 +134,7 @@ def test_matrix_noise_has_the_ellipse_of_the_metric():
     """B⁻¹·noise has covariance (z·2C)²·(BᵀB)⁻¹ = (z·2C)²·A."""
     adder, radius, z = engine(), 3.0, 0.8
     gram = adder.gram().astype(float) * 2.0**-28 / 60
-    root = whitening(gram, 0.05, np.zeros(6)).root
+    root = whiten(gram, 0.05, np.zeros(6)).root
     slopes = queries.capped(
         adder, queries.Slopes(Logistic()), queries.Metric.of(root, radius)
     )
@@ -226,7 +226,7 @@ draws = st.integers(-(20 << 64), 20 << 64) | st.sampled_from([0, -1, 1, ~0 << 64
 def test_rounding_is_that_of_the_real_number(k, std, drawn, words):
     """σ is between std and std(1 + 2⁻²⁹): both ends have the same cell, or enclose."""
     source = Script(words)
-    value = _rounded(k, std, drawn, source)
+    value = _round_to_cell(k, std, drawn, source)
     xi, ulp = Fraction(drawn, 2**64), Fraction(1, 2**64)
     for word in words[: source.used]:
         xi, ulp = xi + word * ulp / 2**64, ulp / 2**64
@@ -254,7 +254,7 @@ def test_rounding_is_exact_and_never_below_the_promised_scale():
         expected = math.floor(
             (k + sigma * Fraction(2 * drawn + 1, 2**65)) / cell_of(std) + Fraction(1, 2)
         )
-        value = Fraction(_rounded(k, std, drawn, source))
+        value = Fraction(_round_to_cell(k, std, drawn, source))
         assert value == Fraction(as_float(expected * cell_of(std)))
 
 
@@ -286,18 +286,18 @@ def test_undecided_cells_take_further_digits(cell, k, m):
     ]
     for words, expected, used in cases:
         source = Script(words)
-        assert _rounded(k, std, drawn, source) == as_float(expected * size)
+        assert _round_to_cell(k, std, drawn, source) == as_float(expected * size)
         assert source.used == used
     # One draw away from the boundary nothing more is asked for.
     for away, expected in ((drawn - 1, m - 1), (drawn + 1, m)):
-        assert _rounded(k, std, away, Script([])) == as_float(expected * size)
+        assert _round_to_cell(k, std, away, Script([])) == as_float(expected * size)
 
 
 def test_ties_go_up_whatever_the_parity():
     """Never half to even: at a boundary itself the upper cell is taken."""
     for k in (-3, -1, 1, 3):  # G = 2, k odd: k/G + 1/2 is an integer
-        assert _rounded(k, 2.0**11, 0, Script([])) == k + 1
-        assert _rounded(k, 2.0**11, -1, Script([5])) == k - 1
+        assert _round_to_cell(k, 2.0**11, 0, Script([])) == k + 1
+        assert _round_to_cell(k, 2.0**11, -1, Script([5])) == k - 1
 
 
 def correlations(rows):
@@ -391,7 +391,7 @@ class Untouched(Randomness):
 @pytest.mark.parametrize("noise_multiplier", [0.0, 0.1])
 def test_budget_refuses_before_anything_is_drawn_or_released(noise_multiplier):
     record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
-    with pytest.raises(BudgetError, match="take fewer steps or a larger epsilon"):
+    with pytest.raises(BudgetError, match="of the budget is left"):
         release(isotropic(), noise_multiplier, Untouched(), record)
     assert (record.events, record.transcript, record.spent) == ({}, [], 0.0)
 

@@ -36,7 +36,7 @@ def asked_and_found(rows, schema, loss, relation, values=None, engine=ReferenceE
         )
         return Released(seen, np.full(seen.shape, 0.3), total.query)
 
-    found = target.constant(
+    found = target.release_constant(
         engine(records_of(rows, schema)), LOSSES[loss](), relation, N_ROWS, release
     )
     return asked, found

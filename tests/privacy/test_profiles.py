@@ -118,7 +118,7 @@ def test_what_is_charged_is_above_the_curve_everywhere(epsilon, signs):
     below = profiles.objective_delta(grid, mu, kappa, signs)
     above = [gdp_delta(e, target) for e in grid]
     assert (below <= above).all()
-    assert not profiles.dominated(1.2 * mu, target, kappa, signs)
+    assert not profiles.is_dominated(1.2 * mu, target, kappa, signs)
     cost = profiles.objective_cost(mu, kappa, signs, target)
     assert 0.99 * target < cost <= target
 

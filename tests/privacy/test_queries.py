@@ -25,7 +25,7 @@ from made_tables import (
     weights_of,
 )
 
-from skdp.descent.gram import symmetric
+from skdp.descent.gram import fill_gram
 from skdp.engines import reference
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES
@@ -362,7 +362,7 @@ def test_the_entries_released_make_the_whole_gram_matrix(
     total = queries.gram(ReferenceEngine(records), pattern)
     assert total.unit == 2.0**-30
     values = total.value.astype(float) * total.unit
-    full = symmetric(records.layout, pattern, values, float(len(rows)))
+    full = fill_gram(records.layout, pattern, values, float(len(rows)))
     x = features(records)
     d = range(len(x[0]))
     wanted = [[sum(row[i] * row[j] for row in x) for j in d] for i in d]

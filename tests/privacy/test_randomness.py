@@ -337,7 +337,7 @@ def test_forked_child_does_not_repeat_its_parent():
 def test_generators_cannot_be_stored(keep, seed):
     source = Randomness(seed)
     source.normals(1)
-    with pytest.raises(TypeError, match="must not be copied or stored"):
+    with pytest.raises(TypeError, match="cannot be copied or stored"):
         keep(source)
 
 

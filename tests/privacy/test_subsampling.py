@@ -8,7 +8,12 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from skdp.privacy import accountant, subsampling
-from skdp.privacy.subsampling import both_sided, calibrated, one_sided, profile
+from skdp.privacy.subsampling import (
+    calibrate_noise,
+    compute_profile,
+    from_add_remove,
+    to_add_remove,
+)
 
 EPSILONS = (0.05, 0.2, 0.5, 1.0, 2.0)
 CASES = [(2.0, 0.01, 1000), (1.0, 0.02, 200), (0.7, 0.05, 20), (6.0, 0.3, 100)]
@@ -27,13 +32,15 @@ def other(z, rate, n_steps, pessimistic):
 @pytest.mark.parametrize(("z", "rate", "n_steps"), CASES)
 def test_profile_is_a_tight_upper_bound(z, rate, n_steps):
     """Above an optimistic estimate of dp-accounting, close to a pessimistic one."""
-    curve = profile(z, rate, n_steps)
+    curve = compute_profile(z, rate, n_steps)
     low, high = (other(z, rate, n_steps, p) for p in (False, True))
     for epsilon in EPSILONS:
         ours = curve.delta(epsilon)
         assert ours >= low.get_delta_for_epsilon(epsilon)
         theirs = high.get_delta_for_epsilon(epsilon)
-        assert ours <= theirs * 1.01 + 2 * subsampling.rounding(n_steps, 1 << 17)
+        assert ours <= theirs * 1.01 + 2 * subsampling.rounding_allowance(
+            n_steps, 1 << 17
+        )
     assert (np.diff(curve.deltas) <= 0).all()
 
 
@@ -41,7 +48,7 @@ def test_profile_is_a_tight_upper_bound(z, rate, n_steps):
 @pytest.mark.parametrize("rate", [0.001, 0.1, 0.9])
 def test_one_step_has_a_formula(z, rate):
     """Removal: q δ_GDP(log(1 + (e^ε - 1)/q)), the larger of the two directions."""
-    curve = profile(z, rate, 1)
+    curve = compute_profile(z, rate, 1)
     step = curve.epsilons[1]
     for epsilon in EPSILONS:
         with mpmath.workdps(40):
@@ -61,7 +68,7 @@ def test_adding_is_bounded_too():
     q = np.exp(-(x**2) / 2 / z**2)
     q /= q.sum()
     p = (1 - rate) * q + rate * q * np.exp((x - 0.5) / z**2)
-    curve = profile(z, rate, 1)
+    curve = compute_profile(z, rate, 1)
     for epsilon in (0.1, 0.3, 0.6):
         adding = np.maximum(q - math.exp(epsilon) * p, 0).sum()
         removing = np.maximum(p - math.exp(epsilon) * q, 0).sum()
@@ -86,30 +93,30 @@ def test_transform_rounds_less_than_it_is_allowed():
         for _ in range(n_steps):
             direct = np.convolve(direct, mass)
         losses = (np.arange(len(direct)) - n_steps * half) * step
-        composed = subsampling._composed(mass, infinite, step, n_steps)
+        composed = subsampling._compose(mass, infinite, step, n_steps)
         for at in (0, 10, 100, 400):
             above = losses > at * step
             exact = (direct[above] * -np.expm1(at * step - losses[above])).sum()
             assert exact <= composed[at]
-            allowed = subsampling.rounding(n_steps, 2 * half)
+            allowed = subsampling.rounding_allowance(n_steps, 2 * half)
             assert composed[at] - exact <= 3 * allowed + 1e-9 * exact + 1e-12
 
 
 @pytest.mark.parametrize(("z", "rate", "n_steps"), CASES)
 def test_charge_is_the_smallest_curve_that_is_never_crossed(z, rate, n_steps):
     delta = 1e-7
-    curve = profile(z, rate, n_steps)
+    curve = compute_profile(z, rate, n_steps)
     mu = subsampling.smallest_mu(curve, delta)
     ends = np.flatnonzero(curve.deltas > delta)
     for at in np.linspace(0, ends[-1], 200).astype(int):
         charged = accountant.gdp_delta(float(curve.epsilons[at]), mu) + delta
         assert curve.deltas[at] <= charged
-    assert not curve.below(mu * 0.999, delta)
+    assert not curve.is_below(mu * 0.999, delta)
 
 
 def test_nothing_is_charged_too_little_where_tails_are_heavy():
     """With little noise, rare draws make δ(ε) fall slowly: no small μ covers it."""
-    curve = profile(0.7, 0.01, 100)
+    curve = compute_profile(0.7, 0.01, 100)
     limit = 0.01 * math.sqrt(100 * math.expm1(0.7**-2))
     assert subsampling.smallest_mu(curve, 1e-7) > 2 * limit
 
@@ -117,16 +124,16 @@ def test_nothing_is_charged_too_little_where_tails_are_heavy():
 @pytest.mark.parametrize(("mu", "rate", "n_steps"), [(0.24, 0.01, 900), (1.5, 0.1, 50)])
 def test_calibration_is_tight(mu, rate, n_steps):
     delta = 1e-7
-    z = calibrated(mu, delta, rate, n_steps)
-    assert profile(z, rate, n_steps).below(mu, delta)
-    assert not profile(z * 0.999, rate, n_steps).below(mu, delta)
+    z = calibrate_noise(mu, delta, rate, n_steps)
+    assert compute_profile(z, rate, n_steps).is_below(mu, delta)
+    assert not compute_profile(z * 0.999, rate, n_steps).is_below(mu, delta)
 
 
 def test_budget_is_hardly_more_than_direct_accounting_needs():
     """(μ, δ) charges cost less than 2 % of noise against the PLD at one (ε, δ)."""
     epsilon, delta, rate, n_steps = 1.0, 1e-6, 0.01, 1000
     mu = accountant.calibrate(epsilon, 0.9 * delta, 1 << 24)
-    z = calibrated(mu, 0.1 * delta, rate, n_steps)
+    z = calibrate_noise(mu, 0.1 * delta, rate, n_steps)
     assert other(z, rate, n_steps, True).get_epsilon_for_delta(delta) <= epsilon
     assert other(z * 0.98, rate, n_steps, True).get_epsilon_for_delta(delta) > epsilon
 
@@ -134,12 +141,12 @@ def test_budget_is_hardly_more_than_direct_accounting_needs():
 @pytest.mark.parametrize("mu", [0.01, 0.2, 3.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-6])
 def test_a_replacement_is_a_removal_and_an_addition(mu, delta):
-    half, least = one_sided(mu, delta, "replace-one")
+    half, least = to_add_remove(mu, delta, "replace-one")
     assert half == mu / 2
-    twice, whole = both_sided(half, least, "replace-one")
+    twice, whole = from_add_remove(half, least, "replace-one")
     assert twice == mu
     assert 0.99 * delta < whole <= delta
-    assert one_sided(mu, delta, "zero-out") == (mu, delta)
+    assert to_add_remove(mu, delta, "zero-out") == (mu, delta)
     # Events of size x: P(E) ≤ F(F(x) + δ₀) + δ₀ must be below F_{2μ}(x) + δ.
     from scipy.special import ndtr, ndtri
 
@@ -150,6 +157,6 @@ def test_a_replacement_is_a_removal_and_an_addition(mu, delta):
 
 def test_too_many_steps_are_refused():
     with pytest.raises(ValueError, match="larger batches"):
-        calibrated(0.2, 1e-7, 1e-5, 10**9)
+        calibrate_noise(0.2, 1e-7, 1e-5, 10**9)
     with pytest.raises(ValueError, match="rate must be in"):
-        profile(1.0, 1.0, 10)
+        compute_profile(1.0, 1.0, 10)

@@ -15,11 +15,11 @@ import skdp
 from skdp.estimators.standard_errors import effects
 from skdp.planning.forecast import forecast
 from skdp.privacy.budget import Event
-from skdp.reporting import coefficients, outlook, purposes
-from skdp.reporting.effects import outputs
-from skdp.reporting.statement import parts
-from skdp.reporting.subject import planned
-from skdp.reporting.words import number, shown
+from skdp.reporting import facts, outlook
+from skdp.reporting.coefficients import MOST_MARKS, compute_effects
+from skdp.reporting.formatting import escape_unprintable, format_number
+from skdp.reporting.report import remake_plan
+from skdp.reporting.statement import write_parts
 
 pytest.importorskip("jinja2")
 NO_CLAIM = ("seeded", "noiseless")
@@ -38,12 +38,14 @@ def test_every_kind_of_model_has_a_page(name):
     # What is not saved is not needed: nothing but released values can be on the page.
     mine = set(skdp.report(fitted).splitlines())
     assert len(mine - set(written.splitlines())) <= 1  # skdp verify MODEL
-    _, promised, public, unprotected, checked = (lines for _, lines in parts(fitted))
+    _, promised, public, unprotected, checked = (
+        lines for _, lines in write_parts(fitted)
+    )
     for line in [*public, *unprotected, *checked]:
         assert words(line) in text
     if name in NO_CLAIM:
         alarm = text.index("No privacy is claimed: do not publish")
-        assert alarm < text.index("asked for")
+        assert alarm < text.index("requested")
         assert "differential privacy" not in text
     else:
         assert "No privacy is claimed" not in text
@@ -88,8 +90,8 @@ def test_names_are_shown_as_they_are_and_do_nothing():
 
 
 def test_what_does_not_print_is_written_out():
-    assert shown("a\ud800b\x00\u200fc") == "a\\ud800b\\x00\\u200fc"
-    assert shown("µ ≤ 3 שלום") == "µ ≤ 3 שלום"
+    assert escape_unprintable("a\ud800b\x00\u200fc") == "a\\ud800b\\x00\\u200fc"
+    assert escape_unprintable("µ ≤ 3 שלום") == "µ ≤ 3 שלום"
 
 
 @pytest.mark.parametrize(
@@ -108,13 +110,13 @@ def test_what_does_not_print_is_written_out():
     ],
 )
 def test_numbers_are_written_for_people(value, text):
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 @pytest.mark.parametrize("name", ["plain", "found", "count", "dp_sgd", "columns"])
 def test_bars_are_the_shares_that_were_spent(name):
     record = model(name).privacy_
-    found = purposes.purposes(record)
+    found = facts.group_by_purpose(record)
     assert math.fsum(one.share for one in found) == pytest.approx(1.0, abs=2e-3)
     spent = [one for one in found if one.spent]
     assert math.fsum(one.mu_squared for one in spent) == pytest.approx(record.spent)
@@ -131,8 +133,8 @@ def test_bars_are_the_shares_that_were_spent(name):
 def test_what_is_left_of_a_budget_is_shown():
     record = skdp.PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
     record.charge(Event("number of rows", 1.0, 2 / math.sqrt(record.budget), 1))
-    rows, left = purposes.purposes(record)
-    assert (rows.name, left.name) == ("Number of rows", purposes.UNSPENT)
+    rows, left = facts.group_by_purpose(record)
+    assert (rows.name, left.name) == ("Number of rows", facts.UNSPENT)
     assert (rows.share, left.share) == pytest.approx((0.25, 0.75))
 
 
@@ -141,14 +143,14 @@ def test_intervals_are_those_of_the_summary(name):
     fitted = model(name)
     read = Reader(page(name))
     told = fitted.summary().lines
-    (output,) = outputs(fitted)
+    (output,) = compute_effects(fitted)
     drawn = [*output.effects, output.intercept]
     assert len(told) == len(drawn)
     for line, effect in zip(told, drawn, strict=True):
         numbers = [line.coef, line.noise_std, line.std, *line.interval]
         assert effect.in_units() == pytest.approx(numbers, rel=1e-9, abs=1e-12)
     coef = read.row("age: 20 to 35" if name == "odd" else "age", 6)[1]
-    assert coef == number(told[0].coef)
+    assert coef == format_number(told[0].coef)
     assert "Standard error" in read.text
 
 
@@ -156,7 +158,7 @@ def test_intervals_are_those_of_the_summary(name):
 def test_effects_are_what_predictions_change_by(name):
     """Of a number from end to end; of a category against the mean of its column."""
     fitted = model(name)
-    (output,) = outputs(fitted)
+    (output,) = compute_effects(fitted)
     found = {(e.column, e.label): e.effect for e in output.effects}
     units = [e.in_units()[0] for e in [*output.effects, output.intercept]]
     assert units == pytest.approx(effects(fitted))
@@ -170,7 +172,7 @@ def test_effects_are_what_predictions_change_by(name):
 
 
 def test_classes_are_told_apart_and_sum_to_nothing():
-    found = outputs(model("softmax"))
+    found = compute_effects(model("softmax"))
     assert [one.class_name for one in found] == ["well", "ill", "worse"]
     each = np.array([[e.effect for e in one.effects] for one in found])
     assert each.sum(axis=0) == pytest.approx(0.0, abs=1e-9)
@@ -186,7 +188,7 @@ def test_classes_are_told_apart_and_sum_to_nothing():
         ("svc", "is no model of the target"),
         ("diagonal", "Standard errors need the Gram matrix"),
         ("dp_sgd", "Standard errors are known for solver='skgd'."),
-        ("constant", "it is a constant, the intercept"),
+        ("constant", "which is an intercept only"),
         ("zero-out", "Standard errors are known where all records count the same."),
     ],
 )
@@ -200,7 +202,7 @@ def test_many_categories_stay_readable():
     written = page("wide")
     read = Reader(written)
     dots = [a for _, a in read.tags if a.get("class") == "dot"]
-    marks = coefficients.MOST_MARKS
+    marks = MOST_MARKS
     assert len(dots) == marks + 2  # and one in each curve
     assert f"The {marks} of {WIDE} that are most clearly not zero" in read.text
     for code in range(WIDE):
@@ -228,7 +230,7 @@ def test_curves_are_forecasts_of_plans_without_data(name, tmp_path):
     fitted = model(name)
     fitted.save(tmp_path / "model")
     loaded = skdp.load(tmp_path / "model")
-    again = planned(loaded)
+    again = remake_plan(loaded)
     assert again.to_json() == fitted.plan_.to_json()
     for panel in outlook.panels(again):
         here = panel.here
@@ -256,9 +258,9 @@ def test_a_plan_of_parts_that_were_not_saved_is_not_guessed(tmp_path):
     schema = model("plain").schema_
     fitted = skdp.LogisticRegression(schema=schema, geometry=own, n_steps=7)
     fitted.fit(TABLE).save(tmp_path / "own")
-    assert "nothing is forecast" not in Reader(skdp.report(fitted)).text
+    assert "There is no forecast" not in Reader(skdp.report(fitted)).text
     read = Reader(skdp.report(tmp_path / "own"))
-    assert "cannot be made again here: nothing is forecast" in read.text
+    assert "There is no forecast, because the plan cannot be made again" in read.text
     assert "geometry = an object" in Reader(skdp.report(fitted)).text
 
 
@@ -269,7 +271,7 @@ def test_the_number_of_rows_is_told_as_it_may_be():
         "count": "roughly: released with noise",
     }.items():
         assert why in Reader(page(name)).text
-    count = planned(model("count")).n_rows
+    count = remake_plan(model("count")).n_rows
     assert f"{count:,}, roughly" in Reader(page("count")).text
 
 
@@ -292,7 +294,7 @@ def test_a_record_that_does_not_hold_gets_no_page(tmp_path):
     about = json.loads(path.read_text())
     about["relation"] = "add-remove"
     path.write_text(json.dumps(about))
-    with pytest.raises(ValueError, match=r"does not hold.*relation: add-remove"):
+    with pytest.raises(ValueError, match=r"failed a check.*relation: add-remove"):
         skdp.report(tmp_path / "forged")
 
 
@@ -325,9 +327,11 @@ def test_a_model_that_a_stranger_wrote_gets_a_sentence_or_a_page(tmp_path):
 
 def test_what_is_no_model_is_refused_in_one_sentence(tmp_path):
     for given in (skdp.LogisticRegression(), 3, None, tmp_path):
-        with pytest.raises(ValueError, match=r"fit a model first|A saved model has"):
+        with pytest.raises(
+            ValueError, match=r"must be a fitted model|A saved model has|is missing"
+        ):
             skdp.report(given)
-    with pytest.raises(ValueError, match="fit it first"):
+    with pytest.raises(ValueError, match="must be fitted"):
         skdp.report(skdp.PrivateSearchCV(skdp.LogisticRegression(), {}))
 
 

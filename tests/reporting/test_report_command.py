@@ -74,5 +74,5 @@ def test_what_is_wrong_is_said_in_one_sentence(call, tmp_path):
     path.write_text(json.dumps(about | {"relation": "add-remove"}))
     code, _, err = call("model", "--out", "forged.html")
     assert code == 2
-    assert "The privacy record does not hold" in err
+    assert "the privacy record failed a check" in err
     assert not (tmp_path / "forged.html").exists()

@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 import skdp
 from skdp.privacy.accountant import gdp_delta
 from skdp.privacy.budget import Event, PrivacyRecord
-from skdp.privacy.selection import SearchRecord, stop_for
+from skdp.privacy.selection import SearchRecord, choose_stop
 from skdp.reporting.statement import detection_rate, failure_rate, statement
 
 RNG = np.random.default_rng(0)
@@ -67,7 +67,7 @@ def test_odds_change_more_no_oftener_than_said(epsilon):
 
 def test_a_random_search_is_described_by_its_own_curve():
     """Not by that of the one trial whose releases are listed."""
-    stop = stop_for(20.0)
+    stop = choose_stop(20.0)
     one = SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", stop=stop)
     one.end(one.begin(one.budget), [])
     one.charge(Event("some sums", 2.0, 1 / math.sqrt(one.budget) * (1 + 1e-9), 4))
@@ -92,7 +92,13 @@ def test_relation_and_assumptions_are_said(relation):
 def test_what_is_not_protected_is_said():
     told = words(statement(skdp.LogisticRegression(bounds=(0, 1)).fit(X, Y)))
     assert "A LogisticRegression computed from a confidential table" in told
-    for said in ("not persons", "How long", "cv_results_", "best_params_", "ledger"):
+    for said in (
+        "Several rows of one person",
+        "How long",
+        "cv_results_",
+        "best_params_",
+        "ledger",
+    ):
         assert said in told
     assert "categories of 1 columns" in told
 
@@ -107,9 +113,9 @@ def test_nothing_is_promised_where_there_is_no_noise_or_a_seed(given):
 
 
 def test_a_statement_needs_a_record():
-    with pytest.raises(ValueError, match="fit it first"):
+    with pytest.raises(ValueError, match="must be fitted"):
         statement(skdp.LogisticRegression())
 
 
 def test_printed_records_warn_of_scores_and_searches():
-    assert "score() or cv_results_" in str(record())
+    assert "score(), cv_results_" in str(record())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import minimize
 
-from skdp.engines.reference import dense
+from skdp.engines.reference import to_dense
 from skdp.models.losses import LOSSES
 from skdp.models.penalties import ridge
 from skdp.privacy import mechanism
@@ -78,7 +78,7 @@ def loss_of(name):
 def features(problem):
     at = np.arange(problem.layout.n_features)
     parts = [
-        dense(chunk, slice(None), at, problem.layout)
+        to_dense(chunk, slice(None), at, problem.layout)
         for chunk in problem.records.chunks
     ]
     return np.vstack(parts) / 2**14

@@ -85,7 +85,7 @@ def test_a_fit_of_records_in_a_file_is_the_same(n_threads):
     for in_memory in (0, 1 << 40):
         records = load.encode_all(batches, schema, in_memory=in_memory)
         n_rows = sum(len(chunk.target) for chunk in records.chunks)
-        plan = skdp.default_plan(
+        plan = skdp.make_default_plan(
             schema.layout(), skdp.Logistic(), n_rows=n_rows, epsilon=1.0
         )
         engine = CompiledEngine(records, n_threads=n_threads)

@@ -1,16 +1,16 @@
-"""What a number of wrong guesses proves about a privacy claim.
+"""Lower bounds on ε and μ from the number of wrong guesses.
 
-An auditor plays a game: a mechanism ran on one of two neighbouring tables, which one?
-Whoever guesses right more often than the claim allows refutes it. Two lower bounds:
+An auditor plays a game: a mechanism ran on one of two neighbouring tables, and the
+auditor guesses which. More correct guesses than the claim allows refute it. There are
+two lower bounds:
 
 - **plain**: (ε, δ)-DP means 1 - β ≤ e^ε α + δ for every test of error rates α, β [1]_.
-  It assumes nothing, and is far below the truth unless there are e^ε/δ games.
+  It assumes nothing, but is far below the truth unless there are e^ε/δ games.
 - **gdp**: μ-GDP means that no test has (α + β)/2 below Φ(-μ/2), its error rate at the
   best threshold [2]_. It tests the claim that skdp makes, a μ, and is near the truth
   after a thousand games.
 
-Rates are bounded by Clopper and Pearson's intervals, so that no bound rests on large
-numbers.
+Rates are bounded by Clopper and Pearson's intervals, so no bound relies on asymptotics.
 
 References
 ----------
@@ -30,14 +30,14 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 from scipy.stats import binom
 
-#: How sure a bound is by default, and the power that numbers of trials are chosen for.
+#: Default confidence of a bound, and the power that determines the number of trials.
 CONFIDENCE, POWER = 0.999, 0.99
-#: The mistake that must be found: noise of this share of its scale.
+#: The bug that must be found: noise of this share of its correct scale.
 SHRUNK = 0.8
 
 
 def rate_upper(errors: int, n_trials: int, miss: float) -> float:
-    """Clopper and Pearson's upper bound on a rate, too low with chance `miss`."""
+    """Return the Clopper-Pearson upper bound on a rate, too low with chance `miss`."""
     if errors >= n_trials:
         return 1.0
     return float(betaincinv(errors + 1.0, float(n_trials - errors), 1.0 - miss))
@@ -46,11 +46,11 @@ def rate_upper(errors: int, n_trials: int, miss: float) -> float:
 def mu_lower(
     errors: int, n_trials: int, miss: float, extra_delta: float = 0.0
 ) -> float:
-    """Lower bound on μ from wrong guesses, as many games on one table as on the other.
+    """Bound μ from below by wrong guesses, with half of the games on each table.
 
-    The sum of the wrong guesses has mean n(α + β)/2 and a lower tail that is below the
-    binomial one of that mean [3]_, so one interval serves both rates. A mechanism that
-    is μ-GDP but for a probability `extra_delta` has α + β ≥ 2Φ(-μ/2) - extra_delta.
+    The number of wrong guesses has mean n(α + β)/2 and a lower tail below the binomial
+    tail of that mean [3]_, so one interval covers both rates. A mechanism that is
+    μ-GDP except with probability `extra_delta` has α + β ≥ 2Φ(-μ/2) - extra_delta.
     """
     rate = rate_upper(errors, n_trials, miss) + extra_delta / 2
     return max(0.0, -2.0 * float(ndtri(min(rate, 0.5))))
@@ -63,7 +63,7 @@ def plain_epsilon_lower(
     delta: float,
     miss: float,
 ) -> float:
-    """Lower bound on ε at `delta` from both error counts, without any assumption."""
+    """Bound ε at `delta` from below by both error counts, without any assumption."""
     alpha = rate_upper(false_positives, n_each, miss / 2)
     beta = rate_upper(false_negatives, n_each, miss / 2)
     best = 0.0
@@ -74,10 +74,10 @@ def plain_epsilon_lower(
 
 
 def plain_threshold(mu: float, n_each: int, delta: float, miss: float) -> float:
-    """Threshold t ≥ 0 at which `plain_epsilon_lower` is expected to be largest.
+    """Return the t ≥ 0 at which `plain_epsilon_lower` is expected to be largest.
 
-    The log-likelihood ratio of a μ-GDP pair is N(∓μ²/2, μ²). It is fixed before the
-    games, from the claim, so that no game is spent on choosing it.
+    The log-likelihood ratio of a μ-GDP pair is N(∓μ²/2, μ²). The threshold follows from
+    the claim, before the games, so choosing it uses up no game.
     """
     grid = np.linspace(0.0, mu * (mu / 2 + 4.0), 201)
     false_positives = np.floor(n_each * ndtr(-grid / mu - mu / 2)).astype(int)
@@ -92,10 +92,10 @@ def plain_threshold(mu: float, n_each: int, delta: float, miss: float) -> float:
 def detection_power(
     mu: float, n_each: int, *, miss: float, shrunk: float = SHRUNK, reach: float = 1.0
 ) -> float:
-    """Chance that `n_each` games on each table refute a claim of μ, exactly.
+    """Return the exact chance that `n_each` games on each table refute a claim of μ.
 
-    The noise is `shrunk` times what the claim needs, and the two tables are `reach`
-    times as far apart as the claim allows.
+    The noise is `shrunk` times as large as the claim requires, and the two tables are
+    `reach` times as far apart as it allows.
     """
     n = 2 * n_each
     claimed, real = ndtr(-mu / 2), ndtr(-mu * reach / shrunk / 2)
@@ -111,15 +111,15 @@ def trials_needed(
     reach: float = 1.0,
     power: float = POWER,
 ) -> int:
-    """Games on each table that find noise `shrunk` times too small by the gdp bound.
+    """Return how many games on each table find noise shrunk to `shrunk` of its scale.
 
-    Infinite, and refused with an error, where reach/shrunk ≤ 1: the tables are then too
-    close for the mistake to break the claim.
+    Raises if reach ≤ shrunk, because the tables are then too close for the bug to
+    break the claim.
     """
     if reach <= shrunk:
         raise ValueError(
-            f"Tables that reach {reach:.3g} of the claim show no noise of {shrunk} of "
-            "its scale: take tables that are further apart."
+            f"reach must be above shrunk = {shrunk}, got {reach:.3g}: these tables are "
+            "too close to show the bug."
         )
     miss = gdp_miss(confidence)
 
@@ -137,14 +137,14 @@ def trials_needed(
 
 
 def best_group(mu: float) -> int:
-    """Records that two tables should differ in: games show most where μ is near 2."""
+    """Return how many records tables should differ in; games show most for μ near 2."""
     return max(1, round(2.0 / mu))
 
 
-#: Share of the chance to err that the second, measured test of `judge` may use.
+#: Share of the error probability used by the second, measured test of `play_games`.
 MEASURED_SHARE = 0.1
 
 
 def gdp_miss(confidence: float) -> float:
-    """Chance to err of the first test of `judge`."""
+    """Return the error probability of the first test of `play_games`."""
     return (1.0 - confidence) * (1.0 - MEASURED_SHARE)

@@ -1,4 +1,4 @@
-"""Audits of whole fits: any estimator, on tables made to be hard on it."""
+"""Audits of whole fits of any estimator, on worst-case tables."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 from sklearn.base import clone
 
 from skdp.audit import bounds
-from skdp.audit.judge import Audit, Game, Trial, judge
-from skdp.audit.replay import trial
-from skdp.audit.tables import COLUMNS, neighbours
+from skdp.audit.games import Audit, Game, Observation, play_games
+from skdp.audit.neighbouring_tables import COLUMNS, make_neighbours
+from skdp.audit.replay import compare_fit
 from skdp.descent.samplings import Full, Sampling
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.labels import sorted_target
 from skdp.estimators.preparation import RANGE
 from skdp.estimators.solving import OWN
-from skdp.planning.decide import default_delta
+from skdp.planning.plan import default_delta
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Categorical, IntArray, Numeric, Schema, check, toml_files
 
 
-class Watched(Sampling):
-    """A sampling that remembers its sets, which are public."""
+class RecordedSampling(Sampling):
+    """A sampling that keeps the sets it drew, which are public."""
 
     def __init__(self, law: Sampling) -> None:
         super().__init__(
@@ -37,17 +37,17 @@ class Watched(Sampling):
         self.seen: list[IntArray] = []
 
     def draw(self, rng: np.random.Generator) -> IntArray:
-        """One set of the law."""
+        """Draw one set."""
         return self._law.draw(rng)
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
-        """The law's sets, kept until the next call."""
+        """Draw the sets of a run and keep them until the next call."""
         self.seen = list(self._law.sets(n_steps, rng))
         return iter(self.seen)
 
 
-def described(estimator: PrivateLinearModel) -> PrivateLinearModel:
-    """A copy with a whole schema: its own, or that of a small table."""
+def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
+    """Return a copy with a complete schema: its own, or that of a small table."""
     model: PrivateLinearModel = clone(estimator)
     schema, target = toml_files.given(model.schema), model._target()
     if schema is None:
@@ -58,15 +58,15 @@ def described(estimator: PrivateLinearModel) -> PrivateLinearModel:
         target = Numeric(0.0, 1.0) if target == RANGE else Categorical([0, 1])
     target = sorted_target(target)  # as a fit reads it
     whole = Schema(schema.columns, target=target, row_norm=schema.row_norm)
-    # What the schema says goes; nothing is left to be found, and no ledger is charged
-    # for tables that were made up.
+    # The schema leaves nothing to be discovered, and no ledger is charged for synthetic
+    # tables.
     model.set_params(schema=whole, bounds=None, classes=None, target_bounds=None)
     model.set_params(ledger=None, verbose=0)
     return model
 
 
-def low_is_steeper(model: PrivateLinearModel, schema: Schema) -> bool:
-    """Whether the loss is steeper, at weights of zero, for the lower target."""
+def is_low_steeper(model: PrivateLinearModel, schema: Schema) -> bool:
+    """Return whether the loss at zero weights is steeper for the lower target."""
     loss = model._loss(schema)
     numeric = isinstance(schema.target_column, Numeric)
     units = np.array([0, FEATURE_ONE if numeric else 1])
@@ -74,63 +74,62 @@ def low_is_steeper(model: PrivateLinearModel, schema: Schema) -> bool:
     return bool(low > high)
 
 
-def game(
+def make_game(
     estimator: PrivateLinearModel,
     *,
     group: int = 1,
     n_rows: int = 1000,
     twins: int = 20,
 ) -> Game:
-    """Return the game of an estimator on neighbouring tables."""
-    model = described(estimator)
+    """Return the game that fits an estimator to one of two neighbouring tables."""
+    model = complete_schema(estimator)
     check(
         model.epsilon < np.inf and model.random_state is None,
-        "An audit needs a finite epsilon and no random_state: a fit without noise of "
-        "its own claims nothing.",
+        "epsilon must be finite and random_state None, because other fits claim no "
+        f"privacy, got {model.epsilon} and {model.random_state!r}.",
     )
     check(
         model.solver == OWN,
-        f"Audits replay fits of solver={OWN!r}. Got {model.solver!r}: its releases "
-        "are of other kinds.",
+        f"Only fits with solver={OWN!r} can be audited, got {model.solver!r}.",
     )
     schema = model.schema
     assert isinstance(schema, Schema)
     relation: Any = model.neighbours
-    tables = neighbours(
+    tables = make_neighbours(
         schema,
         relation,
         group=group,
         n_rows=n_rows,
         twins=twins,
-        low_target=low_is_steeper(model, schema),
+        low_target=is_low_steeper(model, schema),
         intercept=model.fit_intercept,
         max_weight=model.max_weight,
     )
     records = tuple(
-        t.encoded(schema, intercept=model.fit_intercept, max_weight=model.max_weight)
+        t.encode(schema, intercept=model.fit_intercept, max_weight=model.max_weight)
         for t in tables
     )
     counted = relation == "add-remove" and model.n_rows is None
 
-    def fitted(other: bool) -> PrivateLinearModel:
+    def fit_to(other: bool) -> PrivateLinearModel:
         table = tables[other]
         return model.fit(table.columns, table.target, sample_weight=table.weight)
 
-    plan = fitted(False).plan_
-    watched = None
+    plan = fit_to(False).plan_
+    recorded = None
     if not isinstance(plan.sampling, Full):
-        watched = Watched(plan.sampling)
+        recorded = RecordedSampling(plan.sampling)
         given = {"geometry": plan.geometry, "n_steps": plan.n_steps}
-        model.set_params(sampling=watched, **given)
+        model.set_params(sampling=recorded, **given)
 
-    def play(other: bool) -> Trial:
-        fit = fitted(other)
-        return trial(
+    def play(other: bool) -> Observation:
+        fit = fit_to(other)
+        return compare_fit(
             fit.plan_,
             fit.privacy_,
             (records[0], records[1]),
             counted=counted,
-            sets=None if watched is None else watched.seen,
+            sets=None if recorded is None else recorded.seen,
         )
 
     return play
@@ -148,34 +147,34 @@ def fit(
 ) -> Audit:
     """Audit whole fits of an estimator with its parameters.
 
-    It is fitted again and again to two neighbouring tables made for its schema, with
-    noise of the operating system, and an auditor who sees all that was released and
-    knows both tables guesses which one it was. No record of anybody is read.
+    The estimator is fitted repeatedly to two synthetic neighbouring tables made for its
+    schema, with noise from the operating system. An auditor who knows both tables and
+    sees everything released guesses which table it was.
 
     Parameters
     ----------
     estimator : estimator of skdp
-        Not changed. Without a schema it is given one of two columns.
+        Not changed. Without a schema it gets one with two columns.
     group : int
-        Records in which the tables differ. A group of g records is protected by g·μ,
-        so that groups of about 2/μ show most with the fewest fits.
+        Number of records in which the tables differ. A group of g records is protected
+        by g·μ; groups of about 2/μ show most with the fewest fits.
     n_trials : int, optional
-        Fits, half of them on each table; by default as many as find noise that is 20 %
-        too small with a chance of 99 %, on tables as far apart as a few fits show.
+        Number of fits, half of them on each table. By default enough to find noise that
+        is 20 % too small with a probability of 99 %.
     n_rows : int
-        Rows of the tables.
+        Number of rows of the tables.
     twins : int
-        Pairs of records like the canary with opposite targets: they keep its slope at
-        its bound in long runs.
+        Number of pairs of records like the canary with opposite targets. They keep its
+        slope at its bound in long runs.
     confidence : float
-        Of each bound.
+        Confidence of each bound.
     progress : callable, optional
         Called with the number of fits made since the last call.
 
     Returns
     -------
     Audit
-        Claim, lower bounds and verdict; print it.
+        Claim, lower bounds and verdict.
 
     Examples
     --------
@@ -184,13 +183,13 @@ def fit(
     >>> audit.fit(model, n_trials=200, confidence=1 - 1e-6).passed
     True
     """
-    play = game(estimator, group=group, n_rows=n_rows, twins=twins)
+    play = make_game(estimator, group=group, n_rows=n_rows, twins=twins)
     if n_trials is None:
         shown = [play(other) for other in (False, True) for _ in range(4)]
-        n_trials = 2 * needed(shown, group, confidence)
+        n_trials = 2 * choose_n_games(shown, group, confidence)
     rows = estimator.n_rows if estimator.neighbours == "add-remove" else n_rows
     delta = default_delta(rows) if estimator.delta is None else estimator.delta
-    return judge(
+    return play_games(
         type(estimator).__name__,
         estimator.neighbours,
         play,
@@ -202,13 +201,12 @@ def fit(
     )
 
 
-def needed(
-    shown: Sequence[Trial], group: int = 1, confidence: float = bounds.CONFIDENCE
+def choose_n_games(
+    shown: Sequence[Observation], group: int = 1, confidence: float = bounds.CONFIDENCE
 ) -> int:
-    """Games on each table that find noise 20 % too small, from what a few games show.
+    """Choose how many games on each table find noise 20 % too small, from a few games.
 
-    Where the tables are not far enough apart in the median for that, as many as would
-    do if they were.
+    If the tables are too close for that in the median, choose as if they were not.
     """
     mu = group * math.sqrt(max(trial.mu_squared for trial in shown))
     apart = float(np.median([np.linalg.norm(trial.shift) for trial in shown])) / mu

@@ -1,8 +1,8 @@
 """Audits of single mechanisms: every kind of release that a fit makes.
 
-Each entry of `MECHANISMS` makes two neighbouring tables on which the sums are as far
-apart as their stated sensitivity, and releases one of them with the library's own code
-and the noise of the operating system. A new kind of release needs an entry here.
+Each entry of `MECHANISMS` makes two neighbouring tables whose sums are as far apart as
+their stated sensitivity, and releases one of them with the library's own code and noise
+from the operating system. A new kind of release needs an entry here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from skdp.audit import bounds
-from skdp.audit.judge import Audit, Game, Trial, judge, observed
-from skdp.audit.scores import evaluation
-from skdp.audit.tables import neighbours
+from skdp.audit.evaluation_game import make_evaluation_game
+from skdp.audit.games import Audit, Game, Observation, compare_releases, play_games
+from skdp.audit.neighbouring_tables import make_neighbours
 from skdp.descent.geometry import Diagonal
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Squared
@@ -47,20 +47,20 @@ SLOPES = queries.Slopes(loss=Squared(1.0))
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """How to play a mechanism.
+    """How to audit a mechanism.
 
     Attributes
     ----------
     game : callable (relation, noise multiplier, group, delta) -> Game
-        `delta` is what a release may cost beside its μ.
+        `delta` is the δ that a release may cost in addition to its μ.
     relations : tuple
-        Those that it is used under.
+        Neighbour relations that it is used with.
     gaussian : bool
-        Whether numbers are released, or decisions made from them.
+        Whether numbers are released, rather than decisions made from them.
     extra : float
-        Share of δ that it costs beside its μ.
+        Share of δ that it costs in addition to its μ.
     slow : bool
-        Whether a game takes milliseconds, so that long audits take groups of records.
+        Whether a game takes milliseconds; long audits then use groups of records.
     """
 
     game: Callable[[Relation, float, int, float], Game]
@@ -70,34 +70,34 @@ class Mechanism:
     slow: bool = False
 
 
-def fresh(relation: Relation) -> PrivacyRecord:
-    """A record without a limit: what it was charged is the claim."""
+def make_record(relation: Relation) -> PrivacyRecord:
+    """Return a record without a limit, whose charges are the claim."""
     return PrivacyRecord(epsilon=math.inf, delta=0.5, relation=relation)
 
 
-def released(
+def make_release_game(
     make: Callable[[Relation, int], Pair],
     relation: Relation,
     z: float,
     group: int,
     delta: float,
 ) -> Game:
-    """Release one of two sums."""
+    """Return the game that releases one of two sums."""
     pair, noise = make(relation, group), Randomness()
 
-    def play(other: bool) -> Trial:
-        record = fresh(relation)
+    def play(other: bool) -> Observation:
+        record = make_record(relation)
         release(pair[other], z, noise, record)
-        return observed(record, [pair])
+        return compare_releases(record, [pair])
 
     return play
 
 
-def engines(
+def make_engines(
     schema: Schema, relation: Relation, group: int, replace_features: bool = False
 ) -> list[ReferenceEngine]:
-    """Two neighbouring tables, encoded."""
-    tables = neighbours(
+    """Return the engines of two neighbouring tables."""
+    tables = make_neighbours(
         schema,
         relation,
         group=group,
@@ -105,26 +105,26 @@ def engines(
         replace_features=replace_features,
     )
     return [
-        ReferenceEngine(t.encoded(schema, intercept=True, max_weight=1.0))
+        ReferenceEngine(t.encode(schema, intercept=True, max_weight=1.0))
         for t in tables
     ]
 
 
-def gradient(relation: Relation, group: int) -> Pair:
-    """All blocks at once, noise shaped by a diagonal geometry."""
+def make_gradients(relation: Relation, group: int) -> Pair:
+    """Return gradients on all blocks, with noise shaped by a diagonal geometry."""
     layout = MIXED.layout(intercept=True)
     at, zero = np.arange(layout.n_features), np.zeros((layout.n_features, 1))
     geometry = Diagonal(smoothness=np.linspace(1.0, 2.0, layout.n_features))
     shape = geometry.shape(at, layout.group_of)
     first, second = (
         queries.gradient(engine, SLOPES, zero, at, relation, shape)
-        for engine in engines(MIXED, relation, group)
+        for engine in make_engines(MIXED, relation, group)
     )
     return first, second
 
 
-def mapped_gradient(relation: Relation, group: int) -> Pair:
-    """In a matrix metric that is neither diagonal nor symmetric."""
+def make_mapped_gradients(relation: Relation, group: int) -> Pair:
+    """Return gradients in a matrix metric that is neither diagonal nor symmetric."""
     d = MIXED.layout(intercept=True).n_features
     matrix = np.eye(d) + 0.5 * np.eye(d, k=1) - 0.25 * np.eye(d, k=-2)
     metric = queries.Metric.of(matrix, radius=0.5)
@@ -132,55 +132,58 @@ def mapped_gradient(relation: Relation, group: int) -> Pair:
         queries.mapped_gradient(
             engine, queries.capped(engine, SLOPES, metric), np.zeros((d, 1)), relation
         )
-        for engine in engines(MIXED, relation, group)
+        for engine in make_engines(MIXED, relation, group)
     )
     return first, second
 
 
-def gram(relation: Relation, group: int) -> Pair:
-    """Two categorical columns: a replaced record shares no coordinate with its twin."""
+def make_grams(relation: Relation, group: int) -> Pair:
+    """Return Gram matrices of two categorical columns.
+
+    A replaced record shares no coordinate with its replacement.
+    """
     pattern = queries.GramPattern.of(CODES.layout(intercept=True), relation)
-    both = engines(CODES, relation, group, replace_features=True)
+    both = make_engines(CODES, relation, group, replace_features=True)
     first, second = (queries.gram(engine, pattern) for engine in both)
     return first, second
 
 
-def centred_gram(relation: Relation, group: int) -> Pair:
-    """A number, taken from the middle of its range, beside a category."""
+def make_centred_grams(relation: Relation, group: int) -> Pair:
+    """Return Gram matrices of a centred number and a category."""
     layout = MIXED.layout(intercept=True)
     pattern = queries.GramPattern.of(layout, relation, centred=True)
-    both = engines(MIXED, relation, group)
+    both = make_engines(MIXED, relation, group)
     first, second = (queries.gram(engine, pattern) for engine in both)
     return first, second
 
 
-def counts(relation: Relation, group: int) -> Pair:
-    """Rows of each class."""
-    both = engines(CODES, relation, group)
+def make_counts(relation: Relation, group: int) -> Pair:
+    """Return the numbers of rows per class."""
+    both = make_engines(CODES, relation, group)
     first, second = (queries.counts(engine, 2, relation) for engine in both)
     return first, second
 
 
-def row_count(relation: Relation, z: float, group: int, delta: float) -> Game:
-    """The number of rows, as add-remove fits release it."""
-    both, noise = engines(MIXED, relation, group), Randomness()
+def make_row_count_game(relation: Relation, z: float, group: int, delta: float) -> Game:
+    """Return the game that releases the number of rows, as add-remove fits do."""
+    both, noise = make_engines(MIXED, relation, group), Randomness()
     first, second = (queries.counts(engine, 1, relation) for engine in both)
-    # It takes its share of a budget: one whose hundredth is worth z.
+    # The release takes a share of a budget, chosen so that the share is worth z.
     epsilon = accountant.gdp_epsilon(10.0 / z, 0.01)
     budget = PrivacyRecord(epsilon=epsilon, delta=0.01, relation=relation).budget
     share = 1.0 / (z * z * budget)
 
-    def play(other: bool) -> Trial:
-        record = fresh(relation)
+    def play(other: bool) -> Observation:
+        record = make_record(relation)
         record.budget = budget
         release_row_count(both[other].records, record, share, noise=noise)
-        return observed(record, [(first, second)])
+        return compare_releases(record, [(first, second)])
 
     return play
 
 
-def ranges(relation: Relation, z: float, group: int, delta: float) -> Game:
-    """Magnitudes of a column; a replaced record moves from one bin to another."""
+def make_ranges_game(relation: Relation, z: float, group: int, delta: float) -> Game:
+    """Return the game on magnitudes of a column; replaced records change their bin."""
     rest = [0.5, 2.0]
     cells = {
         False: [1.0] * group + rest,
@@ -199,86 +202,96 @@ def ranges(relation: Relation, z: float, group: int, delta: float) -> Game:
         for c in cells.values()
     )
 
-    def play(other: bool) -> Trial:
-        record = fresh(relation)
+    def play(other: bool) -> Observation:
+        record = make_record(relation)
         table = [{"x": np.array(cells[other])}]
         discovery.ranges(table, ["x"], z, noise, record)
-        return observed(record, [(first, second)])
+        return compare_releases(record, [(first, second)])
 
     return play
 
 
-def levels(relation: Relation, z: float, group: int, delta: float) -> Game:
-    """Whether a category is found whose count is just above or below the threshold.
+def make_levels_game(relation: Relation, z: float, group: int, delta: float) -> Game:
+    """Return the game on finding a category whose count is next to the threshold.
 
-    A replaced record takes two categories across it, in opposite directions; what is
-    decided then shows 1/√2 of the distance at most.
+    A replaced record moves two categories across it, in opposite directions. The
+    decisions then show at most 1/√2 of the distance.
     """
     std = z * queries.histogram(queries.big([0]), 1, relation, "").sensitivity
     sides = 2 if relation == "replace-one" else 1
     near = math.ceil(discovery.level_threshold(std, delta / sides) + 0.5)
-    # Less than the δ allowed puts the threshold in the middle between two counts.
+    # A δ below the one allowed puts the threshold midway between two counts.
     delta = sides * float(ndtr(2.0**-10 - (near - 1.5) / std))
     before, after = [near, near - 1], [near - 1, near]
     if relation != "replace-one":
         before, after = before[:1], after[:1]
     noise = Randomness()
 
-    def play(other: bool) -> Trial:
-        found, record = _found(after if other else before, z, delta, relation, noise)
+    def play(other: bool) -> Observation:
+        found, record = _find_levels(
+            after if other else before, z, delta, relation, noise
+        )
         decided = np.array([name in found for name in "ab"[: len(before)]], float)
-        # The first one loses records, the second gains them.
+        # The first category loses records, the second gains them.
         residual, shift = decided - [1.0, 0.0][: len(before)], [-1.0, 1.0]
         return _decision(residual, np.array(shift[: len(before)]), record)
 
     return play
 
 
-def rare_level(relation: Relation, z: float, group: int, delta: float) -> Game:
-    """A category that only the canary has: it may be found with probability δ."""
+def make_rare_level_game(
+    relation: Relation, z: float, group: int, delta: float
+) -> Game:
+    """Return the game on a category that only the canary has, found with chance δ."""
     noise = Randomness()
 
-    def play(other: bool) -> Trial:
+    def play(other: bool) -> Observation:
         table = [50, 1] if other else [50 + (relation == "replace-one")]
-        found, record = _found(table, z, delta, relation, noise)
+        found, record = _find_levels(table, z, delta, relation, noise)
         return _decision(np.array([float("b" in found)]), np.ones(1), record)
 
     return play
 
 
-def _found(
+def _find_levels(
     sizes: list[int], z: float, delta: float, relation: Relation, noise: Randomness
 ) -> tuple[list[str], PrivacyRecord]:
-    """Categories that are found in a column with so many a and b."""
-    record = fresh(relation)
+    """Find the categories of a column with these numbers of a and b."""
+    record = make_record(relation)
     record.reserved_delta = delta
     codes = np.repeat(np.arange(len(sizes)), sizes)
     table = [{"x": Coded(codes, list("ab"[: len(sizes)]))}]
     return discovery.levels(table, ["x"], z, delta, noise, record)["x"], record
 
 
-def _decision(residual: np.ndarray, shift: np.ndarray, record: PrivacyRecord) -> Trial:
-    """A trial that shows decisions and no released numbers."""
+def _decision(
+    residual: np.ndarray, shift: np.ndarray, record: PrivacyRecord
+) -> Observation:
+    """Return an observation of decisions, without released numbers."""
     delta = sum(event.delta * times for event, times in record.events.items())
-    return Trial(residual, shift, record.spent, delta)
+    return Observation(residual, shift, record.spent, delta)
 
 
 MECHANISMS: dict[str, Mechanism] = {
-    "gradient": Mechanism(game=partial(released, gradient)),
-    "matrix gradient": Mechanism(game=partial(released, mapped_gradient)),
-    "gram": Mechanism(game=partial(released, gram)),
+    "gradient": Mechanism(game=partial(make_release_game, make_gradients)),
+    "matrix gradient": Mechanism(
+        game=partial(make_release_game, make_mapped_gradients)
+    ),
+    "gram": Mechanism(game=partial(make_release_game, make_grams)),
     "centred gram": Mechanism(
-        game=partial(released, centred_gram), relations=("zero-out", "add-remove")
+        game=partial(make_release_game, make_centred_grams),
+        relations=("zero-out", "add-remove"),
     ),
     "counts": Mechanism(
-        game=partial(released, counts), relations=("replace-one", "add-remove")
+        game=partial(make_release_game, make_counts),
+        relations=("replace-one", "add-remove"),
     ),
-    "row count": Mechanism(game=row_count, relations=("add-remove",)),
-    "ranges": Mechanism(game=ranges, slow=True),
-    "levels": Mechanism(game=levels, gaussian=False, extra=0.1),
-    "rare level": Mechanism(game=rare_level, gaussian=False, extra=0.8),
+    "row count": Mechanism(game=make_row_count_game, relations=("add-remove",)),
+    "ranges": Mechanism(game=make_ranges_game, slow=True),
+    "levels": Mechanism(game=make_levels_game, gaussian=False, extra=0.1),
+    "rare level": Mechanism(game=make_rare_level_game, gaussian=False, extra=0.8),
     "evaluation": Mechanism(
-        game=evaluation, relations=("replace-one", "add-remove"), slow=True
+        game=make_evaluation_game, relations=("replace-one", "add-remove"), slow=True
     ),
 }
 
@@ -294,30 +307,30 @@ def mechanism(
     confidence: float = bounds.CONFIDENCE,
     progress: Callable[[int], object] | None = None,
 ) -> Audit:
-    """Audit one kind of release on the tables that are worst for it.
+    """Audit one kind of release on its worst-case tables.
 
     Parameters
     ----------
     name : str
         One of `MECHANISMS`.
     epsilon, delta : float
-        The claim that its noise is made for.
+        The claim that its noise is calibrated to.
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     group : int
-        Records in which the tables differ; g of them are protected by g·μ.
+        Number of records in which the tables differ; g of them are protected by g·μ.
     n_trials : int, optional
-        Releases, half of them on each table; by default as many as find noise that is
-        20 % too small with a chance of 99 %.
+        Number of releases, half of them on each table. By default enough to find noise
+        that is 20 % too small with a probability of 99 %.
     confidence : float
-        Of each bound.
+        Confidence of each bound.
     progress : callable, optional
         Called with the number of releases made since the last call.
 
     Returns
     -------
     Audit
-        Claim, lower bounds and verdict; print it.
+        Claim, lower bounds and verdict.
 
     Examples
     --------
@@ -327,24 +340,24 @@ def mechanism(
     """
     check(
         name in MECHANISMS,
-        f"mechanism must be one of {sorted(MECHANISMS)}. Got {name!r}: choose one.",
+        f"name must be one of {sorted(MECHANISMS)}, got {name!r}.",
     )
     chosen = MECHANISMS[name]
     check(
         neighbours in chosen.relations,
-        f"{name!r} is released under {chosen.relations} only. Got {neighbours!r}.",
+        f"{name!r} requires neighbours in {chosen.relations}, got {neighbours!r}.",
     )
     check(
         chosen.gaussian or group == 1,
-        f"{name!r} is protected but for a δ, which does not scale with groups. Got "
-        f"{group}: take 1.",
+        f"group must be 1 for {name!r}, because its δ does not scale with groups, got "
+        f"{group}.",
     )
     extra = delta * chosen.extra
     mu = accountant.gdp_mu(epsilon, delta - extra)
     play = chosen.game(neighbours, 1.0 / mu, group, extra)
     if n_trials is None:
         n_trials = 2 * bounds.trials_needed(mu * group, confidence=confidence)
-    return judge(
+    return play_games(
         name,
         neighbours,
         play,

@@ -1,10 +1,10 @@
 """Audit of a single fit with many canaries (Steinke, Nasr and Jagielski 2023).
 
-Each of m canaries is in the table or not, by the fall of a coin. After one fit an
-auditor guesses for some of them, the surest. If the fit is (ε, δ)-private, the number
-of correct guesses is hardly ever above that of coins that fall right with probability
-e^ε/(1 + e^ε), however the canaries interact [1]_. The bound is lower than that of many
-fits, but one fit can be of any size.
+A coin decides for each of m canaries whether it is in the table. After one fit an
+auditor guesses for the canaries it is surest about. If the fit is (ε, δ)-private, the
+number of correct guesses rarely exceeds that of coins with probability e^ε/(1 + e^ε),
+even if canaries interact [1]_. The bound is lower than that of many fits, but one fit
+can be of any size.
 
 References
 ----------
@@ -25,10 +25,10 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from skdp.audit import bounds
-from skdp.audit.fits import described, low_is_steeper
+from skdp.audit.fits import complete_schema, is_low_steeper
+from skdp.audit.neighbouring_tables import SyntheticTable, extreme_targets
 from skdp.audit.replay import replay
-from skdp.audit.tables import Table, targets
-from skdp.engines.choice import engine_named
+from skdp.engines.choice import choose_engine
 from skdp.estimators.base import PrivateLinearModel
 from skdp.privacy import accountant
 from skdp.privacy.randomness import Randomness
@@ -38,7 +38,7 @@ from skdp.schema import Categorical, FloatArray, Schema, check
 def p_value(
     n_canaries: int, n_guesses: int, n_correct: int, epsilon: float, delta: float
 ) -> float:
-    r"""Largest chance of that many correct guesses about an (ε, δ)-private fit.
+    r"""Return the largest chance of as many correct guesses on an (ε, δ)-private fit.
 
     With W binomial of r guesses and probability e^ε/(1 + e^ε),
 
@@ -46,7 +46,8 @@ def p_value(
     """
     check(
         0 <= n_correct <= n_guesses <= n_canaries,
-        "There cannot be more correct guesses than guesses, or guesses than canaries.",
+        "n_correct must be at most n_guesses and n_guesses at most n_canaries, got "
+        f"{n_correct}, {n_guesses} and {n_canaries}.",
     )
     q = 1.0 / (1.0 + math.exp(-epsilon))
     # P[v > W ≥ v - i] for i = 1, …, v
@@ -59,7 +60,7 @@ def p_value(
 def epsilon_lower(
     n_canaries: int, n_guesses: int, n_correct: int, delta: float, miss: float
 ) -> float:
-    """Largest ε that so many correct guesses refute, wrongly with chance `miss`."""
+    """Return the largest ε refuted by the guesses, wrongly with chance `miss`."""
 
     def refuted(epsilon: float) -> bool:
         return p_value(n_canaries, n_guesses, n_correct, epsilon, delta) < miss
@@ -75,8 +76,8 @@ def epsilon_lower(
     return low
 
 
-def best_guesses(n_canaries: int, mu: float, delta: float, miss: float) -> int:
-    """How many canaries to guess about, decided from the claim before the fit.
+def choose_n_guesses(n_canaries: int, mu: float, delta: float, miss: float) -> int:
+    """Choose how many canaries to guess about, from the claim and before the fit.
 
     A score is N(±μ²/2, μ²); guesses are made where it is far from zero.
     """
@@ -102,13 +103,13 @@ class OneRun:
     epsilon, delta, mu : float
         The claim.
     n_canaries, n_guesses, n_correct : int
-        Of which so many were guessed about, so many of them right.
+        Numbers of canaries, of guesses about them and of correct guesses.
     epsilon_lower : float
-        What that proves.
+        The lower bound on ε that they prove.
     reached : float
-        Median over the canaries of the μ by which each shows in the stated noise.
+        Median over the canaries of the μ that each adds, in the stated noise.
     confidence : float
-        The bound is too high with a chance of at most one minus this.
+        The bound is too high with probability at most one minus this.
     seconds : float
         Time taken.
     """
@@ -127,11 +128,11 @@ class OneRun:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found against the claim."""
+        """Whether no violation was found."""
         return self.epsilon_lower <= self.epsilon
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all fields, for JSON."""
         return asdict(self) | {"passed": self.passed}
 
 
@@ -143,17 +144,17 @@ def one_run(
 ) -> OneRun:
     """Audit a single fit of an estimator, without an intercept, under zero-out.
 
-    A canary is a record with a category of its own: no other touches its coordinate,
-    so that noise alone hides whether it is there.
+    A canary is a record with a category of its own. No other record touches its
+    coordinate, so only noise hides whether it is in the table.
 
     Parameters
     ----------
     estimator : estimator of skdp
         Not changed; its schema, intercept and relation are replaced.
     n_canaries : int
-        Records, each in the table with probability one half.
+        Number of records, each in the table with probability one half.
     confidence : float
-        Of the bound.
+        Confidence of the bound.
 
     Returns
     -------
@@ -161,7 +162,7 @@ def one_run(
         Claim, guesses and lower bound.
     """
     start = perf_counter()
-    model = described(estimator)
+    model = complete_schema(estimator)
     assert isinstance(model.schema, Schema)
     names = [f"c{i}" for i in range(n_canaries)]
     schema = Schema({"canary": Categorical(names)}, target=model.schema.target)
@@ -169,14 +170,16 @@ def one_run(
         schema=schema, fit_intercept=False, neighbours="zero-out", sampling="full"
     )
     coins = Randomness().generator().integers(0, 2, n_canaries).astype(bool)
-    own = targets(schema.target_column)[0 if low_is_steeper(model, schema) else 1]
-    table = _table(names, own, coins)
+    own = extreme_targets(schema.target_column)[
+        0 if is_low_steeper(model, schema) else 1
+    ]
+    table = _make_table(names, own, coins)
     model.fit(table.columns, table.target, sample_weight=table.weight)
     record, mu = model.privacy_, math.sqrt(model.privacy_.spent)
-    everyone = _table(names, own, np.ones(n_canaries, dtype=bool))
-    scores, reached = _scores(model, everyone)
+    everyone = _make_table(names, own, np.ones(n_canaries, dtype=bool))
+    scores, reached = _score_canaries(model, everyone)
     miss = 1.0 - confidence
-    n_guesses = best_guesses(n_canaries, mu, record.delta, miss)
+    n_guesses = choose_n_guesses(n_canaries, mu, record.delta, miss)
     order = np.argsort(scores)
     out, into = order[: n_guesses // 2], order[n_canaries - n_guesses // 2 :]
     n_correct = int((~coins[out]).sum() + coins[into].sum())
@@ -197,24 +200,28 @@ def one_run(
     )
 
 
-def _table(names: list[str], target: Any, there: npt.NDArray[np.bool_]) -> Table:
-    """One row a canary; that of an absent one is empty and counts for nothing."""
+def _make_table(
+    names: list[str], target: Any, there: npt.NDArray[np.bool_]
+) -> SyntheticTable:
+    """Return a table with one row per canary; rows of absent canaries are empty."""
     cells = [n if here else None for n, here in zip(names, there.tolist(), strict=True)]
-    return Table({"canary": cells}, [target] * len(names), there.astype(np.float64))
+    return SyntheticTable(
+        {"canary": cells}, [target] * len(names), there.astype(np.float64)
+    )
 
 
-def _scores(
-    model: PrivateLinearModel, everyone: Table
+def _score_canaries(
+    model: PrivateLinearModel, everyone: SyntheticTable
 ) -> tuple[FloatArray, FloatArray]:
-    """Log-likelihood ratio that each canary was there, and the μ by which it shows.
+    """Return each canary's log-likelihood ratio of being present, and its μ.
 
-    What a table of all canaries adds to a coordinate is what its canary would add.
+    A table of all canaries adds to a coordinate what its canary would add.
     """
     assert isinstance(model.schema, Schema)
     weight = {"intercept": False, "max_weight": model.max_weight}
-    records = everyone.encoded(model.schema, **weight)  # type: ignore[arg-type]
+    records = everyone.encode(model.schema, **weight)  # type: ignore[arg-type]
     transcript = model.privacy_.transcript
-    engine = engine_named(model.engine, model.n_threads)
+    engine = choose_engine(model.engine, model.n_threads)
     _, (asked,) = replay(model.plan_, [records], transcript, engine=engine)
     score = np.zeros(len(everyone.target))
     square = np.zeros_like(score)

@@ -1,7 +1,7 @@
-"""A fit seen again: the exact sums behind each release, on either table.
+"""Replay a fit: compute the exact sum behind each release, on any table.
 
-Weights are a function of what was released, so whoever has the transcript can compute,
-for each step, what the sum would have been on any table. Nothing is released here.
+Weights are a function of the releases, so the transcript determines what the sum of
+each step would have been on any table. Nothing is released here.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from skdp.audit.judge import Trial, observed
+from skdp.audit.games import Observation, compare_releases
 from skdp.descent.algorithm1 import Query, Update
-from skdp.descent.geometry import Task
 from skdp.descent.samplings import Full
 from skdp.engines.reference import ReferenceEngine
 from skdp.planning.plan import Plan
@@ -27,23 +26,23 @@ MakeEngine = Callable[[Records], queries.Engine]
 
 
 class Replay:
-    """A run of a plan, step by step, with another run's releases in place of noise.
+    """A run of a plan, step by step, that uses the releases of another run.
 
     Parameters
     ----------
     plan : Plan
-        What was run.
+        The plan of the run.
     records : Records
-        The table to ask for sums; it need not be the one that was fitted.
+        The table to add up; it need not be the one that was fitted.
     transcript : sequence of Released
-        What the run released, from the geometry's own releases on.
+        The run's releases, starting with those of the geometry.
     engine : callable Records -> Engine
-        What adds up the records.
+        Makes the engine that adds up the records.
 
     Attributes
     ----------
     sums : list of BoundedSum
-        What would have been released, without its noise.
+        The sums that would have been released, without noise.
     """
 
     def __init__(
@@ -55,23 +54,14 @@ class Replay:
     ) -> None:
         self.sums: Sums = []
         self._transcript = transcript
-        task = Task(
-            engine=engine(records),
-            loss=plan.loss,
-            slopes=queries.Slopes(loss=plan.loss, max_weight=records.max_weight),
-            curvature=plan.loss.curvature * records.max_weight,
-            relation=plan.relation,
-            n_rows=plan.n_rows,
-            penalty=plan.penalty,
-            release=self.next,
-        )
+        task = plan.make_task(engine(records), self.next_release)
         query, update, start = plan.geometry.prepare(task)
         self.query: Query = query
         self.update: Update = update
         self.start = start
 
-    def next(self, total: queries.BoundedSum, share: float = 1.0) -> Released:
-        """Note a sum; return what was released in its place."""
+    def next_release(self, total: queries.BoundedSum, share: float = 1.0) -> Released:
+        """Keep a sum and return the value that was released in its place."""
         self.sums.append(total)
         return self._transcript[len(self.sums) - 1]
 
@@ -83,23 +73,23 @@ def replay(
     sets: Sequence[IntArray] | None = None,
     engine: MakeEngine = ReferenceEngine,
 ) -> tuple[FloatArray, list[Sums]]:
-    """Follow a run; return its weights, and the sums of every step on each table.
+    """Replay a run; return its weights and the sums of every step on each table.
 
     Parameters
     ----------
     plan : Plan
-        What was run.
+        The plan of the run.
     records : sequence of Records
-        The tables to ask.
+        The tables to add up.
     transcript : sequence of Released
-        What was released, from the geometry's own releases on.
+        The run's releases, starting with those of the geometry.
     sets : sequence of arrays, optional
-        The public sets of the steps, where they are drawn.
+        The public sets of the steps; needed unless every step is full.
     engine : callable Records -> Engine
-        What adds up the records.
+        Makes the engine that adds up the records.
     """
     runs = [Replay(plan, table, transcript, engine) for table in records]
-    chosen = iter(sets if sets is not None else _full(plan))
+    chosen = iter(sets if sets is not None else _full_sets(plan))
     shares = plan.average(plan.n_steps)
     weights = runs[0].start
     for _ in range(plan.n_restarts):
@@ -107,35 +97,35 @@ def replay(
         for index in range(plan.n_steps):
             at = next(chosen)
             for run in runs:
-                released = run.next(run.query(at, theta))
+                released = run.next_release(run.query(at, theta))
             theta = runs[0].update(theta, released, at)
             weights = weights + shares[index] * theta
     return weights, [run.sums for run in runs]
 
 
-def _full(plan: Plan) -> Iterator[IntArray]:
+def _full_sets(plan: Plan) -> Iterator[IntArray]:
     check(
         isinstance(plan.sampling, Full),
-        "A replay needs the sets that a sampling drew: hand them in.",
+        "sets is required, because the sampling draws them at random.",
     )
     everything = np.arange(plan.layout.n_features)
     return iter([everything] * (plan.n_steps * plan.n_restarts))
 
 
-def trial(
+def compare_fit(
     plan: Plan,
     record: PrivacyRecord,
     records: tuple[Records, Records],
     *,
     counted: bool = False,
     sets: Sequence[IntArray] | None = None,
-) -> Trial:
+) -> Observation:
     """Compare a fit's transcript with the sums on both tables.
 
     Parameters
     ----------
     plan, record : Plan and PrivacyRecord
-        Of the fit.
+        Plan and record of the fit.
     records : pair of Records
         The table and its neighbour.
     counted : bool
@@ -150,4 +140,4 @@ def trial(
     first = len(before[0])
     _, (table, other) = replay(plan, records, record.transcript[first:], sets)
     both = zip(before[0] + table, before[1] + other, strict=True)
-    return observed(record, list(both))
+    return compare_releases(record, list(both))

@@ -1,4 +1,4 @@
-"""Lists of audits, for the command line and for the report in docs/audit.md."""
+"""Lists of audits for the command line and the report in docs/audit.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from skdp.audit import bounds
 from skdp.audit.fits import fit
-from skdp.audit.judge import Audit
+from skdp.audit.games import Audit
 from skdp.audit.mechanisms import MECHANISMS, mechanism
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.planning import MODELS
@@ -16,23 +16,23 @@ from skdp.privacy import accountant
 from skdp.privacy.queries import RELATIONS, Relation
 
 Progress = Callable[[int], object] | None
-#: Short fits on small tables: as private as long ones, and quick.
+#: Short fits on small tables, which are as private as long ones.
 SHORT: Mapping[str, Any] = {"n_steps": 4, "n_threads": 1}
 SMALL: Mapping[str, Any] = {"n_rows": 300, "twins": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One audit: of a mechanism, or of the fits of a model of `skdp.plan`.
+    """One audit, of a mechanism or of the fits of a model.
 
     Attributes
     ----------
     name, relation, epsilon, delta
-        What is audited.
+        The mechanism or model, and the claim.
     group, n_trials : int
         As in `skdp.audit.fit`.
     parameters : dict
-        Further ones of the estimator.
+        Further parameters of the estimator.
     table : dict
         ``n_rows`` and ``twins``, for fits.
     """
@@ -46,7 +46,7 @@ class Setting:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     table: Mapping[str, Any] = field(default_factory=dict)
 
-    def estimator(self) -> PrivateLinearModel:
+    def make_estimator(self) -> PrivateLinearModel:
         """Return the model whose fits are audited."""
         return MODELS[self.name](
             epsilon=self.epsilon,
@@ -56,10 +56,10 @@ class Setting:
         )
 
     def run(self, progress: Progress = None) -> Audit:
-        """Play the games."""
+        """Run the audit."""
         given: dict[str, Any] = {"group": self.group, "n_trials": self.n_trials}
         if self.name in MODELS:
-            return fit(self.estimator(), **given, **self.table, progress=progress)
+            return fit(self.make_estimator(), **given, **self.table, progress=progress)
         return mechanism(
             self.name,
             epsilon=self.epsilon,
@@ -69,28 +69,28 @@ class Setting:
             **given,
         )
 
-    def confirmed(self, progress: Progress = None) -> Audit:
-        """Play, and play again if the claim was refuted: both must refute it.
+    def run_and_confirm(self, progress: Progress = None) -> Audit:
+        """Run the audit, and run it again if the claim was refuted.
 
-        A right claim is refuted by chance once in a thousand games at most for each of
-        two bounds, so that it fails twice with a chance of 4 in a million.
+        Each of the two bounds refutes a correct claim by chance in at most 1 of 1000
+        audits, so a correct claim fails twice with probability 4 in a million.
         """
         first = self.run(progress)
         return first if first.passed else self.run(progress)
 
 
-def mechanism_settings(
+def list_mechanism_settings(
     epsilon: float, delta: float = 1e-6, *, single: bool = False
 ) -> list[Setting]:
-    """Every mechanism under every relation, with the power to find 20 %.
+    """List every mechanism under every relation, with the power to find 20 %.
 
     Parameters
     ----------
     epsilon, delta : float
         The claim.
     single : bool
-        Tables that differ in one record, at the price of more trials; otherwise in as
-        many as show most. Slow mechanisms always take groups.
+        Whether tables differ in one record, which takes more trials. Otherwise, and for
+        slow mechanisms, they differ in as many as show most.
     """
     settings = []
     for name, entry in MECHANISMS.items():
@@ -113,13 +113,13 @@ def mechanism_settings(
     return settings
 
 
-def fit_setting(
+def make_fit_setting(
     model: str, relation: Relation, epsilon: float, delta: float = 1e-6, **given: Any
 ) -> Setting:
-    """Short fits of a model, with the power to find 20 % where tables reach the claim.
+    """Return an audit of short fits, which finds 20 % if tables reach the claim.
 
-    Under replace-one no pair of tables does: what is furthest apart in its gradients
-    has the same Gram matrix. Such settings need about five times the trials for that.
+    Under replace-one no pair of tables does: tables whose gradients are furthest apart
+    have the same Gram matrix. Such audits need about five times as many trials.
     """
     mu = accountant.gdp_mu(epsilon, delta)
     group = bounds.best_group(mu)
@@ -138,10 +138,13 @@ def fit_setting(
     )
 
 
-def quick(epsilon: float, delta: float = 1e-6) -> list[Setting]:
-    """All mechanisms, and fits of two models under all relations: two minutes."""
+def list_quick_settings(epsilon: float, delta: float = 1e-6) -> list[Setting]:
+    """List audits that take two minutes: all mechanisms and fits of two models."""
     return [
-        *mechanism_settings(epsilon, delta),
-        *(fit_setting("linear", relation, epsilon, delta) for relation in RELATIONS),
-        fit_setting("logistic", "zero-out", epsilon, delta),
+        *list_mechanism_settings(epsilon, delta),
+        *(
+            make_fit_setting("linear", relation, epsilon, delta)
+            for relation in RELATIONS
+        ),
+        make_fit_setting("logistic", "zero-out", epsilon, delta),
     ]

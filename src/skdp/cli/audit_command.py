@@ -35,12 +35,12 @@ def audit(
 
     from skdp import HuberRegressor
     from skdp.audit import one_run
-    from skdp.audit.suite import quick
+    from skdp.audit.suite import list_quick_settings
     from skdp.planning.plan import check_budget
 
     check_budget(epsilon, delta, 1)
     hushed(as_json, quiet)
-    settings = quick(epsilon, delta)
+    settings = list_quick_settings(epsilon, delta)
     # Sums this small gain nothing from BLAS threads, and lose much on a busy machine.
     with threadpool_limits(1, "blas"):
         found = _played(settings, watched(as_json, quiet))
@@ -69,7 +69,7 @@ def _played(settings: list[Setting], show: bool) -> list[Audit]:
         for setting in settings:
             named = f"{setting.name}, {setting.relation}"
             progress.update(task, description=named)
-            found.append(setting.confirmed(lambda n: progress.advance(task, n)))
+            found.append(setting.run_and_confirm(lambda n: progress.advance(task, n)))
     return found
 
 

@@ -17,9 +17,8 @@ from skdp.estimators.preparation import opened
 from skdp.estimators.standard_errors import class_effects
 from skdp.estimators.summary import unit_notes
 from skdp.evaluation.results import Evaluation
-from skdp.planning.decide import default_delta
 from skdp.planning.forecast import Forecast, forecast, range_in_words
-from skdp.planning.plan import check_budget
+from skdp.planning.plan import check_budget, default_delta
 from skdp.privacy import accountant
 from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
 from skdp.schema import Schema, check

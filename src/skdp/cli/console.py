@@ -54,9 +54,9 @@ def watched(as_json: bool = False, quiet: bool = False) -> bool:
 
 def hushed(as_json: bool = False, quiet: bool = False) -> None:
     """Let nothing be said of compiled kernels where a script reads, or nobody."""
-    from skdp.engines.compilation import silence
+    from skdp.engines.compilation import suppress_message
 
-    silence(as_json or quiet)
+    suppress_message(as_json or quiet)
 
 
 def shown(text: str) -> str:

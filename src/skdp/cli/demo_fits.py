@@ -19,14 +19,14 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import skdp
 from skdp.cli.console import hushed, print_json, screen, watched
-from skdp.datasets import Dataset, make_hospital, margins
+from skdp.datasets import Dataset, compute_margins, make_hospital
 from skdp.descent.matrix import Matrix
-from skdp.engines.choice import engine_named
+from skdp.engines.choice import choose_engine
 from skdp.estimators.units import centred
 from skdp.models.losses import Logistic
 from skdp.planning.plan import Fit, Plan, run
 from skdp.planning.presets import preset
-from skdp.planning.rule import default_plan
+from skdp.planning.rule import make_default_plan
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records, encode
 from skdp.schema import FloatArray, Layout, check
@@ -54,7 +54,7 @@ def run_demo(
     table = make_hospital(rows, TABLE_SEED)
     fresh = make_hospital(FRESH_ROWS, FRESH_SEED)
     records = encode([table.batch], table.schema)
-    engine = engine_named()
+    engine = choose_engine()
     # Sums this small gain nothing from BLAS threads, and lose much on a busy machine.
     with (
         threadpool_limits(1, "blas"),
@@ -94,7 +94,7 @@ def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
         "relation": "add-remove",
         "assumptions": ("The number of rows given is public.",),
     }
-    matrix = default_plan(layout, loss, **facts)
+    matrix = make_default_plan(layout, loss, **facts)
     paper = preset("dp_skgd", layout, loss, **facts)
     most = max(200, min(5_000, DEMO_VISITS // rows))
     words = f"{matrix.n_steps} steps on the intercept alone, {_noise(matrix)}: too few "
@@ -120,7 +120,7 @@ def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
         f"{paper.n_steps:,} steps, each on one of the {len(layout.groups)} columns "
         f"drawn at random, {_noise(paper)}; {bound}"
     )
-    exact = default_plan(layout, loss, n_rows=rows)
+    exact = make_default_plan(layout, loss, n_rows=rows)
     return [
         _Job(name="private, matrix geometry", plan=matrix, words=words),
         _Job(name="private, DP-SkGD of the paper", plan=paper, words=steps),
@@ -160,7 +160,7 @@ def _log_losses(
     target = np.concatenate([chunk.target for chunk in judge.chunks])
 
     def loss(weights: FloatArray) -> float:
-        return float(np.mean(Logistic().value(margins(judge, weights), target)))
+        return float(np.mean(Logistic().value(compute_margins(judge, weights), target)))
 
     seen = np.concatenate([chunk.target for chunk in records.chunks])
     rate = (float(seen.sum()) + 0.5) / (len(seen) + 1.0)

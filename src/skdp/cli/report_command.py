@@ -48,8 +48,7 @@ def report(
     how to check all of it: one HTML file that loads nothing and runs no script. The
     record is verified first, and a page is refused if that fails.
     """
-    from skdp.reporting.report import page
-    from skdp.reporting.subject import subject
+    from skdp.reporting.report import read_subject, render_page
     from skdp.schema import check
 
     check(model.is_dir(), f"There is no saved model {str(model)!r}: correct its path.")
@@ -61,8 +60,8 @@ def report(
         named = model if model.name not in ("", "..") else model.resolve()
         out = named.with_name(f"{named.name}.html")
     check_out(out, force)
-    about = subject(model, ledger)
-    write_out(out, page(about))
+    about = read_subject(model, ledger)
+    write_out(out, render_page(about))
     claim = str(about.record).partition("\n")[0]
     if as_json:
         print_json(

@@ -1,1 +1,1 @@
-"""descent."""
+"""DP-SkGD: samplings, smoothness, geometries, averages and Algorithm 1."""

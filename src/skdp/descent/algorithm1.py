@@ -1,14 +1,14 @@
-"""Algorithm 1 of the paper: DP-SkGD, on anything that can be asked for a gradient.
+"""Algorithm 1 of the paper, DP-SkGD, for any query that returns a sum of gradients.
 
-The loop draws a public set, asks for the exact sum on it, has it released, and hands
+Each step draws a public set, queries the exact sum on it, releases that sum, and passes
 the released value to an update. Updates, penalties and averages see nothing else.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from skdp.descent.step import Step as Step
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.queries import BoundedSum
@@ -20,6 +20,29 @@ Query = Callable[[IntArray, FloatArray], BoundedSum]
 Update = Callable[[FloatArray, Released, IntArray], FloatArray]
 #: Weight of each iterate θ_1..θ_K in the average that ends an inner loop.
 Average = Callable[[int], FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What a callback receives after each step; all of it is public or released.
+
+    Attributes
+    ----------
+    restart, index : int
+        t and k of the paper.
+    at : array of int
+        The set S.
+    released : Released
+        The noisy sum on S.
+    weights : float64 (d, k)
+        θ after the step.
+    """
+
+    restart: int
+    index: int
+    at: IntArray
+    released: Released
+    weights: FloatArray
 
 
 def descend(
@@ -55,11 +78,11 @@ def descend(
     noise_multiplier : float
         Standard deviation of the noise over the sensitivity; 0 for no privacy.
     randomness : Randomness
-        Where noise comes from, and the public sets.
+        Source of the noise and of the public sets.
     record : PrivacyRecord
-        What every release is charged to.
+        Charged for every release.
     callback : callable, optional
-        Called with a `Step` after each.
+        Called with a `Step` after each step.
 
     Returns
     -------
@@ -72,7 +95,10 @@ def descend(
     handed to them is a function of public values and of at most K·T releases, each
     charged to `record` (Theorem 1 of the paper, with exact accounting).
     """
-    check(min(n_steps, n_restarts) >= 1, "n_steps and n_restarts must be at least 1.")
+    check(
+        min(n_steps, n_restarts) >= 1,
+        f"n_steps and n_restarts must be at least 1, got {n_steps} and {n_restarts}.",
+    )
     public = randomness.generator()
     shares = average(n_steps)
     weights = start

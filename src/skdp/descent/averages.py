@@ -1,4 +1,4 @@
-"""How the iterates θ_1..θ_K of an inner loop become one point: weights (K,)."""
+"""Averages of the iterates θ_1..θ_K of an inner loop, as weights (K,)."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ Average = Callable[[int], FloatArray]
 
 
 def mean(n_steps: int) -> FloatArray:
-    """Average of θ_1..θ_K, as in the paper."""
+    """Weigh θ_1..θ_K equally, as in the paper."""
     return np.full(n_steps, 1.0 / n_steps)
 
 
 def tail(n_steps: int) -> FloatArray:
-    """Average of the last half of the iterates."""
+    """Average the last half of the iterates."""
     kept = n_steps - n_steps // 2
     return np.repeat([0.0, 1.0 / kept], [n_steps - kept, kept])
 
 
 def most(n_steps: int) -> FloatArray:
-    """Average of all iterates but the first fifth, when the start is soon forgotten."""
+    """Average all iterates but the first fifth, for starts that are soon forgotten."""
     dropped = n_steps // 5
     return np.repeat([0.0, 1.0 / (n_steps - dropped)], [dropped, n_steps - dropped])
 
 
 def rising(n_steps: int) -> FloatArray:
-    """Weights ∝ k: the start is forgotten as 1/K², for 4/3 of the mean's variance."""
+    """Weigh θ_k ∝ k: forgets the start as 1/K², for 4/3 of the mean's variance."""
     weights = np.arange(1.0, n_steps + 1.0)
     return np.asarray(weights / weights.sum())
 
 
 def last(n_steps: int) -> FloatArray:
-    """The last iterate alone."""
+    """Take the last iterate."""
     return np.repeat([0.0, 1.0], [n_steps - 1, 1])
 
 
 def growing(rate: float) -> Average:
-    """Weights (1 - rate)^(-k) of strongly convex functions (erratum 7)."""
+    """Weigh θ_k ∝ (1 - rate)^(-k), for strongly convex functions (erratum 7)."""
 
     def average(n_steps: int) -> FloatArray:
         powers = np.power(1.0 - rate, np.arange(n_steps - 1, -1, -1.0))

@@ -1,7 +1,7 @@
-"""In which norm a step is taken, and how the noise is shaped.
+"""The norm in which steps are taken, and the shape of the noise.
 
 A geometry turns a task (records, loss, penalty) into the two functions that Algorithm 1
-needs: a query for the exact sum and an update that sees released values only.
+needs: a query for the exact sum, and an update that sees only released values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from skdp.descent.algorithm1 import Query, Update
-from skdp.descent.target import Constant, constant
+from skdp.descent.target import ConstantModel, release_constant
 from skdp.models.losses import Loss
 from skdp.models.penalties import Penalty
 from skdp.models.registry import Registered
@@ -27,10 +27,10 @@ from skdp.schema import FloatArray, IntArray, check
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
-    """What a geometry works on.
+    """The problem that a geometry prepares.
 
-    `n_rows` is the public or released number of rows; `release` spends a share of the
-    budget (of μ²), all of them together what the geometry's `share` says.
+    `n_rows` is the public or released number of rows. `release` spends a share of the
+    budget (of μ²); all calls together spend the geometry's `share`.
     """
 
     engine: queries.Engine
@@ -42,9 +42,9 @@ class Task:
     penalty: Penalty
     release: Callable[[queries.BoundedSum, float], Released]
 
-    def constant(self, share: float) -> Constant:
-        """Release a histogram of the target: the constant model that it suggests."""
-        return constant(
+    def release_constant(self, share: float) -> ConstantModel:
+        """Release a histogram of the target and fit a constant model to it."""
+        return release_constant(
             self.engine,
             self.loss,
             self.relation,
@@ -54,7 +54,7 @@ class Task:
 
 
 class Prepared(NamedTuple):
-    """The query and the update of Algorithm 1, and where it starts, (d, k)."""
+    """The query and the update of Algorithm 1, and its start w⁰ (d, k)."""
 
     query: Query
     update: Update
@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
 
 
 class Geometry(Registered, ABC):
-    """Step and noise shape of a run; adding one means adding a class.
+    """Step and noise shape of a run; to add one, write a subclass.
 
     Attributes
     ----------
@@ -77,35 +77,35 @@ class Geometry(Registered, ABC):
 
     @abstractmethod
     def prepare(self, task: Task) -> Prepared:
-        """Release what the geometry needs; return what Algorithm 1 needs."""
+        """Release what the geometry needs and return what Algorithm 1 needs."""
 
 
-def boxed(weights: FloatArray) -> FloatArray:
-    """Weights clipped to the box that queries clip them to."""
+def clip_to_box(weights: FloatArray) -> FloatArray:
+    """Clip weights to the box that queries clip them to."""
     return np.clip(weights, -WEIGHT_BOX, WEIGHT_BOX)
 
 
-def diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> Update:
-    """θ_S - ΓC(∇f + η) then the proximal map, ΓC = Diag(step) on S.
+def make_diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> Update:
+    """Return the update θ_S - ΓC(∇f + η) and proximal map, ΓC = Diag(step) on S.
 
     With Γ = PM⁻¹ and C = I_S P⁻¹ the probabilities cancel: step = 1/M.
     """
 
     def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
         if not isinstance(released, Released):
-            raise TypeError("An update takes released values only: call release first.")
+            raise TypeError("An update takes only released values.")
         moved = weights[at] - step[at, None] * released.values / n_rows
         result = weights.copy()
-        result[at] = boxed(penalty.prox(moved, 1.0 / step[at], at))
+        result[at] = clip_to_box(penalty.prox(moved, 1.0 / step[at], at))
         return result
 
     return update
 
 
-def accelerated(update: Update) -> Update:
-    """Nesterov's momentum on full steps, restarted where it points uphill.
+def accelerate(update: Update) -> Update:
+    """Add Nesterov's momentum to full steps, restarted where it points uphill.
 
-    For runs without noise: momentum would add up the noise of many steps.
+    Only for runs without noise, because momentum adds up the noise of many steps.
     """
     before: list[FloatArray] = []
     speed = [1.0]
@@ -119,7 +119,7 @@ def accelerated(update: Update) -> Update:
         following = (1.0 + math.sqrt(1.0 + 4.0 * speed[0] ** 2)) / 2.0
         push = (speed[0] - 1.0) / following
         speed[0] = following
-        return boxed(reached + push * (reached - last))
+        return clip_to_box(reached + push * (reached - last))
 
     return faster
 
@@ -133,13 +133,13 @@ class Diagonal(Geometry):
     smoothness : float64 (d,)
         M, valid for the sampling (`descent.smoothness`).
     elliptical : bool
-        Shape the noise to the groups: variance ∝ τ_G^(-1/2), τ_G = Σ_{j in G} 1/M_j,
-        which minimises Σ_j s_j²/M_j at a given sensitivity. Isotropic otherwise.
+        Shape the noise by group: variance ∝ τ_G^(-1/2), τ_G = Σ_{j in G} 1/M_j, which
+        minimises Σ_j s_j²/M_j at a given sensitivity. Isotropic otherwise.
     momentum : bool
         Accelerate full steps, for runs without noise.
     share : float
-        Share of μ² spent on a histogram of the target: the run then starts at a
-        constant model, at zero if nothing is spent.
+        Share of μ² spent on a histogram of the target. The run then starts at a
+        constant model; with a share of 0 it starts at zero.
     """
 
     smoothness: FloatArray
@@ -153,11 +153,11 @@ class Diagonal(Geometry):
         object.__setattr__(self, "smoothness", given)
         check(
             bool(np.all(self.smoothness > 0) and np.all(np.isfinite(self.smoothness))),
-            "Diagonal needs positive, finite smoothness: see descent.smoothness.",
+            "smoothness must be positive and finite in every coordinate.",
         )
         check(
             0 <= self.share < 1,
-            f"Diagonal needs 0 ≤ share < 1. Got {self.share}: 0 starts at zero.",
+            f"share must be at least 0 and below 1, got {self.share}.",
         )
 
     @classmethod
@@ -166,7 +166,7 @@ class Diagonal(Geometry):
         return cls(smoothness=probabilities / gamma)
 
     def shape(self, at: IntArray, group_of: IntArray) -> FloatArray:
-        """Relative noise scale of each coordinate in `at`."""
+        """Return the relative noise scale of each coordinate in `at`."""
         if not self.elliptical:
             return np.ones(len(at))
         groups = group_of[at]
@@ -175,7 +175,7 @@ class Diagonal(Geometry):
         return np.asarray(shape / shape.max(), dtype=np.float64)
 
     def prepare(self, task: Task) -> Prepared:
-        """Release the target's histogram, if it is paid for."""
+        """Release the target's histogram if `share` is positive."""
         layout = task.engine.records.layout
         group_of = layout.group_of
 
@@ -185,9 +185,9 @@ class Diagonal(Geometry):
                 task.engine, task.slopes, weights, at, task.relation, shape
             )
 
-        update = diagonal_update(1.0 / self.smoothness, task.penalty, task.n_rows)
-        update = accelerated(update) if self.momentum else update
+        update = make_diagonal_update(1.0 / self.smoothness, task.penalty, task.n_rows)
+        update = accelerate(update) if self.momentum else update
         start = np.zeros((len(self.smoothness), task.loss.n_outputs))
         if self.share > 0 and layout.groups[-1].kind == "ones":
-            start[-1] = task.constant(self.share).margins
+            start[-1] = task.release_constant(self.share).margins
         return Prepared(query, update, start)

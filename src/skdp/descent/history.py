@@ -1,4 +1,4 @@
-"""A callback that keeps what it sees: all of it public or released."""
+"""A callback that keeps all steps; what it keeps is public or released."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class History:
     Attributes
     ----------
     steps : list of Step
-        One a step, in order.
+        All steps in order.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class History:
 
     @property
     def visits(self) -> FloatArray:
-        """How often each coordinate was moved, shape (d,)."""
+        """Number of times each coordinate was moved, shape (d,)."""
         counts = np.zeros(len(self.steps[0].weights) if self.steps else 0)
         for step in self.steps:
             counts[step.at] += 1.0

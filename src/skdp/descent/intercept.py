@@ -1,4 +1,4 @@
-"""A constant model: what a table supports that is too small, or too well protected."""
+"""Intercept-only model, used when the table is too small for the privacy budget."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdp.descent.geometry import Geometry, Prepared, Task, boxed
+from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, check
@@ -15,12 +15,12 @@ from skdp.schema import FloatArray, IntArray, check
 
 @dataclass(frozen=True, kw_only=True)
 class InterceptOnly(Geometry):
-    """Steps on the intercept alone: the base rate or the mean, and no other weight.
+    """Steps on the intercept alone, which learn the base rate or the mean.
 
     Parameters
     ----------
     radius : float
-        A record's slope is capped at it.
+        Cap on a record's slope.
     shrinkage : float
         λ of a penalty ½ λ ‖w‖² on the intercept.
     """
@@ -34,7 +34,7 @@ class InterceptOnly(Geometry):
     def __post_init__(self) -> None:
         check(
             0 < self.radius < math.inf and 0 <= self.shrinkage < math.inf,
-            "InterceptOnly needs a positive radius and shrinkage ≥ 0. Got "
+            "radius must be positive and shrinkage at least 0, got "
             f"{self.radius} and {self.shrinkage}.",
         )
 
@@ -43,7 +43,7 @@ class InterceptOnly(Geometry):
         layout = task.engine.records.layout
         check(
             layout.groups[-1].kind == "ones",
-            "A constant model needs an intercept: fit one.",
+            "An intercept-only model requires an intercept.",
         )
         last = np.zeros((1, layout.n_features))
         last[0, -1] = 1.0
@@ -55,11 +55,11 @@ class InterceptOnly(Geometry):
 
         def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
             if not isinstance(released, Released):
-                raise TypeError("An update takes released values only: release first.")
+                raise TypeError("An update takes only released values.")
             result = weights.copy()
             result[-1] -= released.values[0] / (task.curvature * task.n_rows)
             result[-1] /= 1.0 + self.shrinkage / task.curvature
-            return boxed(result)
+            return clip_to_box(result)
 
         start = np.zeros((layout.n_features, task.loss.n_outputs))
         return Prepared(query, update, start)

@@ -1,4 +1,4 @@
-"""Steps in the metric of a Gram matrix that is released once."""
+"""Steps in the metric of a Gram matrix that is released once before the descent."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdp.descent.geometry import Geometry, Prepared, Task, boxed
-from skdp.descent.gram import Whitening, symmetric, whitening
-from skdp.descent.metric_prox import Prox, metric_prox
-from skdp.descent.target import Constant
+from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
+from skdp.descent.gram import Whitening, fill_gram, whiten
+from skdp.descent.metric_prox import Prox, make_metric_prox
+from skdp.descent.target import ConstantModel
 from skdp.descent.threads import one_thread
 from skdp.models.losses import Loss
 from skdp.privacy import queries
@@ -22,23 +22,23 @@ from skdp.schema import FloatArray, IntArray, Layout, check
 class Matrix(Geometry):
     """Steps in the norm of the Gram matrix, released once (the paper's future work).
 
-    With A = XᵀX/n, noisy, its negative eigenvalues dropped and `floor` added, and
-    BᵀB = A⁻¹: slopes are capped so that ‖B g_i‖ ≤ C, B Σ_i g_i is released with
+    Let A be the noisy XᵀX/n with negative eigenvalues dropped and `floor` added, and
+    BᵀB = A⁻¹. Slopes are capped so that ‖B g_i‖ ≤ C, B Σ_i g_i is released with
     isotropic noise, and the step is w ← w - Bᵀ(B g̃)/(β n), a Newton-like step that
-    needs tens of passes. On a set S of coordinates A_SS takes the place of A.
+    converges in tens of passes. On a set S of coordinates A_SS replaces A.
 
     Parameters
     ----------
     radius : float
         The cap C, or C over (spread of the target)·√(effective dimension) if `scaled`.
     floor : float
-        What is added to the eigenvalues of A.
+        Added to the eigenvalues of A.
     gram_share, target_share : float
-        Shares of μ² spent on the Gram matrix and on a histogram of the target, from
-        which the run starts at a constant model (at zero if nothing is spent on it).
+        Shares of μ² spent on the Gram matrix and on a histogram of the target. The run
+        starts at the constant model of the histogram, or at zero without one.
     shrinkage : float
-        λ/C of a penalty ½ λ ‖w - w⁰‖²_A, which keeps noise from piling up in
-        directions that the loss does not curve; w⁰ is the start.
+        λ/C of a penalty ½ λ ‖w - w⁰‖²_A, where w⁰ is the start. It keeps noise from
+        accumulating in directions in which the loss is flat.
     scaled : bool
         Whether the cap follows the spread of a numeric target.
     """
@@ -61,16 +61,16 @@ class Matrix(Geometry):
             value = getattr(self, name)
             check(
                 low < value < high,
-                f"Matrix needs {low} < {name} < {high}. Got {value}: move it inside.",
+                f"{name} must lie strictly between {low} and {high}, got {value}.",
             )
         check(
             0 <= self.shrinkage < math.inf and self.target_share >= 0,
-            "Matrix needs shrinkage ≥ 0 and target_share ≥ 0. Got "
-            f"{self.shrinkage} and {self.target_share}: 0 is none.",
+            "shrinkage and target_share must be at least 0, got "
+            f"{self.shrinkage} and {self.target_share}.",
         )
         check(
             self.target_share > 0 or not self.scaled,
-            "Matrix can follow the target's spread if it is released: give it a share.",
+            "scaled=True requires target_share > 0.",
         )
 
     @property
@@ -83,23 +83,25 @@ class Matrix(Geometry):
         layout = task.engine.records.layout
         pattern = queries.GramPattern.of(layout, task.relation, centred=True)
         gram = task.release(queries.gram(task.engine, pattern), self.gram_share)
-        found = task.constant(self.target_share) if self.target_share > 0 else None
-        space = self.space(layout, task.loss, pattern, task.n_rows, gram, found)
+        found = (
+            task.release_constant(self.target_share) if self.target_share > 0 else None
+        )
+        space = self.make_space(layout, task.loss, pattern, task.n_rows, gram, found)
         steps = _Steps(task, space)
         return Prepared(steps.query, steps.update, space.start)
 
-    def space(
+    def make_space(
         self,
         layout: Layout,
         loss: Loss,
         pattern: queries.GramPattern,
         n_rows: float,
         released: Released,
-        found: Constant | None,
+        found: ConstantModel | None,
     ) -> Space:
-        """Return what follows from what was released: post-processing."""
-        gram = symmetric(layout, pattern, released.values, n_rows) / n_rows
-        white = whitening(gram, self.floor, pattern.shift.astype(np.float64))
+        """Compute metric, cap and start from released values (post-processing)."""
+        gram = fill_gram(layout, pattern, released.values, n_rows) / n_rows
+        white = whiten(gram, self.floor, pattern.shift.astype(np.float64))
         start = np.zeros((layout.n_features, loss.n_outputs))
         radius = self.radius
         if found is not None:
@@ -119,16 +121,16 @@ class Matrix(Geometry):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Space:
-    """Where a run takes place.
+    """The metric, the cap and the start of a run.
 
     Attributes
     ----------
     gram : float64 (d, d)
-        The Gram matrix over n as it was released, of rows taken from their centre.
+        The released Gram matrix of centred rows, divided by n.
     white : Whitening
-        The metric that is made of it.
+        The metric that follows from it.
     radius, pull : float
-        The cap C, and λ of the penalty that draws to the start.
+        The cap C, and λ of the penalty that pulls weights to the start.
     start : float64 (d, k)
         w⁰.
     """
@@ -142,7 +144,7 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What a set of coordinates needs: its capped slopes, B_S, and its prox."""
+    """Capped slopes, B_S and proximal map of a set of coordinates."""
 
     slopes: queries.Slopes
     root: FloatArray
@@ -150,7 +152,7 @@ class _Part:
 
 
 class _Steps:
-    """Query and update, with the metric of each set made when it is first asked for."""
+    """Query and update; the metric of each set is computed on first use."""
 
     def __init__(self, task: Task, space: Space) -> None:
         self._task, self._root, self._radius = task, space.white.root, space.radius
@@ -171,10 +173,10 @@ class _Steps:
         """Return the metric of a set."""
         key = at.tobytes()
         if key not in self._known:
-            self._known[key] = self._made(at)
+            self._known[key] = self._make_part(at)
         return self._known[key]
 
-    def _made(self, at: IntArray) -> _Part:
+    def _make_part(self, at: IntArray) -> _Part:
         task, d = self._task, len(self._root)
         root, radius = self._root, self._radius
         if len(at) < d:
@@ -185,16 +187,16 @@ class _Steps:
             root[:, at] = (vectors / np.sqrt(values)) @ vectors.T
             radius *= math.sqrt(len(at) / d)
         metric = queries.Metric.of(root, radius)
-        root = np.ldexp(metric.units, -metric.bits)[:, at]  # the one that is used
+        root = np.ldexp(metric.units, -metric.bits)[:, at]  # as rounded
         inverse = root.T @ root / (task.curvature + self._pull)
         return _Part(
             slopes=queries.capped(task.engine, task.slopes, metric),
             root=root,
-            prox=metric_prox(inverse, task.penalty, at),
+            prox=make_metric_prox(inverse, task.penalty, at),
         )
 
     def query(self, at: IntArray, weights: FloatArray) -> queries.BoundedSum:
-        """B_S times the sum of the gradients on S."""
+        """Return B_S times the sum of the gradients on S."""
         slopes = self.part(at).slopes
         return queries.mapped_gradient(
             self._task.engine, slopes, weights, self._task.relation
@@ -203,9 +205,9 @@ class _Steps:
     def update(
         self, weights: FloatArray, released: Released, at: IntArray
     ) -> FloatArray:
-        """w_S - B_Sᵀ g̃/(βn), drawn to the start, then the proximal map."""
+        """Return w_S - B_Sᵀ g̃/(βn), pulled to the start, after the proximal map."""
         if not isinstance(released, Released):
-            raise TypeError("An update takes released values only: release first.")
+            raise TypeError("An update takes only released values.")
         part, curvature = self.part(at), self._task.curvature
         result = weights.copy()
         result[at] -= part.root.T @ released.values / (curvature * self._task.n_rows)
@@ -213,5 +215,5 @@ class _Steps:
         if len(at) < len(weights):  # A_SS⁻¹ (A (w - w⁰))_S
             away = part.root.T @ (part.root @ (self.metric[at] @ away))
         result[at] -= self._pull / (curvature + self._pull) * away
-        result[at] = boxed(part.prox(result[at]))
+        result[at] = clip_to_box(part.prox(result[at]))
         return result

@@ -1,4 +1,4 @@
-"""Proximal maps in a matrix metric: post-processing, solved to a stated accuracy."""
+"""Proximal maps in a matrix metric, solved to a fixed accuracy (post-processing)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from skdp.descent.threads import one_thread
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.schema import FloatArray, IntArray
 
-#: When a sweep over the coordinates moves none by more, relative to the largest, it is
-#: the last; or after so many.
+#: Stop after a sweep that moves no coordinate by more than this, relative to the
+#: largest, or after this many sweeps.
 TOLERANCE, MOST_SWEEPS = 1e-8, 200
 
 Prox = Callable[[FloatArray], FloatArray]
 
 
-def metric_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
-    """Map w to argmin_u ½ ‖u - w‖²_M + ψ(u) with M = inverse⁻¹, on the rows `at`.
+def make_metric_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
+    """Return the map of w to argmin_u ½ ‖u - w‖²_M + ψ(u), M = inverse⁻¹, on rows `at`.
 
     A ridge is one linear system, factored once for all steps. Any other separable
-    penalty is solved coordinate by coordinate, each exactly, from where the last call
-    ended (Tseng 2001: a quadratic and a separable penalty, so it converges).
+    penalty is solved coordinate by coordinate, each exactly, starting from the last
+    solution. This converges for a quadratic plus a separable penalty (Tseng 2001).
     """
     if isinstance(penalty, ElasticNet) and penalty.l1 == 0:
-        return _ridge(inverse, penalty, at)
-    return _coordinates(inverse, penalty, at)
+        return _make_ridge_prox(inverse, penalty, at)
+    return _make_coordinate_prox(inverse, penalty, at)
 
 
-def _ridge(inverse: FloatArray, penalty: ElasticNet, at: IntArray) -> Prox:
+def _make_ridge_prox(inverse: FloatArray, penalty: ElasticNet, at: IntArray) -> Prox:
     if penalty.l2 == 0:
         return lambda weights: weights
     strength = np.ones(len(at)) if penalty.penalised is None else penalty.penalised[at]
@@ -40,11 +40,11 @@ def _ridge(inverse: FloatArray, penalty: ElasticNet, at: IntArray) -> Prox:
     return lambda weights: np.asarray(lu_solve(factors, weights, check_finite=False))
 
 
-def _coordinates(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
+def _make_coordinate_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
     with one_thread(len(at)):
         metric = np.linalg.inv(inverse)
     each = np.diag(metric)
-    state: list[FloatArray] = []  # of the last call: steps are close to each other
+    state: list[FloatArray] = []  # solution of the last call, since steps are small
 
     def prox(weights: FloatArray) -> FloatArray:
         found = penalty.prox(state.pop() if state else weights, each, at)

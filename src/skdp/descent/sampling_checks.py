@@ -1,4 +1,4 @@
-"""Checks of what samplings are made of: public mistakes refused in one sentence."""
+"""Checks of the parameters of samplings and smoothness, which are all public."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -11,63 +11,59 @@ IntArray = npt.NDArray[np.intp]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-def check_partition(
-    blocks: Sequence[npt.ArrayLike], n_coordinates: int | None, owner: str, name: str
-) -> tuple[IntArray, ...]:
-    """Return ``blocks`` sorted, or refuse what is no partition of {0, ..., d-1}.
-
-    Parameters
-    ----------
-    blocks : sequence of index arrays
-        What is checked.
-    n_coordinates : int or None
-        The number of coordinates d; the number of indices given if None.
-    owner, name : str
-        The function and its parameter, for the message.
-    """
-    partition = index_sets(blocks, owner, name)
-    indices = np.concatenate(partition)
-    d = indices.size if n_coordinates is None else n_coordinates
-    counts = np.bincount(np.minimum(indices, d), minlength=d + 1)
-    rule = f"hold each of the coordinates 0 to {d - 1} exactly once"
-    remedy = "Give a partition: disjoint blocks that cover every coordinate."
-    if counts[d]:
-        raise refusal(owner, name, rule, f"coordinate {indices.max()}", remedy)
-    if np.any(counts[:d] != 1):
-        odd = int(np.argmax(counts[:d] != 1))
-        got = f"coordinate {odd} {counts[odd]} times"
-        raise refusal(owner, name, rule, got, remedy)
-    return partition
+def make_error(owner: str, name: str, rule: str, got: str) -> ValueError:
+    """Return the error for a parameter `name` of `owner` that breaks a rule."""
+    return ValueError(f"{owner}: {name} must {rule}, got {got}.")
 
 
-def refusal(owner: str, name: str, rule: str, got: str, remedy: str) -> ValueError:
-    """Say what is wrong: the rule, what came instead and what to do."""
-    return ValueError(
-        f"The '{name}' parameter of {owner} must {rule}. Got {got} instead. {remedy}"
-    )
-
-
-def frozen(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """Return a copy that nobody can write to."""
+def freeze(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
+    """Return a read-only copy."""
     copied = array.copy()
     copied.flags.writeable = False
     return copied
 
 
-def integer_in(value: object, low: int, high: int | None, owner: str, name: str) -> int:
-    """Return a whole number in [low, high], or refuse it."""
+def check_partition(
+    blocks: Sequence[npt.ArrayLike], n_coordinates: int | None, owner: str, name: str
+) -> tuple[IntArray, ...]:
+    """Return ``blocks`` sorted, after checking that they partition {0, ..., d-1}.
+
+    Parameters
+    ----------
+    blocks : sequence of index arrays
+        The blocks.
+    n_coordinates : int or None
+        The number of coordinates d; the total number of indices if None.
+    owner, name : str
+        The function and its parameter, for the message.
+    """
+    partition = check_index_sets(blocks, owner, name)
+    indices = np.concatenate(partition)
+    d = indices.size if n_coordinates is None else n_coordinates
+    counts = np.bincount(np.minimum(indices, d), minlength=d + 1)
+    rule = f"hold each of the coordinates 0 to {d - 1} exactly once"
+    if counts[d]:
+        raise make_error(owner, name, rule, f"coordinate {indices.max()}")
+    if np.any(counts[:d] != 1):
+        odd = int(np.argmax(counts[:d] != 1))
+        raise make_error(owner, name, rule, f"coordinate {odd} {counts[odd]} times")
+    return partition
+
+
+def check_integer(
+    value: object, low: int, high: int | None, owner: str, name: str
+) -> int:
+    """Return `value` as an int, after checking that it is one in [low, high]."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         number = int(value)
         if low <= number and (high is None or number <= high):
             return number
     span = f"of at least {low}" if high is None else f"from {low} to {high}"
-    raise refusal(
-        owner, name, f"be an integer {span}", repr(value), f"Give an integer {span}."
-    )
+    raise make_error(owner, name, f"be an integer {span}", repr(value))
 
 
-def index_set(values: npt.ArrayLike, owner: str, name: str) -> IntArray:
-    """Return sorted distinct indices, or refuse them."""
+def check_index_set(values: npt.ArrayLike, owner: str, name: str) -> IntArray:
+    """Return the indices sorted, after checking that they are a nonempty set."""
     try:
         indices = np.asarray(values)
     except ValueError:
@@ -77,29 +73,24 @@ def index_set(values: npt.ArrayLike, owner: str, name: str) -> IntArray:
         unique = np.unique(indices).astype(np.intp)
         good = unique.size == indices.size and unique[0] >= 0
     if not good:
-        raise refusal(
-            owner,
-            name,
-            "hold nonempty lists of distinct nonnegative integers",
-            repr(values),
-            "Number the coordinates from 0 and leave no set empty.",
-        )
+        rule = "hold nonempty lists of distinct nonnegative integers"
+        raise make_error(owner, name, rule, repr(values))
     return unique
 
 
-def index_sets(
+def check_index_sets(
     sets: Sequence[npt.ArrayLike], owner: str, name: str
 ) -> tuple[IntArray, ...]:
-    """Return several sets of indices, or refuse them."""
+    """Return several sets of indices, each sorted, after checking them."""
     if len(sets) == 0:
-        raise refusal(owner, name, "hold at least one set", "none", "Give the sets.")
-    return tuple(index_set(values, owner, name) for values in sets)
+        raise make_error(owner, name, "hold at least one set", "none")
+    return tuple(check_index_set(values, owner, name) for values in sets)
 
 
-def vector(
+def check_vector(
     values: npt.ArrayLike, length: int | None, owner: str, name: str
 ) -> FloatArray:
-    """Return a finite vector of the given length, or refuse it."""
+    """Return a vector, after checking its length and that it is finite."""
     expected = "d" if length is None else str(length)
     try:
         vector = np.asarray(values, dtype=np.float64)
@@ -111,64 +102,30 @@ def vector(
         or (length is not None and vector.size != length)
         or not np.all(np.isfinite(vector))
     ):
-        raise refusal(
-            owner,
-            name,
-            f"be a vector of {expected} finite numbers",
-            repr(values),
-            "Give one number per entry and no NaN or infinity.",
-        )
+        rule = f"be a vector of {expected} finite numbers"
+        raise make_error(owner, name, rule, repr(values))
     return vector
 
 
-def positive_vector(
+def check_positive(
     values: npt.ArrayLike, length: int | None, owner: str, name: str
 ) -> FloatArray:
-    """Return a vector of positive numbers, or refuse it."""
-    numbers = vector(values, length, owner, name)
+    """Return a vector, after checking that all of its entries are positive."""
+    numbers = check_vector(values, length, owner, name)
     if np.any(numbers <= 0):
         where = int(np.argmin(numbers))
-        raise refusal(
-            owner,
-            name,
-            "be positive everywhere",
-            f"{numbers[where]} at {where}",
-            "A zero here makes the sampling improper or the step infinite.",
-        )
+        got = f"{numbers[where]} at {where}"
+        raise make_error(owner, name, "be positive everywhere", got)
     return numbers
 
 
-def distribution(
+def check_distribution(
     values: npt.ArrayLike, owner: str, length: int | None = None
 ) -> FloatArray:
-    """Return probabilities that sum to one, or refuse them."""
-    probabilities = positive_vector(values, length, owner, "probabilities")
+    """Return positive probabilities, after checking that they sum to one."""
+    probabilities = check_positive(values, length, owner, "probabilities")
     total = probabilities.sum()
     if not abs(total - 1) <= 1e-9:
-        raise refusal(
-            owner,
-            "probabilities",
-            "sum to one within 1e-9",
-            f"a sum of {total}",
-            "Divide them by their sum.",
-        )
+        got = f"a sum of {total}"
+        raise make_error(owner, "probabilities", "sum to one within 1e-9", got)
     return np.asarray(probabilities / total)
-
-
-def mixed(weights: FloatArray, floor: float, owner: str, name: str) -> FloatArray:
-    """Weights made probabilities, of which each is at least floor / len(weights)."""
-    if not 0 <= floor <= 1:
-        raise refusal(
-            owner, "floor", "lie in [0, 1]", repr(floor), "0.5 is a safe choice."
-        )
-    scaled = weights / weights.max()
-    mixed = (1 - floor) * scaled / scaled.sum() + floor / scaled.size
-    if np.any(mixed <= 0):
-        raise refusal(
-            owner,
-            name,
-            "give every set a positive probability",
-            f"zero for set {int(np.argmin(mixed))}",
-            "Give 'floor' a positive value.",
-        )
-    return np.asarray(mixed)

@@ -1,13 +1,13 @@
 """Samplings: distributions over the sets of coordinates that one step moves.
 
 A sampling draws a random set S of coordinates, with marginals p_j = P(j ∈ S). It is
-*proper* (every p_j > 0) and *nonvacuous* (S is never empty): the paper's assumption on
-random sets, refused here when it fails. Sets are drawn with public randomness: nothing
-in this file is private, and nothing reads a record.
+*proper* (every p_j > 0) and *nonvacuous* (S is never empty), as the paper assumes of
+random sets; anything else raises. Sets are drawn with public randomness: nothing in
+this file is private, and nothing reads a record.
 
 To add a sampling, write one class and put an example of it in ``SAMPLINGS``. The
-smoothness, the noise and the bounds follow from ``probabilities``, ``coupling`` and
-``support``, and so do the tests.
+smoothness, the noise, the bounds and the tests follow from ``probabilities``,
+``coupling`` and ``support``.
 """
 
 from abc import ABC, abstractmethod
@@ -22,16 +22,15 @@ import numpy.typing as npt
 from skdp.descent.sampling_checks import (
     FloatArray,
     IntArray,
+    check_distribution,
+    check_index_set,
+    check_index_sets,
+    check_integer,
     check_partition,
-    distribution,
-    frozen,
-    index_set,
-    index_sets,
-    integer_in,
-    mixed,
-    positive_vector,
-    refusal,
-    vector,
+    check_positive,
+    check_vector,
+    freeze,
+    make_error,
 )
 from skdp.models.registry import Registered
 
@@ -51,14 +50,14 @@ __all__ = [
 
 
 MAX_SUPPORT = 1024
-"""Most sets that a combinatorial sampling lists; beyond it ``support`` is None."""
+"""A sampling with more possible sets than this has ``support`` None."""
 
 
 class Sampling(Registered, ABC):
     """A proper, nonvacuous distribution over the subsets of {0, ..., d-1}.
 
-    A subclass hands its facts to this constructor and writes ``draw``. It gives
-    ``coupling`` or ``support``, or both, or overrides ``pair_probabilities``.
+    A subclass passes its properties to this constructor and implements ``draw``. It
+    gives ``coupling`` or ``support``, or both, or overrides ``pair_probabilities``.
 
     Parameters
     ----------
@@ -80,11 +79,11 @@ class Sampling(Registered, ABC):
         support: Sequence[IntArray] | None = None,
         set_probabilities: FloatArray | None = None,
     ) -> None:
-        self._probabilities = frozen(probabilities)
-        self._coupling = None if coupling is None else frozen(coupling)
-        self._support = None if support is None else tuple(map(frozen, support))
+        self._probabilities = freeze(probabilities)
+        self._coupling = None if coupling is None else freeze(coupling)
+        self._support = None if support is None else tuple(map(freeze, support))
         self._set_probabilities = (
-            None if set_probabilities is None else frozen(set_probabilities)
+            None if set_probabilities is None else freeze(set_probabilities)
         )
 
     @property
@@ -99,17 +98,17 @@ class Sampling(Registered, ABC):
 
     @property
     def coupling(self) -> FloatArray | None:
-        """The a in [0, 1]^d of the pair law, or None where there is no such a.
+        """The vector a in [0, 1]^d of the pair law, or None if there is no such a.
 
         P(j, k ∈ S) = √(p_j a_j p_k a_k) for all j ≠ k. Single coordinates have a = 0,
-        the full set a = 1. Where it exists, the matrix of pair probabilities is a
-        diagonal plus a rank one, and smoothness has a closed form.
+        the full set a = 1. If it exists, the matrix of pair probabilities is diagonal
+        plus rank one, and smoothness has a closed form.
         """
         return self._coupling
 
     @property
     def support(self) -> tuple[IntArray, ...] | None:
-        """Every set of positive probability, or None where there are too many."""
+        """Every set of positive probability, or None if there are too many."""
         return self._support
 
     @property
@@ -119,15 +118,15 @@ class Sampling(Registered, ABC):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> IntArray:
-        """One set S: sorted indices, never empty."""
+        """Draw one set S: sorted indices, never empty."""
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
-        """The sets of ``n_steps`` consecutive steps: independent draws."""
-        steps = range(integer_in(n_steps, 0, None, "Sampling.sets", "n_steps"))
+        """Draw the sets of ``n_steps`` consecutive steps, independently."""
+        steps = range(check_integer(n_steps, 0, None, "Sampling.sets", "n_steps"))
         return (self.draw(rng) for _ in steps)
 
     def pair_probabilities(self, block: IntArray) -> FloatArray:
-        """P(j, k ∈ S) for j and k in ``block``, shape (len(block), len(block))."""
+        """Return P(j, k ∈ S) for j, k in ``block``, shape (len(block), len(block))."""
         block = np.asarray(block, dtype=np.intp)
         p = self.probabilities[block]
         if self.coupling is not None:
@@ -158,21 +157,21 @@ class Full(Sampling):
     kind = "full"
 
     def __init__(self, n_coordinates: int) -> None:
-        d = integer_in(n_coordinates, 1, None, "Full", "n_coordinates")
+        d = check_integer(n_coordinates, 1, None, "Full", "n_coordinates")
         super().__init__(
             np.ones(d),
             coupling=np.ones(d),
             support=(np.arange(d),),
             set_probabilities=np.ones(1),
         )
-        self._everything = frozen(np.arange(d))
+        self._everything = freeze(np.arange(d))
 
     def parameters(self) -> dict[str, Any]:
         """The number of coordinates."""
         return {"n_coordinates": self.n_coordinates}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
-        """All coordinates; ``rng`` is not used."""
+        """Return all coordinates; ``rng`` is not used."""
         return self._everything
 
 
@@ -188,7 +187,7 @@ class SingleCoordinate(Sampling):
     kind = "single-coordinate"
 
     def __init__(self, probabilities: npt.ArrayLike) -> None:
-        p = distribution(probabilities, "SingleCoordinate")
+        p = check_distribution(probabilities, "SingleCoordinate")
         super().__init__(
             p,
             coupling=np.zeros(p.size),
@@ -199,25 +198,25 @@ class SingleCoordinate(Sampling):
 
     @classmethod
     def uniform(cls, n_coordinates: int) -> Self:
-        """Every coordinate with probability 1/d."""
-        d = integer_in(
+        """Give every coordinate probability 1/d."""
+        d = check_integer(
             n_coordinates, 1, None, "SingleCoordinate.uniform", "n_coordinates"
         )
         return cls(np.full(d, 1 / d))
 
     @classmethod
     def importance(cls, smoothness: npt.ArrayLike, floor: float = 0.0) -> Self:
-        """p_j ∝ M_j, mixed with uniform so that p_j ≥ floor / d."""
+        """Set p_j ∝ M_j, mixed with uniform so that p_j ≥ floor / d."""
         owner = "SingleCoordinate.importance"
-        weights = positive_vector(smoothness, None, owner, "smoothness")
-        return cls(mixed(weights, floor, owner, "smoothness"))
+        weights = check_positive(smoothness, None, owner, "smoothness")
+        return cls(_mix_with_uniform(weights, floor, owner, "smoothness"))
 
     def parameters(self) -> dict[str, Any]:
         """The probabilities."""
         return {"probabilities": self.probabilities}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
-        """One coordinate, by the inverse of the distribution function."""
+        """Draw one coordinate, by inverting the distribution function."""
         chosen = np.searchsorted(self._cumulative, rng.random(), side="right")
         return np.array([chosen], dtype=np.intp)
 
@@ -232,7 +231,7 @@ class _Listed(Sampling):
         for chosen, probability in zip(support, set_probabilities, strict=True):
             p[chosen] += probability
         super().__init__(
-            np.minimum(p, 1.0),  # a sum of rounded numbers may pass one
+            np.minimum(p, 1.0),  # a sum of rounded numbers may exceed one
             support=support,
             set_probabilities=set_probabilities,
         )
@@ -240,7 +239,7 @@ class _Listed(Sampling):
         self._cumulative = _cumulative(set_probabilities)
 
     def draw(self, rng: np.random.Generator) -> IntArray:
-        """One of the sets, by the inverse of the distribution function."""
+        """Draw one of the sets, by inverting the distribution function."""
         return self._sets[np.searchsorted(self._cumulative, rng.random(), side="right")]
 
 
@@ -266,20 +265,21 @@ class ExplicitSets(_Listed):
         n_coordinates: int | None = None,
     ) -> None:
         name = "ExplicitSets"
-        support = index_sets(sets, name, "sets")
+        support = check_index_sets(sets, name, "sets")
         d = 1 + max(int(chosen[-1]) for chosen in support)
         if n_coordinates is not None:
-            d = integer_in(n_coordinates, d, None, name, "n_coordinates")
+            d = check_integer(n_coordinates, d, None, name, "n_coordinates")
         missing = np.setdiff1d(np.arange(d), np.concatenate(support))
         if missing.size:
-            raise refusal(
+            raise make_error(
                 name,
                 "sets",
                 "hold every coordinate, for the sampling to be proper",
                 f"no set with coordinate {missing[0]}",
-                "Put it in a set, or remove the coordinate from the problem.",
             )
-        super().__init__(support, distribution(probabilities, name, len(support)), d)
+        super().__init__(
+            support, check_distribution(probabilities, name, len(support)), d
+        )
 
     def parameters(self) -> dict[str, Any]:
         """The sets, their probabilities and the number of coordinates."""
@@ -309,7 +309,7 @@ class _Partition(_Listed):
         return self._sets
 
     def pair_probabilities(self, block: IntArray) -> FloatArray:
-        """P(j, k ∈ S): p_j where j and k share a block, else 0."""
+        """Return P(j, k ∈ S): p_j if j and k share a block, else 0."""
         label = self._label[block]
         together = label[:, None] == label[None, :]
         return np.where(together, self.probabilities[block][:, None], 0.0)
@@ -332,7 +332,9 @@ class Blocks(_Partition):
     def __init__(
         self, blocks: Sequence[npt.ArrayLike], probabilities: npt.ArrayLike
     ) -> None:
-        super().__init__(blocks, distribution(probabilities, "Blocks", len(blocks)))
+        super().__init__(
+            blocks, check_distribution(probabilities, "Blocks", len(blocks))
+        )
 
     def parameters(self) -> dict[str, Any]:
         """The blocks and their probabilities."""
@@ -340,7 +342,7 @@ class Blocks(_Partition):
 
     @classmethod
     def uniform(cls, blocks: Sequence[npt.ArrayLike]) -> Self:
-        """Every block with probability 1/b."""
+        """Give every block probability 1/b."""
         partition = check_partition(blocks, None, "Blocks.uniform", "blocks")
         return cls(partition, np.full(len(partition), 1 / len(partition)))
 
@@ -351,7 +353,7 @@ class Blocks(_Partition):
         smoothness: npt.ArrayLike,
         floor: float = 0.0,
     ) -> Self:
-        """q_B ∝ max of M_j over B, mixed with uniform so that q_B ≥ floor / b.
+        """Set q_B ∝ max of M_j over B, mixed with uniform so that q_B ≥ floor / b.
 
         Parameters
         ----------
@@ -366,9 +368,9 @@ class Blocks(_Partition):
         owner = "Blocks.importance"
         partition = check_partition(blocks, None, owner, "blocks")
         d = sum(block.size for block in partition)
-        m = positive_vector(smoothness, d, owner, "smoothness")
+        m = check_positive(smoothness, d, owner, "smoothness")
         weights = np.array([m[block].max() for block in partition])
-        return cls(partition, mixed(weights, floor, owner, "smoothness"))
+        return cls(partition, _mix_with_uniform(weights, floor, owner, "smoothness"))
 
     @classmethod
     def prior(
@@ -378,7 +380,7 @@ class Blocks(_Partition):
         distance: npt.ArrayLike,
         floor: float = 0.5,
     ) -> Self:
-        """q_B ∝ √(Σ_{j∈B} M_j δ_j²), mixed with uniform so that q_B ≥ floor / b.
+        """Set q_B ∝ √(Σ_{j∈B} M_j δ_j²), mixed with uniform so that q_B ≥ floor / b.
 
         Before mixing it minimises R² = ‖w⁰−w*‖² in the norm of M P⁻¹, the distance in
         the paper's utility bound, over all q, for a public guess δ of abs(w⁰−w*).
@@ -397,20 +399,19 @@ class Blocks(_Partition):
         owner = "Blocks.prior"
         partition = check_partition(blocks, None, owner, "blocks")
         d = sum(block.size for block in partition)
-        m = positive_vector(smoothness, d, owner, "smoothness")
-        delta = vector(distance, d, owner, "distance")
+        m = check_positive(smoothness, d, owner, "smoothness")
+        delta = check_vector(distance, d, owner, "distance")
         if np.any(delta < 0) or not np.any(delta > 0):
-            raise refusal(
+            raise make_error(
                 owner,
                 "distance",
                 "be nonnegative with a positive entry",
                 f"a range from {delta.min()} to {delta.max()}",
-                "Guess |w0 - w*| per coordinate, or use Blocks.uniform.",
             )
-        # Scaled first: squares of large or tiny guesses must not leave the floats.
+        # Scaled first, so that squares of large or tiny guesses stay in range.
         scaled = np.sqrt(m / m.max()) * (delta / delta.max())
         weights = np.array([np.linalg.norm(scaled[block]) for block in partition])
-        return cls(partition, mixed(weights, floor, owner, "distance"))
+        return cls(partition, _mix_with_uniform(weights, floor, owner, "distance"))
 
 
 class ShuffledBlocks(_Partition):
@@ -435,17 +436,16 @@ class ShuffledBlocks(_Partition):
         name = "ShuffledBlocks"
         given = [1] * len(blocks) if counts is None else list(counts)
         if len(given) != len(blocks):
-            raise refusal(
+            raise make_error(
                 name,
                 "counts",
                 f"have one entry for each of the {len(blocks)} blocks",
                 f"{len(given)} entries",
-                "Give one count per block.",
             )
-        visits = np.array([integer_in(c, 1, None, name, "counts") for c in given])
+        visits = np.array([check_integer(c, 1, None, name, "counts") for c in given])
         super().__init__(blocks, visits / max(visits.sum(), 1))
-        self._cycle = frozen(np.repeat(np.arange(visits.size), visits))
-        self._counts = frozen(visits)
+        self._cycle = freeze(np.repeat(np.arange(visits.size), visits))
+        self._counts = freeze(visits)
 
     @property
     def counts(self) -> IntArray:
@@ -457,8 +457,8 @@ class ShuffledBlocks(_Partition):
         return {"blocks": self.blocks, "counts": self.counts}
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
-        """The sets of ``n_steps`` steps: shuffled cycles, the last one cut short."""
-        left = integer_in(n_steps, 0, None, "ShuffledBlocks.sets", "n_steps")
+        """Draw the sets of ``n_steps`` steps: shuffled cycles, the last cut short."""
+        left = check_integer(n_steps, 0, None, "ShuffledBlocks.sets", "n_steps")
         return self._cycles(left, rng)
 
     def _cycles(self, left: int, rng: np.random.Generator) -> Iterator[IntArray]:
@@ -484,8 +484,8 @@ class Nice(Sampling):
     kind = "nice"
 
     def __init__(self, n_coordinates: int, tau: int) -> None:
-        d = integer_in(n_coordinates, 1, None, "Nice", "n_coordinates")
-        self._tau = integer_in(tau, 1, d, "Nice", "tau")
+        d = check_integer(n_coordinates, 1, None, "Nice", "n_coordinates")
+        self._tau = check_integer(tau, 1, d, "Nice", "tau")
         n_sets = comb(d, self._tau)
         listed = n_sets <= MAX_SUPPORT
         super().__init__(
@@ -507,34 +507,33 @@ class Nice(Sampling):
         return {"n_coordinates": self.n_coordinates, "tau": self.tau}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
-        """τ coordinates without replacement."""
+        """Draw τ coordinates without replacement."""
         chosen = rng.choice(self.n_coordinates, self._tau, replace=False, shuffle=False)
         return np.sort(chosen).astype(np.intp, copy=False)
 
 
 class Independent(Sampling):
-    """Each j enters S with probability π_j on its own, given that S is not empty.
+    """Each j enters S independently with probability π_j, given that S is not empty.
 
     With Z = 1 − Π_j (1−π_j): p_j = π_j / Z and P(j, k ∈ S) = π_j π_k / Z.
 
     Parameters
     ----------
     probabilities : (d,) array_like
-        π_j in (0, 1], before conditioning: ``Independent.inclusion`` is what is given
-        here, ``Independent.probabilities`` is p.
+        π_j in (0, 1], before conditioning. ``Independent.inclusion`` is this π,
+        ``Independent.probabilities`` is p.
     """
 
     kind = "independent"
 
     def __init__(self, probabilities: npt.ArrayLike) -> None:
-        pi = positive_vector(probabilities, None, "Independent", "probabilities")
+        pi = check_positive(probabilities, None, "Independent", "probabilities")
         if np.any(pi > 1):
-            raise refusal(
+            raise make_error(
                 "Independent",
                 "probabilities",
                 "lie in (0, 1]",
                 f"{pi.max()}",
-                "Give the probability with which each coordinate enters the set.",
             )
         # P(j is the first of S) = π_j Π_{i<j} (1−π_i). These sum to Z without the
         # cancellation of 1 − Π, so tiny π lose no digits.
@@ -562,7 +561,7 @@ class Independent(Sampling):
         return {"probabilities": self.inclusion}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
-        """The first coordinate by its exact law, then each later one on its own.
+        """Draw the first coordinate by its exact law, then later ones independently.
 
         Never rejects, so small π cost no more than large ones.
         """
@@ -573,12 +572,12 @@ class Independent(Sampling):
 
 
 def sketch(sampling: Sampling, chosen: npt.ArrayLike) -> FloatArray:
-    """The diagonal of the unbiased sketch C = I_S P⁻¹ (the paper's Definition 3.1).
+    """Return the diagonal of the unbiased sketch C = I_S P⁻¹ (Definition 3.1).
 
     Parameters
     ----------
     sampling : Sampling
-        Where S came from.
+        The sampling that S was drawn from.
     chosen : index array
         The set S.
 
@@ -588,14 +587,13 @@ def sketch(sampling: Sampling, chosen: npt.ArrayLike) -> FloatArray:
         1/p_j for j in S and 0 elsewhere, so that E[C x] = x for every x.
     """
     d = sampling.n_coordinates
-    indices = index_set(chosen, "sketch", "chosen")
+    indices = check_index_set(chosen, "sketch", "chosen")
     if indices[-1] >= d:
-        raise refusal(
+        raise make_error(
             "sketch",
             "chosen",
             f"hold indices from 0 to {d - 1}",
             f"{indices[-1]}",
-            "Draw the set from the same sampling.",
         )
     diagonal = np.zeros(d)
     diagonal[indices] = 1 / sampling.probabilities[indices]
@@ -603,15 +601,29 @@ def sketch(sampling: Sampling, chosen: npt.ArrayLike) -> FloatArray:
 
 
 def _cumulative(weights: FloatArray) -> FloatArray:
-    """The distribution function, with a last entry of exactly one."""
+    """Return the distribution function, with a last entry of exactly one."""
     cumulative = np.cumsum(weights)
     return np.asarray(cumulative / cumulative[-1])
+
+
+def _mix_with_uniform(
+    weights: FloatArray, floor: float, owner: str, name: str
+) -> FloatArray:
+    """Return probabilities ∝ weights, mixed to be at least floor / len(weights)."""
+    if not 0 <= floor <= 1:
+        raise make_error(owner, "floor", "lie in [0, 1]", repr(floor))
+    scaled = weights / weights.max()
+    mixed = (1 - floor) * scaled / scaled.sum() + floor / scaled.size
+    if np.any(mixed <= 0):
+        rule = "give every set a positive probability if floor is 0"
+        raise make_error(owner, name, rule, f"zero for set {int(np.argmin(mixed))}")
+    return np.asarray(mixed)
 
 
 def _nonempty_subsets(
     pi: FloatArray,
 ) -> tuple[list[IntArray] | None, FloatArray | None]:
-    """The nonempty sets of an independent sampling and their likelihoods, if few."""
+    """Return the nonempty sets and their likelihoods, or None if there are too many."""
     d = pi.size
     if d > MAX_SUPPORT.bit_length() or 2**d - 1 > MAX_SUPPORT:
         return None, None
@@ -653,4 +665,4 @@ SAMPLINGS: dict[str, Callable[[int], Sampling]] = {
     "independent": lambda d: Independent(np.linspace(0.15, 0.6, d)),
     "explicit": _example_explicit,
 }
-"""An example of each sampling by name, for any d ≥ 1: tests run over all of them."""
+"""An example of each sampling by name, for any d ≥ 1; the tests run through them."""

@@ -23,20 +23,26 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from skdp.descent.sampling_checks import FloatArray, IntArray, check_partition
+from skdp.descent.sampling_checks import (
+    FloatArray,
+    IntArray,
+    check_partition,
+    check_positive,
+    make_error,
+)
 from skdp.descent.samplings import Sampling
 
 __all__ = ["from_bounds", "from_hessian", "is_valid", "is_valid_for_bounds"]
 
 RELATIVE_FLOOR = 1e-9
-"""Least curvature given to a coordinate, relative to the largest entry of H."""
+"""Smallest curvature given to a coordinate, relative to the largest entry of H."""
 
 ROUND_UP = 1 + 1e-12
 """Covers the rounding of an eigenvalue: v may be too large, never too small."""
 
 
 def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
-    """Smoothness v with Pmat ∘ H ⪯ Diag(p ∘ v), from a bound H on the Hessian of f.
+    """Return v with Pmat ∘ H ⪯ Diag(p ∘ v), from a bound H on the Hessian of f.
 
     With h = diag H and λ'(A) the largest eigenvalue of D^{-1/2} A D^{-1/2}, D = Diag h:
     h for single coordinates, λ'(H) h for the full set, λ'(H_BB) h on the blocks of a
@@ -50,17 +56,17 @@ def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
     sampling : Sampling
         The law of S.
     hessian : (d, d) array_like
-        H, symmetric and finite, the ridge included. Of being positive semidefinite
-        only abs(H_jk) ≤ √(h_j h_k) is needed: it keeps λ' ≤ d.
+        H, symmetric and finite, including the ridge. It need not be positive
+        semidefinite, but abs(H_jk) ≤ √(h_j h_k) must hold, which keeps λ' ≤ d.
 
     Returns
     -------
     (d,) array
         v > 0. A coordinate with h_j below ``RELATIVE_FLOOR`` times the largest entry
-        of H, such as a column that is always zero, counts as if it had that much: a
-        larger v is always valid, and the step 1/v stays finite. For H = 0, v = 1.
+        of H, such as a column that is always zero, is treated as if it had that much.
+        A larger v is always valid, and the step 1/v stays finite. For H = 0, v = 1.
     """
-    hess = _symmetric(hessian, sampling.n_coordinates, "from_hessian")
+    hess = _check_hessian(hessian, sampling.n_coordinates, "from_hessian")
     scale = np.abs(hess).max()
     if scale == 0:
         return np.ones(sampling.n_coordinates)
@@ -69,9 +75,8 @@ def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
     root = np.sqrt(h)
     if np.any(np.abs(hess) > (1 + 1e-9) * root[:, None] * root[None, :]):
         raise ValueError(
-            "The 'hessian' parameter of from_hessian must be positive semidefinite. "
-            "Got an entry H_jk above sqrt(H_jj H_kk), or a negative H_jj, instead. "
-            "Raise its eigenvalues to a positive floor first."
+            "from_hessian: hessian must be positive semidefinite, got an entry H_jk "
+            "above sqrt(H_jj H_kk) or a negative H_jj."
         )
     if sampling.coupling is not None:
         a = sampling.coupling
@@ -95,7 +100,7 @@ def from_bounds(
     curvature: float,
     ridge: float | npt.ArrayLike = 0.0,
 ) -> FloatArray:
-    """Smoothness v that is valid for every table whose records keep public bounds.
+    """Return v that is valid for every table whose records obey public bounds.
 
     Every record has norm at most one on each of G groups of features: a scalar in
     [−1, 1], a one-hot block, or a vector under a joint norm. Then, with β the
@@ -131,8 +136,8 @@ def from_bounds(
     """
     owner = "from_bounds"
     parts = check_partition(groups, sampling.n_coordinates, owner, "groups")
-    beta = _curvature(curvature, owner)
-    extra = _ridge(ridge, sampling.n_coordinates, owner)
+    beta = _check_curvature(curvature, owner)
+    extra = _check_ridge(ridge, sampling.n_coordinates, owner)
     if sampling.coupling is not None:
         touched = 1 - sampling.coupling + sampling.coupling * len(parts)
     elif sampling.support is not None:
@@ -150,7 +155,7 @@ def is_valid(
     smoothness: npt.ArrayLike,
     tolerance: float = 1e-9,
 ) -> bool:
-    """Whether Pmat ∘ H ⪯ (1 + tolerance) Diag(p ∘ v).
+    """Return whether Pmat ∘ H ⪯ (1 + tolerance) Diag(p ∘ v).
 
     Parameters
     ----------
@@ -163,8 +168,8 @@ def is_valid(
     tolerance : float
         Relative room for rounding.
     """
-    hess = _symmetric(hessian, sampling.n_coordinates, "is_valid")
-    v = _smoothness(smoothness, sampling.n_coordinates, "is_valid")
+    hess = _check_hessian(hessian, sampling.n_coordinates, "is_valid")
+    v = check_positive(smoothness, sampling.n_coordinates, "is_valid", "smoothness")
     return bool(_largest_ratio(sampling, hess, v) <= 1 + tolerance)
 
 
@@ -176,12 +181,12 @@ def is_valid_for_bounds(
     ridge: float | npt.ArrayLike = 0.0,
     tolerance: float = 1e-9,
 ) -> bool:
-    """Whether v is certified for every table that keeps the bounds of ``from_bounds``.
+    """Return whether v is certified for every table within `from_bounds`' bounds.
 
     With u = v − λ and c_S = β sup_x Σ_{j∈S} x_j²/u_j = β Σ_G max_{j∈G∩S} 1/u_j, v is
     certified if E[c_S | j ∈ S] ≤ 1 for every j, or if it is nowhere below
     ``from_bounds``. For the full set, single coordinates and partitions this is exact:
-    False means that some table breaks v. For other samplings False may be caution.
+    False means that v fails for some table. For other samplings v may still be valid.
 
     Parameters
     ----------
@@ -202,14 +207,14 @@ def is_valid_for_bounds(
     -----
     (Σ_{j∈S} x_j t_j)² ≤ (Σ_{j∈S} x_j²/u_j) (Σ_{j∈S} u_j t_j²), so H_SS ⪯ c_S Diag(u_S):
     the Listed fact. Equality holds for one t, so c_B ≤ 1 is also necessary where the
-    sets are disjoint. Without a list of sets, S = {0, ..., d-1} stands for all: what is
+    sets are disjoint. Without a list of sets, S = {0, ..., d-1} is used: v that is
     valid for the full set is valid for every sampling, by the Schur product theorem.
     """
     owner = "is_valid_for_bounds"
     d = sampling.n_coordinates
     parts = check_partition(groups, d, owner, "groups")
-    v = _smoothness(smoothness, d, owner)
-    u = v - _ridge(ridge, d, owner)
+    v = check_positive(smoothness, d, owner, "smoothness")
+    u = v - _check_ridge(ridge, d, owner)
     if np.any(u <= 0):
         return False
     if np.all(v >= from_bounds(sampling, parts, curvature, ridge) * (1 - tolerance)):
@@ -219,27 +224,27 @@ def is_valid_for_bounds(
     steepest = np.zeros((len(sets), len(parts)))
     for row, s in zip(steepest, sets, strict=True):
         np.maximum.at(row, label[s], 1 / u[s])
-    c = _curvature(curvature, owner) * steepest.sum(axis=1)
+    c = _check_curvature(curvature, owner) * steepest.sum(axis=1)
     mean = c if sampling.support is None else _mean_given_member(sampling, c)
     return bool(np.all(mean <= 1 + tolerance))
 
 
 def _stretch(hess: FloatArray, h: FloatArray) -> float:
-    """λ' ≥ 1, the least with H ⪯ λ' Diag(h), rounded up."""
+    """Return the least λ' ≥ 1 with H ⪯ λ' Diag(h), rounded up."""
     root = np.sqrt(h)
     scaled = hess / root[:, None] / root[None, :]
     return max(1.0, float(np.linalg.eigvalsh(scaled)[-1])) * ROUND_UP
 
 
 def _largest_ratio(sampling: Sampling, hess: FloatArray, v: FloatArray) -> float:
-    """The least c with Pmat ∘ H ⪯ c Diag(p ∘ v)."""
+    """Return the least c with Pmat ∘ H ⪯ c Diag(p ∘ v)."""
     joint = sampling.pair_probabilities(np.arange(sampling.n_coordinates)) * hess
     root = np.sqrt(sampling.probabilities * v)
     return float(np.linalg.eigvalsh(joint / root[:, None] / root[None, :])[-1])
 
 
 def _mean_given_member(sampling: Sampling, values: FloatArray) -> FloatArray:
-    """E[values(S) | j ∈ S] for each j, over the listed sets."""
+    """Return E[values(S) | j ∈ S] for each j, over the listed sets."""
     assert sampling.support is not None
     assert sampling.set_probabilities is not None
     total = np.zeros(sampling.n_coordinates)
@@ -259,47 +264,28 @@ def _labels(parts: Sequence[IntArray], d: int) -> IntArray:
     return label
 
 
-def _symmetric(hessian: npt.ArrayLike, d: int, owner: str) -> FloatArray:
+def _check_hessian(hessian: npt.ArrayLike, d: int, owner: str) -> FloatArray:
     hess = np.asarray(hessian, dtype=np.float64)
     if hess.shape != (d, d) or not np.all(np.isfinite(hess)):
-        raise ValueError(
-            f"The 'hessian' parameter of {owner} must be a finite matrix of shape "
-            f"({d}, {d}). Got shape {hess.shape} instead, or a NaN or infinity in it. "
-            "Give one row and column per coordinate of the sampling."
-        )
+        rule = f"be a finite matrix of shape ({d}, {d})"
+        got = f"shape {hess.shape}" if hess.shape != (d, d) else "a NaN or infinity"
+        raise make_error(owner, "hessian", rule, got)
     gap = np.abs(hess - hess.T).max()
     if gap > 1e-9 * np.abs(hess).max():
-        raise ValueError(
-            f"The 'hessian' parameter of {owner} must be symmetric. Got entries that "
-            f"differ from their mirror by {gap} instead. Give (H + H.T) / 2."
-        )
+        got = f"entries that differ from their mirror image by {gap}"
+        raise make_error(owner, "hessian", "be symmetric", got)
     return np.asarray((hess + hess.T) / 2)
 
 
-def _smoothness(values: npt.ArrayLike, d: int, owner: str) -> FloatArray:
-    v = np.asarray(values, dtype=np.float64)
-    if v.shape != (d,) or not np.all(np.isfinite(v) & (v > 0)):
-        raise ValueError(
-            f"The 'smoothness' parameter of {owner} must be a vector of {d} finite "
-            f"positive numbers. Got {values!r} instead. Give one per coordinate."
-        )
-    return v
-
-
-def _curvature(value: float, owner: str) -> float:
+def _check_curvature(value: float, owner: str) -> float:
     if not (np.isfinite(value) and value > 0):
-        raise ValueError(
-            f"The 'curvature' parameter of {owner} must be finite and positive. "
-            f"Got {value!r} instead. Give the largest second derivative of the loss."
-        )
+        raise make_error(owner, "curvature", "be finite and positive", repr(value))
     return float(value)
 
 
-def _ridge(value: float | npt.ArrayLike, d: int, owner: str) -> FloatArray:
+def _check_ridge(value: float | npt.ArrayLike, d: int, owner: str) -> FloatArray:
     ridge = np.asarray(value, dtype=np.float64)
     if ridge.shape not in ((), (d,)) or not np.all(np.isfinite(ridge) & (ridge >= 0)):
-        raise ValueError(
-            f"The 'ridge' parameter of {owner} must be one nonnegative number, or "
-            f"{d} of them. Got {value!r} instead. Give 0.0 for no ridge."
-        )
+        rule = f"be one nonnegative number, or {d} of them"
+        raise make_error(owner, "ridge", rule, repr(value))
     return ridge

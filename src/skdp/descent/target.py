@@ -1,7 +1,7 @@
-"""What a run learns of the target before its first step, for a few percent of μ².
+"""Learn the target's location and spread before the first step, for a little of μ².
 
-From one released histogram: where a constant model would stand, which is where the
-descent starts and what it is shrunk to, and how far a number strays from it.
+One released histogram gives the constant model, at which the descent starts and to
+which it is shrunk, and the spread of a numeric target around it.
 """
 
 from __future__ import annotations
@@ -19,57 +19,58 @@ from skdp.privacy.grid import FEATURE_BITS
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray
 
-#: Bins of a numeric target, of equal width.
+#: Number of equal bins for a numeric target.
 N_BINS = 32
-#: What is expected of a target before it is seen: variance of a class's share and of
-#: the mean of a number in [-1, 1], and that number's mean distance from its median.
+#: Prior guesses: variance of a class's share, variance of the mean of a number in
+#: [-1, 1], and that number's mean distance from its median.
 CLASS_VARIANCE, MEAN_VARIANCE, USUAL_SCALE = 0.08, 0.1, 0.25
-#: Error of the distribution function at which its scale counts half.
+#: Error of the distribution function at which the estimated scale gets half weight.
 DOUBTFUL = 0.15
 
 
 @dataclass(frozen=True, eq=False)
-class Constant:
-    """The constant model, margins (k,), and the spread of the target around it."""
+class ConstantModel:
+    """Margins (k,) of the constant model, and the spread of the target around it."""
 
     margins: FloatArray
     scale: float
 
 
-def constant(
+def release_constant(
     engine: queries.Engine,
     loss: Loss,
     relation: queries.Relation,
     n_rows: float,
     release: Callable[[queries.BoundedSum], Released],
-) -> Constant:
-    """Release the target's histogram; return the constant model that it suggests."""
+) -> ConstantModel:
+    """Release the target's histogram and fit a constant model to it."""
     if loss.n_classes:
         counts = engine.counts(loss.n_classes)
         query = f"counts of {loss.n_classes} classes"
         total = queries.histogram(counts, 1, relation, query)
-        return read(release(total), loss, n_rows)
+        return fit_constant(release(total), loss, n_rows)
     fine = engine.counts((1 << FEATURE_BITS) + 1)
     fine[-2] += fine[-1]  # the largest value belongs to the last bin
     starts = np.arange(0, 1 << FEATURE_BITS, (1 << FEATURE_BITS) // N_BINS)
     counts = np.add.reduceat(fine[:-1], starts)
     query = f"histogram of the target, {N_BINS} bins"
-    return read(release(queries.histogram(counts, 1, relation, query)), loss, n_rows)
+    total = queries.histogram(counts, 1, relation, query)
+    return fit_constant(release(total), loss, n_rows)
 
 
-def read(released: Released, loss: Loss, n_rows: float) -> Constant:
-    """Return the constant model that a released histogram suggests."""
+def fit_constant(released: Released, loss: Loss, n_rows: float) -> ConstantModel:
+    """Fit a constant model to a released histogram."""
     if loss.n_classes:
-        return Constant(loss.constant(_shares(released, n_rows)), 1.0)
+        return ConstantModel(loss.constant(_shares(released, n_rows)), 1.0)
     mean, scale = _location_and_scale(released, n_rows)
-    return Constant(loss.constant(np.array([(1.0 + mean) / 2.0])), scale)
+    return ConstantModel(loss.constant(np.array([(1.0 + mean) / 2.0])), scale)
 
 
-def variance(released: Released, n_rows: float) -> tuple[float, float]:
-    """Variance of a target in [-1, 1] by its released histogram, and its noise std.
+def estimate_variance(released: Released, n_rows: float) -> tuple[float, float]:
+    """Estimate the variance of a target in [-1, 1], and the estimate's noise std.
 
-    Unlike `Constant.scale` it is drawn to nothing that is usual. The variance within
-    bins, as if they were filled evenly, is not counted: the middles have it already.
+    Unlike `ConstantModel.scale` it is not shrunk to a prior guess. The variance within
+    bins, if they were filled evenly, is subtracted: the midpoints include it already.
     """
     shares, middles = _rising_shares(released, n_rows)
     squares = (middles - shares @ middles) ** 2
@@ -79,12 +80,12 @@ def variance(released: Released, n_rows: float) -> tuple[float, float]:
 
 
 def _error(released: Released, n_rows: float) -> float:
-    """Standard deviation of one bin's share."""
+    """Return the noise std of one bin's share."""
     return float(np.max(released.noise_std)) / n_rows
 
 
 def _shares(released: Released, n_rows: float) -> FloatArray:
-    """Class shares, drawn to equal ones by as much as noise hides them."""
+    """Estimate class shares, shrunk to equal shares the more noise there is."""
     error = _error(released, n_rows)
     equal = 1.0 / released.values.size
     trust = CLASS_VARIANCE / (CLASS_VARIANCE + error**2)
@@ -94,16 +95,16 @@ def _shares(released: Released, n_rows: float) -> FloatArray:
 
 
 def _location_and_scale(released: Released, n_rows: float) -> tuple[float, float]:
-    """Mean and mean absolute deviation of a target in [-1, 1].
+    """Estimate mean and mean absolute deviation of a target in [-1, 1].
 
-    What noise hides is replaced by what is usual.
+    The noisier they are, the more they are shrunk to prior guesses.
     """
     error = _error(released, n_rows)
     shares, middles = _rising_shares(released, n_rows)
     mean = float(shares @ middles)
     off = error * math.sqrt(N_BINS / 3.0)
     mean *= MEAN_VARIANCE / (MEAN_VARIANCE + off**2)
-    # Half a bin wide at least: what is finer cannot be seen.
+    # At least half a bin, because the histogram resolves nothing finer.
     scale = max(float(shares @ np.abs(middles - mean)), 1.0 / N_BINS)
     doubt = (error * math.sqrt(N_BINS) / 2.0 / DOUBTFUL) ** 2
     log_scale = (math.log(scale) + doubt * math.log(USUAL_SCALE)) / (1.0 + doubt)
@@ -111,10 +112,10 @@ def _location_and_scale(released: Released, n_rows: float) -> tuple[float, float
 
 
 def _rising_shares(released: Released, n_rows: float) -> tuple[FloatArray, FloatArray]:
-    """Shares of the bins and their middles.
+    """Return the shares and the midpoints of the bins.
 
-    The shares are made to add up to one and to a distribution function that rises
-    (isotonic regression).
+    The shares are adjusted to sum to one and to give a distribution function that is
+    nondecreasing (isotonic regression).
     """
     shares = released.values.ravel() / n_rows
     shares = shares + (1.0 - shares.sum()) / N_BINS

@@ -1,8 +1,8 @@
-"""Linear algebra on small matrices, on one thread.
+"""Run linear algebra on small matrices on one thread.
 
-A library of linear algebra hands a decomposition of a small matrix to all cores, piece
-by piece, and waits for the slowest at each. Where cores are busy this takes a hundred
-times longer than one core would.
+BLAS libraries split even the decomposition of a small matrix over all cores, and wait
+for the slowest core after each piece. If cores are busy, this can take a hundred times
+longer than on one core.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from threading import Lock
 
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-#: Matrices with more rows than this are worth all cores.
+#: Matrices with more rows than this use all cores.
 SMALL = 256
 
-# Limits that overlap in time would be undone in the wrong order.
+# Overlapping limits would be undone in the wrong order.
 _ONE_AT_A_TIME = Lock()
 
 
 @contextmanager
 def one_thread(n_rows: int) -> Iterator[None]:
-    """Keep linear algebra inside to one thread, if matrices of `n_rows` are small."""
+    """Limit linear algebra to one thread if matrices with `n_rows` rows are small."""
     if n_rows > SMALL:
         yield
         return
@@ -33,5 +33,5 @@ def one_thread(n_rows: int) -> Iterator[None]:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """The libraries that are loaded: looking for them takes milliseconds."""
+    """Return the loaded libraries; finding them takes milliseconds."""
     return ThreadpoolController()

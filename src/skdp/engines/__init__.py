@@ -1,1 +1,1 @@
-"""Where records are added up: every engine returns the same integers."""
+"""Engines add up records; every engine returns the same integers."""

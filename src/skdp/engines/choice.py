@@ -1,38 +1,78 @@
-"""Engines by name."""
+"""The registry of engines."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 
 from skdp.privacy.encoding import Records
 from skdp.privacy.queries import Engine
 from skdp.schema import check
 
 
-def engine_named(
+@dataclass(frozen=True, kw_only=True)
+class EngineEntry:
+    """Where an engine is defined and what it needs; nothing is imported before use.
+
+    Attributes
+    ----------
+    location : str
+        ``"module:class"``.
+    package : str, optional
+        The optional package that the engine imports.
+    threaded : bool
+        Whether the class takes ``n_threads``.
+    """
+
+    location: str
+    package: str | None = None
+    threaded: bool = False
+
+    def is_installed(self) -> bool:
+        """Return whether the engine's package can be imported."""
+        return self.package is None or find_spec(self.package) is not None
+
+    def load(self) -> Callable[..., Engine]:
+        """Import the engine's class."""
+        module, name = self.location.split(":")
+        made: Callable[..., Engine] = getattr(import_module(module), name)
+        return made
+
+
+#: Engines by name. All of them add up the same integers: every entry must pass
+#: ``tests/conformance/test_engines.py``. ``"auto"`` is the first that is installed.
+ENGINES: dict[str, EngineEntry] = {
+    "compiled": EngineEntry(
+        location="skdp.engines.compiled:CompiledEngine", package="numba", threaded=True
+    ),
+    "reference": EngineEntry(location="skdp.engines.reference:ReferenceEngine"),
+}
+
+
+def choose_engine(
     name: str = "auto", n_threads: int | None = None
 ) -> Callable[[Records], Engine]:
-    """Return what makes an engine for records.
+    """Return a function that makes the named engine for records.
 
     Parameters
     ----------
-    name : {"auto", "compiled", "reference"}
-        All give the same bits; ``"auto"`` is the compiled one where numba is installed.
+    name : str
+        A name in `ENGINES`, or ``"auto"`` for the first one that is installed.
+        The choice never changes a result.
     n_threads : int, optional
-        Threads of the compiled engine; all cores if None.
+        Number of threads, for engines that use threads; all cores if None.
     """
-    check(
-        name in ("auto", "compiled", "reference"),
-        f"engine must be 'auto', 'compiled' or 'reference'. Got {name!r}: choose one.",
-    )
+    names = ["auto", *ENGINES]
+    check(name in names, f"engine must be one of {names}, got {name!r}.")
     if name == "auto":
-        found = importlib.util.find_spec("numba") is not None
-        name = "compiled" if found else "reference"
-    if name == "reference":
-        from skdp.engines.reference import ReferenceEngine
-
-        return ReferenceEngine
-    from skdp.engines.compiled import CompiledEngine
-
-    return lambda records: CompiledEngine(records, n_threads=n_threads)
+        name = next(known for known, one in ENGINES.items() if one.is_installed())
+    entry = ENGINES[name]
+    if not entry.is_installed():
+        raise ImportError(
+            f"engine={name!r} requires {entry.package}, which is not installed."
+        )
+    engine = entry.load()
+    return partial(engine, n_threads=n_threads) if entry.threaded else engine

@@ -1,7 +1,7 @@
-"""Say that kernels are being compiled: a first fit must not look like a hang.
+"""Tell the user when kernels are being compiled, so a first fit does not look hung.
 
-numba tells of a compilation when it starts, and only if its disk cache has no result.
-Which kernels are needed follows from the plan and the types of columns, all public.
+numba reports a compilation when it starts, and only if its disk cache has no result.
+Which kernels are compiled depends on the plan and the types of columns, all public.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from typing import Any
 
 from numba.core import event
 
-#: What compiling takes, roughly.
+#: Roughly how long compiling takes.
 SECONDS = 10
-#: Whether to say nothing, as commands that are to be quiet ask.
-_silent = False
+#: Whether the message is suppressed.
+_quiet = False
 
 
-def silence(wanted: bool) -> None:
-    """Announce nothing from now on, or announce again."""
-    global _silent
-    _silent = wanted
+def suppress_message(quiet: bool) -> None:
+    """Suppress the message from now on, or allow it again."""
+    global _quiet
+    _quiet = quiet
 
 
-class Announcer(event.Listener):
-    """Writes one line to the standard error, once in a process.
+class CompilationListener(event.Listener):
+    """Writes one line to standard error, at most once per process.
 
     Parameters
     ----------
     module : str
-        Name of the module whose functions are announced.
+        Name of the module whose compilation is reported.
     """
 
     def __init__(self, module: str) -> None:
@@ -37,23 +37,24 @@ class Announcer(event.Listener):
         self._done = False
 
     def on_start(self, event: Any) -> None:
-        """Announce the first compilation of the module."""
+        """Report the first compilation of the module."""
         dispatcher = event.data["dispatcher"]
-        if _silent or self._done or dispatcher.py_func.__module__ != self._module:
+        if _quiet or self._done or dispatcher.py_func.__module__ != self._module:
             return
         self._done = True
         remedy = (
-            "set NUMBA_CACHE_DIR to a directory that can be written to, to do so once."
+            "Set NUMBA_CACHE_DIR to a writable directory to keep the result."
             if dispatcher.stats.cache_path is None
-            else "once, as they are kept on disk."
+            else "The result is kept on disk."
         )
-        line = f"skdp is compiling its kernels, for about {SECONDS} seconds: {remedy}"
+        line = f"skdp is compiling its kernels (about {SECONDS} seconds). {remedy}"
         print(line, file=sys.stderr, flush=True)
 
     def on_end(self, event: Any) -> None:
-        """Nothing is said at the end."""
+        """Do nothing when compilation ends."""
 
 
-def announce(module: str) -> None:
-    """Announce compilations of a module from now on."""
-    event.register("numba:compile", Announcer(module))  # type: ignore[no-untyped-call]
+def report_compilation(module: str) -> None:
+    """Report the compilation of a module's functions from now on."""
+    listener = CompilationListener(module)
+    event.register("numba:compile", listener)  # type: ignore[no-untyped-call]

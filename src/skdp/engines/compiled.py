@@ -1,4 +1,4 @@
-"""The engine for everyday use: the reference's sums, compiled and on all cores."""
+"""The default engine: the reference's sums, compiled and on all cores."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
 from skdp.engines import kernels
-from skdp.engines.combined_codes import joints
-from skdp.engines.compilation import announce
+from skdp.engines.combined_codes import combine_codes
+from skdp.engines.compilation import report_compilation
 from skdp.models import formulas
 from skdp.models.losses import Loss
 from skdp.privacy.encoding import AnyArray, Chunk, Records
@@ -25,24 +25,24 @@ from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, Layout, check
 
-#: Rows that one call of a kernel adds in float64: 2¹⁸ · 2¹⁵ · 2¹⁷ is below 2⁵³.
+#: Rows that one kernel call may add in float64: 2¹⁸ · 2¹⁵ · 2¹⁷ is below 2⁵³.
 MOST_ROWS = 1 << 18
-#: About how many column entries are worth handing to another thread.
+#: Column entries that make it worthwhile to use another thread, roughly.
 TASK_ENTRIES = 1 << 23
-#: Numbers written out as float64 at a time, for matrix products.
+#: Numbers that are expanded to float64 at a time, for matrix products.
 PIECE = 1 << 19
-#: Sets of coordinates whose programs are remembered.
+#: Number of coordinate sets whose programs are kept.
 KNOWN_TASKS = 64
-#: From how many columns of a matrix on all of them are read, row by row.
+#: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
 
-announce(kernels.__name__)
+report_compilation(kernels.__name__)
 
 _NO_TABLE = np.zeros(2)
 _NO_TABLE.setflags(write=False)
 
 
-#: Code of each formula, without a table and with one.
+#: Kernel code of each formula, without a table and with one.
 FORMULAS = {
     ("mean", True): kernels.MEAN,
     ("residual", False): kernels.RESIDUAL,
@@ -53,7 +53,7 @@ FORMULAS = {
 
 
 class Formula(NamedTuple):
-    """Slopes as the kernel computes them: the last arguments of `kernels.sweep`."""
+    """A loss's slope in the form the kernel takes: the last arguments of `sweep`."""
 
     code: int
     parameters: FloatArray
@@ -65,8 +65,8 @@ class Formula(NamedTuple):
         loss: Any = slopes.loss
         check(
             getattr(type(loss), "slope", None) is Loss.slope,
-            f"The compiled engine has no formula for {type(loss).__name__}: "
-            "use the reference engine.",
+            f"The compiled engine has no formula for {type(loss).__name__}. "
+            "Use the reference engine.",
         )
         formula = loss.formula
         code = FORMULAS[formula.kind, formula.table is not None]
@@ -74,8 +74,8 @@ class Formula(NamedTuple):
         scale = 1.0 / grid.unit  # exact: both are powers of two
         check(
             math.isfinite(scale),
-            f"The compiled engine cannot divide slopes by {grid.unit}: "
-            "use the reference engine.",
+            f"The compiled engine cannot divide slopes by {grid.unit}. "
+            "Use the reference engine.",
         )
         parameters = np.zeros(7)
         parameters[kernels.UNIT] = margin_unit
@@ -90,9 +90,9 @@ class Formula(NamedTuple):
 
 
 class Slots:
-    """Where coordinates stand in the kernels' arrays.
+    """The positions of coordinates in the kernels' arrays.
 
-    A group's coordinates are followed by one spare slot, for codes that touch nothing.
+    Each group's coordinates are followed by a spare slot for codes that touch nothing.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -100,21 +100,21 @@ class Slots:
         self.group_of = layout.group_of
         self.of = np.arange(layout.n_features) + self.group_of
         self.count = layout.n_features + len(layout.groups)
-        #: What a coordinate's one is worth in units: codes and ones are stored as 1.
+        #: Units in a coordinate's stored 1: codes and ones are stored as 1.
         self.worth = np.array(
             [1 if group.kind == "dense" else FEATURE_ONE for group in layout.groups]
         )[self.group_of]
-        #: Groups of codes that are read together, and slots with those of the joints.
-        self.joints = joints(layout, self.count)
-        self.wide = self.count + sum(joint.size for joint in self.joints)
+        #: Groups of codes that are read together; their slots follow all others.
+        self.combined = combine_codes(layout, self.count)
+        self.wide = self.count + sum(combined.size for combined in self.combined)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows:
-    """A chunk as the kernels read it: addresses of arrays that are kept alive here.
+    """A chunk in the form the kernels read: addresses of arrays, kept alive here.
 
-    `lines` holds one line of a program for each group, at `places` (groups,) of it;
-    `steps` says how many bytes apart a line's columns are.
+    `lines` holds one program line per group, sorted by kind. Group g's line is at
+    `places[g]`, and `steps` has the distance in bytes between a line's columns.
     """
 
     n_rows: int
@@ -124,14 +124,14 @@ class Rows:
     lines: npt.NDArray[np.int64]
     places: IntArray
     steps: IntArray
-    joined: dict[int, AnyArray] = field(default_factory=dict)
+    combined_codes: dict[int, AnyArray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, chunk: Chunk, slots: Slots) -> Rows:
-        """Describe a chunk, copying only what a kernel cannot read in place."""
+        """Describe a chunk; copy only what a kernel cannot read in place."""
         arrays = (*chunk.parts, chunk.target, chunk.weight)
         lengths = {array.shape[0] for array in arrays}
-        check(len(lengths) == 1, "A chunk's arrays must have one length: encode it.")
+        check(len(lengths) == 1, "All arrays of a chunk must have the same length.")
         parts: list[Any] = []
         lines = np.zeros((len(chunk.parts), 5), np.int64)
         steps = np.zeros(len(chunk.parts), np.intp)
@@ -149,7 +149,7 @@ class Rows:
             elif issparse(part):
                 kind, part = kernels.SPARSE, Sparse.of(part, group.width)
             else:
-                part = _matrix(part)
+                part = _as_matrix(part)
                 stride = part.strides[0] // 2 if len(part) else group.width
                 kind = kernels.COLUMN if stride == 1 else kernels.STRIDED
                 steps[g] = part.strides[1]
@@ -157,10 +157,10 @@ class Rows:
                     kind = kernels.MATRIX
             parts.append(part)
             slot = group.start + g
-            lines[g] = kind, slot, group.width, stride, _address(part)
+            lines[g] = kind, slot, group.width, stride, _address_of(part)
         target = chunk.target
         target = target.view(np.uint16) if target.dtype == np.int16 else target
-        # Columns of numbers next to each other are worked on four at a time.
+        # Adjacent columns of numbers are processed four at a time.
         order = np.argsort(lines[:, kernels.KIND], kind="stable")
         return cls(
             n_rows=len(chunk.target),
@@ -174,30 +174,30 @@ class Rows:
 
     @cached_property
     def addresses(self) -> tuple[int, int]:
-        """Where targets and weights are."""
+        """Addresses of targets and weights."""
         return self.target.ctypes.data, self.weight.ctypes.data
 
     def program(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
-        """Lines of a program on (at least) the coordinates `at`."""
+        """Return the lines of a program that covers the coordinates `at`."""
         lines = self._columns(slots, at)
-        for joint in slots.joints:
-            own = np.isin(lines[:, kernels.SLOT], joint.slots)
-            if own.sum() < len(joint.slots):
+        for combined in slots.combined:
+            own = np.isin(lines[:, kernels.SLOT], combined.slots)
+            if own.sum() < len(combined.slots):
                 continue
-            if joint.start not in self.joined:
-                self.joined[joint.start] = joint.codes(self.parts)
-            address = self.joined[joint.start].ctypes.data
-            line = [kernels.CODE8, joint.start, joint.size - 1, 1, address]
+            if combined.start not in self.combined_codes:
+                self.combined_codes[combined.start] = combined.codes(self.parts)
+            address = self.combined_codes[combined.start].ctypes.data
+            line = [kernels.CODE8, combined.start, combined.size - 1, 1, address]
             lines = np.concatenate([lines[~own], np.array([line], np.int64)])
         return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
 
     def _columns(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
-        """Lines on groups and columns, each by itself."""
+        """Return lines for groups and single columns, before codes are combined."""
         places = self.places[slots.group_of[at]]
         times = np.bincount(places, minlength=len(self.lines))
         lines, kind = self.lines, self.lines[:, kernels.KIND]
-        # Matrices stored by columns, or of which few columns are asked for, are read
-        # column by column; columns of one kind are worked on four at a time.
+        # A matrix is read column by column if it is stored by columns or if few of its
+        # columns are needed; columns of one kind are processed four at a time.
         matrix = (kind == kernels.MATRIX) & (times < WIDE)
         single = matrix | (kind == kernels.COLUMN) | (kind == kernels.STRIDED)
         single &= lines[:, kernels.WIDTH] > 1
@@ -217,15 +217,18 @@ class Rows:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sparse:
-    """Rows of which only entries that are not zero are kept, and their addresses."""
+    """A sparse part of a chunk and the addresses of its arrays."""
 
     matrix: Any
     addresses: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, part: Any, width: int) -> Sparse:
-        """Describe a part; its columns must be those of its group."""
-        check(part.shape[1] == width, "A sparse part must have its group's columns.")
+        """Describe a part, which must have as many columns as its group."""
+        check(
+            part.shape[1] == width,
+            f"A sparse part must have {width} columns, got {part.shape[1]}.",
+        )
         matrix = csr_array(
             (
                 np.ascontiguousarray(part.data, np.int16),
@@ -246,16 +249,16 @@ class Sparse:
         return rows, columns
 
     def __getitem__(self, rows: slice) -> AnyArray:
-        """Some rows, written out."""
+        """Return some rows as a dense array."""
         return np.asarray(self.matrix[rows].toarray())
 
 
-def _address(part: Any) -> int:
+def _address_of(part: Any) -> int:
     return int((part.addresses if isinstance(part, Sparse) else part).ctypes.data)
 
 
-def _matrix(part: AnyArray) -> AnyArray:
-    """Integers (n, width), in place if rows or columns are contiguous."""
+def _as_matrix(part: AnyArray) -> AnyArray:
+    """Return integers (n, width), without a copy if rows or columns are contiguous."""
     row, column = part.strides
     even = part.dtype == np.int16 and row > 0 and row % 2 == 0 and part.flags.aligned
     if even and (column == 2 or row == 2 or part.shape[1] == 1):
@@ -263,15 +266,15 @@ def _matrix(part: AnyArray) -> AnyArray:
     return np.ascontiguousarray(part, np.int16)
 
 
-class Order:
-    """Coordinates with numbers first, for the sums over pairs of columns.
+class NumbersFirst:
+    """Coordinates reordered with numbers first, for sums over pairs of columns.
 
     Attributes
     ----------
     dense : coordinates of numbers, in groups of kind "dense" and "ones"
-    slots : first place of each group of codes; a spare one ends each of them
+    slots : first place of each group of codes; each ends with a spare place
     of : place of each coordinate; `count` places in all
-    worth : what a coordinate's one is worth; numbers are in units already
+    worth : units in a coordinate's stored 1; numbers are in units already
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -294,9 +297,9 @@ class Order:
     def pieces(
         self, parts: tuple[AnyArray, ...], start: int, stop: int, width: int = 0
     ) -> Iterator[tuple[slice, FloatArray, AnyArray]]:
-        """Rows, their numbers (n, m) in units and their codes (groups of codes, n).
+        """Yield rows, their numbers (n, m) in units and their codes (groups, n).
 
-        `width` says how much wider than m the rows are that will be written out.
+        `width` is the number of further columns the caller expands each row to.
         """
         length = max(64, PIECE // max(1, len(self.dense) + width))
         for first in range(start, stop, length):
@@ -317,29 +320,29 @@ class Order:
 class CompiledEngine:
     """Sums over records, equal to those of `ReferenceEngine` for every table.
 
-    One sweep of the rows moves the margins by what changed in the weights, and adds up
-    the columns that are asked for; it reads no other column.
+    One sweep over the rows moves the margins by the change of the weights and adds up
+    the columns that are asked for. It reads no other column.
 
     Parameters
     ----------
     records : Records
         The encoded table; its arrays are read in place.
     n_threads : int, optional
-        By default as many as numba would use: the cores, or ``NUMBA_NUM_THREADS``.
-        Sums are exact integers, so that it changes no bit of them.
+        By default as many as numba would use: all cores, or ``NUMBA_NUM_THREADS``.
+        Sums are exact integers, so the number of threads changes no bit of them.
     """
 
     def __init__(self, records: Records, n_threads: int | None = None) -> None:
         check(
             n_threads is None or n_threads >= 1,
-            f"n_threads must be at least 1. Got {n_threads}: leave it out for all.",
+            f"n_threads must be at least 1, got {n_threads}.",
         )
         self.records = records
         self._slots = Slots(records.layout)
         bits = WeightGrid.of(records.layout).bits + FEATURE_BITS
         self._unit = math.ldexp(1.0, -bits)
         self._rows = []
-        # Chunks that lie in a file give their memory back once they were read.
+        # Chunks that are stored in a file release their memory after each read.
         self._rests = [getattr(chunk, "rest", None) for chunk in records.chunks]
         for chunk, rest in zip(records.chunks, self._rests, strict=True):
             self._rows.append(Rows.of(chunk, self._slots))
@@ -354,10 +357,10 @@ class CompiledEngine:
         self._n_threads = n_threads or int(default)
         self._pool: ThreadPoolExecutor | None = None
 
-    def _each(self, work: Callable[..., Any], tasks: list[Any]) -> Iterator[Any]:
-        """Results of the tasks, on all threads if there is more than one."""
+    def _run_tasks(self, work: Callable[..., Any], tasks: list[Any]) -> Iterator[Any]:
+        """Yield the results of the tasks, which run on all threads."""
 
-        def done(task: Any) -> Any:
+        def run_task(task: Any) -> Any:
             result = work(*task)
             rest = self._rests[task[0]]
             if rest is not None:
@@ -365,10 +368,10 @@ class CompiledEngine:
             return result
 
         if self._n_threads == 1 or len(tasks) < 2:
-            return map(done, tasks)
+            return map(run_task, tasks)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._n_threads)
-        return self._pool.map(done, tasks)
+        return self._pool.map(run_task, tasks)
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Σ_i x_i,at s_i, shape (len(at), k), in units of features times slopes."""
@@ -378,21 +381,23 @@ class CompiledEngine:
         expected = self.records.layout.n_features, loss.n_outputs
         check(
             units.shape == expected,
-            f"The weights must have shape {expected}, as the table and the loss say. "
-            f"Got {units.shape}: take them from a run.",
+            f"The weights must have shape {expected} (features, outputs of the loss), "
+            f"got {units.shape}.",
         )
-        before, kept_margins = self._before(units)
+        before, kept_margins = self._choose_start(units)
         move = units - before
         changed = np.flatnonzero(move.any(axis=1))
         moves = np.zeros((n_outputs, slots.wide))
         moves[:, slots.of[changed]] = (move[changed] * slots.worth[changed, None]).T
-        for joint in slots.joints:
-            joint.spread(moves)
+        for combined in slots.combined:
+            combined.spread(moves)
         lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
         caps = [0] * len(self._rows)
         kept = []  # alive as long as their addresses are used
         if slopes.caps is not None:
-            kept = [_caps(slopes, i, rows.n_rows) for i, rows in enumerate(self._rows)]
+            kept = [
+                _chunk_caps(slopes, i, rows.n_rows) for i, rows in enumerate(self._rows)
+            ]
             caps = [array.ctypes.data for array in kept]
 
         def sweep(
@@ -401,7 +406,9 @@ class CompiledEngine:
             sums = np.zeros((lanes, n_outputs, slots.wide))
             rows = self._rows[index]
             places = np.array([*rows.addresses, caps[index]])
-            margins = self._margins[index] if kept_margins else self._zeros(n_outputs)
+            margins = (
+                self._margins[index] if kept_margins else self._zero_margins(n_outputs)
+            )
             kernels.sweep(
                 start,
                 stop,
@@ -416,24 +423,24 @@ class CompiledEngine:
             total: FloatArray = sums.sum(axis=0)
             return total
 
-        tasks = self._tasks(changed, at, n_outputs)
-        self._weights = None  # an interrupted sweep must not leave half-moved margins
+        tasks = self._make_tasks(changed, at, n_outputs)
+        self._weights = None  # invalid until all margins have been moved
         total = np.zeros((n_outputs, slots.wide), np.int64)
-        for part in self._each(sweep, tasks):
+        for part in self._run_tasks(sweep, tasks):
             total += part.astype(np.int64)
-        for joint in slots.joints:
-            joint.gather(total)
+        for combined in slots.combined:
+            combined.gather(total)
         self._asked = units.copy()
         if kept_margins:
             self._weights = self._asked
         return big(total[:, slots.of[at]].T * slots.worth[at, None])
 
-    def _before(self, units: FloatArray) -> tuple[FloatArray, bool]:
-        """Weights that margins are moved from, and whether these margins are kept.
+    def _choose_start(self, units: FloatArray) -> tuple[FloatArray, bool]:
+        """Return the weights margins are moved from, and whether margins are kept.
 
-        Steps that change all weights compute margins anew, from weights of zero, which
-        takes as long and no memory. They are kept from the first step on that changes
-        fewer weights than are not zero.
+        A step that changes all weights computes margins anew from weights of zero,
+        which takes as long and needs no memory. Margins are kept from the first step
+        that changes fewer weights than are nonzero.
         """
         nothing = np.zeros_like(units)
         if self._weights is not None and self._weights.shape == units.shape:
@@ -448,8 +455,8 @@ class CompiledEngine:
         self._margins = [np.zeros((len(units.T), r.n_rows)) for r in self._rows]
         return nothing, True
 
-    def _zeros(self, n_outputs: int) -> FloatArray:
-        """Margins of zero for the rows of any chunk, one array a thread."""
+    def _zero_margins(self, n_outputs: int) -> FloatArray:
+        """Return zero margins for the rows of any chunk; each thread has its array."""
         longest = max(rows.n_rows for rows in self._rows)
         margins: FloatArray | None = getattr(self._scratch, "margins", None)
         if margins is None or margins.shape != (n_outputs, longest):
@@ -457,16 +464,16 @@ class CompiledEngine:
         margins.fill(0.0)
         return margins
 
-    def _tasks(self, changed: IntArray, at: IntArray, n_outputs: int) -> list[Any]:
-        """Chunk, first and last row and programs of each task; the same ones return."""
-        at = at.astype(np.intp, copy=False)  # equal bytes are then equal sets
+    def _make_tasks(self, changed: IntArray, at: IntArray, n_outputs: int) -> list[Any]:
+        """Return chunk, first and last row and programs of each task, from a cache."""
+        at = at.astype(np.intp, copy=False)  # so equal sets have equal bytes
         key = changed.tobytes(), at.tobytes(), n_outputs
         if key in self._known_tasks:
             return self._known_tasks[key]
         tasks = []
         for index, rows in enumerate(self._rows):
             programs = tuple(rows.program(self._slots, some) for some in (changed, at))
-            length = _task_rows(n_outputs, *programs)
+            length = _choose_task_size(n_outputs, *programs)
             for start in range(0, rows.n_rows, length):
                 stop = min(start + length, rows.n_rows)
                 tasks.append((index, start, stop, *programs))
@@ -477,7 +484,7 @@ class CompiledEngine:
 
     def gram(self) -> BigInts:
         """Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
-        order = Order(self._slots)
+        order = NumbersFirst(self._slots)
 
         def work(index: int, start: int, stop: int) -> FloatArray:
             matrix = np.zeros((order.count, order.count))
@@ -486,15 +493,15 @@ class CompiledEngine:
             return matrix
 
         total = np.zeros((order.count, order.count), np.int64)
-        for part in self._each(work, self._ranges()):
+        for part in self._run_tasks(work, self._split_rows()):
             total += part.astype(np.int64)
         total = np.tril(total) + np.tril(total, -1).T
         exact = total[np.ix_(order.of, order.of)]
         return big(exact * np.multiply.outer(order.worth, order.worth))
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[npt.NDArray[np.int32]]:
-        """Caps of all rows: their images in the metric are exact integers."""
-        order = Order(self._slots)
+        """Return the caps of all rows, from their exact images in the metric."""
+        order = NumbersFirst(self._slots)
         columns = np.zeros((order.count, len(metric.units)))
         columns[order.of] = (metric.units * order.worth).T
         caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
@@ -508,11 +515,11 @@ class CompiledEngine:
                 kernels.add_images(order.slots, *piece, columns, images)
                 caps[index][rows] = metric.caps(images, slopes)
 
-        list(self._each(work, self._ranges()))
+        list(self._run_tasks(work, self._split_rows()))
         return caps
 
-    def _ranges(self) -> list[tuple[int, int, int]]:
-        """Chunk, first and last row of about as many ranges of rows as threads."""
+    def _split_rows(self) -> list[tuple[int, int, int]]:
+        """Return chunk, first and last row of ranges of rows, about one per thread."""
         ranges = []
         for index, rows in enumerate(self._rows):
             length = min(MOST_ROWS, max(1, -(-rows.n_rows // self._n_threads)))
@@ -521,7 +528,10 @@ class CompiledEngine:
         return ranges
 
     def counts(self, n_classes: int) -> BigInts:
-        """Rows of each class but null ones, of one class all; codes above are last."""
+        """Count the rows of each class, without null rows unless there is one class.
+
+        Codes beyond the last class count as the last one.
+        """
         total = np.zeros(n_classes, np.int64)
         for rows in self._rows:
             for start in range(0, rows.n_rows, MOST_ROWS):
@@ -532,9 +542,9 @@ class CompiledEngine:
         return big(total)
 
 
-def _task_rows(n_outputs: int, *programs: npt.NDArray[np.int64]) -> int:
-    """Rows of a task: whole tiles, enough of them to be worth a thread's while."""
-    entries = 16 * n_outputs  # a row's slopes take about as long as so many entries
+def _choose_task_size(n_outputs: int, *programs: npt.NDArray[np.int64]) -> int:
+    """Return the rows per task: whole tiles, and enough work for a thread."""
+    entries = 16 * n_outputs  # computing a row's slopes takes about this long
     for lines in programs:
         matrices = lines[:, kernels.KIND] == kernels.MATRIX
         columns = np.where(matrices, lines[:, kernels.WIDTH], 1)
@@ -543,11 +553,14 @@ def _task_rows(n_outputs: int, *programs: npt.NDArray[np.int64]) -> int:
     return min(MOST_ROWS, tiles * kernels.TILE)
 
 
-def _caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:
-    """Caps of a chunk's rows, not above the grid's own."""
+def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:
+    """Return the caps of a chunk's rows, limited by the cap of the grid."""
     assert slopes.caps is not None
     caps = slopes.caps[index]
-    check(len(caps) == n_rows, "Caps must be one a row: make them by sums.capped.")
+    check(
+        len(caps) == n_rows,
+        f"Caps must have one entry per row ({n_rows}), got {len(caps)}.",
+    )
     if caps.dtype != np.int32:
         caps = np.minimum(caps, slopes.grid.cap)
     return np.ascontiguousarray(caps, np.int32)

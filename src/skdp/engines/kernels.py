@@ -1,14 +1,14 @@
 """Compiled loops over tiles of rows: columns move margins, slopes add to columns.
 
-Rows are never copied: an array of a chunk is handed over as an address, so that one
-compiled kernel serves every mixture of column kinds. A call runs a short *program* on
-each tile of rows, one line an operation on one column (`KIND`, `SLOT`, …); tiles are
-small enough for their margins and slopes to stay in the fastest cache.
+Rows are never copied. A chunk's arrays are passed as addresses, which lets one compiled
+kernel serve every mixture of column kinds. Each call runs a short *program* on each
+tile of rows. One line of the program is one operation on one column (`KIND`, `SLOT`,
+…). Tiles are small enough for their margins and slopes to stay in the fastest cache.
 
-Loops that only add exact integers (marked ``integers``) may be reordered and fused:
-whatever the compiler does, they round nothing. Slopes are rounded, so their loops keep
-the order of operations of `models.formulas` and `SlopeGrid.units`, which they equal
-bit by bit.
+Loops that only add exact integers (marked ``integers``) may be reordered and fused,
+because they round nothing in any order. Slopes are rounded, so their loops keep the
+order of operations of `models.formulas` and `SlopeGrid.units` and equal them bit for
+bit.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ import numpy.typing as npt
 from numba import carray  # type: ignore[attr-defined]  # exported at run time
 from numba.extending import intrinsic
 
-#: Rows of a tile.
+#: Number of rows in a tile.
 TILE = 2048
 
-#: What a line of a program does: add a constant, one column of numbers, one column of
-#: a matrix, all of its columns, rows of entries that are not zero, or a column of codes
-#: of one or two bytes.
+#: What a line of a program adds: a constant, one column of numbers, one column of a
+#: matrix, all columns of a matrix, sparse rows, or a column of one- or two-byte codes.
 ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16 = range(7)
-#: Fields of a line: what, its first slot, its columns, elements a row, first element.
+#: Fields of a line: kind, first slot, number of columns, elements per row, address.
 KIND, SLOT, WIDTH, STRIDE, ADDRESS = range(5)
 
-#: Formulas of slopes, as `skdp.models.formulas` defines them; a bent residual is read
-#: from a table.
+#: Formulas of slopes, as `skdp.models.formulas` defines them. A bent residual is one
+#: that is read from a table.
 MEAN, RESIDUAL, BENT_RESIDUAL, RAMP, SOFTMAX = range(5)
-#: Parameters of a formula: what a unit of the margin is worth, where the table starts,
-#: its steps per unit of the margin, the formula's bound, what one unit of the target is
-#: worth, slope units in one, and the largest slope in units.
+#: Parameters of a formula: value of a margin unit, start of the table, table steps per
+#: unit of the margin, the formula's bound, value of a target unit, slope units in one,
+#: and the largest slope in units.
 UNIT, LOW, STEPS, BOUND, TARGET, SCALE, CAP = range(7)
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +46,7 @@ Program = npt.NDArray[np.int64]
 
 
 def kernel(*, integers: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function when first called, and keep the result on disk if possible."""
+    """Compile a function on its first call; keep the result on disk if possible."""
     flags = {"reassoc", "nsz", "contract"} if integers else False
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags}
 
@@ -61,7 +60,7 @@ def kernel(*, integers: bool = False) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _pointer_to(kind: Any) -> Any:
-    """Return a compiled function that takes an address for a pointer to `kind`."""
+    """Return a compiled function that casts an address to a pointer to `kind`."""
 
     def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kind = context.get_value_type(signature.return_type)
@@ -200,7 +199,7 @@ def _add_codes(
     third: Floats,
     fourth: Floats,
 ) -> None:
-    # Four accumulators in turn: rows of one code need not wait for each other.
+    # Four accumulators in turn, so rows of one code need not wait for each other.
     whole = len(s) // 4 * 4
     for i in range(0, whole, 4):
         first[codes[i]] += s[i]
@@ -266,7 +265,7 @@ def _move(
 
 @kernel(integers=True)
 def _add(program: Program, sums: Floats, slopes: Floats, start: int, stop: int) -> None:
-    """sums[·, c] += Σ_i x_i slopes[c, i] for one tile; the first axis adds up later."""
+    """sums[·, c] += Σ_i x_i slopes[c, i] for one tile; the caller sums axis 0."""
     last = len(sums) - 1
     four = np.empty(4)
     for c in range(len(slopes)):
@@ -334,13 +333,15 @@ def _interpolate(
     """`formulas.interpolate` of a tile's values, in place; `index` is scratch."""
     last, most = float(len(table) - 1), np.int32(len(table) - 2)
     for i in range(len(values)):
-        # Written so that even nan would read an entry of the table.
+        # Written this way, even nan reads an entry of the table.
         inside = values[i] if values[i] > low else low
         place = min((inside - low) * steps, last)
         index[i] = min(np.int32(place), most)
         values[i] = place - index[i]
     for i in range(len(values)):
-        entry = np.uint32(index[i])  # unsigned: no look at negative indices
+        entry = np.uint32(
+            index[i]
+        )  # unsigned, which spares a check for negative indices
         below, above = table[entry], table[entry + np.uint32(1)]
         values[i] = below + values[i] * (above - below)
 
@@ -362,7 +363,7 @@ def _slopes(
     scratch: Floats,
     index: npt.NDArray[np.int32],
 ) -> None:
-    """Loss slopes (k, rows) of a tile, from margins in units."""
+    """Compute the loss slopes (k, rows) of a tile from margins in units."""
     rows = len(target)
     m, s = margins[0, start : start + rows], slopes[0, :rows]
     unit, low, steps, bound, one = p[UNIT], p[LOW], p[STEPS], p[BOUND], p[TARGET]
@@ -412,7 +413,7 @@ def _round(
     scale: float,
     cap: float,
 ) -> None:
-    """`SlopeGrid.units` of weight times slope, in place; no caps if empty."""
+    """Apply `SlopeGrid.units` to weight times slope, in place; `caps` may be empty."""
     rows, capped = len(weight), len(caps) > 0
     for c in range(len(slopes)):
         s = slopes[c]
@@ -449,18 +450,18 @@ def sweep(
     parameters: Floats,
     table: Floats,
 ) -> None:
-    """Move the margins of some rows, and add their slopes to columns.
+    """Move the margins of some rows and add their slopes to columns.
 
     Parameters
     ----------
     start, stop : int
         The rows.
     moving, adding : int64 (lines, 5)
-        Programs: the columns whose weights changed, and those that are asked for.
+        Programs for the columns whose weights changed and for those to add up.
     moves : float64 (k, slots)
-        By how much weights changed.
+        Changes of the weights.
     sums : float64 (1 or 4, k, slots)
-        What is added to; the sum over the first axis is the result.
+        Output, added to in place; the sum over the first axis is the result.
     margins : float64 (k, n)
         Margins in units, of all rows of the chunk.
     rows : int64 (3,)
@@ -487,10 +488,10 @@ def sweep(
 def add_pairs(
     slots: npt.NDArray[np.int64], dense: Floats, codes: Codes, matrix: Floats
 ) -> None:
-    """Lower triangle of Σ_i z_i z_iᵀ, added to `matrix`.
+    """Add the lower triangle of Σ_i z_i z_iᵀ to `matrix`.
 
-    z_i holds the row's numbers, `dense` (rows, m), then ones where its codes, `codes`
-    (g, rows) counted from `slots` (g,), point.
+    z_i holds the row's numbers, `dense` (rows, m), followed by the one-hot form of its
+    codes, `codes` (g, rows). Group g's codes count from place `slots[g]`.
     """
     width, whole = dense.shape[1], len(dense) // 4 * 4
     for i in range(0, whole, 4):
@@ -523,7 +524,7 @@ def add_images(
     columns: Floats,
     images: Floats,
 ) -> None:
-    """images[i] += B z_i, z_i as in `add_pairs` and `columns` those of B."""
+    """images[i] += B z_i, with z_i as in `add_pairs` and `columns` the columns of B."""
     width = dense.shape[1]
     whole = width // 4 * 4
     for i in range(len(images)):

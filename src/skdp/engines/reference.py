@@ -1,4 +1,7 @@
-"""The definition of every sum over records, in plain numpy: all engines equal it."""
+"""The definition of every sum over records, in plain numpy.
+
+All other engines must return the same integers.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, Layout
 
-#: Rows that are written out as a dense matrix at a time.
+#: Number of rows that are expanded to a dense matrix at a time.
 ROWS = 1 << 14
 
 
-def dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatArray:
-    """Coordinates `at` of some rows, shape (n, len(at)), in units of 2⁻¹⁴."""
+def to_dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatArray:
+    """Return coordinates `at` of some rows, shape (n, len(at)), in units of 2⁻¹⁴."""
     block = np.empty((len(chunk.target[rows]), len(at)))
     for g in np.unique(layout.group_of[at]).tolist():
         group, part = layout.groups[g], chunk.parts[g][rows]
@@ -35,10 +38,10 @@ def dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatArray
 
 
 class ReferenceEngine:
-    """Sums over records, exactly.
+    """Exact sums over records.
 
-    Margins are kept between calls and moved by what changed in the weights: they are
-    integers, so that the result is the same as from anew.
+    Margins are kept between calls and moved by the change of the weights. They are
+    integers, so moving them gives the same result as computing them from scratch.
     """
 
     def __init__(self, records: Records) -> None:
@@ -55,7 +58,7 @@ class ReferenceEngine:
                 yield index, chunk, slice(start, start + ROWS)
 
     def _move_margins(self, units: FloatArray) -> None:
-        """Margins of all rows, in units, for the weights `units` (d, k)."""
+        """Move the margins of all rows to the weights `units` (d, k)."""
         if self._weights.shape != units.shape:
             self._weights = np.zeros_like(units)
             k = units.shape[1]
@@ -64,7 +67,7 @@ class ReferenceEngine:
         at = np.flatnonzero(move.any(axis=1))
         if len(at):
             for index, chunk, rows in self._pieces():
-                block = dense(chunk, rows, at, self._layout)
+                block = to_dense(chunk, rows, at, self._layout)
                 self._margins[index][rows] += block @ move[at]
         self._weights = units.copy()
 
@@ -75,7 +78,7 @@ class ReferenceEngine:
         for index, chunk, rows in self._pieces():
             margin = self._margins[index][rows] * self._unit
             slope = slopes.units(margin, index, chunk, rows)
-            total = total + big(dense(chunk, rows, at, self._layout).T @ slope)
+            total = total + big(to_dense(chunk, rows, at, self._layout).T @ slope)
         return total
 
     def gram(self) -> BigInts:
@@ -83,12 +86,15 @@ class ReferenceEngine:
         at = np.arange(self._layout.n_features)
         total = big(np.zeros((len(at), len(at))))
         for _, chunk, rows in self._pieces():
-            block = dense(chunk, rows, at, self._layout)
+            block = to_dense(chunk, rows, at, self._layout)
             total = total + big(block.T @ block)
         return total
 
     def counts(self, n_classes: int) -> BigInts:
-        """Rows of each class but null ones, of one class all; codes above are last."""
+        """Count the rows of each class, without null rows unless there is one class.
+
+        Codes beyond the last class count as the last one.
+        """
         total = big(np.zeros(n_classes))
         for _, chunk, rows in self._pieces():
             classes = np.minimum(chunk.target[rows].astype(np.intp), n_classes - 1)
@@ -97,10 +103,10 @@ class ReferenceEngine:
         return total
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[FloatArray]:
-        """Caps of all rows: their images in the metric are exact integers."""
+        """Return the caps of all rows, from their exact images in the metric."""
         at = np.arange(self._layout.n_features)
         caps = [np.zeros(len(chunk.target)) for chunk in self.records.chunks]
         for index, chunk, rows in self._pieces():
-            images = dense(chunk, rows, at, self._layout) @ metric.units.T
+            images = to_dense(chunk, rows, at, self._layout) @ metric.units.T
             caps[index][rows] = metric.caps(images, slopes)
         return caps

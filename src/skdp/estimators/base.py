@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.engines.choice import engine_named
+from skdp.engines.choice import choose_engine
 from skdp.estimators.constant import warn_of_a_constant
 from skdp.estimators.doubts import doubts, warn_of_doubts
 from skdp.estimators.inputs import as_column, as_table, check_width, has_names
@@ -32,8 +32,8 @@ from skdp.estimators.standard_errors import Uncertain
 from skdp.estimators.training_scores import remember
 from skdp.estimators.units import user_units
 from skdp.models.losses import Loss
-from skdp.planning.decide import default_delta, make_plan
-from skdp.planning.plan import Plan, check_budget, release_row_count, run
+from skdp.planning.decide import make_plan
+from skdp.planning.plan import Plan, check_budget, default_delta, release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
@@ -197,7 +197,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         noise: Randomness,
     ) -> Outcome:
         """Plan with what is left of the budget, then run."""
-        engine = engine_named(self.engine, self.n_threads)
+        engine = choose_engine(self.engine, self.n_threads)
         if rows is None:
             rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
         if self.solver != OWN:
@@ -236,7 +236,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
 
     def _refuse_mistakes(self, rows: int | None, record: PrivacyRecord) -> None:
         """Raise for what is public and wrong before anything is spent."""
-        engine_named(self.engine, self.n_threads)
+        choose_engine(self.engine, self.n_threads)
         check(
             0 < self.max_weight < 1e30,
             f"max_weight must be in (0, 1e30). Got {self.max_weight}: 1 is usual.",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from skdp.descent.gram import symmetric
+from skdp.descent.gram import fill_gram
 from skdp.planning.plan import Plan
 from skdp.privacy.queries import GramPattern
 from skdp.schema import Categorical, FloatArray, Group, IntArray, Numeric
@@ -89,12 +89,12 @@ def _released(model: Any) -> _Sums | None:
     one = next((r for r in transcript if r.query == query), None)
     if one is None or not np.any(one.noise_std):
         return None
-    counts = [r.noise_std for r in transcript if r.query == "counts of 1 classes"]
+    counts = [r.noise_std for r in transcript if r.query == "number of rows"]
     std = np.broadcast_to(one.noise_std, one.values.shape)
     n_tests = 4 * len(plan.layout.groups)
     return _Sums(
-        gram=symmetric(plan.layout, pattern, one.values, plan.n_rows) / plan.n_rows,
-        noise=symmetric(plan.layout, pattern, std, 0.0) / plan.n_rows,
+        gram=fill_gram(plan.layout, pattern, one.values, plan.n_rows) / plan.n_rows,
+        noise=fill_gram(plan.layout, pattern, std, 0.0) / plan.n_rows,
         centred=pattern.shift,
         count_noise=max((float(np.max(s)) for s in counts), default=0.0) / plan.n_rows,
         surely=max(SURELY, float(ndtri(1.0 - FALSE_ALARM / n_tests))),

@@ -119,8 +119,8 @@ class LogisticRegression(PrivateClassifier):
         The number of rows, if it is public, for add-remove.
     ledger : Ledger or absolute path, optional
         The table's total budget, charged before a record is read; see `skdp.Ledger`.
-    engine : {"auto", "compiled", "reference"}
-        What adds up the records; all give the same bits.
+    engine : str
+        "auto" or an engine of `skdp.engines.choice.ENGINES`; all give the same bits.
     n_threads : int, optional
         Threads of the compiled engine.
     random_state : int, optional

@@ -6,7 +6,7 @@ import math
 from html import escape
 from typing import Any
 
-from skdp.planning.decide import default_delta
+from skdp.planning.plan import default_delta
 
 STYLE = "font-family:sans-serif;font-size:0.9em;margin:0.5em 0 0 0.3em;max-width:60em"
 

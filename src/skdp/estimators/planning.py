@@ -13,8 +13,7 @@ from skdp.estimators.poisson import PoissonRegressor
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
 from skdp.estimators.spending import refuse_no_budget
 from skdp.estimators.svc import LinearSVC
-from skdp.planning.decide import default_delta
-from skdp.planning.plan import Plan
+from skdp.planning.plan import Plan, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Schema, check, toml_files
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from skdp.estimators.plain import number
 from skdp.models.losses import Loss
-from skdp.planning.decide import penalty_of
+from skdp.planning.decide import make_penalty
 from skdp.planning.plan import Plan
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -74,7 +74,7 @@ def solve(
     from skdp.solvers import Problem
 
     refuse_unfit(model, loss)  # again: labels that were found may ask for another loss
-    net = penalty_of(records.layout, loss, model.alpha, model.l1_ratio)
+    net = make_penalty(records.layout, loss, model.alpha, model.l1_ratio)
     problem = Problem(
         records=records,
         loss=loss,

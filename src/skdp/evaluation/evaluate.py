@@ -16,8 +16,7 @@ from skdp.evaluation.asked import scale_of, wanted_metrics
 from skdp.evaluation.metrics import Scale
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.scoring import encoded, released_scores
-from skdp.planning.decide import default_delta
-from skdp.planning.plan import check_budget
+from skdp.planning.plan import check_budget, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.engines.reference import ROWS, dense
+from skdp.engines.reference import ROWS, to_dense
 from skdp.models.formulas import TABLE_LOW, TABLE_STEPS, exp_table, interpolate
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
@@ -116,7 +116,7 @@ def predicted(records: Records, weights: FloatArray, weighted: bool) -> Iterator
             if not weighted:
                 weight = np.full(len(weight), WEIGHT_ONE, np.int64)
             yield Rows(
-                margin=(dense(chunk, piece, at, layout) @ units) * scale,
+                margin=(to_dense(chunk, piece, at, layout) @ units) * scale,
                 target=chunk.target[piece].astype(np.int64),
                 known=known,
                 weight=weight,

@@ -20,17 +20,16 @@ from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metr
 from skdp.evaluation.chosen import Chosen
 from skdp.evaluation.folds import RandomFolds, rows_at, weights_at
 from skdp.evaluation.trials import Outcome, Trials
-from skdp.planning.decide import default_delta
-from skdp.planning.plan import check_budget
+from skdp.planning.plan import check_budget, default_delta
 from skdp.privacy import accountant
 from skdp.privacy.budget import Event
 from skdp.privacy.coins import Coins
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import (
     SearchRecord,
+    choose_stop,
     mean_trials,
     number_of_trials,
-    stop_for,
     trial_mu,
 )
 from skdp.schema import check
@@ -313,7 +312,7 @@ class PrivateSearchCV(Chosen):
             # have advanced by what it read of the records: a seed of our own is not.
             seed = self.random_state
             if seed is None:
-                seed = Coins(Randomness()).below(1 << 32)
+                seed = Coins(Randomness()).draw_below(1 << 32)
             listed = list(
                 ParameterSampler(self.param_grid, self.n_candidates, random_state=seed)
             )
@@ -344,7 +343,7 @@ class PrivateSearchCV(Chosen):
             1 <= trials < 1e6,
             f"n_trials must be in [1, 1e6). Got {self.n_trials}: leave it out.",
         )
-        stop = stop_for(trials)
+        stop = choose_stop(trials)
         if self.method == "random":
             return stop
         if self.method == "split" or has_ledger or self.epsilon == math.inf:
@@ -380,7 +379,7 @@ def _some(
     coins = Coins(trials.noise)
     charged, best = record.begin(record.budget), None
     for index in range(number_of_trials(stop, coins)):
-        params = candidates[coins.below(len(candidates))]
+        params = candidates[coins.draw_below(len(candidates))]
         one = trials.run(params, record.budget, index)
         # Of equal scores the first is kept: trials are alike, so that this is fair.
         if best is None or one.rank > best.rank:

@@ -191,8 +191,8 @@ def estimate(
     histogram = transcript[first + 1] if geometry.target_share > 0 else None
     found = None
     if histogram is not None:
-        found = target.read(histogram, plan.loss, plan.n_rows)
-    space = geometry.space(
+        found = target.fit_constant(histogram, plan.loss, plan.n_rows)
+    space = geometry.make_space(
         plan.layout, plan.loss, pattern, plan.n_rows, transcript[first], found
     )
     gram = variances.ReleasedGram(
@@ -348,7 +348,7 @@ def _residual_variance(
     histogram: Released, gram: variances.ReleasedGram, w: FloatArray
 ) -> float:
     """What the margins leave of the target's variance, with room for its noise."""
-    variance, doubt = target.variance(histogram, gram.n_rows)
+    variance, doubt = target.estimate_variance(histogram, gram.n_rows)
     least = max(UNEXPLAINED * variance, doubt, 1e-6)
     return max(variance - variances.explained(gram, w), least)
 

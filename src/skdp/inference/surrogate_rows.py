@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import betaincinv, ndtri
 from scipy.stats import norm
 
-from skdp.descent.gram import symmetric
+from skdp.descent.gram import fill_gram
 from skdp.descent.threads import one_thread
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
@@ -51,9 +51,9 @@ def moments(
     is given its mean under a flat prior on positive numbers). Covariances of different
     columns that noise may have made are dropped, and negative eigenvalues too.
     """
-    gram = symmetric(layout, pattern, released.values, n_rows) / n_rows
+    gram = fill_gram(layout, pattern, released.values, n_rows) / n_rows
     std = np.broadcast_to(released.noise_std, released.values.shape)
-    noise = symmetric(layout, pattern, np.asarray(std), 0.0) / n_rows
+    noise = fill_gram(layout, pattern, np.asarray(std), 0.0) / n_rows
     mean = gram[:, -1].copy()
     mean[-1] = 1.0
     covariance = gram - np.outer(mean, mean)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdp.descent.gram import symmetric
+from skdp.descent.gram import fill_gram
 from skdp.inference.surrogate_rows import Moments
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
@@ -46,7 +46,7 @@ class ReleasedGram:
     def matrix(self) -> FloatArray:
         """The matrix over n (d, d), of rows taken from their centre."""
         values = self.released.values
-        return symmetric(self.layout, self.pattern, values, self.n_rows) / self.n_rows
+        return fill_gram(self.layout, self.pattern, values, self.n_rows) / self.n_rows
 
     @property
     def noise_std(self) -> float:

@@ -1,1 +1,1 @@
-"""What is minimised: losses and penalties."""
+"""Losses and penalties."""

@@ -1,9 +1,9 @@
-"""Formulas of slopes: the same bits on every engine.
+"""Formulas of slopes, which give the same bits on every engine.
 
-A slope is made of additions, multiplications, divisions and table look-ups in one fixed
-order, never of a library's ``exp``. Tables are rounded to 2⁻⁴⁰ and read by linear
-interpolation, far below the grid that slopes are rounded to. A loss names one of four
-formulas; an engine implements the formulas and needs to know no loss.
+A slope uses additions, multiplications, divisions and table look-ups in one fixed
+order, never a library's ``exp``. Tables are rounded to 2⁻⁴⁰ and read by linear
+interpolation, with errors far below the grid that slopes are rounded to. A loss names
+one of four formulas; engines implement the formulas and need not know the losses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TABLE_LOW = -16.0
 
 
 def interpolate(table: FloatArray, margin: FloatArray) -> FloatArray:
-    """Read a table that starts at `TABLE_LOW`, margins outside clipped to its ends."""
+    """Read a table that starts at `TABLE_LOW`; margins outside it are clipped."""
     known = np.where(np.isnan(margin), 0.0, margin)
     place = (np.maximum(known, TABLE_LOW) - TABLE_LOW) * TABLE_STEPS
     place = np.minimum(place, float(len(table) - 1))
@@ -38,7 +38,7 @@ def interpolate(table: FloatArray, margin: FloatArray) -> FloatArray:
 def tabulate(
     function: Callable[..., FloatArray], high: float, *parameters: float
 ) -> FloatArray:
-    """Table of ``function(points, *parameters)`` on [-16, high].
+    """Tabulate ``function(points, *parameters)`` on [-16, high].
 
     Tables are kept by function and parameters, so pass a named function.
     """
@@ -54,24 +54,24 @@ def _sigmoid(margin: FloatArray) -> FloatArray:
 
 
 def sigmoid_table() -> FloatArray:
-    """1/(1 + exp(-m)) on [-16, 16]."""
+    """Return the table of 1/(1 + exp(-m)) on [-16, 16]."""
     return tabulate(_sigmoid, 16.0)
 
 
 def exp_table(high: float) -> FloatArray:
-    """exp(m) on [-16, high]."""
+    """Return the table of exp(m) on [-16, high]."""
     return tabulate(np.exp, high)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SlopeFormula:
-    """How the slope of a loss follows from margin m and target y.
+    """The slope of a loss as a function of margin m and target y.
 
     Attributes
     ----------
     kind : {"mean", "residual", "ramp", "softmax"}
         ``"mean"``
-            clip(T(m) - y, ±bound), T read from `table`: every mean with its canonical
+            clip(T(m) - y, ±bound), T read from `table`: means with their canonical
             link (logistic, Poisson).
         ``"residual"``
             clip(T(m - (2y - 1)), ±bound), y in [0, 1]; T is the identity without a
@@ -85,7 +85,7 @@ class SlopeFormula:
     table : float64, optional
         As `tabulate` makes it.
     target_unit : float
-        What one unit of a stored target is worth: 1 for classes, 2⁻¹⁴ for numbers.
+        Value of one unit of a stored target: 1 for classes, 2⁻¹⁴ for numbers.
     """
 
     kind: Literal["mean", "residual", "ramp", "softmax"]
@@ -94,7 +94,7 @@ class SlopeFormula:
     target_unit: float = 1.0
 
     def slopes(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Slopes (n, k) of margins (n, k): the definition that engines equal."""
+        """Return the slopes (n, k) of margins (n, k); engines must equal this."""
         y = np.asarray(target, dtype=np.float64)[:, None] * self.target_unit
         if self.kind == "mean":
             mean = self._read(margin)
@@ -105,7 +105,7 @@ class SlopeFormula:
         if self.kind == "ramp":
             sign = 2.0 * y - 1.0
             return -sign * np.clip((1.0 - sign * margin) / self.bound, 0.0, 1.0)
-        with np.errstate(invalid="ignore"):  # infinities are equally likely
+        with np.errstate(invalid="ignore"):  # infinite margins count as equal
             below = margin - margin.max(axis=1, keepdims=True)
         odds = self._read(below)
         total = np.zeros(len(odds))
@@ -118,6 +118,6 @@ class SlopeFormula:
 
 
 def is_class(target: npt.ArrayLike, n_classes: int) -> FloatArray:
-    """One (n, n_classes) where a column is the row's class, nowhere for others."""
+    """Return the one-hot classes (n, n_classes); other codes give rows of zeros."""
     classes = np.asarray(target, dtype=np.float64)[:, None]
     return np.where(classes == np.arange(n_classes), 1.0, 0.0)

@@ -1,8 +1,8 @@
 """Losses of a linear model: functions of the margin x·w alone.
 
-A loss is one class: everything that the rest of the library must know of it is an
-attribute or a method of `Loss`. Defining the class registers it in `LOSSES`. Targets
-are as `privacy.encoding.Chunk` stores them.
+A loss is one class: everything that the rest of the library needs to know about it is
+an attribute or a method of `Loss`. Defining the class registers it in `LOSSES`. Targets
+are in the form in which `privacy.encoding.Chunk` stores them.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class Loss(Registered, ABC):
         The second derivative to expect where most rows are; `curvature` unless a loss
         says otherwise. It sets the number of steps, never a bound.
     target_law : {"bernoulli", "normal"} or None
-        How targets vary around their margins, for standard errors; None if the loss
-        is not a likelihood that they are known for.
+        The distribution of targets around their margins, for standard errors; None if
+        they are not available.
     no_errors : str
-        Why there are no standard errors, where `target_law` is None.
+        The message to show if `target_law` is None.
     """
 
     n_outputs: int = 1
@@ -62,7 +62,7 @@ class Loss(Registered, ABC):
 
     @property
     def name(self) -> str:
-        """The kind, as texts show it."""
+        """The kind, as shown in texts."""
         return self.kind
 
     @property
@@ -73,26 +73,26 @@ class Loss(Registered, ABC):
     @property
     @abstractmethod
     def formula(self) -> SlopeFormula:
-        """How engines compute the slope."""
+        """The formula by which engines compute the slope."""
 
     @abstractmethod
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Loss (n,) of margins (n, k)."""
+        """Return the loss (n,) of margins (n, k)."""
 
     def slope(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Derivative (n, k) of the loss in the margins (n, k)."""
+        """Return the derivative (n, k) of the loss in the margins (n, k)."""
         return self.formula.slopes(margin, target)
 
     @abstractmethod
     def constant(self, target: FloatArray) -> FloatArray:
-        """Margins (k,) of the constant model.
+        """Return the margins (k,) of the best constant model.
 
-        For classes with the shares `target`, or a number in [0, 1] with that mean.
+        `target` has the shares of the classes, or the mean of a number in [0, 1].
         """
 
 
 def _unit_target(target: npt.ArrayLike) -> FloatArray:
-    """A numeric target scaled to [0, 1], shape (n, 1)."""
+    """Return a numeric target scaled to [0, 1], shape (n, 1)."""
     return np.asarray(target, dtype=np.float64)[:, None] / FEATURE_ONE
 
 
@@ -112,12 +112,12 @@ class Logistic(Loss):
         return SlopeFormula(kind="mean", table=sigmoid_table())
 
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Loss of margins (n, 1)."""
+        """Return the loss of margins (n, 1)."""
         m = margin[:, 0]
         return np.logaddexp(0.0, m) - np.asarray(target) * m
 
     def constant(self, target: FloatArray) -> FloatArray:
-        """Log-odds of the second class."""
+        """Return the log-odds of the second class."""
         return np.log(target[1:] / target[:1])
 
 
@@ -156,14 +156,14 @@ class Softmax(Loss):
         return SlopeFormula(kind="softmax", table=exp_table(0.0))
 
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Loss of margins (n, k)."""
+        """Return the loss of margins (n, k)."""
         chosen = is_class(target, self.n_outputs)
         picked = np.where(chosen, margin, 0.0).sum(axis=1)
         total: FloatArray = np.logaddexp.reduce(margin, axis=1)
         return np.asarray(total - picked)
 
     def constant(self, target: FloatArray) -> FloatArray:
-        """Logarithms of the shares, of mean zero."""
+        """Return the logarithms of the shares, shifted to mean zero."""
         logs = np.log(target)
         return np.asarray(logs - logs.mean())
 
@@ -172,7 +172,7 @@ class Softmax(Loss):
 class Squared(Loss):
     """½ (m - y)², y in [-1, 1], its slope clipped to ±slope_bound.
 
-    Beyond the bound the loss goes on as a straight line, so it stays convex.
+    Beyond the bound the loss continues as a straight line, so it stays convex.
     """
 
     slope_bound: float = 2.0
@@ -195,7 +195,7 @@ class Squared(Loss):
         )
 
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Loss of margins (n, 1)."""
+        """Return the loss of margins (n, 1)."""
         size = np.abs(margin - (2.0 * _unit_target(target) - 1.0))[:, 0]
         bound = self.slope_bound
         return np.where(size <= bound, size**2 / 2, bound * size - bound**2 / 2)
@@ -207,7 +207,7 @@ class Squared(Loss):
 
 @dataclass(frozen=True)
 class Huber(Squared):
-    """Huber's loss: `Squared` with a bound that a robust statistician would choose."""
+    """Huber's loss: `Squared` with a smaller bound."""
 
     slope_bound: float = 0.1
     kind = "huber"
@@ -239,13 +239,13 @@ class SmoothedHinge(Loss):
         return SlopeFormula(kind="ramp", bound=self.width)
 
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Loss of margins (n, 1), classes 0 and 1."""
+        """Return the loss of margins (n, 1), classes 0 and 1."""
         missing = 1.0 - (2.0 * np.asarray(target) - 1.0) * margin[:, 0]
         inside = np.clip(missing, 0.0, self.width)
         return inside**2 / (2 * self.width) + np.maximum(missing - self.width, 0.0)
 
     def constant(self, target: FloatArray) -> FloatArray:
-        """Return the majority's side, by as much as it leads."""
+        """Return the difference of the shares, which has the majority's sign."""
         return target[1:] - target[:1]
 
 
@@ -276,9 +276,9 @@ class Poisson(Loss):
 
     @property
     def usual_curvature(self) -> float:
-        """⅓, a guess on the high side: means lie far below the largest count.
+        """⅓, a high guess, since means lie far below the largest count.
 
-        It asks for 480 steps; tables with 1/9 to 1/23 did best with 320 to 640.
+        It gives 480 steps; tables with 1/9 to 1/23 did best with 320 to 640.
         """
         return 1 / 3
 
@@ -294,7 +294,7 @@ class Poisson(Loss):
         )
 
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Loss of margins (n, 1), a straight line where the slope is clipped."""
+        """Return the loss of margins (n, 1), linear where the slope is clipped."""
         y, bound = _unit_target(target)[:, 0], self.slope_bound
         top = np.log(y + bound)
         bottom = np.log(np.maximum(y - bound, np.finfo(float).tiny))
@@ -303,9 +303,9 @@ class Poisson(Loss):
         return np.exp(inside) - y * inside + (np.exp(inside) - y) * away
 
     def constant(self, target: FloatArray) -> FloatArray:
-        """Logarithm of the mean."""
+        """Return the logarithm of the mean."""
         return np.log(np.maximum(target, 1e-3))
 
 
-#: Every loss, by kind. Tests run over all of them.
+#: Every loss by kind; the tests run through them.
 LOSSES: dict[str, type[Loss]] = Loss.kinds

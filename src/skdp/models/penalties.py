@@ -1,7 +1,7 @@
 """Separable penalties, applied by their proximal maps after the noise.
 
 ``prox(w, metric, at)`` is argmin_u ½ Σ_j metric_j (u_j - w_j)² + Σ_j ψ_j(u_j) over the
-coordinates `at`: post-processing, free of privacy cost.
+coordinates `at`. It is post-processing and has no privacy cost.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from skdp.schema import FloatArray, IntArray, check
 
 
 class Penalty(Registered, ABC):
-    """A separable convex penalty of weights (d, k); adding one means adding a class."""
+    """A separable convex penalty of weights (d, k); to add one, write a subclass."""
 
     @abstractmethod
     def value(self, weights: FloatArray) -> float:
-        """Penalty of all weights."""
+        """Return the penalty of all weights."""
 
     @abstractmethod
     def prox(self, weights: FloatArray, metric: FloatArray, at: IntArray) -> FloatArray:
-        """Proximal map of the rows `at`, weights (len(at), k), metric (len(at),)."""
+        """Return the proximal map of weights (len(at), k), with metric (len(at),)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,31 +52,31 @@ class ElasticNet(Penalty):
             object.__setattr__(self, "penalised", on)
         check(
             0 <= self.l1 < math.inf and 0 <= self.l2 < math.inf,
-            f"ElasticNet needs finite l1, l2 ≥ 0. Got {self.l1}, {self.l2}.",
+            f"l1 and l2 must be finite and at least 0, got {self.l1} and {self.l2}.",
         )
 
     def _strength(self, at: IntArray | slice) -> FloatArray:
         return np.ones(1) if self.penalised is None else self.penalised[at, None]
 
     def value(self, weights: FloatArray) -> float:
-        """Penalty of all weights."""
+        """Return the penalty of all weights."""
         each = self.l1 * np.abs(weights) + self.l2 / 2 * weights**2
         return float((self._strength(slice(None)) * each).sum())
 
     def prox(self, weights: FloatArray, metric: FloatArray, at: IntArray) -> FloatArray:
-        """Soft threshold, then shrink."""
+        """Soft-threshold the weights, then shrink them."""
         step = self._strength(at) / metric[:, None]
         kept = np.maximum(np.abs(weights) - self.l1 * step, 0.0)
         return np.copysign(kept, weights) / (1.0 + self.l2 * step)
 
 
 def ridge(alpha: float, penalised: FloatArray | None = None) -> ElasticNet:
-    """½ alpha ‖w‖²."""
+    """Return the penalty ½ alpha ‖w‖²."""
     return ElasticNet(l2=alpha, penalised=penalised)
 
 
 def lasso(alpha: float, penalised: FloatArray | None = None) -> ElasticNet:
-    """Penalty alpha ‖w‖₁."""
+    """Return the penalty alpha ‖w‖₁."""
     return ElasticNet(l1=alpha, penalised=penalised)
 
 
@@ -91,20 +91,20 @@ class Box(Penalty):
     def __post_init__(self) -> None:
         check(
             self.low <= self.high,
-            f"Box needs low ≤ high. Got {self.low}, {self.high}: swap them.",
+            f"low must be at most high, got {self.low} and {self.high}.",
         )
 
     def value(self, weights: FloatArray) -> float:
-        """Penalty of all weights."""
+        """Return the penalty of all weights."""
         inside = (weights >= self.low) & (weights <= self.high)
         return 0.0 if bool(inside.all()) else math.inf
 
     def prox(self, weights: FloatArray, metric: FloatArray, at: IntArray) -> FloatArray:
-        """Projection."""
+        """Project the weights to the box."""
         return np.clip(weights, self.low, self.high)
 
 
-#: Every penalty, by name: a new entry is tested with no new test.
+#: An example of every penalty by name; the tests run through them.
 PENALTIES: dict[str, Callable[[], Penalty]] = {
     "none": ElasticNet,
     "ridge": lambda: ridge(0.1),

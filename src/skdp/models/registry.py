@@ -1,8 +1,8 @@
-"""Kinds that can be saved: a class registers itself by being defined.
+"""Registry of classes that can be saved; defining a class registers it.
 
 A loss, a penalty, a sampling and a geometry are each saved as ``{"kind": name, ...}``
-with the arguments of their constructor. A subclass that has a `kind` of its own enters
-its family's `kinds`; nothing else lists it.
+with the arguments of their constructor. A subclass that defines a `kind` is added to
+its family's `kinds`; there is no other list.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Registered:
             cls.kinds[cls.kind] = cls
 
     def parameters(self) -> dict[str, Any]:
-        """The arguments that make an equal object; fields, for a dataclass."""
+        """Return the arguments that make an equal object: the fields of a dataclass."""
         check(
             is_dataclass(self),
             f"{type(self).__name__} cannot be saved, because it has no parameters().",
@@ -45,27 +45,27 @@ class Registered:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
-        """Write kind and parameters as plain values."""
+        """Return kind and parameters as plain values."""
         kind = vars(type(self)).get("kind")
         check(
             self.kinds.get(str(kind)) is type(self),
             f"{type(self).__name__} cannot be saved, because it has no kind.",
         )
-        plain = {name: _plain(value) for name, value in self.parameters().items()}
+        plain = {name: _to_plain(value) for name, value in self.parameters().items()}
         return {"kind": kind} | plain
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Self:
-        """Make what `to_dict` wrote."""
+        """Make an object from the values that `to_dict` returned."""
         kind = state["kind"]
         check(kind in cls.kinds, f"kind must be one of {sorted(cls.kinds)}.")
         made: Self = cls.kinds[kind](**{k: v for k, v in state.items() if k != "kind"})
         return made
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     return value

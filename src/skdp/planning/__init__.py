@@ -1,1 +1,1 @@
-"""Plans: what a fit will do, decided before the data is touched."""
+"""Plans: everything a fit will do, decided before the data is touched."""

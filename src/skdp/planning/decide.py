@@ -1,4 +1,4 @@
-"""skdp.plan: everything that a fit will do, from public facts alone."""
+"""Decide everything a fit will do, from public facts alone."""
 
 from __future__ import annotations
 
@@ -14,26 +14,24 @@ from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
 from skdp.planning import theory
 from skdp.planning.plan import Plan, check_budget
-from skdp.planning.presets import NOISELESS_PASSES, PRESETS, best_rate
+from skdp.planning.presets import NOISELESS_PASSES, PRESETS, choose_rate
 from skdp.planning.rule import (
     CONSTANT_STEPS,
-    default_geometry,
-    default_n_steps,
-    wide_geometry,
+    choose_geometry,
+    choose_n_steps,
+    choose_wide_geometry,
 )
 from skdp.privacy import accountant, queries
 from skdp.schema import Layout, check
 
-#: Accelerated passes without noise: √(smoothness/alpha) of them halve the error.
+#: Accelerated passes without noise; √(smoothness/alpha) of them halve the error.
 NOISELESS_FULL = 6000
-#: Most coordinates whose Gram matrix is worth its noise and its d² memory.
+#: Largest number of coordinates for which a Gram matrix is worth its noise and memory.
 MATRIX_LIMIT = 1000
-#: A ridge that no one asked for: weak, and ten times weaker for log-odds, which are
-#: about ten times larger than weights of a target in [-1, 1].
+#: The default ridge: weak, and ten times weaker for log-odds, whose weights are about
+#: ten times larger than those of a target in [-1, 1].
 LIGHT_RIDGE, LIGHT_ODDS_RIDGE = 1e-4, 1e-5
-#: δ where the number of rows is private.
-PRIVATE_DELTA = 1e-9
-#: Names of samplings that a user may write.
+#: Names of samplings that users may pass, and their presets.
 SAMPLING_NAMES = {
     "full": "dp_gd",
     "coordinates": "dp_cd",
@@ -43,26 +41,16 @@ SAMPLING_NAMES = {
 }
 
 
-def default_delta(n_rows: float | None) -> float:
-    """Return the δ of a budget that names none: min(1e-6, 1/(10 n)).
-
-    Where the number of rows is private (None), δ must not follow from it, and it is
-    fixed before the number is released. `PRIVATE_DELTA` keeps δ ≤ 1/(10 n) up to a
-    hundred million rows. At ε = 1 it takes 1.3 times the noise of 1e-6.
-    """
-    return PRIVATE_DELTA if n_rows is None else min(1e-6, 0.1 / max(n_rows, 1.0))
-
-
-def penalty_of(
+def make_penalty(
     layout: Layout, loss: Loss, alpha: float | str, l1_ratio: float
 ) -> ElasticNet:
-    """Alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), the intercept free."""
+    """Return alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), the intercept free."""
     if alpha == "auto":
         alpha = LIGHT_ODDS_RIDGE if loss.n_classes else LIGHT_RIDGE
     check(
         not isinstance(alpha, str) and 0 <= alpha < math.inf and 0 <= l1_ratio <= 1,
-        f"alpha must be 'auto' or finite and ≥ 0, and l1_ratio in [0, 1]. Got {alpha!r}"
-        f" and {l1_ratio}: alpha=1e-4, l1_ratio=0 is a light ridge.",
+        "alpha must be 'auto' or a finite number of at least 0, and l1_ratio must be "
+        f"in [0, 1], got {alpha!r} and {l1_ratio}.",
     )
     assert not isinstance(alpha, str)
     return ElasticNet(
@@ -94,7 +82,7 @@ def make_plan(
     layout, loss, n_rows, epsilon, delta, relation, calibration, assumptions
         As in `Plan`.
     mu_squared : float, optional
-        What is left of the budget, if something was spent before (on ranges, say).
+        The remaining budget, if part of it was spent earlier (on ranges, say).
     alpha, l1_ratio : float or "auto", float
         Penalty alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), the intercept free; by
         default a light ridge, 1e-4 for numbers and 1e-5 for classes.
@@ -109,9 +97,9 @@ def make_plan(
     check_budget(epsilon, delta, n_rows)
     check(
         n_steps == "auto" or (isinstance(n_steps, (int, np.integer)) and n_steps >= 1),
-        f"n_steps must be 'auto' or at least 1. Got {n_steps!r}: leave it out.",
+        f"n_steps must be 'auto' or an integer of at least 1, got {n_steps!r}.",
     )
-    penalty = penalty_of(layout, loss, alpha, l1_ratio)
+    penalty = make_penalty(layout, loss, alpha, l1_ratio)
     settings: dict[str, Any] = {
         "layout": layout,
         "loss": loss,
@@ -130,20 +118,20 @@ def make_plan(
         geometry = "matrix" if whole and small else "diagonal"
         if whole and not small and mu < math.inf:
             sampling = samplings.Full(layout.n_features)
-            geometry, steps = wide_geometry(layout, loss, n_rows, mu, relation)
+            geometry, steps = choose_wide_geometry(layout, loss, n_rows, mu, relation)
             n_steps = steps if n_steps == "auto" else n_steps
     if geometry == "matrix":
-        geometry = default_geometry(layout, loss, n_rows, mu, relation)
+        geometry = choose_geometry(layout, loss, n_rows, mu, relation)
     if not isinstance(geometry, (str, Diagonal)):
-        steps = default_n_steps(loss, mu == math.inf)
-        whole_vector: samplings.Sampling = samplings.Full(layout.n_features)
+        steps = choose_n_steps(loss, mu == math.inf)
+        law: samplings.Sampling = samplings.Full(layout.n_features)
         if isinstance(geometry, InterceptOnly):
             steps = CONSTANT_STEPS
         elif sampling not in ("auto", "full"):
-            whole_vector = _sampling(sampling, layout)
-            steps = math.ceil(steps / float(whole_vector.probabilities.min()))
+            law = _make_sampling(sampling, layout)
+            steps = math.ceil(steps / float(law.probabilities.min()))
         return Plan(
-            sampling=whole_vector,
+            sampling=law,
             geometry=geometry,
             n_steps=steps if n_steps == "auto" else int(n_steps),
             average=averages.last if mu == math.inf else averages.rising,
@@ -151,11 +139,11 @@ def make_plan(
         )
     average = averages.rising if geometry != "diagonal" else averages.mean
     exact = mu == math.inf and sampling == "auto"
-    law = _sampling("full" if exact else sampling, layout)
+    law = _make_sampling("full" if exact else sampling, layout)
     if not isinstance(geometry, Diagonal):
         check(
             geometry == "diagonal",
-            f"geometry must be 'auto', 'matrix' or 'diagonal'. Got {geometry!r}.",
+            f"geometry must be 'auto', 'matrix' or 'diagonal', got {geometry!r}.",
         )
         v = smoothness.from_bounds(law, layout.blocks, loss.curvature)
         geometry = Diagonal(smoothness=v, momentum=exact)
@@ -172,7 +160,7 @@ def make_plan(
                 accounting=calibration,
             )
             prior = theory.Prior()
-            rate = best_rate(law, geometry.smoothness, layout, loss, prior, budget)
+            rate = choose_rate(law, geometry.smoothness, layout, loss, prior, budget)
             n_steps = rate.n_steps
     return Plan(
         sampling=law,
@@ -184,21 +172,23 @@ def make_plan(
     )
 
 
-def _sampling(sampling: str | samplings.Sampling, layout: Layout) -> samplings.Sampling:
+def _make_sampling(
+    sampling: str | samplings.Sampling, layout: Layout
+) -> samplings.Sampling:
     if isinstance(sampling, samplings.Sampling):
         return sampling
     name = "shuffled" if sampling == "auto" else sampling
     check(
         name in SAMPLING_NAMES,
-        f"sampling must be 'auto' or one of {sorted(SAMPLING_NAMES)}. Got {name!r}.",
+        f"sampling must be 'auto' or one of {sorted(SAMPLING_NAMES)}, got {name!r}.",
     )
     return PRESETS[SAMPLING_NAMES[name]](layout)
 
 
-def replanned(plan: Plan, **changes: Any) -> Plan:
-    """Make the plan again by the same rules for other public facts.
+def replan(plan: Plan, **changes: Any) -> Plan:
+    """Plan again by the same rules for other public facts.
 
-    What was decided automatically is decided anew; the sampling is kept.
+    Automatic decisions are made anew; the sampling is kept.
     """
     penalty = plan.penalty
     net = penalty if isinstance(penalty, ElasticNet) else ElasticNet()

@@ -23,7 +23,7 @@ from skdp.descent.matrix import Matrix
 from skdp.descent.samplings import Full
 from skdp.descent.target import USUAL_SCALE
 from skdp.planning.calibration import CALIBRATIONS, SAMPLING
-from skdp.planning.decide import replanned
+from skdp.planning.decide import replan
 from skdp.planning.plan import Plan
 from skdp.planning.rule import TOO_FEW
 from skdp.privacy import accountant
@@ -174,7 +174,7 @@ def rows_to_halve(plan: Plan) -> float | None:
     def excess(factor: float) -> float:
         n_rows = round(plan.n_rows * factor)
         delta = min(plan.delta, 0.1 / n_rows)
-        return forecast(replanned(plan, delta=delta, n_rows=n_rows)).excess
+        return forecast(replan(plan, delta=delta, n_rows=n_rows)).excess
 
     low, high = 1.0, 2.0
     while excess(high) > goal:

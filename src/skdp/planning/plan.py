@@ -1,4 +1,4 @@
-"""A plan is made before the data is touched; only `run` sees records."""
+"""A plan, which is made before the data is touched, and `run`, which runs it."""
 
 from __future__ import annotations
 
@@ -25,32 +25,34 @@ from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, check
 
 Calibration = Literal["exact", "paper"]
+#: δ where the number of rows is private.
+PRIVATE_DELTA = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """All that a run does, decided from public facts.
+    """Everything a run will do, decided from public facts.
 
     Parameters
     ----------
     layout : Layout
         The coordinates of an encoded row.
     loss : Loss
-        What is minimised, as a mean over rows.
+        The loss; its mean over rows is minimised.
     n_rows : int
         The public (or released) number of rows that sums are divided by.
     epsilon, delta : float
         The budget; an infinite epsilon runs SkGD without noise.
     sampling : Sampling
-        The law of the sets.
+        The distribution of the sets of coordinates.
     geometry : Geometry
         Steps and noise shape.
     n_steps, n_restarts : int
         K and T.
     penalty : Penalty
-        Added to the mean loss, by its proximal map.
+        Added to the mean loss, through its proximal map.
     average : Average
-        What an inner loop returns.
+        The average of iterates that an inner loop returns.
     relation : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     calibration : {"exact", "paper"}
@@ -58,7 +60,7 @@ class Plan:
     rate : Rate, optional
         The bound on the excess risk that K was chosen by.
     assumptions : tuple of str
-        What was taken as public; it goes into the record.
+        Facts that were assumed to be public; they are written to the record.
     """
 
     layout: Layout
@@ -84,30 +86,32 @@ class Plan:
             whole = isinstance(times, (int, np.integer)) and not isinstance(times, bool)
             check(
                 whole and times >= 1,
-                f"{name} must be a whole number ≥ 1. Got {times!r}: take one.",
+                f"{name} must be an integer of at least 1, got {times!r}.",
             )
         check(
             callable(self.average),
-            f"average must be one of descent.averages. Got {self.average!r}.",
+            f"average must be a function of descent.averages, got {self.average!r}.",
         )
         check(
             self.relation in queries.RELATIONS,
-            f"neighbours must be one of {queries.RELATIONS}. Got {self.relation!r}.",
+            f"neighbours must be one of {queries.RELATIONS}, got {self.relation!r}.",
         )
         check(
             self.sampling.n_coordinates == self.layout.n_features,
-            f"The sampling must be over {self.layout.n_features} coordinates, as the "
-            f"layout. Got one over {self.sampling.n_coordinates}: make it for them.",
+            f"sampling must have {self.layout.n_features} coordinates, as the layout "
+            f"has, got {self.sampling.n_coordinates}.",
         )
         check(
             self.calibration in ("exact", "paper"),
-            f"calibration must be 'exact' or 'paper'. Got {self.calibration!r}.",
+            f"calibration must be 'exact' or 'paper', got {self.calibration!r}.",
         )
         if self.calibration == "paper" and self.epsilon < math.inf:
-            paper_noise_multiplier(self.epsilon, self.delta, 1)  # refuses a large ε
+            paper_noise_multiplier(
+                self.epsilon, self.delta, 1
+            )  # raises if ε is too large
 
     def noise_multiplier(self, budget: float) -> float:
-        """Noise multiplier of every step, for a budget of μ²."""
+        """Return the noise multiplier of every step, for a budget of μ²."""
         releases = self.n_steps * self.n_restarts
         share = math.sqrt(budget * (1.0 - self.geometry.share))
         exact = accountant.noise_multiplier(share, releases)
@@ -115,23 +119,41 @@ class Plan:
             return exact
         return paper_noise_multiplier(self.epsilon, self.delta, releases)
 
+    def make_task(
+        self,
+        engine: queries.Engine,
+        release: Callable[[queries.BoundedSum, float], Released],
+    ) -> Task:
+        """Return the task that the plan's geometry prepares."""
+        max_weight = engine.records.max_weight
+        return Task(
+            engine=engine,
+            loss=self.loss,
+            slopes=queries.Slopes(loss=self.loss, max_weight=max_weight),
+            curvature=self.loss.curvature * max_weight,
+            relation=self.relation,
+            n_rows=self.n_rows,
+            penalty=self.penalty,
+            release=release,
+        )
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))  # what a notebook shows
+        printer.text(str(self))  # in notebooks
 
     def __str__(self) -> str:
-        from skdp.planning.forecast import described  # which works on plans
+        from skdp.planning.forecast import described
 
         return described(self)
 
     def to_json(self) -> str:
-        """Write the plan."""
+        """Return the plan as JSON."""
         from skdp.planning.plan_files import dumps
 
         return dumps(self)
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Read a plan that `to_json` wrote."""
+        """Read a plan from the JSON of `to_json`."""
         from skdp.planning.plan_files import loads
 
         return loads(text)
@@ -139,7 +161,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """What a run returns: released weights and what they cost."""
+    """The result of a run: released weights and the privacy record."""
 
     weights: FloatArray
     record: PrivacyRecord
@@ -147,14 +169,24 @@ class Fit:
 
 
 def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
-    """Refuse budgets that mean nothing: ε ≤ 0, δ ≤ 0, δ ≥ 1/n."""
-    check(n_rows >= 1, f"n_rows must be at least 1. Got {n_rows}: count the rows.")
-    check(epsilon > 0, f"epsilon must be positive. Got {epsilon}: 1 is a usual choice.")
+    """Raise if a budget is meaningless: ε ≤ 0, δ ≤ 0 or δ ≥ 1/n."""
+    check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
+    check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
     check(
         0 < delta < 1.0 / n_rows,
-        "delta must be in (0, 1/n_rows), or a whole record may be published by chance. "
-        f"Got {delta} for {n_rows} rows: take {min(1e-6, 0.1 / n_rows):.3g}.",
+        f"delta must be positive and below 1/n_rows = {1.0 / n_rows:.3g}, because a "
+        f"larger delta allows publishing a record by chance, got {delta}.",
     )
+
+
+def default_delta(n_rows: float | None) -> float:
+    """Return the δ of a budget that names none: min(1e-6, 1/(10 n)).
+
+    If the number of rows is private (None), δ must not follow from it, because δ is
+    fixed before the number is released. `PRIVATE_DELTA` keeps δ ≤ 1/(10 n) up to a
+    hundred million rows. At ε = 1 it takes 1.3 times the noise of 1e-6.
+    """
+    return PRIVATE_DELTA if n_rows is None else min(1e-6, 0.1 / max(n_rows, 1.0))
 
 
 def run(
@@ -172,30 +204,30 @@ def run(
     Parameters
     ----------
     plan : Plan
-        What to do.
+        The plan.
     records : Records
-        The encoded table, of the plan's layout.
+        The encoded table, in the plan's layout.
     engine : callable Records -> Engine
-        What adds up the records.
+        Makes the engine that adds up the records.
     seed : int, optional
-        For tests: a seeded run claims no privacy.
+        For tests only: a seeded run claims no privacy.
     noise : Randomness, optional
-        Where noise comes from, instead of a seed.
+        Source of the noise, instead of a seed.
     record : PrivacyRecord, optional
-        One that earlier releases on the same table were charged to; the plan spends
-        what is left of it.
+        A record of earlier releases on the same table; the plan spends its remaining
+        budget.
     callback : callable, optional
-        Called with a `Step` after each.
+        Called with a `Step` after each step.
     """
     check(
         records.layout == plan.layout,
-        "The records must have the plan's layout: encode them with the plan's schema.",
+        "The records must have the plan's layout. Were they encoded by another schema?",
     )
     if plan.relation != "add-remove":  # the number of rows is public
         n_rows = sum(len(chunk.target) for chunk in records.chunks)
         check(
             n_rows == plan.n_rows,
-            f"The plan is for {plan.n_rows} rows. Got {n_rows}: make a plan for them.",
+            f"The table must have {plan.n_rows} rows, as planned, got {n_rows}.",
         )
     randomness = noise or Randomness(seed)
     record = record or PrivacyRecord(
@@ -207,11 +239,13 @@ def run(
     )
     check(
         record.relation == plan.relation,
-        f"The record is for {record.relation} neighbours. Got a plan for "
-        f"{plan.relation}: use one relation.",
+        f"The record and the plan must have the same neighbours, got {record.relation} "
+        f"and {plan.relation}.",
     )
     if record.budget < math.inf and record.remaining <= 1e-9 * record.budget:
-        raise BudgetError("Nothing is left of the budget: start a new record.")
+        raise BudgetError(
+            "The privacy budget is exhausted; no further release is allowed."
+        )
     budget = record.remaining
     noise_multiplier = plan.noise_multiplier(budget)
 
@@ -219,18 +253,8 @@ def run(
         z = accountant.noise_multiplier(math.sqrt(budget * share), 1)
         return release(total, z, randomness, record)
 
-    query, update, start = plan.geometry.prepare(
-        Task(
-            engine=engine(records),
-            loss=plan.loss,
-            slopes=queries.Slopes(loss=plan.loss, max_weight=records.max_weight),
-            curvature=plan.loss.curvature * records.max_weight,
-            relation=plan.relation,
-            n_rows=plan.n_rows,
-            penalty=plan.penalty,
-            release=release_geometry,
-        )
-    )
+    task = plan.make_task(engine(records), release_geometry)
+    query, update, start = plan.geometry.prepare(task)
     weights = descend(
         query=query,
         update=update,
@@ -256,7 +280,7 @@ def release_row_count(
 ) -> int:
     """Release the number of rows for a `share` of the budget, for add-remove tables.
 
-    It is charged to `record`; give the same record to `run`.
+    The release is charged to `record`; pass the same record to `run`.
     """
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     counted = queries.counts(engine(records), 1, record.relation)

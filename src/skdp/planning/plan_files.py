@@ -1,4 +1,4 @@
-"""Plans as JSON: what was decided, to be read, argued about and run elsewhere."""
+"""Write plans as JSON and read them back."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from skdp.planning.plan import Plan
 from skdp.schema import Group, Layout, check
 
 FORMAT = 1
-_PLAIN = ("n_rows", "epsilon", "delta", "n_steps", "n_restarts", "relation")
+_FIELDS = ("n_rows", "epsilon", "delta", "n_steps", "n_restarts", "relation")
 
 
 def dumps(plan: Plan) -> str:
-    """Write a plan whose average has a name."""
+    """Return a plan as JSON; its average must be a named one."""
     names = [name for name, rule in averages.AVERAGES.items() if rule is plan.average]
-    check(bool(names), "Only plans with a named average can be written.")
+    check(bool(names), "Only plans whose average is in AVERAGES can be written.")
     state: dict[str, Any] = {"format": FORMAT}
-    state |= {name: getattr(plan, name) for name in _PLAIN}
+    state |= {name: getattr(plan, name) for name in _FIELDS}
     state["epsilon"] = "inf" if plan.epsilon == math.inf else plan.epsilon
     state |= {
         "calibration": plan.calibration,
@@ -43,24 +43,22 @@ def dumps(plan: Plan) -> str:
     return json.dumps(state, indent=1, ensure_ascii=False)
 
 
-# What texts of other content raise: of other types, too deep, too large.
-_NO_PLAN = (KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+# Raised by texts of other content: wrong types, too deep, too large.
+_NOT_A_PLAN = (KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 def loads(text: str) -> Plan:
-    """Read a plan; refuses what is no plan of this version, in one sentence."""
+    """Read a plan from JSON; raise ValueError if it is not a plan of this version."""
     try:
         state = json.loads(text)
         check(state["format"] == FORMAT, "")
-        return _plan(state)
-    except (*_NO_PLAN, ValueError) as error:
-        said = f" ({error})" if isinstance(error, ValueError) and str(error) else ""
-        raise ValueError(
-            f"This is no plan of format {FORMAT}{said}: write it with plan_files.dumps."
-        ) from None
+        return _read_plan(state)
+    except (*_NOT_A_PLAN, ValueError) as error:
+        reason = f": {error}" if isinstance(error, ValueError) and str(error) else "."
+        raise ValueError(f"This is not a plan of format {FORMAT}{reason}") from None
 
 
-def _plan(state: dict[str, Any]) -> Plan:
+def _read_plan(state: dict[str, Any]) -> Plan:
     groups = []
     for group in state["layout"]["groups"]:
         groups.append(Group(**(group | {"labels": tuple(group["labels"])})))

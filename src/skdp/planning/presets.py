@@ -1,4 +1,4 @@
-"""The paper's methods by name: a sampling, a geometry and a number of steps each."""
+"""The paper's methods by name, each a sampling, a geometry and a number of steps."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from skdp.descent import samplings, smoothness
 from skdp.descent.geometry import Diagonal
 from skdp.models.losses import Loss
 from skdp.planning import theory
-from skdp.planning.plan import Plan, check_budget
+from skdp.planning.plan import Plan, check_budget, default_delta
 from skdp.schema import IntArray, Layout, check
 
-#: Passes over the coordinates when there is no noise to stop at.
+#: Passes over the coordinates in runs without noise.
 NOISELESS_PASSES = 200
 
 SamplingOf = Callable[[Layout], samplings.Sampling]
@@ -43,7 +43,7 @@ def _columns_shuffled(layout: Layout) -> samplings.Sampling:
     return samplings.ShuffledBlocks(layout.blocks)
 
 
-#: Name of a method -> the law of its sets.
+#: The sampling of each method by name.
 PRESETS: dict[str, SamplingOf] = {
     "skgd": _columns,
     "dp_gd": _full,
@@ -73,14 +73,14 @@ def preset(
     name : str
         ``"skgd"`` (columns as blocks, no noise), ``"dp_gd"`` (all coordinates),
         ``"dp_cd"`` (one coordinate), ``"dp_skgd"`` (columns as blocks, uniform),
-        ``"dp_skgd_importance"`` (by public bounds on M, which are equal for columns:
-        then it is ``"dp_skgd"``) or ``"dp_skgd_shuffled"``.
+        ``"dp_skgd_importance"`` (by public bounds on M, which are equal for columns,
+        so it equals ``"dp_skgd"`` there) or ``"dp_skgd_shuffled"``.
     layout, loss, n_rows, epsilon, delta
         As in `Plan`; `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
         By default the K* of the bound that applies.
     prior : Prior, optional
-        What is assumed of w* for that; by default each block's weights have norm 1.
+        Assumptions on w* for that bound; by default each block's weights have norm 1.
     **options
         Further parameters of `Plan`: penalty, relation (by default the paper's
         replace-one), calibration, …
@@ -88,14 +88,13 @@ def preset(
     options = {"relation": "replace-one"} | options
     check(
         name in PRESETS,
-        f"The preset must be one of {sorted(PRESETS)}. Got {name!r}: choose one.",
+        f"name must be one of {sorted(PRESETS)}, got {name!r}.",
     )
     check(
         name != "skgd" or epsilon == math.inf,
-        f"The preset 'skgd' has no noise, so epsilon must be inf. Got {epsilon}: "
-        "take 'dp_skgd'.",
+        f"epsilon must be inf for 'skgd', which adds no noise, got {epsilon}.",
     )
-    delta = min(1e-6, 0.1 / max(n_rows, 1)) if delta is None else delta
+    delta = default_delta(n_rows) if delta is None else delta
     check_budget(epsilon, delta, n_rows)
     sampling = PRESETS[name](layout)
     v = smoothness.from_bounds(sampling, layout.blocks, loss.curvature)
@@ -112,7 +111,9 @@ def preset(
                 neighbours=options["relation"],
                 accounting=accounting,
             )
-            rate = best_rate(sampling, v, layout, loss, prior or theory.Prior(), budget)
+            rate = choose_rate(
+                sampling, v, layout, loss, prior or theory.Prior(), budget
+            )
             n_steps = rate.n_steps
     return Plan(
         layout=layout,
@@ -128,7 +129,7 @@ def preset(
     )
 
 
-def best_rate(
+def choose_rate(
     sampling: samplings.Sampling,
     v: np.typing.NDArray[np.float64],
     layout: Layout,
@@ -136,7 +137,7 @@ def best_rate(
     prior: theory.Prior,
     budget: theory.Budget,
 ) -> theory.Rate:
-    """Return K* and its bound: Diag(M) ⪰ H for the full set, the ESO bound else."""
+    """Return K* and its bound: of Diag(M) ⪰ H for the full set, else of the ESO."""
 
     def lipschitz(at: IntArray) -> float:
         return loss.slope_bound * math.sqrt(layout.squared_norm(at))

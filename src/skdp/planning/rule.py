@@ -1,7 +1,7 @@
-"""The rule that leaves nothing to tune: geometry, caps, floor, shrinkage and steps.
+"""The untuned rule, which chooses geometry, caps, floor, shrinkage and steps.
 
-It decides from public facts alone, so that the privacy of whatever it decides does not
-depend on it. `docs/method.md` derives its constants and says what else was tried.
+It decides from public facts alone, so privacy does not depend on its decisions.
+`docs/method.md` derives its constants and says what else was tried.
 """
 
 from __future__ import annotations
@@ -18,57 +18,57 @@ from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.target import USUAL_SCALE
 from skdp.models.losses import Loss
-from skdp.planning.plan import Plan, check_budget
+from skdp.planning.plan import Plan, check_budget, default_delta
 from skdp.privacy import accountant, queries
 from skdp.schema import Layout, check
 
-#: Passes over the table, with noise and (at least) without, and for a constant alone.
+#: Passes over the table with noise, without noise (at least) and for an intercept.
 N_STEPS, NOISELESS_STEPS, CONSTANT_STEPS = 80, 500, 20
-#: Share of μ² that the Gram matrix costs.
+#: Share of μ² spent on the Gram matrix.
 GRAM_SHARE = 0.15
-#: A histogram of the target costs as much as its error needs, within these shares.
+#: Smallest shares of μ² spent on the target's histogram, and the largest.
 CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
-#: Noise, in records, at which they are given the least.
+#: Noise, in records, for which the smallest shares suffice.
 CLASS_RECORDS, NUMBER_RECORDS = 10.0, 30.0
-#: The same for wide tables, whose intercept hardly moves from its start.
+#: The same for wide tables, whose intercept barely moves from its start.
 WIDE_RECORDS = 50.0
-#: The floor over the operator norm of the noise in the Gram matrix.
+#: Ratio of the floor to the operator norm of the noise in the Gram matrix.
 FLOOR = 0.5
-#: The cap over (nν)^(1/3), for classes.
+#: Ratio of the cap to (nν)^(1/3), for classes.
 CAP = 0.25
-#: Part of what is clipped that stays as bias, for residuals that lie on both sides.
+#: Share of the clipped amount that remains as bias, for residuals of both signs.
 COHERENCE = 0.1
-#: What is left of a target's spread once two thirds of its variance are explained.
+#: Remaining spread of a target once two thirds of its variance are explained.
 RESIDUAL = 0.6
-#: The shrinkage over √p·cap/(nν).
+#: Ratio of the shrinkage to √p·cap/(nν).
 SHRINKAGE = 0.2
-#: Norm of the weights of a wide table's unit rows that is worth waiting for.
+#: Norm of the weights that steps on a wide table aim to reach.
 WIDE_NORM = 10.0
-#: What its noise may cost at most, in nats: tenths of them are to be won.
+#: Largest cost of its noise in nats; a fit gains some tenths of a nat.
 WIDE_COST = 0.05
-#: What the intercept of a wide table leaves of the step to the other weights.
+#: Curvature that a wide table reserves for its intercept, relative to the rest.
 SLOW_INTERCEPT = 0.1
-#: Below so many nν, the noise of a sum in records, only a constant is fitted.
+#: Only an intercept is fitted if nν, the rows over a sum's noise, is below this.
 TOO_FEW = 40.0
-#: Variance of a constant that is expected: of log-odds, and of a mean in [-1, 1].
+#: Prior variance of the intercept: of log-odds, and of a mean in [-1, 1].
 ODDS_VARIANCE, MEAN_VARIANCE = 1.0, 0.1
-#: What is added to eigenvalues of the Gram matrix when nothing is noisy.
+#: Added to the eigenvalues of the Gram matrix in runs without noise.
 NOISELESS_FLOOR = 1e-6
 
 
-def default_n_steps(loss: Loss, noiseless: bool = False) -> int:
+def choose_n_steps(loss: Loss, noiseless: bool = False) -> int:
     """Return the number of steps of the untuned rule, 80 for most losses.
 
-    A step 1/β closes a share E φ''/β of what is left, so that a loss whose curvature
-    is far below its bound takes that many times more steps. Their noise averages out:
-    twice the steps with half the budget each move the average no more.
-    Without noise nothing is gained by stopping early: 4 times more, 500 at least.
+    A step 1/β closes a share E φ''/β of the remaining gap, so a loss whose curvature is
+    far below its bound takes that many times more steps. Their noise averages out:
+    twice the steps with half the budget each do not make the average noisier.
+    Without noise there is no gain in stopping early: 4 times more, at least 500.
     """
     n_steps = math.ceil(N_STEPS * loss.curvature / loss.usual_curvature)
     return max(4 * n_steps, NOISELESS_STEPS) if noiseless else n_steps
 
 
-def default_geometry(
+def choose_geometry(
     layout: Layout,
     loss: Loss,
     n_rows: float,
@@ -78,15 +78,15 @@ def default_geometry(
     """Return the geometry of the untuned rule.
 
     ν is the μ of a sum that a record moves by its bound: μ/2 under replace-one. Then
-    nν is a table's size in units of the noise, and all follows from it and from p, the
-    number of coordinates. Below 40 only a constant is fitted.
+    nν is a table's size in units of the noise. All choices follow from nν and from p,
+    the number of coordinates. If nν is below 40, only an intercept is fitted.
 
     Parameters
     ----------
     layout : Layout
-        The coordinates of an encoded row, p of them.
+        The p coordinates of an encoded row.
     loss : Loss
-        What is minimised.
+        The loss.
     n_rows : float
         The public or released number of rows, n.
     mu : float
@@ -97,7 +97,7 @@ def default_geometry(
     """
     check(
         n_rows * mu > 0,
-        f"The rule needs rows and a budget. Got n_rows {n_rows} and mu {mu}: raise it.",
+        f"n_rows and mu must be positive, got {n_rows} and {mu}.",
     )
     p = layout.n_features
     if mu == math.inf:
@@ -107,7 +107,7 @@ def default_geometry(
     signal = n_rows * mu / (2.0 if relation == "replace-one" else 1.0)
     intercept = layout.groups[-1].kind == "ones"
     if signal < TOO_FEW and intercept:
-        return _constant(loss, signal)
+        return _choose_intercept(loss, signal)
     number = loss.n_classes == 0
     least, needed = (
         (NUMBER_SHARE, NUMBER_RECORDS) if number else (CLASS_SHARE, CLASS_RECORDS)
@@ -117,7 +117,7 @@ def default_geometry(
     noise = pattern.sensitivity / (n_rows * mu * math.sqrt(GRAM_SHARE))
     steps = signal * math.sqrt(1.0 - GRAM_SHARE - target_share)
     return Matrix(
-        radius=RESIDUAL * clipping(steps, p) if number else CAP * signal ** (1 / 3),
+        radius=RESIDUAL * choose_cap(steps, p) if number else CAP * signal ** (1 / 3),
         floor=max(FLOOR * noise * math.sqrt(2.0 * p), NOISELESS_FLOOR),
         gram_share=GRAM_SHARE,
         target_share=target_share,
@@ -126,7 +126,7 @@ def default_geometry(
     )
 
 
-def wide_geometry(
+def choose_wide_geometry(
     layout: Layout,
     loss: Loss,
     n_rows: float,
@@ -135,21 +135,21 @@ def wide_geometry(
 ) -> tuple[Diagonal | InterceptOnly, int]:
     """Return the geometry and the steps for tables too wide for a Gram matrix.
 
-    Full steps in the norm of public bounds, from a constant model, stopped early. Noise
-    has no direction here, but a row has length R at most, so that noise of variance s²
-    in each weight costs ½ R² s² at most, however many weights there are. After a time
-    τ (steps times their length) s = Rτ/(nν), and what is still to be learnt is at most
-    ‖w*‖²/2τ: τ³ = ‖w*‖² (nν)²/(2 R⁴) is the best time, unless noise would then cost
-    more than there is to be won.
+    These are full steps in the norm of public bounds, started at a constant model and
+    stopped early. Noise is isotropic here, but a row has length at most R, so noise of
+    variance s² in each weight costs at most ½ R² s² for any number of weights. After a
+    time τ (steps times their length) s = Rτ/(nν), and the remaining excess is at most
+    ‖w*‖²/2τ. The best time is τ³ = ‖w*‖² (nν)²/(2 R⁴), or less if the noise would then
+    cost more than there is to gain.
     """
     signal = n_rows * mu / (2.0 if relation == "replace-one" else 1.0)
     intercept = layout.groups[-1].kind == "ones"
     if signal < TOO_FEW and intercept:
-        return _constant(loss, signal), CONSTANT_STEPS
+        return _choose_intercept(loss, signal), CONSTANT_STEPS
     d = layout.n_features
     at = np.flatnonzero(layout.penalised)
     squared = layout.squared_norm(at)
-    # β (Σ_j x_j²/M_j + 1/M_0) ≤ 1: the intercept starts where it belongs, and so takes
+    # β (Σ_j x_j²/M_j + 1/M_0) ≤ 1. The intercept starts near its optimum, so it takes
     # the short steps.
     lean = 1.0 + SLOW_INTERCEPT if intercept else 1.0
     smoothness = np.full(d, loss.curvature * squared * lean)
@@ -164,23 +164,23 @@ def wide_geometry(
     return geometry, max(1, round(time * float(smoothness[0])))
 
 
-def clipping(signal: float, p: int) -> float:
-    """Return the cap, over the mean of |residual|·‖Bx‖, that loses least.
+def choose_cap(signal: float, p: int) -> float:
+    """Return the best cap, as a multiple of the mean of |residual|·‖Bx‖.
 
-    If that product v is exponential with mean m, a cap at cm takes E(v - cm)₊ = m e⁻ᶜ
-    off a gradient, of which a share α stays as bias, and costs p (cm/nν)² in noise:
-    α² e⁻²ᶜ + p c²/(nν)² is least where 2c e²ᶜ = 2 (α nν)²/p.
+    If that product v is exponential with mean m, a cap at cm removes E(v - cm)₊ = m e⁻ᶜ
+    from a gradient, of which a share α remains as bias, and costs p (cm/nν)² in noise.
+    α² e⁻²ᶜ + p c²/(nν)² is smallest where 2c e²ᶜ = 2 (α nν)²/p.
     """
     return float(lambertw(2.0 * (COHERENCE * signal) ** 2 / p).real) / 2.0
 
 
-def _constant(loss: Loss, signal: float) -> InterceptOnly:
-    """Return the ridge estimate of a constant whose variance is expected."""
+def _choose_intercept(loss: Loss, signal: float) -> InterceptOnly:
+    """Return an intercept with the ridge of its prior variance."""
     variance = ODDS_VARIANCE if loss.n_classes else MEAN_VARIANCE
     return InterceptOnly(radius=1.0, shrinkage=1.0 / (variance * signal**2))
 
 
-def default_plan(
+def make_default_plan(
     layout: Layout,
     loss: Loss,
     *,
@@ -190,23 +190,23 @@ def default_plan(
     n_steps: int | None = None,
     **options: Any,
 ) -> Plan:
-    """Plan a run by the untuned rule: full steps, later ones counting more.
+    """Plan a run by the untuned rule: full steps, later iterates weighing more.
 
     Parameters
     ----------
     layout, loss, n_rows, epsilon, delta
         As in `Plan`; `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
-        `default_n_steps` by default.
+        `choose_n_steps` by default.
     **options
         Further parameters of `Plan`: penalty, relation (replace-one by default), …
     """
-    delta = min(1e-6, 0.1 / max(n_rows, 1)) if delta is None else delta
+    delta = default_delta(n_rows) if delta is None else delta
     check_budget(epsilon, delta, n_rows)
     mu = accountant.gdp_mu(epsilon, delta)
     relation = options.get("relation", "replace-one")
-    geometry = default_geometry(layout, loss, n_rows, mu, relation)
-    usual = default_n_steps(loss, epsilon == math.inf)
+    geometry = choose_geometry(layout, loss, n_rows, mu, relation)
+    usual = choose_n_steps(loss, epsilon == math.inf)
     if isinstance(geometry, InterceptOnly):
         usual = CONSTANT_STEPS
     settings: dict[str, Any] = {"average": averages.rising} | options

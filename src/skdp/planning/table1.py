@@ -1,7 +1,7 @@
-"""Table 1 of the paper as numbers: every row, printed and corrected.
+"""Table 1 of the paper as numbers, printed and corrected.
 
 The printed columns are the bounds that the proof of Theorem 2 gives with the table's
-factors, typing errors included; the corrected ones are `convex_tight` and
+factors, including their typographical errors. The corrected ones are `convex_tight` and
 `strongly_convex_corrected` with the right factors (erratum 9). All rows share one M, as
 in the paper, and hold if Diag(M) ⪰ H.
 """
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skdp.descent.sampling_checks import make_error
 from skdp.planning.theory import (
     Budget,
     Prior,
@@ -24,12 +25,12 @@ from skdp.planning.theory import (
     strongly_convex_printed,
 )
 
-__all__ = ["Problem", "Row", "table1"]
+__all__ = ["Problem", "Row", "compute_table1"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The constants that Table 1 is made of.
+    """The constants in Table 1.
 
     Parameters
     ----------
@@ -74,17 +75,13 @@ class Problem:
         for name, size in arrays:
             array = np.asarray(getattr(self, name), dtype=np.float64)
             if array.shape != (size,) or not (0 < array.min() <= array.max() < np.inf):
-                raise ValueError(
-                    f"The {name!r} parameter of Problem must be {size} finite positive "
-                    f"numbers. Got {getattr(self, name)!r} instead."
-                )
+                rule, got = f"be {size} finite positive numbers", getattr(self, name)
+                raise make_error("Problem", name, rule, repr(got))
             object.__setattr__(self, name, array)
         found = np.sort(np.concatenate([np.ravel(block) for block in self.blocks]))
         if not np.array_equal(found, np.arange(self.n_coordinates)):
-            raise ValueError(
-                "The 'blocks' parameter of Problem must be a partition of the "
-                f"coordinates. Got {self.blocks!r} instead."
-            )
+            rule = "be a partition of the coordinates"
+            raise make_error("Problem", "blocks", rule, repr(self.blocks))
 
     @property
     def n_coordinates(self) -> int:
@@ -121,7 +118,7 @@ class Row:
 
 
 class _Factors(NamedTuple):
-    """What a row puts for Σ², for the weights of R² and for max_i(M_i/p_i)/μ."""
+    """A row's Σ², weights of R² and max_i(M_i/p_i)/μ."""
 
     name: str
     sigma_squared: float
@@ -130,28 +127,28 @@ class _Factors(NamedTuple):
     missing_square: bool = False
 
 
-def table1(problem: Problem, prior: Prior, budget: Budget) -> tuple[Row, ...]:
-    """The nine rows of Table 1, from DP-SkGD-BS to DP-SGD and DP-SVRG.
+def compute_table1(problem: Problem, prior: Prior, budget: Budget) -> tuple[Row, ...]:
+    """Compute the nine rows of Table 1, from DP-SkGD-BS to DP-SGD and DP-SVRG.
 
     Parameters
     ----------
     problem : Problem
         M, L, blocks, probabilities and strong convexity.
     prior : Prior
-        What is assumed of w0 - w* and f(w0) - f*.
+        Assumptions on w0 - w* and f(w0) - f*.
     budget : Budget
-        The corrected columns follow its neighbours and accounting; the printed ones
-        are always replace-one with Theorem 1's noise.
+        The budget. The printed columns always use replace-one neighbours and Theorem
+        1's noise; the corrected ones use the budget's neighbours and accounting.
     """
     blocks = problem.blocks
     factors = (*_block_rows(problem), *_coordinate_rows(problem), *_full_rows(problem))
-    return tuple(_row(each, blocks, prior, budget) for each in factors)
+    return tuple(_make_row(each, blocks, prior, budget) for each in factors)
 
 
-def _row(
+def _make_row(
     factors: _Factors, blocks: Sequence[ArrayLike], prior: Prior, budget: Budget
 ) -> Row:
-    """Theorem 2 with the factors of one row."""
+    """Apply Theorem 2 with the factors of one row."""
     sigma, condition = factors.sigma_squared, factors.condition
     distance = prior.distance_squared(factors.weights, blocks)
     # Erratum 9: one printed cell has ‖L‖ where ‖L‖² is meant.
@@ -188,7 +185,7 @@ def _partition_rows(
     lipschitz: ArrayLike,
     probabilities: ArrayLike,
 ) -> list[_Factors]:
-    """Given, uniform and importance probabilities of one partition."""
+    """Return the rows of given, uniform and importance probabilities."""
     smoothness, mu = np.asarray(problem.smoothness), problem.strong_convexity
     label = np.empty(problem.n_coordinates, dtype=np.intp)  # B(i), for i in [d]
     for i, block in enumerate(blocks):
@@ -213,7 +210,10 @@ def _block_rows(problem: Problem) -> list[_Factors]:
 
 
 def _coordinate_rows(problem: Problem) -> list[_Factors]:
-    """Blocks of one, b = d, and DP-CD, which is their uniform row but for μ_M."""
+    """Return the rows of blocks of one (b = d), and of DP-CD.
+
+    DP-CD is the uniform row with another modulus, μ_M.
+    """
     d = problem.n_coordinates
     rows = _partition_rows(
         problem,
@@ -226,9 +226,9 @@ def _coordinate_rows(problem: Problem) -> list[_Factors]:
 
 
 def _full_rows(problem: Problem) -> list[_Factors]:
-    """All coordinates at once, b = 1, with M and with M_max I.
+    """Return the rows of all coordinates at once (b = 1), with M and with M_max I.
 
-    The latter is DP-SGD: L√d·R_I and L²d/μ, whatever M_max is.
+    The latter is DP-SGD: L√d·R_I and L²d/μ for every M_max.
     """
     smoothness = np.asarray(problem.smoothness)
     isotropic = np.full_like(smoothness, smoothness.max())

@@ -1,4 +1,4 @@
-"""The noise of Theorem 1, and the μ of pure ε: to compare with exact accounting.
+"""The noise of Theorem 1 and the μ of pure ε, for comparison with exact accounting.
 
 References
 ----------
@@ -11,16 +11,16 @@ import math
 
 from scipy.special import erfinv, ndtri_exp
 
-from skdp.privacy.accountant import refuse_bad
+from skdp.privacy.accountant import check_range
 from skdp.schema import check
 
 
 def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> float:
-    """Noise over sensitivity of the DP-SkGD paper, z = √(3 n log(1/δ))/ε.
+    """Return the noise multiplier of the DP-SkGD paper, z = √(3 n log(1/δ))/ε.
 
     Theorem 1 of [1]_: σ² = 12 L² n log(1/δ)/(N ε)² for the mean of N rows, which is
-    (zΔ)² with the replace-one sensitivity Δ = 2L/N, and n = KT. For comparison:
-    `noise_multiplier` of `gdp_mu` is 1.2 to 1.9 times smaller at usual budgets.
+    (zΔ)² with the replace-one sensitivity Δ = 2L/N, and n = KT. For comparison,
+    `noise_multiplier` of `gdp_mu` is 1.2 to 1.9 times smaller for usual budgets.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> flo
     delta : float
         In (0, 1).
     n_releases : int
-        How many releases share the budget equally, KT in the paper.
+        Number of releases that share the budget equally, KT in the paper.
 
     Returns
     -------
@@ -44,22 +44,22 @@ def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> flo
     Proof, with l = log(1/δ) and μ = ε/√(3l): they are (α, αμ²/2)-Rényi-DP for all
     α > 1, hence (αμ²/2 + l/(α - 1), δ)-DP (Mironov 2017, Proposition 3), at best
     (μ²/2 + μ√(2l), δ)-DP; and ε²/(6l) + ε√(2/3) ≤ ε iff ε ≤ (6 - 2√6) l = 1.10102 l.
-    The theorem as printed asks for ε ≤ 1 and δ < 1/3, which is inside this range. No
-    larger multiple of l will do for every δ: the largest exact one falls to 6 - 2√6
+    The theorem as printed requires ε ≤ 1 and δ < 1/3, which is inside this range. No
+    larger multiple of l is valid for every δ: the largest exact one falls to 6 - 2√6
     as δ falls to 0 (1.83 at δ = 1e-5, 1.39 at 1e-15).
     """
-    refuse_bad(epsilon=epsilon, delta=delta, n_releases=n_releases)
+    check_range(epsilon=epsilon, delta=delta, n_releases=n_releases)
     log_term = -math.log(delta)
     check(
         epsilon <= 1.101 * log_term,
-        "The 'epsilon' parameter must be at most 1.101 log(1/delta) = "
-        f"{1.101 * log_term:.6g}. Got {epsilon!r} instead: use the exact calibration.",
+        "epsilon must be at most 1.101 log(1/delta) = "
+        f"{1.101 * log_term:.6g} for calibration='paper', got {epsilon!r}.",
     )
     return math.sqrt(3 * n_releases * log_term) / epsilon * (1 + 2.0**-49)
 
 
 def pure_mu(epsilon: float) -> float:
-    r"""Smallest μ for which every ε-DP mechanism is μ-GDP, 2Φ⁻¹(e^ε/(1 + e^ε)).
+    r"""Return the smallest μ with every ε-DP mechanism μ-GDP, 2Φ⁻¹(e^ε/(1 + e^ε)).
 
     Parameters
     ----------
@@ -73,14 +73,14 @@ def pure_mu(epsilon: float) -> float:
 
     Notes
     -----
-    **Guarantee.** For all ε > 0, every (ε, 0)-DP mechanism is pure_mu(ε)-GDP, so that
-    its μ² adds to that of others (Dong, Roth & Su 2022, Theorem 3.2). Proof: the
+    **Guarantee.** For all ε > 0, every (ε, 0)-DP mechanism is pure_mu(ε)-GDP, so its
+    μ² adds to that of others (Dong, Roth & Su 2022, Theorem 3.2). Proof: the
     trade-off curve of ε-DP consists of two segments from (0, 1) and (1, 0) that meet
     at c = 1/(1 + e^ε) on the diagonal (their Proposition 2.5), that of μ-GDP is convex
     with the same ends and crosses the diagonal at Φ(-μ/2). It lies below everywhere
     iff it does on the diagonal, Φ(-μ/2) ≤ c, by convexity.
     """
-    refuse_bad(epsilon=epsilon)
+    check_range(epsilon=epsilon)
     if epsilon < 1:  # Φ(μ/2) - 1/2 = tanh(ε/2)/2, without the loss of digits near 1/2
         mu = 2 * math.sqrt(2) * float(erfinv(math.tanh(max(epsilon, 1e-300) / 2)))
     else:

@@ -18,8 +18,8 @@ Smoothness comes in two strengths. If ``Diag(M) ⪰ H``, as the paper assumes, u
 `convex_tight` and `strongly_convex_weighted`. If M is only an expected separable
 overapproximation (``E[I_S H I_S] ⪯ PM``; coordinate- or block-wise constants), use
 `convex_eso`, or multiply M by a factor s with ``s·Diag(M) ⪰ H`` (the number of blocks
-of a partition always will do): `convex_tight`'s bound does not change, its number of
-steps grows by s. Proofs are in docs/theory.md.
+of a partition always works). Then `convex_tight`'s bound does not change, and its
+number of steps grows by s. Proofs are in docs/theory.md.
 
 References
 ----------
@@ -36,6 +36,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skdp.descent.sampling_checks import check_positive, make_error
 from skdp.descent.samplings import Sampling
 from skdp.planning.theorem1 import paper_noise_multiplier
 from skdp.privacy.accountant import gdp_mu
@@ -65,30 +66,17 @@ _SENSITIVITY = {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}
 _ACCOUNTING = ("exact", "paper")
 
 
-def _refuse(function: str, name: str, rule: str, value: object) -> ValueError:
-    return ValueError(
-        f"The {name!r} parameter of {function} must be {rule}. Got {value!r} instead."
-    )
-
-
-def _check_positive(function: str, *, zero: bool = False, **values: float) -> None:
-    """Refuse numbers that are not finite and positive (or zero, where allowed)."""
-    rule = "a finite number that is " + ("not negative" if zero else "greater than 0")
+def _check_numbers(function: str, *, zero: bool = False, **values: float) -> None:
+    """Raise if a number is not finite and positive (or zero, where allowed)."""
+    rule = "be a finite number " + ("of at least 0" if zero else "greater than 0")
     for name, value in values.items():
         if not (0 < value < math.inf or (zero and value == 0)):
-            raise _refuse(function, name, rule, value)
-
-
-def _positive_array(function: str, name: str, values: ArrayLike) -> NDArray[np.float64]:
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or not (np.isfinite(array).all() and (array > 0).all()):
-        raise _refuse(function, name, "a vector of finite positive numbers", values)
-    return array
+            raise make_error(function, name, rule, repr(value))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What may be spent, and how it is counted.
+    """The privacy budget and how it is counted.
 
     Parameters
     ----------
@@ -97,7 +85,7 @@ class Budget:
     epsilon, delta : float
         The budget.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        A record's gradient moves a sum by 2L under the first, by L under the others.
+        A record's gradient moves a sum by 2L for the first, by L for the others.
     accounting : {"exact", "paper"}
         How (ε, δ) becomes μ: exactly, or by Theorem 1, whose noise variance
         3·(2L)²·K·T·log(1/δ)/(nε)² is that of μ = ε/√(3 log(1/δ)). The paper states
@@ -111,15 +99,15 @@ class Budget:
     accounting: str = "exact"
 
     def __post_init__(self) -> None:
-        _check_positive("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
+        _check_numbers("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
         if not 0 < self.delta < 1:
-            raise _refuse("Budget", "delta", "in (0, 1)", self.delta)
+            raise make_error("Budget", "delta", "be in (0, 1)", repr(self.delta))
         if self.neighbours not in _SENSITIVITY:
-            rule = f"one of {tuple(_SENSITIVITY)}"
-            raise _refuse("Budget", "neighbours", rule, self.neighbours)
+            rule = f"be one of {tuple(_SENSITIVITY)}"
+            raise make_error("Budget", "neighbours", rule, repr(self.neighbours))
         if self.accounting not in _ACCOUNTING:
-            rule = f"one of {_ACCOUNTING}"
-            raise _refuse("Budget", "accounting", rule, self.accounting)
+            rule = f"be one of {_ACCOUNTING}"
+            raise make_error("Budget", "accounting", rule, repr(self.accounting))
         _ = self.mu  # the accountant checks the range of ε
 
     @property
@@ -137,7 +125,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """What is assumed, without looking at the data, about the start.
+    """Assumptions about the start, made without looking at the data.
 
     Parameters
     ----------
@@ -154,13 +142,13 @@ class Prior:
     excess: float = math.log(2.0)
 
     def __post_init__(self) -> None:
-        _check_positive("Prior", block_norm=self.block_norm, excess=self.excess)
+        _check_numbers("Prior", block_norm=self.block_norm, excess=self.excess)
 
     def distance_squared(
         self, weights: ArrayLike, blocks: Sequence[ArrayLike]
     ) -> float:
-        """Largest Σ weights_j (w0 - w*)_j² the prior allows."""
-        weights = _positive_array("distance_squared", "weights", weights)
+        """Return the largest Σ weights_j (w0 - w*)_j² that the prior allows."""
+        weights = check_positive(weights, None, "distance_squared", "weights")
         if self.displacement is not None:
             return float(weights @ np.square(self.displacement))
         largest = [weights[np.asarray(block)].max() for block in blocks]
@@ -169,12 +157,12 @@ class Prior:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A number of steps and what it guarantees.
+    """A number of steps and its bound on the excess risk.
 
     Parameters
     ----------
     theorem : str
-        Which statement the bound is.
+        The theorem that gives the bound.
     n_steps, n_restarts : int
         K and T.
     initial, noise : float
@@ -199,28 +187,30 @@ class Rate:
 def distance_squared(
     smoothness: ArrayLike, probabilities: ArrayLike, displacement: ArrayLike
 ) -> float:
-    """D0 = ‖w0 - w*‖² in the norm M P⁻¹; the paper's R², not R (erratum 9)."""
-    smoothness = _positive_array("distance_squared", "smoothness", smoothness)
-    probabilities = _positive_array("distance_squared", "probabilities", probabilities)
+    """Return D0 = ‖w0 - w*‖² in the norm M P⁻¹: the paper's R², not R (erratum 9)."""
+    smoothness = check_positive(smoothness, None, "distance_squared", "smoothness")
+    probabilities = check_positive(
+        probabilities, None, "distance_squared", "probabilities"
+    )
     return float((smoothness / probabilities) @ np.square(displacement))
 
 
 def _expected_set_sum(
     sampling: Sampling, weights: NDArray[np.float64], lipschitz: Lipschitz
 ) -> float:
-    """E[L_S² Σ_{j∈S} weights_j]."""
+    """Return E[L_S² Σ_{j∈S} weights_j]."""
     if isinstance(lipschitz, int | float):
         return float(lipschitz**2 * (sampling.probabilities @ weights))
     if sampling.support is None or sampling.set_probabilities is None:
-        rule = "one number, as this sampling does not list its sets"
-        raise _refuse("sigma_squared", "lipschitz", rule, lipschitz)
+        rule = "be one number, because this sampling does not list its sets"
+        raise make_error("sigma_squared", "lipschitz", rule, repr(lipschitz))
     if callable(lipschitz):
         bounds = np.array([lipschitz(block) for block in sampling.support])
     else:
         bounds = np.asarray(lipschitz, dtype=np.float64)
     if bounds.shape != (len(sampling.support),):
-        rule = f"one number per set ({len(sampling.support)})"
-        raise _refuse("sigma_squared", "lipschitz", rule, lipschitz)
+        rule = f"be one number per set ({len(sampling.support)})"
+        raise make_error("sigma_squared", "lipschitz", rule, repr(lipschitz))
     sums = np.array([weights[block].sum() for block in sampling.support])
     return float(sampling.set_probabilities @ (np.square(bounds) * sums))
 
@@ -228,21 +218,21 @@ def _expected_set_sum(
 def sigma_squared(
     sampling: Sampling, smoothness: ArrayLike, lipschitz: Lipschitz
 ) -> float:
-    """Σ² = E[L_S² Σ_{j∈S} 1/(p_j M_j)], Theorem 2.
+    """Return Σ² = E[L_S² Σ_{j∈S} 1/(p_j M_j)] of Theorem 2.
 
-    For a partition it is Σ_j L²_{B(j)}/M_j whatever the probabilities.
+    For a partition it is Σ_j L²_{B(j)}/M_j for all probabilities.
 
     Parameters
     ----------
     sampling : Sampling
-        The law of S. The theorems are about independent draws: for `ShuffledBlocks`
-        the number is that of `Blocks` with the same marginals.
+        The law of S. The theorems assume independent draws; `ShuffledBlocks` gets the
+        value of `Blocks` with the same marginals.
     smoothness : array of shape (n_coordinates,)
         M.
     lipschitz : float, array of shape (n_sets,) or callable S -> L_S
         Bound on the norm of a record's gradient on S.
     """
-    smoothness = _positive_array("sigma_squared", "smoothness", smoothness)
+    smoothness = check_positive(smoothness, None, "sigma_squared", "smoothness")
     weights = 1.0 / (sampling.probabilities * smoothness)
     return _expected_set_sum(sampling, weights, lipschitz)
 
@@ -250,8 +240,8 @@ def sigma_squared(
 def step_sigma_squared(
     sampling: Sampling, smoothness: ArrayLike, lipschitz: Lipschitz
 ) -> float:
-    """E[L_S² Σ_{j∈S} 1/M_j]: what one step's noise adds to 2f (for `convex_eso`)."""
-    smoothness = _positive_array("step_sigma_squared", "smoothness", smoothness)
+    """Return E[L_S² Σ_{j∈S} 1/M_j], which a step's noise adds to 2f (`convex_eso`)."""
+    smoothness = check_positive(smoothness, None, "step_sigma_squared", "smoothness")
     return _expected_set_sum(sampling, 1.0 / smoothness, lipschitz)
 
 
@@ -263,10 +253,10 @@ def convex_bound(
     include_start: bool = True,
     start_excess: float = 0.0,
 ) -> float:
-    """Bound on E f(average) - f* after K steps, if Diag(M) ⪰ H (erratum 4).
+    """Bound E f(average) - f* after K steps, if Diag(M) ⪰ H (erratum 4).
 
     D0/(2K) + N1/2 for the average of θ_0, …, θ_{K-1}; less (f(w0) - f*)/K for that
-    of θ_1, …, θ_K. It bounds the average of the f(θ_k) too.
+    of θ_1, …, θ_K. It also bounds the average of the f(θ_k).
 
     Parameters
     ----------
@@ -279,8 +269,8 @@ def convex_bound(
     start_excess : float
         A lower bound on f(w0) - f*; used only without the start.
     """
-    _check_positive("convex_bound", n_steps=n_steps)
-    _check_positive(
+    _check_numbers("convex_bound", n_steps=n_steps)
+    _check_numbers(
         "convex_bound",
         zero=True,
         distance_squared=distance_squared,
@@ -301,7 +291,7 @@ def eso_bound(
     smallest_probability: float,
     include_start: bool = True,
 ) -> float:
-    """Bound on E f(average) - f* after K steps, if E[I_S H I_S] ⪯ PM (erratum 6).
+    """Bound E f(average) - f* after K steps, if E[I_S H I_S] ⪯ PM (erratum 6).
 
     With v = 1/p_min it is (D0/2 + v·(f(w0) - f*))/K + (N1 + v·N2)/2 for the average of
     θ_0, …, θ_{K-1}; v - 1 replaces the first v for that of θ_1, …, θ_K.
@@ -319,7 +309,7 @@ def eso_bound(
     include_start : bool
         Whether the average is that of θ_0, …, θ_{K-1}.
     """
-    _check_positive(
+    _check_numbers(
         "eso_bound", n_steps=n_steps, smallest_probability=smallest_probability
     )
     visits = 1.0 / smallest_probability
@@ -330,7 +320,7 @@ def eso_bound(
 def weighted_bound(
     n_steps: int, *, distance_squared: float, noise: float, decay: float, loss: float
 ) -> float:
-    """Bound on E f(average) - f* for weights (1 - μ̃)^(-k), k = 0, …, K-1.
+    """Bound E f(average) - f* for weights (1 - μ̃)^(-k), k = 0, …, K-1.
 
     (μ̃ D0/((1 - μ̃)^(-K) - 1) + N1)/(2(1 - s)): `convex_bound` for μ̃ → 0.
 
@@ -350,7 +340,7 @@ def weighted_bound(
 
 
 def _best_integer(real: float, value: Callable[[int], float]) -> int:
-    """Integer ≥ 1 that minimises a convex function whose real minimiser is known."""
+    """Return the integer ≥ 1 that minimises a convex function with minimiser `real`."""
     low = max(1, math.floor(real))
     return min((low, low + 1), key=value)
 
@@ -358,12 +348,12 @@ def _best_integer(real: float, value: Callable[[int], float]) -> int:
 def convex_printed(
     *, distance_squared: float, sigma_squared: float, budget: Budget
 ) -> Rate:
-    """Theorem 2, convex, as printed: replace-one and Theorem 1's noise, always.
+    """Theorem 2, convex, as printed, for replace-one and Theorem 1's noise.
 
     K = nεR/(Σ√log(1/δ)), which drops the 12; the proof's two terms are then 1 and 12
     times ΣR√log(1/δ)/(nε) (erratum 5). Only ε, δ and n of the budget are used.
     """
-    _check_positive(
+    _check_numbers(
         "convex_printed", distance_squared=distance_squared, sigma_squared=sigma_squared
     )
     unit = math.sqrt(math.log(1.0 / budget.delta)) / (budget.n_rows * budget.epsilon)
@@ -382,10 +372,10 @@ def convex_tight(
     """Theorem 2, convex, corrected; needs Diag(M) ⪰ H (errata 4 and 5).
 
     K* = R/(νΣ) and bound νRΣ: 2RΣ/(nμ) for replace-one neighbours, RΣ/(nμ) for the
-    others, up to the rounding of K* to an integer. M may be multiplied by any s ≥ 1:
-    the bound stays and K* grows by s.
+    others, up to rounding K* to an integer. M may be multiplied by any s ≥ 1, which
+    leaves the bound unchanged and multiplies K* by s.
     """
-    _check_positive(
+    _check_numbers(
         "convex_tight", distance_squared=distance_squared, sigma_squared=sigma_squared
     )
     step = budget.noise_scale**2 * sigma_squared
@@ -421,7 +411,7 @@ def convex_eso(
     Parameters
     ----------
     distance_squared, sigma_squared, step_sigma_squared : float
-        D0, and what the functions of the same names return.
+        D0, and the values of the functions of the same names.
     smallest_probability : float
         p_min.
     excess : float
@@ -429,15 +419,15 @@ def convex_eso(
     budget : Budget
         The budget.
     """
-    _check_positive(
+    _check_numbers(
         "convex_eso", distance_squared=distance_squared, sigma_squared=sigma_squared
     )
-    _check_positive(
+    _check_numbers(
         "convex_eso",
         step_sigma_squared=step_sigma_squared,
         smallest_probability=smallest_probability,
     )
-    _check_positive("convex_eso", zero=True, excess=excess)
+    _check_numbers("convex_eso", zero=True, excess=excess)
     scale = budget.noise_scale**2
     initial = 0.5 * distance_squared + excess / smallest_probability
     step = 0.5 * scale * (sigma_squared + step_sigma_squared / smallest_probability)
@@ -468,10 +458,10 @@ def strongly_convex_printed(
     sigma_squared, excess : float
         Σ² and f(w0) - f*.
     budget : Budget
-        Only n, ε and δ are used: replace-one and Theorem 1's noise, always.
+        Only n, ε and δ are used, with replace-one neighbours and Theorem 1's noise.
     """
-    _check_positive("strongly_convex_printed", condition=condition, excess=excess)
-    _check_positive("strongly_convex_printed", sigma_squared=sigma_squared)
+    _check_numbers("strongly_convex_printed", condition=condition, excess=excess)
+    _check_numbers("strongly_convex_printed", sigma_squared=sigma_squared)
     unit = math.log(1.0 / budget.delta) / (budget.n_rows * budget.epsilon) ** 2
     level = 24.0 * (1.0 + condition) * sigma_squared * unit
     return Rate(
@@ -501,8 +491,8 @@ def strongly_convex_corrected(
     budget : Budget
         The budget.
     """
-    _check_positive("strongly_convex_corrected", condition=condition, excess=excess)
-    _check_positive("strongly_convex_corrected", sigma_squared=sigma_squared)
+    _check_numbers("strongly_convex_corrected", condition=condition, excess=excess)
+    _check_numbers("strongly_convex_corrected", sigma_squared=sigma_squared)
     n_steps = math.ceil(2.0 * (1.0 + condition))
     level = 2.0 * n_steps * budget.noise_scale**2 * sigma_squared
     n_restarts = max(1, math.ceil(math.log2(excess / level)))
@@ -525,15 +515,14 @@ def strongly_convex_weighted(
 ) -> Rate:
     """Strongly convex rate of one run averaged with weights (1 - μ̃)^(-k).
 
-    The best K minimises `weighted_bound`; needs Diag(M) ⪰ H. The noise term of the
-    restarts is 4/log 2 = 5.8 times as large to leading order, at the same lemma
-    (erratum 7).
+    K minimises `weighted_bound`. Requires Diag(M) ⪰ H. By the same lemma, the noise
+    term of restarts is 4/log 2 = 5.8 times as large to leading order (erratum 7).
 
     Parameters
     ----------
     modulus : float
-        μ̃, strong convexity in the norm M P⁻¹: at least μ/max_i(M_i/p_i). Any smaller
-        number is valid too, and better where μ̃ is near p_min.
+        μ̃, strong convexity in the norm M P⁻¹, at least μ/max_i(M_i/p_i). Any smaller
+        number is valid too, and gives a better bound if μ̃ is near p_min.
     probabilities : array of shape (n_coordinates,)
         p.
     distance_squared, sigma_squared : float
@@ -541,12 +530,14 @@ def strongly_convex_weighted(
     budget : Budget
         The budget.
     """
-    _check_positive("strongly_convex_weighted", distance_squared=distance_squared)
-    _check_positive("strongly_convex_weighted", sigma_squared=sigma_squared)
-    p = _positive_array("strongly_convex_weighted", "probabilities", probabilities)
+    _check_numbers("strongly_convex_weighted", distance_squared=distance_squared)
+    _check_numbers("strongly_convex_weighted", sigma_squared=sigma_squared)
+    p = check_positive(probabilities, None, "strongly_convex_weighted", "probabilities")
     if not 0 < modulus < p.min():
-        rule = f"in (0, {p.min()}), the smallest probability; any smaller one is valid"
-        raise _refuse("strongly_convex_weighted", "modulus", rule, modulus)
+        rule = (
+            f"be in (0, {p.min()}), the smallest probability; any smaller one is valid"
+        )
+        raise make_error("strongly_convex_weighted", "modulus", rule, repr(modulus))
     ratio = modulus / float(p.min())
     loss = ratio if np.ptp(p) <= 1e-12 * p.max() else math.sqrt(ratio)
     step = budget.noise_scale**2 * sigma_squared

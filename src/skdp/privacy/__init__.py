@@ -1,1 +1,1 @@
-"""privacy."""
+"""The trusted core: grids, encoding, queries, release, accounting and budgets."""

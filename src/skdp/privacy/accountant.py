@@ -7,8 +7,8 @@ compositions obey μ² = Σ μᵢ², and μ-GDP is the same as (ε, δ(ε))-DP f
 
 .. math:: δ(ε) = Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2)
 
-[1]_, [2]_. Every function here errs on the safe side: in real numbers no returned ε,
-δ or noise multiplier is below the true one, and no μ for a budget above it.
+[1]_, [2]_. Every function here errs on the safe side: in real numbers, no returned ε,
+δ or noise multiplier is below the true one, and no μ for a budget is above it.
 
 **Sampler slack.** A noise sampler on a real machine draws each value from a law
 whose cell probabilities are within factors e^±η of the ideal ones, η =
@@ -44,34 +44,33 @@ SLACK_PER_DRAW = 2.0**-50
 
 # gdp_delta is within 4e-13 (+ 5e-15 μ, from ε/μ - μ/2) of the truth; it is raised by:
 _ROUND_UP, _ROUND_UP_PER_MU = 2e-12, 1e-14
-# Beyond the first double precision cannot tell δ from 1; below the second φ(a) is
-# subnormal, and it is reported instead; four units in the last place cover roundings.
+# Above the first, doubles cannot tell δ from 1. Below the second φ(a) is subnormal, so
+# the second is reported instead. Four units in the last place cover rounding errors.
 _MU_MAX, _DELTA_MIN, _ULPS = 1e9, 1e-300, 2.0**-50
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _RULES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "epsilon": (lambda x: x > 0, "above 0 and the sampler's slack; take, say, 1"),
-    "delta": (lambda x: 0 < x < 1, "in (0, 1) and above any extra one; raise it"),
-    "mu": (lambda x: x >= 0, "at least 0; gdp_mu gives it for an epsilon and a delta"),
-    "n_releases": (lambda n: 1 <= n <= 2**53, "in [1, 2**53]; count every release"),
-    "n_draws": (lambda n: 0 <= n <= 2**53, "in [0, 2**53]; count every noise value"),
+    "epsilon": (lambda x: x > 0, "above 0 and the sampler's slack"),
+    "delta": (lambda x: 0 < x < 1, "in (0, 1) and above the δ already spent"),
+    "mu": (lambda x: x >= 0, "at least 0"),
+    "n_releases": (lambda n: 1 <= n <= 2**53, "in [1, 2**53]"),
+    "n_draws": (lambda n: 0 <= n <= 2**53, "in [0, 2**53]"),
 }
 
 
-def refuse_bad(**arguments: float) -> None:
-    """Refuse arguments outside their range; nan is outside every one."""
+def check_range(**arguments: float) -> None:
+    """Raise if an argument is outside its range; nan is outside every range."""
     for name, value in arguments.items():
         valid, rule = _RULES[name]
-        told = rule.replace(";", f". Got {value!r} instead:")
-        check(valid(value), f"The {name!r} parameter must be {told}.")
+        check(valid(value), f"{name} must be {rule}, got {value!r}.")
 
 
 def _mills(x: ArrayLike) -> NDArray[np.float64]:
-    """Mills ratio (1 - Φ(x)) / φ(x)."""
+    """Return the Mills ratio (1 - Φ(x)) / φ(x)."""
     return math.sqrt(math.pi / 2) * erfcx(np.asarray(x) / math.sqrt(2))
 
 
-def _switch(before: Callable[[float], bool]) -> tuple[float, float]:
-    """Adjacent floats lo, hi in [0, inf] with ``before(lo)`` and not ``before(hi)``."""
+def _find_switch(before: Callable[[float], bool]) -> tuple[float, float]:
+    """Return adjacent floats lo, hi ≥ 0 with ``before(lo)`` and not ``before(hi)``."""
     lo, hi = 0.0, 1.0
     while before(hi):
         lo, hi = hi, 2 * hi
@@ -81,14 +80,15 @@ def _switch(before: Callable[[float], bool]) -> tuple[float, float]:
 
 
 def gdp_delta(epsilon: float, mu: float) -> float:
-    r"""Smallest δ at which μ-GDP implies (ε, δ)-DP.
+    r"""Return the smallest δ at which μ-GDP implies (ε, δ)-DP.
 
     With t = ε/μ, h = μ/2, m the Mills ratio and a = h - t, e^ε φ(t + h) = φ(a), so
 
     .. math:: δ(ε) = Φ(a) - φ(a) m(t+h) = φ(a) ∫_{t-h}^{t+h} (1 - x m(x)) dx ,
 
-    the integrand being -m'. Small μ would cancel all digits of the first form; the
-    integral has none to lose, and eight Gauss nodes are exact to rounding for μ < 1.
+    where the integrand is -m'. For small μ the first form loses all digits by
+    cancellation; the integral loses none, and for μ < 1 eight Gauss nodes are exact to
+    rounding.
 
     Parameters
     ----------
@@ -109,14 +109,14 @@ def gdp_delta(epsilon: float, mu: float) -> float:
     mechanism Balle & Wang 2018, Theorem 8). For ε ≤ 1e3, μ ≤ 100 and results above
     1e-300 it exceeds the exact δ by a relative 4e-12 at most.
     """
-    refuse_bad(epsilon=epsilon or 1.0, mu=mu)  # here ε = 0 is fine
+    check_range(epsilon=epsilon or 1.0, mu=mu)  # ε = 0 is allowed here
     if mu == 0 or epsilon == math.inf:
         return 0.0
     if mu > _MU_MAX:
         return 1.0
-    epsilon, mu = float(epsilon), float(mu)  # numpy's own would warn of overflow
+    epsilon, mu = float(epsilon), float(mu)  # numpy's floats would warn of overflow
     h = mu / 2
-    t = min(epsilon / mu, h + 40)  # there δ is far below 1e-300 already
+    t = min(epsilon / mu, h + 40)  # beyond it δ is far below 1e-300
     density = math.exp(-(t - h) * (t - h) / 2) / math.sqrt(2 * math.pi)
     if mu < 1:
         x = t + h * _NODES
@@ -128,7 +128,7 @@ def gdp_delta(epsilon: float, mu: float) -> float:
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """Largest μ for which every μ-GDP mechanism is (ε, δ)-DP.
+    """Return the largest μ for which every μ-GDP mechanism is (ε, δ)-DP.
 
     Parameters
     ----------
@@ -148,14 +148,14 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     μ ≤ gdp_mu(ε, δ) is (ε, δ)-DP (Dong, Roth & Su 2022, Corollary 2.13), and
     gdp_delta(ε, gdp_mu(ε, δ)) ≤ δ holds in floating point.
     """
-    refuse_bad(epsilon=epsilon, delta=delta)
+    check_range(epsilon=epsilon, delta=delta)
     if epsilon == math.inf:
         return math.inf
-    return _switch(lambda mu: gdp_delta(epsilon, mu) <= delta)[0]
+    return _find_switch(lambda mu: gdp_delta(epsilon, mu) <= delta)[0]
 
 
 def gdp_epsilon(mu: float, delta: float) -> float:
-    """Smallest ε ≥ 0 for which every μ-GDP mechanism is (ε, δ)-DP.
+    """Return the smallest ε ≥ 0 for which every μ-GDP mechanism is (ε, δ)-DP.
 
     Parameters
     ----------
@@ -175,21 +175,21 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     (gdp_epsilon(μ, δ), δ)-DP (Dong, Roth & Su 2022, Corollary 2.13), and
     gdp_delta(gdp_epsilon(μ, δ), μ) ≤ δ holds in floating point.
     """
-    refuse_bad(mu=mu, delta=delta)
+    check_range(mu=mu, delta=delta)
     if gdp_delta(0.0, mu) <= delta:
         return 0.0
-    return _switch(lambda epsilon: gdp_delta(epsilon, mu) > delta)[1]
+    return _find_switch(lambda epsilon: gdp_delta(epsilon, mu) > delta)[1]
 
 
 def noise_multiplier(mu: float, n_releases: int) -> float:
-    """Noise over sensitivity, z = √n/μ, at which n Gaussian releases are μ-GDP.
+    """Return the noise multiplier z = √n/μ at which n Gaussian releases are μ-GDP.
 
     Parameters
     ----------
     mu : float
         In [0, inf].
     n_releases : int
-        How many releases share the budget equally.
+        Number of releases that share the budget equally.
 
     Returns
     -------
@@ -203,12 +203,12 @@ def noise_multiplier(mu: float, n_releases: int) -> float:
     noise_multiplier(μ, n) times its sensitivity, are together μ-GDP (Dong, Roth & Su
     2022, Theorem 2.7 and Corollary 3.3); n/z² ≤ μ² holds in floating point.
     """
-    refuse_bad(mu=mu, n_releases=n_releases)
+    check_range(mu=mu, n_releases=n_releases)
     return math.sqrt(n_releases) / float(mu) * (1 + _ULPS) if mu else math.inf
 
 
 def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
-    """Largest μ to spend on a budget (ε, δ) with `n_draws` draws of a real sampler.
+    """Return the largest μ that (ε, δ) allows with `n_draws` draws of a real sampler.
 
     Parameters
     ----------
@@ -231,9 +231,9 @@ def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
     law within factors e^±η of the ideal one, is (ε, δ)-DP (Dong, Roth & Su 2022,
     Corollary 2.13, and the sampler slack lemma of this module).
     """
-    refuse_bad(epsilon=epsilon, delta=delta, n_draws=n_draws)
+    check_range(epsilon=epsilon, delta=delta, n_draws=n_draws)
     left = epsilon * (1 - _ULPS) - 2 * n_draws * SLACK_PER_DRAW
-    refuse_bad(epsilon=left)
+    check_range(epsilon=left)
     # 1e-11 lower than needed, so that spent_epsilon never reports more than epsilon
     return gdp_mu(left, delta * math.exp(-n_draws * SLACK_PER_DRAW) * (1 - 1e-11))
 
@@ -241,7 +241,7 @@ def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
 def spent_epsilon(
     mu: float, delta: float, n_draws: int, extra_delta: float = 0.0
 ) -> float:
-    """Smallest ε that holds at δ after spending μ with `n_draws` draws.
+    """Return the smallest ε that holds at δ after spending μ with `n_draws` draws.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def spent_epsilon(
     n_draws : int
         Number D of noise values drawn.
     extra_delta : float
-        In [0, δ), the sum of the δ that releases cost beside their μ.
+        In [0, δ), the sum of the δ that releases cost in addition to their μ.
 
     Returns
     -------
@@ -267,7 +267,7 @@ def spent_epsilon(
     (spent_epsilon(...), δ)-DP (Dong, Roth & Su 2022, Corollary 2.13, and the sampler
     slack lemma of this module, whose e^{Dη} is charged to `extra_delta` too).
     """
-    refuse_bad(mu=mu, delta=delta, n_draws=n_draws)
+    check_range(mu=mu, delta=delta, n_draws=n_draws)
     left = delta * math.exp(-n_draws * SLACK_PER_DRAW) * (1 - _ULPS) - extra_delta
-    refuse_bad(delta=left if extra_delta >= 0 else math.nan)
+    check_range(delta=left if extra_delta >= 0 else math.nan)
     return (gdp_epsilon(mu, left) + 2 * n_draws * SLACK_PER_DRAW) * (1 + 2**-52)

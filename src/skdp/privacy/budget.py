@@ -1,4 +1,4 @@
-"""What was spent, on what, under which assumptions."""
+"""The privacy record: the budget, what was spent, and under which assumptions."""
 
 import math
 from collections.abc import Sequence
@@ -9,9 +9,12 @@ from skdp.privacy import accountant
 from skdp.privacy.queries import RELATIONS, Relation
 from skdp.schema import check
 
-#: Draws that a budget leaves room for: 2²⁴ of them cost 2⁻²⁵ of ε.
+#: Number of draws that a budget allows for; 2²⁴ of them cost 2⁻²⁵ of ε.
 ALLOWED_DRAWS = 1 << 24
-SCOPE = "Rows are protected, not persons; nor time, memory, score() or cv_results_."
+SCOPE = (
+    "Protects one row. Not protected: several rows of one person, run time, memory, "
+    "score(), cv_results_."
+)
 
 
 class BudgetError(ValueError):
@@ -20,7 +23,7 @@ class BudgetError(ValueError):
 
 @dataclass(frozen=True)
 class Event:
-    """One release: μ-GDP with μ = 1/noise_multiplier, but for a probability `delta`."""
+    """One release: μ-GDP, μ = 1/noise_multiplier, except with probability `delta`."""
 
     query: str
     sensitivity: float
@@ -30,13 +33,13 @@ class Event:
 
     @property
     def mu_squared(self) -> float:
-        """What the event costs; infinitely much without noise."""
+        """The cost of the event; infinite without noise."""
         return self.noise_multiplier**-2 if self.noise_multiplier else math.inf
 
 
 @dataclass(kw_only=True, eq=False)
 class PrivacyRecord:
-    """The budget of a run and what became of it.
+    """The budget of a run and its releases.
 
     Parameters
     ----------
@@ -45,11 +48,11 @@ class PrivacyRecord:
     relation : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     assumptions : sequence of str
-        What was taken as public without being paid for.
+        Facts that were assumed to be public, at no cost.
     seeded : bool
-        Whether the noise can be computed by whoever knows the seed.
+        Whether the noise came from a seed, so that anyone who knows it can remove it.
     reserved_delta : float
-        The part of delta that releases which are not Gaussian may spend.
+        The part of delta that releases may spend that are not Gaussian.
     transcript_digest : str, optional
         SHA-256 of the released values, of a record that was read from a file.
     """
@@ -65,7 +68,10 @@ class PrivacyRecord:
     transcript_digest: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        check(self.relation in RELATIONS, f"neighbours must be one of {RELATIONS}.")
+        check(
+            self.relation in RELATIONS,
+            f"neighbours must be one of {RELATIONS}, got {self.relation!r}.",
+        )
         left = self.delta - self.reserved_delta * (1 + 2.0**-25)  # the sampler's slack
         self.budget = accountant.calibrate(self.epsilon, left, ALLOWED_DRAWS) ** 2
 
@@ -79,7 +85,7 @@ class PrivacyRecord:
 
     @property
     def remaining(self) -> float:
-        """What is left of the budget, as a sum of μ²."""
+        """The remaining budget, as a sum of μ²."""
         return math.inf if self.budget == math.inf else self.budget - self.spent
 
     @property
@@ -90,22 +96,22 @@ class PrivacyRecord:
         return accountant.spent_epsilon(mu, self.delta, draws, extra)
 
     def charge(self, event: Event) -> None:
-        """Enter an event, before anything is drawn for it; refuse what is too dear.
+        """Record an event before any noise is drawn; raise if the budget is too small.
 
         Notes
         -----
-        **Guarantee.** Whatever is asked, in whatever order and however it depends on
-        earlier answers, Σμ² and Σδ never exceed a budget fixed beforehand, so that the
-        whole is (epsilon, delta)-private (adaptive composition: Dong, Roth, Su 2022,
-        Theorem 3.2).
+        **Guarantee.** For all sequences of queries, each of which may depend on earlier
+        answers, Σμ² and Σδ never exceed a budget fixed beforehand, so all releases
+        together are (epsilon, delta)-private (adaptive composition: Dong, Roth, Su
+        2022, Theorem 3.2).
         """
         fits = self.spent + event.mu_squared <= self.budget * (1 + 1e-12)
         fits &= 0 <= event.delta <= self.reserved_delta - self._total("delta")
         fits &= self._total("n_draws") + event.n_draws <= ALLOWED_DRAWS
         if self.budget < math.inf and not fits:
             raise BudgetError(
-                f"The {event.query} costs μ² = {event.mu_squared:.6g} and only "
-                f"{self.remaining:.6g} is left: take fewer steps or a larger epsilon."
+                f"The {event.query} costs μ² = {event.mu_squared:.6g}, but only "
+                f"{self.remaining:.6g} of the budget is left."
             )
         self.events[event] = self.events.get(event, 0) + 1
 

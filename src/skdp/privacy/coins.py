@@ -22,7 +22,7 @@ class Coins:
         self._noise = noise
         self._pool: list[int] = []
 
-    def below(self, bound: int) -> int:
+    def draw_below(self, bound: int) -> int:
         """Return a uniform integer in [0, bound).
 
         Notes
@@ -43,4 +43,4 @@ class Coins:
 
     def heads(self, chance: Fraction) -> bool:
         """Toss a coin that shows heads with exactly this chance."""
-        return self.below(chance.denominator) < chance.numerator
+        return self.draw_below(chance.denominator) < chance.numerator

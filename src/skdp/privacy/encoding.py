@@ -124,7 +124,7 @@ def encode(
 def _part(cells: Any, column: Column) -> AnyArray:
     """One column's cells on the grid."""
     if isinstance(column, Vector):
-        return grid.joint_rows(cells, column.norm).astype(np.int16)
+        return grid.bound_rows(cells, column.norm).astype(np.int16)
     if isinstance(column, Categorical):
         return _codes(cells, column)
     scaled, missing = column.scaled(np.asarray(cells, dtype=np.float64))
@@ -132,7 +132,7 @@ def _part(cells: Any, column: Column) -> AnyArray:
         bins = np.minimum(np.floor(scaled * column.bins), column.bins - 1)
         bins = np.where(missing & column.indicator, column.bins, bins)
         return bins.astype(np.uint16)
-    value = grid.truncated(scaled).astype(np.int16)[:, None]
+    value = grid.truncate(scaled).astype(np.int16)[:, None]
     if not column.indicator:
         return value
     # The two coordinates exclude each other, so that the group's norm stays one.
@@ -147,7 +147,9 @@ def _shortened(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
     dense = [part for part in parts if part.ndim == 2]
     joined = np.hstack([np.empty((len(parts[0]), 0)), *dense])
     edges = np.cumsum([part.shape[1] for part in dense])
-    short = iter(np.split(grid.shortened(joined, room).astype(np.int16, "F"), edges, 1))
+    short = iter(
+        np.split(grid.shrink_rows(joined, room).astype(np.int16, "F"), edges, 1)
+    )
     return [part if part.ndim == 1 else next(short) for part in parts]
 
 

@@ -1,8 +1,9 @@
-"""The exponential mechanism on integers, exactly: no logarithm, no floating point.
+"""The exponential mechanism on integers, without logarithms or floating point.
 
-A candidate is proposed uniformly and kept with chance exp(-rate·(best - score)), until
-one is kept: the law is ∝ exp(rate·score). Coins of chance exp(-γ), γ a fraction, are
-tossed by Algorithm 1 of Canonne, Kamath, Steinke (2020), from uniform bits.
+Candidates are proposed uniformly and accepted with probability exp(-rate·(best -
+score)), until one is accepted, which gives a law ∝ exp(rate·score). Coins of
+probability exp(-γ), γ a fraction, are tossed by Algorithm 1 of Canonne, Kamath, Steinke
+(2020), from uniform bits.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from skdp.privacy.randomness import Randomness
 class _Coins(Coins):
     """Coins whose chance is an exponential."""
 
-    def rare(self, gamma: Fraction) -> bool:
-        """Toss a coin of chance exp(-gamma)."""
+    def toss(self, gamma: Fraction) -> bool:
+        """Return True with probability exp(-gamma)."""
         while gamma > 1:
-            if not self._short(Fraction(1)):
+            if not self._toss_below_one(Fraction(1)):
                 return False
             gamma -= 1
-        return self._short(gamma)
+        return self._toss_below_one(gamma)
 
-    def _short(self, gamma: Fraction) -> bool:
+    def _toss_below_one(self, gamma: Fraction) -> bool:
         k = 1
-        while self.below(gamma.denominator * k) < gamma.numerator:
+        while self.draw_below(gamma.denominator * k) < gamma.numerator:
             k += 1
         return k % 2 == 1
 
@@ -37,12 +38,12 @@ def choose(scores: Sequence[int], rate: Fraction, noise: Randomness) -> int:
 
     Notes
     -----
-    **Guarantee.** For all tables, if no score differs by more than s between
-    neighbours, the logarithm of the ratio of the chances of an index lies in an
-    interval of length 2·rate·s, whichever index it is (`profiles.bounded_range_mu`).
+    **Guarantee.** For all neighbouring tables on which no score differs by more than s,
+    the logarithms of the ratios of all indices' probabilities lie in one interval of
+    length 2·rate·s (`profiles.bounded_range_mu`).
     """
     coins, best = _Coins(noise), max(scores)
     while True:
-        proposed = coins.below(len(scores))
-        if coins.rare(rate * (best - scores[proposed])):
+        proposed = coins.draw_below(len(scores))
+        if coins.toss(rate * (best - scores[proposed])):
             return proposed

@@ -1,8 +1,8 @@
 """The public grids that make every sum an exact integer.
 
-Features are multiples of 2⁻¹⁴, slopes of a power of two times 2⁻¹⁶, weights of
-2⁻ᵍ inside a box; products and sums of them are integers below 2⁵³, so float64 adds
-them without rounding, in any order, on any machine.
+Features are multiples of 2⁻¹⁴, slopes of a power of two times 2⁻¹⁶, and weights of
+2⁻ᵍ inside a box. Their products and sums are integers below 2⁵³, so float64 adds them
+without rounding, in any order, on any machine.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ FEATURE_BITS = 14
 FEATURE_ONE = 1 << FEATURE_BITS
 SLOPE_BITS = 16
 WEIGHT_BOX = 1024.0
-#: Rows of one chunk: 2²² slopes below 2¹⁷ times features up to 2¹⁴ stay below 2⁵³.
+#: Rows per chunk: 2²² slopes below 2¹⁷ times features up to 2¹⁴ stay below 2⁵³.
 CHUNK_ROWS = 1 << 22
 
 
 def round_up(value: float) -> float:
-    """Return a float above `value` by more than a few roundings can have lost."""
+    """Return a float safely above `value`, larger by a few ulps."""
     return value * (1.0 + 2.0**-45)
 
 
-def truncated(values: FloatArray) -> FloatArray:
-    """Feature values in [-1, 1] as integers in units of 2⁻¹⁴, rounded toward zero.
+def truncate(values: FloatArray) -> FloatArray:
+    """Round feature values in [-1, 1] toward zero, to integers in units of 2⁻¹⁴.
 
     Notes
     -----
@@ -42,8 +42,8 @@ def truncated(values: FloatArray) -> FloatArray:
 
 
 @np.errstate(all="ignore")
-def joint_rows(values: FloatArray, norm: float) -> FloatArray:
-    """Rows divided by `norm`, shortened to norm one, on the feature grid.
+def bound_rows(values: FloatArray, norm: float) -> FloatArray:
+    """Divide rows by `norm`, shrink them to norm one, and put them on the feature grid.
 
     Notes
     -----
@@ -52,17 +52,19 @@ def joint_rows(values: FloatArray, norm: float) -> FloatArray:
     """
     finite = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
     largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
-    # Dividing by the largest entry first keeps 1e308 and denormals from the squares.
+    # Dividing by the largest entry first keeps squares of 1e308 and denormals in range.
     direction = finite / np.where(largest > 0, largest, 1.0)
     length = np.zeros_like(largest)
-    for column in direction.T:  # a row's norm is summed in one order, whatever n is
+    for (
+        column
+    ) in direction.T:  # so a row's norm is summed in the same order for every n
         length[:, 0] += column * column
     length = np.sqrt(length)
     scale = np.minimum(largest / norm, 1.0 / np.where(length > 0, length, 1.0))
-    return shortened(truncated(direction * scale), float(FEATURE_ONE**2))
+    return shrink_rows(truncate(direction * scale), float(FEATURE_ONE**2))
 
 
-def shortened(units: FloatArray, squared_norm: float) -> FloatArray:
+def shrink_rows(units: FloatArray, squared_norm: float) -> FloatArray:
     """Shrink integer rows toward zero until Σ k_j² ≤ `squared_norm`, in integers."""
     squares = (units * units).sum(axis=1, keepdims=True)
     while (squares > squared_norm).any():
@@ -74,7 +76,7 @@ def shortened(units: FloatArray, squared_norm: float) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightGrid:
-    """Weights are multiples of 2⁻ᵇⁱᵗˢ in a box: margins are exact in float64."""
+    """Weights as multiples of 2⁻ᵇⁱᵗˢ in a box, which makes margins exact in float64."""
 
     bits: int
 
@@ -85,7 +87,7 @@ class WeightGrid:
         return cls(bits=52 - FEATURE_BITS - room)
 
     def units(self, weights: FloatArray) -> FloatArray:
-        """Weights as integers in units of 2⁻ᵇⁱᵗˢ, clipped to the box (nan is 0)."""
+        """Return weights as integers of 2⁻ᵇⁱᵗˢ, clipped to the box; nan becomes 0."""
         finite = np.where(np.isnan(weights), 0.0, weights)
         inside = np.clip(finite, -WEIGHT_BOX, WEIGHT_BOX)
         units: FloatArray = np.rint(np.ldexp(inside, self.bits))
@@ -94,7 +96,7 @@ class WeightGrid:
 
 @dataclass(frozen=True, kw_only=True)
 class SlopeGrid:
-    """A record's slopes are integers in `unit`s, of norm at most `cap` of them."""
+    """Slopes as integers in units of `unit`, with norms of at most `cap` per row."""
 
     unit: float
     cap: int
@@ -102,12 +104,14 @@ class SlopeGrid:
     @classmethod
     def of(cls, bound: float) -> SlopeGrid:
         """Return the grid of slopes bounded by `bound`; the cap is rounded down."""
-        check(1e-290 < bound < 1e290, f"A slope bound must be in 1e±290. Got {bound}.")
+        check(
+            1e-290 < bound < 1e290, f"The slope bound must be in 1e±290, got {bound}."
+        )
         unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - SLOPE_BITS)
         return cls(unit=unit, cap=math.floor(bound / unit))
 
     def units(self, slopes: FloatArray, caps: npt.ArrayLike) -> FloatArray:
-        """Slopes (n, k) as integers whose row norms are at most `caps` (n,).
+        """Return slopes (n, k) as integers whose row norms are at most `caps` (n,).
 
         Notes
         -----
@@ -122,7 +126,7 @@ class SlopeGrid:
         if units.shape[1] == 1:
             return units
         squares = np.zeros((len(units), 1))
-        for column in range(units.shape[1]):  # one fixed order, for every engine
+        for column in range(units.shape[1]):  # the same order in every engine
             squares[:, 0] += units[:, column] * units[:, column]
         factor = caps / np.sqrt(np.maximum(squares, 1.0)) * (1.0 - 2.0**-40)
         return np.where(squares > caps * caps, np.trunc(units * factor), units)

@@ -10,13 +10,13 @@ from skdp.privacy.queries import BoundedSum
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
 
-#: Cells that noise is rounded to, per standard deviation: 2¹⁰ to 2¹¹.
+#: A standard deviation of noise spans 2¹⁰ to 2¹¹ of the cells it is rounded to.
 CELL_BITS = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """What may be seen, kept and computed with: made by `release` alone.
+    """A released value, which may be shown, kept and used; only `release` makes one.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Released:
     noise_std : float64, broadcastable to values
         Standard deviation of the noise in it.
     query : str
-        What was asked.
+        The query.
     """
 
     values: FloatArray
@@ -40,8 +40,8 @@ def release(
 
     The value k becomes floor((k + σξ)/G + 1/2)·G for an exact normal ξ, with σ at least
     ``noise_multiplier · sensitivity · shape`` and G the power of two near σ·2⁻¹⁰,
-    computed in integers. A `noise_multiplier` of 0 releases the exact sum and is
-    charged as such: infinitely much.
+    computed in integers. A `noise_multiplier` of 0 releases the exact sum and costs an
+    infinite μ².
 
     Notes
     -----
@@ -49,7 +49,10 @@ def release(
     a Gaussian mechanism with that noise multiplier, hence (1/noise_multiplier)-GDP
     (Dong, Roth, Su 2022, Theorem 2.7, and post-processing), up to the sampler's slack.
     """
-    check(0 <= noise_multiplier < math.inf, "noise_multiplier must be finite, ≥ 0.")
+    check(
+        0 <= noise_multiplier < math.inf,
+        f"noise_multiplier must be finite and at least 0, got {noise_multiplier}.",
+    )
     shape = np.broadcast_to(total.shape, total.value.shape)
     std = noise_multiplier * total.sensitivity * shape
     drawn = total.value.size if noise_multiplier else 0
@@ -59,16 +62,16 @@ def release(
     if noise_multiplier:
         scales = (std / total.unit).ravel().tolist()
         entries = zip(exact, scales, noise.normals(drawn), strict=True)
-        noisy = [_rounded(k, scale, v, noise) for k, scale, v in entries]
+        noisy = [_round_to_cell(k, scale, v, noise) for k, scale, v in entries]
     values = np.reshape(np.array(noisy, dtype=np.float64), std.shape) * total.unit
-    values.flags.writeable = std.flags.writeable = False  # the transcript has them too
+    values.flags.writeable = std.flags.writeable = False  # the transcript shares them
     released = Released(values, std, total.query)
     record.transcript.append(released)
     return released
 
 
-def _rounded(k: int, std: float, drawn: int, source: Randomness) -> float:
-    """floor((k + std·ξ)/G + 1/2)·G for ξ in [drawn, drawn + 1]·2⁻⁶⁴, in integers.
+def _round_to_cell(k: int, std: float, drawn: int, source: Randomness) -> float:
+    """Return floor((k + std·ξ)/G + 1/2)·G, ξ in [drawn, drawn + 1]·2⁻⁶⁴, in integers.
 
     Further digits of ξ are drawn until they decide the cell.
     """
@@ -77,7 +80,7 @@ def _rounded(k: int, std: float, drawn: int, source: Randomness) -> float:
     scale = math.ceil(math.ldexp(mantissa, CELL_BITS + 21)) + 1  # std < scale·G·2⁻²⁰
     digits = 64
     while True:
-        point = max(0, digits + 20 - cell)  # binary places that all terms have
+        point = max(0, digits + 20 - cell)  # binary places common to all terms
         shift = point + cell - 20 - digits
         least = (k << point) + (1 << (cell + point - 1)) + (drawn * scale << shift)
         low = least >> (cell + point)

@@ -1,13 +1,13 @@
-r"""Curves of mechanisms that are not Gaussian, and the smallest μ above each of them.
+r"""Privacy profiles of mechanisms that are not Gaussian, and the μ that covers them.
 
 A mechanism whose δ(ε) stays below that of μ-GDP for *all* ε ≥ 0 and in both directions
-is μ-GDP (Dong, Roth, Su 2022, Proposition 2.12), so that it may be charged μ² and
-composed with anything. That is more than being (ε, δ)-private at one point.
+is μ-GDP (Dong, Roth, Su 2022, Proposition 2.12), so it may be charged μ² and composed
+with anything. This is stronger than being (ε, δ)-private at one point.
 
 **Objective perturbation** of a generalised linear model. Let w minimise
-Σᵢ ℓᵢ(xᵢ·w) + ½ wᵀQw + b·w with b ~ N(0, σ²I), and let one table have a record (x, ℓ)
-more than the other. The condition for a minimum, orthogonally to x, does not contain
-the record, so that the part of b orthogonal to x is the same function of w for both
+Σᵢ ℓᵢ(xᵢ·w) + ½ wᵀQw + b·w with b ~ N(0, σ²I), and let one table have one more record
+(x, ℓ) than the other. The condition for a minimum, orthogonally to x, does not contain
+the record, so the part of b orthogonal to x is the same function of w for both
 tables. Given it, w runs along a curve on which x·w increases; written as t, standard
 normal for the table without the record, the other table's t has t + s(t) standard
 normal with
@@ -56,16 +56,16 @@ from skdp.schema import FloatArray
 _ROOTS, _WEIGHTS = np.polynomial.legendre.leggauss(48)
 _ROOTS = (_ROOTS + 1) / 2
 _NODES, _WEIGHTS = _ROOTS**2 * (3 - 2 * _ROOTS), 3 * _WEIGHTS * _ROOTS * (1 - _ROOTS)
-#: What the quadrature and roots may have lost, relatively.
+#: Relative margin for errors of the quadrature and the roots.
 _MARGIN = 1.0 + 1e-6
 #: Spacing, in units of μ, of the ε at which two curves are compared.
 _SPACING = 0.02
 
 
 def _peaks(s: FloatArray, epsilon: FloatArray, kappa: float) -> FloatArray:
-    """max_t (1+κ) φ(t+s) - e^ε φ(t).
+    """Return max_t (1+κ) φ(t+s) - e^ε φ(t).
 
-    It is at t = -(v+s) with (1+κ) v φ(v) = e^ε (v+s) φ(v+s), where it is
+    The maximum is at t = -(v+s) with (1+κ) v φ(v) = e^ε (v+s) φ(v+s), where it is
     (1+κ) φ(v) s/(v+s); v is found by bisection and rounded down, which rounds that up.
     """
     excess = math.log1p(kappa) - epsilon + s * s / 2
@@ -83,7 +83,7 @@ def _peaks(s: FloatArray, epsilon: FloatArray, kappa: float) -> FloatArray:
 def objective_delta(
     epsilon: FloatArray, mu: float, kappa: float, signs: int
 ) -> FloatArray:
-    """Bound on δ(ε) of objective perturbation: the theorem of this module.
+    """Bound δ(ε) of objective perturbation by the theorem of this module.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def objective_delta(
 
 
 def _pointwise(epsilon: float, mu: float, signs: int) -> float:
-    """δ(ε) of losses of at most [μg + μ²/2]₊ (one sign) or μ|g| + μ²/2, g normal."""
+    """Return δ(ε) of losses up to [μg + μ²/2]₊ (one sign) or μ|g| + μ²/2, g normal."""
     knee = 0.0 if signs == 1 else mu * mu / 2
     if epsilon >= knee:
         return min(1.0, signs * gdp_delta(epsilon, mu))
@@ -122,20 +122,20 @@ def _pointwise(epsilon: float, mu: float, signs: int) -> float:
 
 
 def printed_delta(epsilon: float, mu: float, kappa: float) -> float:
-    """δ(ε) of Redberg, Koskela and Wang (2023), Theorem 3.1; κ < 1, else nothing."""
+    """Return δ(ε) of Redberg, Koskela and Wang (2023), Theorem 3.1; 1 if κ ≥ 1."""
     return 1.0 if kappa >= 1 else _pointwise(epsilon + math.log1p(-kappa), mu, 2)
 
 
-def dominated(mu: float, target: float, kappa: float, signs: int) -> bool:
-    """Whether objective perturbation's curve stays below that of `target`-GDP.
+def is_dominated(mu: float, target: float, kappa: float, signs: int) -> bool:
+    """Return whether objective perturbation's curve stays below that of `target`-GDP.
 
-    δ(ε) falls, so that between two ε it is at most its value at the first, which is
-    compared with the target's at the second. Beyond the last ε, `_settled`.
+    δ(ε) falls, so between two ε it is at most its value at the first, which is compared
+    with the target's at the second. Beyond the last ε, `_stays_below` decides.
     """
     if signs * mu > target:
         return False
     ratio, epsilon, above = 0.0, [0.0], [gdp_delta(0.0, target)]
-    while not _settled(epsilon[-1], mu, target, kappa, signs):
+    while not _stays_below(epsilon[-1], mu, target, kappa, signs):
         ratio += _SPACING * max(1.0, ratio / 3)
         epsilon.append(ratio * target)
         above.append(gdp_delta(epsilon[-1], target))
@@ -145,12 +145,12 @@ def dominated(mu: float, target: float, kappa: float, signs: int) -> bool:
     return bool((below <= np.array(above[1:])).all())
 
 
-def _settled(
+def _stays_below(
     epsilon: float, mu: float, target: float, kappa: float, signs: int
 ) -> bool:
-    """Whether the pointwise bound stays below `target`-GDP from `epsilon` on.
+    """Return whether the pointwise bound stays below `target`-GDP from `epsilon` on.
 
-    Both end at 0, so that it is enough that the target's falls faster. In e^ε its
+    Both end at 0, so it is enough that the target's falls faster. In e^ε its
     derivative is -Φ(-a') and the bound's -signs Φ(-a) e^{-c}, with a' = ε/target +
     target/2, a = (ε-c)/μ + μ/2, c = log(1+κ). If a = a' + x with x ≥ 0 and a'x + x²/2 ≥
     log(signs), then signs Φ(-a) ≤ signs exp(-a'x - x²/2) Φ(-a') ≤ Φ(-a'); x and a' grow
@@ -164,12 +164,12 @@ def _settled(
 
 @cache
 def objective_mu(target: float, kappa: float, signs: int) -> float:
-    """Largest μ (to .003 of it) at which objective perturbation is `target`-GDP.
+    """Return the largest μ (to .003 of it) with objective perturbation `target`-GDP.
 
     Parameters
     ----------
     target : float
-        What may be spent.
+        The budget, a μ.
     kappa : float
         Bound on a record's curvature over that of the quadratic term.
     signs : {1, 2}
@@ -184,32 +184,32 @@ def objective_mu(target: float, kappa: float, signs: int) -> float:
     low, high = 0.0, 0.998
     while high - low > 0.003:
         middle = (low + high) / 2
-        fits = dominated(middle * target, target, kappa, signs)
+        fits = is_dominated(middle * target, target, kappa, signs)
         low, high = (middle, high) if fits else (low, middle)
     return low * target
 
 
 def objective_cost(mu: float, kappa: float, signs: int, most: float) -> float:
-    """Smallest target (to .003 of it) that objective perturbation at μ stays below.
+    """Return the smallest target (to .003 of it) above objective perturbation at μ.
 
-    `most` is one that it stays below.
+    `most` is an upper bound on it.
     """
     low, high = mu, most
     while high / low > 1.003:
         middle = math.sqrt(low * high)
-        fits = dominated(mu, middle, kappa, signs)
+        fits = is_dominated(mu, middle, kappa, signs)
         low, high = (low, middle) if fits else (middle, high)
     return high
 
 
 def bounded_range_mu(width: float) -> float:
-    """μ of a mechanism whose privacy loss lies in an interval of length `width`.
+    """Return the μ of a mechanism whose privacy loss has a range of length `width`.
 
     Every such mechanism is at most as revealing, between two tables, as one of the
     pairs of coins with losses t and t - width, 0 ≤ t ≤ width (Dong, Durfee, Rogers
-    2020); a coin's curve has one corner, which is above that of GDP if
-    μ ≥ Φ⁻¹(p') - Φ⁻¹(p) for its two chances p < p' of heads. The largest is at
-    t = width/2, where the coin is fair in the mean:
+    2020). A coin's curve has one corner, which is above that of GDP if
+    μ ≥ Φ⁻¹(p') - Φ⁻¹(p) for its two probabilities p < p' of heads. The largest is at
+    t = width/2, where p + p' = 1:
 
         μ = 2 Φ⁻¹(1 / (1 + exp(-width/2)))
 
@@ -223,7 +223,7 @@ def bounded_range_mu(width: float) -> float:
 
 
 def bounded_range_width(mu: float) -> float:
-    """Largest width whose `bounded_range_mu` is at most `mu`."""
+    """Return the largest width whose `bounded_range_mu` is at most `mu`."""
     low, high = 0.0, 1.0
     while bounded_range_mu(high) <= mu and high < 64:
         low, high = high, 2 * high

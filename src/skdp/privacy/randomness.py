@@ -1,13 +1,13 @@
 """Exact normal deviates from the bytes of the operating system.
 
 Karney's algorithm N (Sampling exactly from the normal distribution, ACM TOMS 2016)
-compares uniform deviates and never computes with them, so no logarithm or quantile
-function is trusted. A deviate is ±(whole + fraction): the whole part and 64 bits of the
-fraction are drawn here, further bits on demand, so that what is rounded later is the
-real number itself.
+compares uniform deviates and never computes with them, so it trusts no logarithm or
+quantile function. A deviate is ±(whole + fraction). The whole part and 64 bits of the
+fraction are drawn here and further bits on demand, so the number that is rounded later
+is the real number itself.
 
-Slack. Uniform deviates are compared by their first 64 bits. A trial of probability
-exp(-½) is thereby off by a factor 1 ± 2⁻⁶³, one of probability exp(-x(2k+x)/(2k+2)),
+Slack. Uniform deviates are compared by their first 64 bits. This changes a trial of
+probability exp(-½) by a factor 1 ± 2⁻⁶³, and one of probability exp(-x(2k+x)/(2k+2)),
 which is at least 1/e, by 1 ± (8 + 16(k+1))·2⁻⁶⁴·e, the second term for a side drawn
 modulo 2k+2. An outcome with whole part k takes k+1+k(k-1) trials of the first kind and
 k+1 of the second; for k ≤ 20 this makes a factor within exp(±2⁻⁵¹), and as much again
@@ -28,13 +28,15 @@ POOL = 4096
 
 
 class Randomness:
-    """The bits of one run, for one thread: two may get an error, never the same bits.
+    """The random bits of one run.
+
+    Meant for one thread. Two threads may get an error, but never the same bits.
 
     Parameters
     ----------
     seed : int, optional
-        None reads the operating system. A seed is for tests: whoever knows it can
-        subtract the noise, so a seeded run claims no privacy.
+        None reads from the operating system. A seed is for tests only: anyone who knows
+        it can subtract the noise, so a seeded run claims no privacy.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -44,38 +46,38 @@ class Randomness:
         self._process = os.getpid()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("Randomness must not be copied or stored: make a new one.")
+        raise TypeError("Randomness cannot be copied or stored.")
 
     def words(self, size: int) -> Words:
-        """Return `size` uniform 64-bit words, never handed out before."""
+        """Return `size` uniform 64-bit words that were never returned before."""
         data = os.urandom(0 if self.seeded else 8 * size)
         if self.seeded:
             data = hashlib.shake_256(next(self._keys)).digest(8 * size)
         return np.frombuffer(data, dtype="<u8").astype(np.uint64)
 
     def generator(self) -> np.random.Generator:
-        """Return a generator for what is public: which sets a sampling draws."""
+        """Return a generator for public choices, such as the sets of a sampling."""
         return np.random.default_rng(self.words(4))
 
     def normals(self, size: int) -> list[int]:
         """Return `size` standard normals ξ, to 64 binary digits.
 
-        An entry v stands for a ξ in [v, v+1]·2⁻⁶⁴ whose further digits are not drawn
-        yet: they are uniform.
+        An entry v stands for a ξ in [v, v+1]·2⁻⁶⁴ whose further digits, which are
+        uniform, are not drawn yet.
 
         Notes
         -----
         **Guarantee.** The deviates are independent, each is used once, and each is
         normal but for a factor exp(±2⁻⁵⁰) on the probability of every interval.
         """
-        if self._process != os.getpid():  # a forked child must not share its parent's
+        if self._process != os.getpid():  # a forked child must not reuse its parent's
             self._pool, self._process = [], os.getpid()
         while len(self._pool) < size:
             self._pool += self._attempts(max(POOL, size))
         return [self._pool.pop() for _ in range(size)]  # atomic: threads never share
 
     def _attempts(self, size: int) -> list[int]:
-        """Algorithm N on `size` attempts at once; those accepted, about half."""
+        """Run algorithm N on `size` attempts; return those accepted, about half."""
         half, fraction = np.full(size, 1 << 63, np.uint64), self.words(size)  # N3
         whole, good, at = np.zeros(size, np.int64), np.ones(size, bool), np.arange(size)
         while len(at):  # N1: whole = k with probability ∝ exp(-k/2)
@@ -95,10 +97,10 @@ class Randomness:
         return [~v if sign else v for v, sign in zip(values, signs, strict=True)]
 
     def _trial(self, start: Words, k: Any = None) -> npt.NDArray[np.bool_]:
-        """Trials by runs start > u₁ > u₂ > …: true where the longest is even.
+        """Run trials on falling runs start > u₁ > u₂ > …; return where they are even.
 
-        The probability is exp(-x) for a start x. With k each step is kept with
-        probability (2k+x)/(2k+2) only, and it is exp(-x(2k+x)/(2k+2)).
+        The probability is exp(-x) for a start x. With k, a step is kept only with
+        probability (2k+x)/(2k+2), which makes it exp(-x(2k+x)/(2k+2)).
         """
         even, active = np.ones(len(start), bool), np.arange(len(start))
         previous = start

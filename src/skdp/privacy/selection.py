@@ -1,10 +1,10 @@
-r"""What choosing the best of several private trials costs.
+r"""The privacy cost of choosing the best of several private trials.
 
 A *trial* draws a candidate at random, fits it and releases a score; it is μ-GDP. The
-search makes K trials and hands out the one with the best score and nothing of the
+search makes K trials and returns the one with the best score and nothing about the
 others [1]_, [2]_. K is the number of failures before the r-th success of coins that
-succeed with probability γ, none left out: a truncated negative binomial, r = `SHAPE`.
-Its generating function has the derivative
+succeed with probability γ, given that it is not 0: a truncated negative binomial, r =
+`SHAPE`. Its generating function has the derivative
 
 .. math:: f'(1 - u) = m (γ / (γ + (1-γ) u))^{r+1} , m = E[K] = r (1-γ)/(γ (1-γ^r)) .
 
@@ -15,21 +15,21 @@ Then the search is (ε + (r+1) log C, m δ_Q(ε))-differentially private for all
 *Proof.* Order outcomes y by score, ties at random, and let u(y) be the probability that
 a trial is better than y. The best of K trials has the law g(u) dP, g(u) = E[K
 (1-u)^{K-1}] = f'(1 - u), which is at most m. On the other table u' ≤ C u + δ_Q(log C),
-so that γ + (1-γ) u' ≤ γ + (1-γ) C u + (C-1) γ = C (γ + (1-γ) u), and hence g(u) ≤
+so γ + (1-γ) u' ≤ γ + (1-γ) C u + (C-1) γ = C (γ + (1-γ) u), and hence g(u) ≤
 C^{r+1} g(u'). For an event E,
 
 .. math:: ∫_E g(u) dP - C^{r+1} e^ε ∫_E g(u') dP'
    ≤ ∫_E g(u) (dP - e^ε dP') ≤ m δ_Q(ε) . ∎
 
-The number of trials is not handed out, but time shows it; that is not protected. It is
-drawn exactly, `number_of_trials`, and so is each trial's candidate: γ is a float, hence
-a fraction, and the coins are those of `privacy.coins`.
+The number of trials is not returned, but the run time, which is not protected, may
+reveal it. It is drawn exactly (`number_of_trials`), as is each trial's
+candidate: γ is a float, hence a fraction, and the coins are those of `privacy.coins`.
 
 At a δ of 1e-6 and E[K] = 20 the search costs as much as one release with about twice
-the μ, whereas 20 trials one after the other cost √20 times. Near ε = 0, however, the
+the μ, whereas 20 trials in sequence cost √20 times the μ. Near ε = 0, however, the
 curve is no better than theirs: the smallest Gaussian curve above it has about μ √E[K].
-A ledger adds up Gaussian curves, so that there a random search gains nothing, and it
-is refused.
+A ledger adds up Gaussian curves, so a random search has no advantage there and is not
+supported.
 
 References
 ----------
@@ -51,15 +51,16 @@ from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.privacy.coins import Coins
 from skdp.schema import check
 
-#: r of the law of the number of trials: 1 is geometric and often makes a single trial;
-#: larger ones cost more. With 3, 3.5 trials a candidate miss one with probability 10 %.
+#: r of the law of the number of trials. 1 is geometric and often makes a single trial;
+#: larger values cost more. With 3, and 3.5 trials per candidate on average, a candidate
+#: is missed with probability 10 %.
 SHAPE = 3
-#: Logarithm of the factor that the sampler's slack is, for one trial.
+#: Logarithm of the factor by which the sampler's slack changes one trial.
 SLACK = ALLOWED_DRAWS * accountant.SLACK_PER_DRAW
 
 
 def trial_delta(epsilon: float, mu: float) -> float:
-    """δ at ε of a trial that is μ-GDP but for the sampler's slack.
+    """Return δ at ε of a trial that is μ-GDP up to the sampler's slack.
 
     Notes
     -----
@@ -72,24 +73,26 @@ def trial_delta(epsilon: float, mu: float) -> float:
 
 
 def tail_ratio(mu: float, stop: float) -> float:
-    """Smallest log C of the theorem, rounded up."""
+    """Return the smallest log C of the theorem, rounded up."""
     if stop == 1:
         return 0.0
-    return _first(lambda c: trial_delta(c, mu) <= math.expm1(c) * stop / (1 - stop))
+    return _find_first(
+        lambda c: trial_delta(c, mu) <= math.expm1(c) * stop / (1 - stop)
+    )
 
 
 def mean_trials(stop: float) -> float:
-    """E[K] for a γ in (0, 1]."""
+    """Return E[K] for a γ in (0, 1]."""
     if stop == 1:
         return 1.0
     return SHAPE * (1 - stop) / (stop * -math.expm1(SHAPE * math.log(stop)))
 
 
-def stop_for(mean: float) -> float:
+def choose_stop(mean: float) -> float:
     """Return the γ at which E[K] is `mean`, at least 1."""
     if mean == 1:
         return 1.0
-    return 1.0 / _first(lambda x: x > 1 and mean_trials(1 / x) >= mean)
+    return 1.0 / _find_first(lambda x: x > 1 and mean_trials(1 / x) >= mean)
 
 
 def number_of_trials(stop: float, coins: Coins) -> int:
@@ -110,12 +113,12 @@ def number_of_trials(stop: float, coins: Coins) -> int:
 
 
 def search_epsilon(mu: float, delta: float, stop: float) -> float:
-    """ε of a search at δ.
+    """Return ε of a search at δ.
 
     Parameters
     ----------
     mu : float
-        What each trial costs.
+        The cost of each trial.
     delta : float
         In (0, 1).
     stop : float
@@ -129,17 +132,17 @@ def search_epsilon(mu: float, delta: float, stop: float) -> float:
     if mu == math.inf:
         return math.inf
     most = delta / (mean_trials(stop) * (1 + 1e-12))
-    reached = _first(lambda epsilon: trial_delta(epsilon, mu) <= most)
+    reached = _find_first(lambda epsilon: trial_delta(epsilon, mu) <= most)
     return (reached + (SHAPE + 1) * tail_ratio(mu, stop)) * (1 + 1e-12)
 
 
 def search_delta(epsilon: float, mu: float, stop: float) -> float:
-    """δ at ε of a search.
+    """Return δ at ε of a search.
 
     Notes
     -----
     **Guarantee.** For all ε ≥ 0, the best of K μ-GDP trials is (ε, search_delta(ε, μ,
-    γ))-DP (the theorem of this module; below (r+1) log C it says nothing).
+    γ))-DP (the theorem of this module; it is 1 below (r+1) log C).
     """
     left = epsilon * (1 - 1e-12) - (SHAPE + 1) * tail_ratio(mu, stop)
     most = mean_trials(stop) * (1 + 1e-12)
@@ -147,7 +150,7 @@ def search_delta(epsilon: float, mu: float, stop: float) -> float:
 
 
 def trial_mu(epsilon: float, delta: float, stop: float) -> float:
-    """Largest μ that each trial of an (ε, δ) search may cost, rounded down.
+    """Return the largest μ that each trial of an (ε, δ) search may cost, rounded down.
 
     Notes
     -----
@@ -156,7 +159,7 @@ def trial_mu(epsilon: float, delta: float, stop: float) -> float:
     """
     if epsilon == math.inf:
         return math.inf
-    check(epsilon > 8 * SLACK, f"epsilon must be above 2⁻²³. Got {epsilon}: take 1.")
+    check(epsilon > 8 * SLACK, f"epsilon must be above 2⁻²³, got {epsilon}.")
     low, high = 0.0, accountant.gdp_mu(epsilon, delta)
     for _ in range(50):
         middle = (low + high) / 2
@@ -165,8 +168,8 @@ def trial_mu(epsilon: float, delta: float, stop: float) -> float:
     return low
 
 
-def _first(holds: Callable[[float], bool]) -> float:
-    """A float at which a condition holds that stays true, close to the first one."""
+def _find_first(holds: Callable[[float], bool]) -> float:
+    """Return a float close to the first from which on a condition holds."""
     low, high = 0.0, 1.0
     while not holds(high):
         low, high = high, 2 * high
@@ -183,7 +186,7 @@ class SearchRecord(PrivacyRecord):
     Parameters
     ----------
     n_trials : int
-        Number of models fitted one after the other, all of whose releases are listed.
+        Number of models fitted in sequence, all of whose releases are listed.
     stop : float, optional
         γ of the theorem of this module, for a random number of trials. `epsilon`
         and `delta` are then those of the search; the releases listed and the budget
@@ -196,7 +199,7 @@ class SearchRecord(PrivacyRecord):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stop is not None:
-            check(0 < self.stop <= 1, f"stop must be in (0, 1]. Got {self.stop}.")
+            check(0 < self.stop <= 1, f"stop must be in (0, 1], got {self.stop}.")
             self.budget = trial_mu(self.epsilon, self.delta, self.stop) ** 2
 
     @property
@@ -207,9 +210,9 @@ class SearchRecord(PrivacyRecord):
         return search_epsilon(math.sqrt(self.budget), self.delta, self.stop)
 
     def begin(self, mu_squared: float) -> Event:
-        """Charge a whole trial before it reads a record; `end` says what it spent.
+        """Charge a whole trial before it reads records; `end` enters its true cost.
 
-        It may draw all the noise that is left to the search.
+        It may draw all the noise that the search has left.
         """
         z = 0.0 if mu_squared == math.inf else 1.0 / math.sqrt(mu_squared)
         left = ALLOWED_DRAWS - int(self._total("n_draws"))
@@ -218,28 +221,28 @@ class SearchRecord(PrivacyRecord):
         return event
 
     def end(self, event: Event, records: Iterable[PrivacyRecord]) -> None:
-        """Replace the charge for a trial by the releases that it made.
+        """Replace the charge for a trial by the trial's releases.
 
         Notes
         -----
-        **Guarantee.** For all trials, the releases entered sum to no more than what was
-        charged beforehand, draws included, or BudgetError is raised and the charge
-        stays.
+        **Guarantee.** For all trials, the entered releases cost no more than the charge
+        made beforehand, including draws, or BudgetError is raised and the charge
+        remains.
         """
         records = list(records)
         spent = math.fsum(record.spent for record in records)
         if spent > event.mu_squared * (1 + 1e-9):
             raise BudgetError(
-                "A trial spent more than its part of the search's budget."
+                "A trial spent more than its share of the search's budget."
             )
         if sum(record._total("n_draws") for record in records) > event.n_draws:
             raise BudgetError(
-                f"A search may draw {ALLOWED_DRAWS} values of noise, and this trial "
-                "went beyond: take fewer candidates or steps."
+                f"A search may draw at most {ALLOWED_DRAWS} values of noise, and this "
+                "trial drew more."
             )
         for record in records:
             self.seeded |= record.seeded
             self.transcript.extend(record.transcript)
             for release, times in record.events.items():
                 self.events[release] = self.events.get(release, 0) + times
-        del self.events[event]  # last: an interrupt before it counts both
+        del self.events[event]  # last, so that an interrupt counts both

@@ -1,23 +1,23 @@
-r"""What Poisson batches cost: numerical accounting, rounded to the safe side.
+r"""The privacy cost of Poisson batches, computed numerically and rounded up.
 
-A step draws each record with probability q, adds up what was drawn and releases the sum
-with Gaussian noise of z times what one record can add. Adding or removing a record (or
-emptying it: then it adds nothing, drawn or not) makes the pair of laws
+A step draws each record with probability q, adds up the drawn records and releases the
+sum with Gaussian noise of z times one record's bound. For adding or removing a record
+(or zeroing it out, after which it adds nothing), the worst pair of laws is
 
     P = (1 - q) N(0, z²) + q N(1, z²)   against   Q = N(0, z²)
 
-the worst one, in either direction (Zhu, Dong, Wang 2022, Theorem 11). T steps, each
-knowing the earlier ones, are the T-fold product of it, one direction at a time.
+in either direction (Zhu, Dong, Wang 2022, Theorem 11). T steps, each of which may
+depend on the earlier ones, are its T-fold product, one direction at a time.
 
 **Discretisation.** Losses log P/Q are put on a grid so that an interval's mass under P
 and under Q goes to its two ends and both masses are kept ("connect the dots",
-Doroshenko et al. 2022): the profile δ(ε) of the result is the chord of a convex
-function, so it is never below the true one. What lies above the grid counts as an
-infinite loss. The T-fold convolution is a Fourier transform on a circle; what may leave
-it at the top is bounded by Chernoff and counted as infinite too, what leaves it at the
-bottom comes in at the top and is too much, not too little. Every δ is raised by
-`rounding`, an allowance for the transform's floating point that is far above what
-exact convolutions show.
+Doroshenko et al. 2022). The profile δ(ε) of the result is the chord of a convex
+function, so it is never below the true one. Losses above the grid count as infinite.
+The T-fold convolution is a Fourier transform on a circle. Mass that may leave the
+circle at the top is bounded by Chernoff and counts as infinite too; mass that leaves it
+at the bottom reappears at the top, which only raises δ. Every δ is raised by
+`rounding_allowance` for the transform's floating point, far more than a comparison with
+exact convolutions shows to be needed.
 
 **Charge.** A record counts (μ, δ₀). If δ(ε) ≤ δ_GDP(ε; μ) + δ₀ for all ε ≥ 0, in both
 directions, then P(E) ≤ F(Q(E)) + δ₀ for every event E, F(x) = Φ(Φ⁻¹(x) + μ) (for ε < 0
@@ -44,9 +44,9 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from skdp.privacy.queries import Relation
 from skdp.schema import FloatArray, check
 
-#: Grid points for a step's standard deviation of the loss, and at most in all.
+#: Grid points per standard deviation of a step's loss, and the most in total.
 FINENESS, MOST_POINTS = 50.0, 1 << 19
-#: Chance of leaving the circle that is aimed at, and points of a profile compared.
+#: Intended probability of leaving the circle, and number of points compared.
 TAIL, COMPARED = 1e-14, 3000
 #: Relative room for rounding in δ_GDP as it is computed here.
 _ROOM = 1e-7
@@ -60,20 +60,20 @@ class Profile:
     deltas: FloatArray
 
     def delta(self, epsilon: float) -> float:
-        """Bound at any ε ≥ 0: that of the grid's point below."""
+        """Return the bound at any ε ≥ 0, which is that of the grid point below."""
         at = int(np.searchsorted(self.epsilons, epsilon, side="right")) - 1
         return float(self.deltas[at])
 
     def epsilon(self, delta: float) -> float:
-        """Smallest ε of the grid whose bound is at most δ, or infinity."""
+        """Return the smallest ε of the grid whose bound is at most δ, or infinity."""
         at = np.flatnonzero(self.deltas <= delta)
         return float(self.epsilons[at[0]]) if len(at) else math.inf
 
-    def below(self, mu: float, delta: float) -> bool:
-        """Whether δ(ε) ≤ δ_GDP(ε; μ) + δ for all ε ≥ 0.
+    def is_below(self, mu: float, delta: float) -> bool:
+        """Return whether δ(ε) ≤ δ_GDP(ε; μ) + δ for all ε ≥ 0.
 
-        Both sides fall, so the left one at a point of the grid is compared with the
-        right one at the next.
+        Both sides fall, so the left side at a grid point is compared with the right
+        side at the next.
         """
         end = int(np.argmax(self.deltas <= delta)) if self.deltas[-1] <= delta else -1
         if end < 0:
@@ -84,18 +84,18 @@ class Profile:
 
 
 def gdp_deltas(epsilons: FloatArray, mu: float) -> FloatArray:
-    """δ_GDP(ε; μ) of many ε at once, to a few parts in 10⁹ for μ > 10⁻⁴."""
+    """Return δ_GDP(ε; μ) of many ε at once, to a few parts in 10⁹ for μ > 10⁻⁴."""
     low = log_ndtr(-epsilons / mu - mu / 2) + epsilons
     return np.asarray(ndtr(-epsilons / mu + mu / 2) - np.exp(low))
 
 
-def profile(noise_multiplier: float, rate: float, n_steps: int) -> Profile:
-    """Bound δ(ε) of T Poisson steps, the larger of adding and removing a record.
+def compute_profile(noise_multiplier: float, rate: float, n_steps: int) -> Profile:
+    """Bound δ(ε) of T Poisson steps, for both adding and removing a record.
 
     Parameters
     ----------
     noise_multiplier : float
-        z, noise over what one record can add to a batch's sum.
+        z, the noise over one record's bound.
     rate : float
         q in (0, 1).
     n_steps : int
@@ -106,30 +106,33 @@ def profile(noise_multiplier: float, rate: float, n_steps: int) -> Profile:
     **Guarantee.** For all tables that differ by one record, T steps chosen knowing the
     earlier ones are (ε, δ(ε))-DP for every ε ≥ 0.
     """
-    check(0 < rate < 1, f"rate must be in (0, 1). Got {rate}: a full batch is exact.")
-    check(noise_multiplier > 0, "noise_multiplier must be positive.")
+    check(0 < rate < 1, f"rate must be in (0, 1), got {rate}.")
+    check(
+        noise_multiplier > 0,
+        f"noise_multiplier must be positive, got {noise_multiplier}.",
+    )
     spread = _spread(noise_multiplier, rate)
     reach = _reach(noise_multiplier, rate, n_steps)
     step = max(spread / FINENESS, 2 * reach / MOST_POINTS)
     half = 1 << math.ceil(math.log2(reach / step))
     masses = _masses(noise_multiplier, rate, step, half)
-    both = [_composed(*mass, step, n_steps) for mass in masses]
+    both = [_compose(*mass, step, n_steps) for mass in masses]
     return Profile(np.arange(float(half)) * step, np.maximum(*both))
 
 
 def _spread(z: float, q: float) -> float:
-    """Scale of one step's loss: q √(e^{1/z²} - 1), or q/z-like where that explodes."""
+    """Return the scale of one step's loss, q √(e^{1/z²} - 1), limited for small z."""
     return q * math.sqrt(math.expm1(min(1.0 / z**2, 2.0)))
 
 
 def _largest(z: float, q: float) -> float:
-    """Loss of one step where the noise is 9 standard deviations out."""
+    """Return the loss of one step whose noise is 9 standard deviations out."""
     inside = (9.0 * z + 0.5) / z**2
     return float(np.logaddexp(math.log1p(-q), math.log(q) + inside))
 
 
 def _reach(z: float, q: float, n_steps: int) -> float:
-    """How far up and down the sum of T losses is followed."""
+    """Return how far up and down the grid of the sum of T losses reaches."""
     x = np.linspace(-10.0, 10.0, 4001)
     density = np.exp(-(x**2) / 2)
     density /= density.sum()
@@ -154,7 +157,7 @@ Masses = tuple[FloatArray, float]
 
 
 def _masses(z: float, q: float, step: float, half: int) -> tuple[Masses, Masses]:
-    """Mass of each loss k·step, k = -half..half-1, and of an infinite one.
+    """Return the mass of each loss k·step, k = -half..half-1, and of an infinite loss.
 
     First for removing (losses log P/Q under P), then for adding (log Q/P under Q).
     """
@@ -165,12 +168,13 @@ def _masses(z: float, q: float, step: float, half: int) -> tuple[Masses, Masses]
     cut = np.where(inside > 0, cut, -np.inf)  # in units of z
     under_q = _between(cut)
     under_p = (1 - q) * under_q + q * _between(cut - 1.0 / z)
-    # One interval below the grid (its loss is raised to the grid's end) and above.
+    # One interval below the grid (its loss is raised to the grid's end), one above.
     below_q = float(ndtr(cut[0]))
     below_p = (1 - q) * below_q + q * float(ndtr(cut[0] - 1.0 / z))
     above_q = float(ndtr(-cut[-1]))
     above_p = (1 - q) * above_q + q * float(ndtr(1.0 / z - cut[-1]))
-    # Of each interval's mass under Q, what goes to the upper end to keep that under P.
+    # The share of each interval's mass under Q that goes to the upper end, which keeps
+    # the mass under P.
     ratio = np.divide(under_p, under_q, out=np.exp(edges[1:]), where=under_q > 0)
     share = np.clip((ratio * np.exp(-edges[:-1]) - 1) / math.expm1(step), 0.0, 1.0)
     up_p = np.clip(share * under_q * np.exp(edges[1:]), 0.0, under_p)
@@ -182,40 +186,40 @@ def _masses(z: float, q: float, step: float, half: int) -> tuple[Masses, Masses]
     adding = np.zeros(2 * half)
     adding[1:] += share * under_q
     adding[:-1] += (1 - share) * under_q
-    adding[-1] += above_q  # a smaller loss than this end's, raised to it
-    # Adding turns losses round: -half..half-1 becomes half..1-half, shifted by one.
+    adding[-1] += above_q  # its loss is raised to this end's
+    # Adding reverses losses: -half..half-1 becomes half..1-half, shifted by one.
     turned = np.concatenate([[0.0], adding[::-1][:-1]])
     lost = float(adding[0]) + below_q
     return (removing, above_p), (turned, lost)
 
 
 def _between(cut: FloatArray) -> FloatArray:
-    """Normal mass between neighbouring cuts, from whichever tail is the smaller."""
+    """Return the normal mass between adjacent cuts, from the smaller tail."""
     low, high = cut[:-1], cut[1:]
     upper = ndtr(-low) - ndtr(-high)
     lower = ndtr(high) - ndtr(low)
     return np.asarray(np.maximum(np.where(low > 0, upper, lower), 0.0))
 
 
-def _composed(
+def _compose(
     mass: FloatArray, infinite: float, step: float, n_steps: int
 ) -> FloatArray:
-    """δ at 0, step, 2·step, … of T independent losses."""
+    """Return δ at 0, step, 2·step, … of T independent losses."""
     size, half = len(mass), len(mass) // 2
     circle = np.fft.rfft(np.roll(mass, -half))
     whole = np.roll(np.fft.irfft(circle**n_steps, size), half)
     leaving = _leaving(mass, step, n_steps, (half - 1) * step)
     backwards = np.maximum(whole[half:], 0.0)[::-1]
     tail = np.cumsum(backwards)
-    # Σ_{j≥i} p_j e^{(i-j)·step}, a recursion: nothing overflows.
+    # Σ_{j≥i} p_j e^{(i-j)·step}, as a recursion that cannot overflow.
     discounted = np.asarray(lfilter([1.0], [1.0, -math.exp(-step)], backwards))
     delta = np.maximum(tail - discounted, 0.0) + size * 2.0**-52 * tail
-    extra = n_steps * infinite + leaving + rounding(n_steps, size)
+    extra = n_steps * infinite + leaving + rounding_allowance(n_steps, size)
     return np.minimum(np.maximum.accumulate(delta) + extra, 1.0)[::-1]
 
 
 def _leaving(mass: FloatArray, step: float, n_steps: int, top: float) -> float:
-    """Chernoff's bound on the chance that the sum of T losses exceeds `top`."""
+    """Bound the probability that the sum of T losses exceeds `top` (Chernoff)."""
     half = len(mass) // 2
     at = np.flatnonzero(mass > 0)
     losses, kept = (at - half) * step, mass[at]
@@ -233,48 +237,50 @@ def _leaving(mass: FloatArray, step: float, n_steps: int, top: float) -> float:
     return math.exp(min(0.0, float(best.fun)))
 
 
-def rounding(n_steps: int, size: int) -> float:
-    """Room for rounding in the transform, its T-th power and the way back."""
+def rounding_allowance(n_steps: int, size: int) -> float:
+    """Return an allowance for rounding in the transform, its T-th power and inverse."""
     return 4.0 * n_steps * math.log2(size) * 2.0**-52
 
 
 def smallest_mu(curve: Profile, delta: float) -> float:
-    """Smallest μ whose δ_GDP plus δ is never below the profile; infinite if none is."""
+    """Return the smallest μ with δ_GDP plus δ never below the profile, or infinity."""
     if curve.deltas[-1] > delta:
         return math.inf
     low, high = 1e-4, 1e-3
-    while not curve.below(high, delta):
+    while not curve.is_below(high, delta):
         low, high = high, 2 * high
         if high > 1e3:
             return math.inf
     while high - low > 1e-7 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if curve.below(middle, delta) else (middle, high)
+        low, high = (low, middle) if curve.is_below(middle, delta) else (middle, high)
     return high
 
 
-def calibrated(mu: float, delta: float, rate: float, n_steps: int) -> float:
-    """Smallest z, to one part in 10⁴, whose T steps cost at most (μ, δ)."""
+def calibrate_noise(mu: float, delta: float, rate: float, n_steps: int) -> float:
+    """Return the smallest z, to one part in 10⁴, whose T steps cost at most (μ, δ)."""
     check(
-        rounding(n_steps, MOST_POINTS) < delta / 2,
-        f"{n_steps} steps cannot be accounted for at δ = {delta:.3g}: take fewer steps "
+        rounding_allowance(n_steps, MOST_POINTS) < delta / 2,
+        f"{n_steps} steps cannot be accounted for at δ = {delta:.3g}. Use fewer steps "
         "with larger batches.",
     )
     low, high = 0.05, max(0.5, rate * math.sqrt(n_steps) / mu)
-    while not profile(high, rate, n_steps).below(mu, delta):
+    while not compute_profile(high, rate, n_steps).is_below(mu, delta):
         low, high = high, 1.5 * high
-        check(high < 1e9, f"No noise is enough for μ = {mu:.3g} and δ = {delta:.3g}.")
+        check(
+            high < 1e9, f"No amount of noise reaches μ = {mu:.3g} and δ = {delta:.3g}."
+        )
     while high - low > 1e-4 * high:
         middle = math.sqrt(low * high)
-        enough = profile(middle, rate, n_steps).below(mu, delta)
+        enough = compute_profile(middle, rate, n_steps).is_below(mu, delta)
         low, high = (low, middle) if enough else (middle, high)
     return high
 
 
-def one_sided(mu: float, delta: float, relation: Relation) -> tuple[float, float]:
-    """(μ, δ) for adding and removing, of a budget for `relation`.
+def to_add_remove(mu: float, delta: float, relation: Relation) -> tuple[float, float]:
+    """Convert a budget (μ, δ) for `relation` to one for adding or removing a record.
 
-    Half of μ for a replacement, and the δ₀ with δ₀ + Φ(Φ⁻¹(δ₀) + μ/2) ≤ δ.
+    For a replacement it is half of μ, and the δ₀ with δ₀ + Φ(Φ⁻¹(δ₀) + μ/2) ≤ δ.
     """
     if relation != "replace-one":
         return mu, delta
@@ -286,8 +292,8 @@ def one_sided(mu: float, delta: float, relation: Relation) -> tuple[float, float
     return mu / 2, low
 
 
-def both_sided(mu: float, delta: float, relation: Relation) -> tuple[float, float]:
-    """(μ, δ) under `relation` of steps that cost (μ, δ) for adding and removing."""
+def from_add_remove(mu: float, delta: float, relation: Relation) -> tuple[float, float]:
+    """Convert a cost (μ, δ) for adding or removing a record to one for `relation`."""
     if relation != "replace-one":
         return mu, delta
     return 2 * mu, (delta + float(ndtr(ndtri(delta) + mu))) * (1 + 1e-12)

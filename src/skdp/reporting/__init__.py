@@ -1,1 +1,1 @@
-"""A page about a model, for whoever must answer for the data and for a colleague."""
+"""Privacy statements and report pages about a model."""

@@ -1,27 +1,187 @@
-"""The picture of a model's coefficients, and the table beside it."""
+"""The pictures and tables of a model's coefficients.
+
+Coefficients are shown as effects, which are comparable. A number's effect is the change
+from the lowest to the highest value of its public range; a category's is relative to
+the mean of its column. With several classes each effect is relative to the mean of the
+classes, which changes no prediction.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from skdp.estimators.summary import INTERVALS, on_log_scale, untold_notes
-from skdp.reporting.drawing import Scale, around
-from skdp.reporting.effects import Effect, Output, outputs
-from skdp.reporting.words import fixed, plural
-from skdp.schema import Categorical
+import numpy as np
 
-#: Most coefficients in a picture, in the tables of all classes, and most classes.
+from skdp.estimators.standard_errors import StandardErrors, class_effects
+from skdp.estimators.summary import INTERVALS, Z, on_log_scale, untold_notes
+from skdp.estimators.units import user_units
+from skdp.reporting.formatting import (
+    Scale,
+    format_count,
+    format_fixed,
+    format_number,
+    format_range,
+    make_scale,
+    shorten,
+)
+from skdp.schema import Categorical, Group, Numeric, Schema, Vector
+
+#: Maximum number of coefficients in a picture and in all tables, and of classes.
 MOST_MARKS, MOST_LINES, MOST_CLASSES = 30, 4000, 50
-LOG = "The unit of a column on a log scale is one of log(1 + value - lowest value)."
-#: A picture reaches so many times as far as its largest coefficient.
+LOG = "For a column on a log scale the unit is 1 in log(1 + value - lowest value)."
+#: Extent of a picture relative to its largest coefficient.
 REACH = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
+class Effect:
+    """One coefficient; unknown errors are nan.
+
+    Attributes
+    ----------
+    column, label : str
+        The column and its category; the label is empty for numbers.
+    unit : float
+        Ratio of the effect to the coefficient in the user's units.
+    effect, noise_std, std : float
+        The effect, the std of its privacy noise and its standard error.
+    span : str
+        The range from low to high, for a number.
+    """
+
+    column: str
+    label: str
+    span: str
+    unit: float
+    effect: float
+    noise_std: float
+    std: float
+
+    @property
+    def name(self) -> str:
+        """The label next to the picture."""
+        return shorten(self.label or self.column)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval, of sampling error and privacy noise."""
+        return self.effect - Z * self.std, self.effect + Z * self.std
+
+    @property
+    def noise_interval(self) -> tuple[float, float]:
+        """The 95 % interval of the privacy noise alone."""
+        return self.effect - Z * self.noise_std, self.effect + Z * self.noise_std
+
+    @property
+    def clarity(self) -> float:
+        """Distance from zero in standard errors, or in absolute terms if unknown."""
+        return abs(self.effect) / self.std if self.std > 0 else abs(self.effect)
+
+    def in_units(self) -> list[float]:
+        """Return coefficient, noise, std and interval in the user's units."""
+        return [
+            value / self.unit
+            for value in (self.effect, self.noise_std, self.std, *self.interval)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """The effects on one output; `class_name` is empty if there is only one."""
+
+    class_name: str
+    effects: tuple[Effect, ...]
+    intercept: Effect | None
+
+
+def compute_effects(model: Any) -> list[Output]:
+    """Compute the effects on each output of a fitted model."""
+    layout, schema = model._layout, model.schema_
+    errors = model._standard_errors()
+    coefficients = class_effects(model)
+    several = coefficients.shape[1] > 1
+    ones = np.ones((layout.n_features, 1))
+    units = user_units(schema, layout, ones)[0][0]
+    width = len(units)
+    noise, std = np.full(width + 1, math.nan), np.full(width + 1, math.nan)
+    if isinstance(errors, StandardErrors):
+        noise, std = errors.effects_noise_std, errors.effects_std
+    names = list(_list_names(schema, layout.groups))
+    has_intercept = layout.groups[-1].kind == "ones"
+    found = []
+    for k in range(coefficients.shape[1]):
+        effects = tuple(
+            Effect(
+                column=column,
+                label=label,
+                span=span,
+                unit=1.0 / float(units[j]),
+                effect=float(coefficients[j, k] / units[j]),
+                noise_std=float(noise[j] / units[j]),
+                std=float(std[j] / units[j]),
+            )
+            for j, (column, label, span) in enumerate(names)
+        )
+        intercept = Effect(
+            column="intercept",
+            label="",
+            span="",
+            unit=1.0,
+            effect=float(coefficients[-1, k]),
+            noise_std=float(noise[-1]),
+            std=float(std[-1]),
+        )
+        name = str(model.classes_[k]) if several else ""
+        found.append(
+            Output(
+                class_name=name,
+                effects=effects,
+                intercept=intercept if has_intercept else None,
+            )
+        )
+    return found
+
+
+def _list_names(
+    schema: Schema, groups: tuple[Group, ...]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield column, label and span of each coordinate except the intercept."""
+    for group in groups:
+        if group.kind == "ones":
+            continue
+        column = schema.columns[group.name]
+        for place, label in enumerate(group.labels):
+            if isinstance(column, Vector):
+                yield group.name, label, f"0 to {format_number(float(column.norm))}"
+            elif not isinstance(column, Numeric):
+                yield group.name, label.removeprefix(f"{group.name}="), ""
+            elif column.indicator and place == group.width - 1:
+                yield group.name, "missing", ""
+            elif column.bins is not None:
+                yield group.name, _describe_bin(column, place), ""
+            else:
+                ends = format_range(float(column.low), float(column.high))
+                name = group.name if column.indicator else ""
+                yield group.name, name, ends
+
+
+def _describe_bin(column: Numeric, place: int) -> str:
+    """Return the range of a bin of a number."""
+    assert column.bins is not None
+    ends = []
+    for share in (place / column.bins, (place + 1) / column.bins):
+        span = column.high - column.low
+        above = math.expm1(share * math.log1p(span))
+        ends.append(column.low + (above if column.scale == "log" else share * span))
+    return format_range(*ends)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A coefficient in a picture: where it stands, and its intervals if known."""
+    """Position of a coefficient in a picture, and of its intervals if known."""
 
     effect: Effect
     value: str
@@ -31,8 +191,8 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
-    """Marks of one column: `heading` says that they are categories of it."""
+class ColumnMarks:
+    """Marks of one column; with `heading` they are its categories."""
 
     name: str
     heading: bool
@@ -42,11 +202,11 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """Coefficients of one output; those that are not drawn are counted as `more`."""
+    """The coefficients of one output, of which the clearest are drawn."""
 
     class_name: str
     scale: Scale
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnMarks, ...]
     lines: tuple[Effect, ...]
     intercept: Effect | None
     n_all: int
@@ -54,21 +214,21 @@ class Picture:
 
     @property
     def n_drawn(self) -> int:
-        """How many coefficients are drawn."""
+        """Number of coefficients drawn."""
         return sum(len(column.marks) for column in self.columns)
 
     @property
     def label(self) -> str:
-        """What the picture shows, for those who do not see it."""
+        """A description of the picture for screen readers."""
         of = f" of class {self.class_name}" if self.class_name else ""
-        drawn = plural(self.n_drawn, "coefficient")
-        with_what = " with 95 % intervals" if self.has_errors else ""
-        return f"{drawn}{of}{with_what}, by column. The table has the numbers."
+        drawn = format_count(self.n_drawn, "coefficient")
+        intervals = " with 95 % intervals" if self.has_errors else ""
+        return f"{drawn}{of}{intervals}, by column. The table has the numbers."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coefficients:
-    """Pictures of all outputs, what they are in, and what to know about them."""
+    """The pictures of all outputs, with their unit and notes."""
 
     unit: str
     pictures: tuple[Picture, ...]
@@ -77,9 +237,9 @@ class Coefficients:
     notes: tuple[str, ...]
 
 
-def coefficients(model: Any) -> Coefficients:
+def draw_coefficients(model: Any) -> Coefficients:
     """Draw the coefficients of a fitted model."""
-    found = outputs(model)
+    found = compute_effects(model)
     known = model._standard_errors()
     notes = [f"No intervals. {known}"] if isinstance(known, str) else [INTERVALS]
     notes += untold_notes(known)
@@ -89,9 +249,9 @@ def coefficients(model: Any) -> Coefficients:
         notes.append(LOG)
     lines = MOST_LINES // min(len(found), MOST_CLASSES)
     return Coefficients(
-        unit=_unit(model),
+        unit=_describe_unit(model),
         pictures=tuple(
-            _picture(output, lines, not isinstance(known, str))
+            _draw_output(output, lines, not isinstance(known, str))
             for output in found[:MOST_CLASSES]
         ),
         n_outputs=len(found),
@@ -100,7 +260,7 @@ def coefficients(model: Any) -> Coefficients:
     )
 
 
-def _unit(model: Any) -> str:
+def _describe_unit(model: Any) -> str:
     column = model.schema_.target_column
     kind = type(model).__name__
     if isinstance(column, Categorical):
@@ -116,12 +276,12 @@ def _unit(model: Any) -> str:
     return f"units of {name}" if name else "units of the target"
 
 
-def _picture(output: Output, most_lines: int, has_errors: bool) -> Picture:
+def _draw_output(output: Output, most_lines: int, has_errors: bool) -> Picture:
     ranked = sorted(output.effects, key=lambda e: e.clarity, reverse=True)
     shown = {id(effect) for effect in ranked[:MOST_MARKS]}
     listed = {id(effect) for effect in ranked[:most_lines]}
-    scale = _scale([e for e in output.effects if id(e) in shown])
-    # Digits after the point that tell neighbours in the picture apart.
+    scale = _choose_scale([e for e in output.effects if id(e) in shown])
+    # Enough digits to distinguish adjacent values in the picture.
     digits = 2 - math.floor(math.log10((scale.high - scale.low) / 2.0))
     columns: dict[str, list[Effect]] = {}
     for effect in output.effects:
@@ -129,12 +289,14 @@ def _picture(output: Output, most_lines: int, has_errors: bool) -> Picture:
     drawn = []
     for name, effects in columns.items():
         marks = tuple(
-            _mark(e, scale, max(digits, 0)) for e in effects if id(e) in shown
+            _draw_mark(e, scale, max(digits, 0)) for e in effects if id(e) in shown
         )
         heading = any(effect.label for effect in effects)
         if marks:
             more = len(effects) - len(marks)
-            drawn.append(Column(name=name, heading=heading, marks=marks, more=more))
+            drawn.append(
+                ColumnMarks(name=name, heading=heading, marks=marks, more=more)
+            )
     return Picture(
         class_name=output.class_name,
         scale=scale,
@@ -146,24 +308,24 @@ def _picture(output: Output, most_lines: int, has_errors: bool) -> Picture:
     )
 
 
-def _scale(effects: list[Effect]) -> Scale:
-    """Hold all effects, and their intervals as far as that leaves room for them."""
+def _choose_scale(effects: list[Effect]) -> Scale:
+    """Choose a scale for all effects, and for their intervals as far as they fit."""
     most = REACH * max((abs(e.effect) for e in effects), default=1.0)
     ends = [end for e in effects for end in e.interval if math.isfinite(end)]
     kept = [min(max(end, -most), most) for end in ends]
-    return around([*(e.effect for e in effects), *kept])
+    return make_scale([*(e.effect for e in effects), *kept])
 
 
-def _mark(effect: Effect, scale: Scale, digits: int) -> Mark:
-    def drawn(ends: tuple[float, float]) -> tuple[float, float] | None:
+def _draw_mark(effect: Effect, scale: Scale, digits: int) -> Mark:
+    def place(ends: tuple[float, float]) -> tuple[float, float] | None:
         if not all(map(math.isfinite, ends)):
             return None
         return scale(ends[0]), scale(ends[1])
 
     return Mark(
         effect=effect,
-        value=fixed(effect.effect, digits),
+        value=format_fixed(effect.effect, digits),
         at=scale(effect.effect),
-        interval=drawn(effect.interval),
-        noise=drawn(effect.noise_interval),
+        interval=place(effect.interval),
+        noise=place(effect.noise_interval),
     )

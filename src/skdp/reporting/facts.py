@@ -1,20 +1,103 @@
-"""What was fitted, from public and released facts."""
+"""Facts that a report lists: what was fitted or evaluated, and what it cost.
+
+All of them are public or released.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from skdp.estimators import stored_model
+from skdp.estimators.summary import Z
+from skdp.evaluation.results import Bin, Evaluation
 from skdp.planning.plan import Plan
-from skdp.reporting.purposes import purposes
+from skdp.privacy.budget import Event, PrivacyRecord
+from skdp.reporting.formatting import (
+    Scale,
+    format_count,
+    format_number,
+    format_range,
+    shorten,
+)
 from skdp.reporting.statement import RELATIONS
-from skdp.reporting.words import number, plural, shortened
 from skdp.schema import Categorical, Column, Numeric, Vector, check
 
-#: In words, what each estimator is.
-MODELS = {
+#: Purposes of releases, recognised by their queries, in the order of a fit.
+PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    ("Number of rows", lambda query: query == "number of rows"),
+    ("Ranges, found in the table", lambda query: query.startswith("magnitudes of")),
+    ("Categories, found in the table", lambda query: query.startswith("categories of")),
+    ("Gram matrix of the columns", lambda query: query.endswith("Gram matrix")),
+    (
+        "Histogram of the target",
+        lambda query: query.startswith(("counts of", "histogram of the target")),
+    ),
+    ("Gradients, the steps of the fit", lambda query: query.startswith("gradient")),
+    ("Scores", lambda query: query.startswith("scores (")),
+)
+UNSPENT = "Not spent"
+#: A smaller remaining share of the budget is not listed.
+LITTLE = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Purpose:
+    """The releases for one purpose; `share` of the budget is nan without noise."""
+
+    name: str
+    times: int
+    mu_squared: float
+    delta: float
+    share: float
+    spent: bool = True
+
+
+def name_purpose(query: str) -> str:
+    """Return the purpose of a release."""
+    for name, fits in PURPOSES:
+        if fits(query):
+            return name
+    return query[:1].upper() + query[1:]
+
+
+def group_by_purpose(record: PrivacyRecord) -> list[Purpose]:
+    """Group a record's releases by purpose; the remaining budget comes last."""
+    groups: dict[str, list[tuple[Event, int]]] = {}
+    for event, times in record.events.items():
+        groups.setdefault(name_purpose(event.query), []).append((event, times))
+    found = []
+    for name, events in groups.items():
+        cost = math.fsum(times * event.mu_squared for event, times in events)
+        found.append(
+            Purpose(
+                name=name,
+                times=sum(times for _, times in events),
+                mu_squared=cost,
+                delta=math.fsum(times * event.delta for event, times in events),
+                share=cost / record.budget if record.budget < math.inf else math.nan,
+            )
+        )
+    left = 1.0 - math.fsum(one.share for one in found)
+    if left > LITTLE:
+        found.append(
+            Purpose(
+                name=UNSPENT,
+                times=0,
+                mu_squared=left * record.budget,
+                delta=0.0,
+                share=left,
+                spent=False,
+            )
+        )
+    return found
+
+
+#: The estimators in words.
+MODEL_NAMES = {
     "LogisticRegression": "Logistic regression",
     "LinearSVC": "Linear support vector classifier",
     "LinearRegression": "Linear regression by least squares",
@@ -26,79 +109,80 @@ GEOMETRIES = {
     "Diagonal": "DP-SkGD in a diagonal metric from public bounds",
     "InterceptOnly": "DP-SkGD on the intercept alone: a constant model",
 }
-#: Parameters that are told where they are not the default; other facts say the rest.
+#: Parameters that are listed if they are not the default; other facts cover the rest.
 SETTINGS = (
     *("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_weight", "sampling"),
     *("geometry", "n_steps", "slope_bound", "calibration"),
 )
-#: Most categories that are listed of a column, and most columns.
+#: Maximum number of categories listed per column, and of columns.
 MOST_LEVELS, MOST_COLUMNS = 12, 500
 
 
-def fitted(model: Any) -> list[tuple[str, str]]:
-    """Names and values of what was fitted."""
-    return list(_fitted(model))
-
-
-def _fitted(model: Any) -> Iterator[tuple[str, str]]:
+def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
+    """Yield names and values of the facts about a fit."""
     schema, record = model.schema_, model.privacy_
     kind = type(model).__name__
-    yield "Model", f"{MODELS[kind]} ({kind})"
+    yield "Model", f"{MODEL_NAMES[kind]} ({kind})"
     target = f"{schema.target_name}: " if schema.target_name else ""
-    yield "Target", target + described(schema.target_column)
+    yield "Target", target + describe_column(schema.target_column)
     kinds = Counter(_kind(column) for column in schema.columns.values())
-    told = ", ".join(f"{times:,} {name}" for name, times in kinds.items())
+    each = ", ".join(f"{times:,} {name}" for name, times in kinds.items())
     n = sum(group.kind != "ones" for group in model._layout.groups)
     weights = model.weights_.size
-    yield "Columns", f"{n:,} ({told}); {plural(weights, 'coefficient')}"
-    yield "Rows", ", ".join(rows(model))
-    yield "Budget", f"ε = {number(record.epsilon)}, δ = {number(record.delta)}"
+    yield "Columns", f"{n:,} ({each}); {format_count(weights, 'coefficient')}"
+    yield "Rows", ", ".join(describe_rows(model))
+    yield (
+        "Budget",
+        f"ε = {format_number(record.epsilon)}, δ = {format_number(record.delta)}",
+    )
     yield "Neighbouring tables", f"{record.relation}: {RELATIONS[record.relation]}"
     yield "Method", _method(model)
     settings = _settings(model)
     if settings:
-        yield "Settings that are not the default", settings
+        yield "Settings other than the default", settings
     if model.ledger is not None:
         yield "Ledger", "charged to a ledger, the data set's total budget"
 
 
-def rows(model: Any) -> tuple[str, str]:
-    """The number of rows, and why it may be told."""
+def describe_rows(model: Any) -> tuple[str, str]:
+    """Return the number of rows, and why it may be shown."""
     plan, record = model.plan_, model.privacy_
     count = plan.n_rows if isinstance(plan, Plan) else plan.get("n_rows")
     check(
         isinstance(count, int),
-        f"The model's plan needs a number of rows. Got {count!r}: it was changed.",
+        f"n_rows of the model's plan must be an integer, got {count!r}.",
     )
     if record.relation != "add-remove":
         return f"{count:,}", "a public number"
-    if any(one.name == "Number of rows" for one in purposes(record)):
+    if any(one.name == "Number of rows" for one in group_by_purpose(record)):
         return f"{count:,}", "roughly: released with noise"
     return f"{count:,}", "given as public"
 
 
-def described(column: Column) -> str:
-    """A column in words."""
+def describe_column(column: Column) -> str:
+    """Describe a column in words."""
     if isinstance(column, Categorical):
-        levels = [shortened(str(level)) for level in column.levels[:MOST_LEVELS]]
+        levels = [shorten(str(level)) for level in column.levels[:MOST_LEVELS]]
         if len(column.levels) > MOST_LEVELS:
             levels.append(f"and {len(column.levels) - MOST_LEVELS:,} more")
         return "one of " + ", ".join(levels)
     if isinstance(column, Vector):
         return (
-            f"{plural(len(column.names), 'number')} of joint norm at most "
-            f"{number(float(column.norm))}"
+            f"{format_count(len(column.names), 'number')} of joint norm at most "
+            f"{format_number(float(column.norm))}"
         )
-    text = f"number from {number(float(column.low))} to {number(float(column.high))}"
+    text = f"number from {format_range(float(column.low), float(column.high))}"
     text += ", on a log scale" if column.scale == "log" else ""
     text += f", in {column.bins:,} bins" if column.bins is not None else ""
     return text + (", missing values apart" if column.indicator else "")
 
 
-def columns(model: Any) -> list[tuple[str, str]]:
-    """Every column with its description, up to many."""
+def describe_columns(model: Any) -> list[tuple[str, str]]:
+    """Return the first columns with their descriptions."""
     listed = list(model.schema_.columns.items())
-    return [(str(name), described(column)) for name, column in listed[:MOST_COLUMNS]]
+    return [
+        (str(name), describe_column(column)) for name, column in listed[:MOST_COLUMNS]
+    ]
 
 
 def _kind(column: Column) -> str:
@@ -108,23 +192,83 @@ def _kind(column: Column) -> str:
 
 def _method(model: Any) -> str:
     plan = stored_model.plan_summary(model.plan_)
-    steps = plural(int(model.n_iter_), "step")
+    steps = format_count(int(model.n_iter_), "step")
     if "solver" in plan:
         return f"solver {plan['solver']!r}, {steps}"
     method = GEOMETRIES.get(str(plan.get("geometry")), str(plan.get("geometry")))
     for name in ("l2", "l1"):
         strength = plan.get(name)
         if isinstance(strength, float) and strength:
-            steps += f"; penalty {name} {number(strength)}"
+            steps += f"; penalty {name} {format_number(strength)}"
     return f"{method}; {steps}"
 
 
 def _settings(model: Any) -> str:
-    usual, told = type(model)(), []
+    default, listed = type(model)(), []
     for name in SETTINGS:
         value = getattr(model, name)
-        if value is getattr(usual, name) or value == getattr(usual, name):
+        if value is getattr(default, name) or value == getattr(default, name):
             continue
         plain = isinstance(value, (str, int, float, Mapping))
-        told.append(f"{name} = {shortened(str(value)) if plain else 'an object'}")
-    return ", ".join(told)
+        listed.append(f"{name} = {shorten(str(value)) if plain else 'an object'}")
+    return ", ".join(listed)
+
+
+EVALUATION_TITLE = "Evaluation of a model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationMark:
+    """Positions of a bin's prediction, observed rate and interval in the picture."""
+
+    bin: Bin
+    predicted: float
+    at: float
+    interval: tuple[float, float]
+
+
+def describe_evaluation_rows(found: Evaluation) -> tuple[str, str]:
+    """Return the number of rows, and why it may be shown."""
+    count = f"{found.n_rows:,.0f}"
+    if found.privacy_.relation != "add-remove":
+        return count, "a public number"
+    return count, "given as public, or released with noise"
+
+
+def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
+    """Return names and values of the facts about an evaluation."""
+    record = found.privacy_
+    listed = [
+        ("Scores", ", ".join(found.scores) or "calibration alone"),
+        ("Rows", ", ".join(describe_evaluation_rows(found))),
+        (
+            "Budget",
+            f"ε = {format_number(record.epsilon)}, δ = {format_number(record.delta)}",
+        ),
+        ("Neighbouring tables", f"{record.relation}: {RELATIONS[record.relation]}"),
+    ]
+    return listed + [("Note", note) for note in found.notes]
+
+
+def draw_evaluation(found: Evaluation) -> dict[str, Any]:
+    """Return scores and calibration, with positions for the picture."""
+    scale = Scale(low=0.0, high=1.0)
+    drawn = []
+    for one in found.calibration:
+        if math.isfinite(one.rate) and math.isfinite(one.rate_std):
+            ends = one.rate - Z * one.rate_std, one.rate + Z * one.rate_std
+            drawn.append(
+                CalibrationMark(
+                    bin=one,
+                    predicted=scale(one.predicted),
+                    at=scale(one.rate),
+                    interval=(scale(ends[0]), scale(ends[1])),
+                )
+            )
+    return {
+        "scores": found.scores,
+        "confidence": found.confidence,
+        "calibration": found.calibration,
+        "calibration_rows": drawn,
+        "calibration_scale": scale,
+    }

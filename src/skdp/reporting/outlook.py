@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from skdp.descent.intercept import InterceptOnly
-from skdp.planning.decide import replanned
+from skdp.planning.decide import replan
 from skdp.planning.forecast import forecast, range_in_words
 from skdp.planning.plan import Plan
-from skdp.reporting.drawing import Scale
+from skdp.reporting.formatting import Scale
 
 #: Factors of rows or budget that are looked at.
 FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
@@ -110,7 +110,7 @@ def panels(plan: Plan) -> list[Panel]:
 def _point(plan: Plan, what: str, epsilon: float, rows: int) -> Point | None:
     delta = min(plan.delta, 0.1 / rows)
     try:
-        made = replanned(plan, epsilon=epsilon, n_rows=rows, delta=delta)
+        made = replan(plan, epsilon=epsilon, n_rows=rows, delta=delta)
     except ValueError:  # the paper's constant is for a small ε
         return None
     seen = forecast(made)

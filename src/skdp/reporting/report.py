@@ -1,33 +1,56 @@
-"""skdp.report: one page about a model, complete in itself."""
+"""skdp.report: a self-contained page about a model."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import math
+import platform
 import shlex
+from copy import copy
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import sklearn
 
 import skdp
 from skdp.estimators import stored_model, stored_record
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.plain import loads
+from skdp.estimators.storage import load
 from skdp.evaluation.results import Evaluation
+from skdp.evaluation.search import PrivateSearchCV
 from skdp.planning.forecast import in_words
 from skdp.planning.plan import Plan
+from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord
-from skdp.reporting import coefficients, facts, outlook, purposes, score_rows, words
+from skdp.reporting import coefficients, facts, formatting, outlook
 from skdp.reporting.statement import (
     FALSE_ALARMS,
     RELATIONS,
     detection_rate,
     failure_rate,
-    parts,
+    write_parts,
 )
-from skdp.reporting.subject import Subject, planned, subject
+from skdp.schema import check
 from skdp.verification.independent_epsilon import closed_form_epsilon
+from skdp.verification.verify import Verification, verify
 
-#: Most releases that the record's table lists one by one.
+#: Maximum number of releases in the record's table.
 MOST_RELEASES = 500
+#: Fields in which a remade plan must agree with the plan that was run.
+KEPT = (
+    *("n_rows", "geometry", "sampling", "n_steps", "n_restarts", "calibration"),
+    *("loss", "penalty", "l1", "l2"),
+)
+#: Relative difference of caps that rounding of the budget may cause.
+NEAR = 0.01
+#: Purposes of releases that precede the plan.
+BEFORE = ("Number of rows", "Ranges, found", "Categories, found")
 
 
 def report(model: Any, ledger: Any = None) -> str:
@@ -36,20 +59,20 @@ def report(model: Any, ledger: Any = None) -> str:
     Parameters
     ----------
     model : path, fitted estimator, PrivateSearchCV or Evaluation
-        A directory that ``save`` wrote, or what was fitted, searched or evaluated.
+        A directory written by ``save``, a fitted model or search, or an evaluation.
     ledger : Ledger or path, optional
-        The ledger that was charged, to be looked into as `skdp.verify` does.
+        The ledger that was charged, to check as `skdp.verify` does.
 
     Returns
     -------
     str
-        HTML, complete in itself: it loads nothing, runs no script and reads well on a
-        phone and on paper. It holds public and released values only.
+        Self-contained HTML, which loads nothing and runs no script, for screens, phones
+        and paper. It contains only public and released values.
 
     Raises
     ------
     ValueError
-        If the directory is no saved model, or if its record fails a check.
+        If the directory is not a saved model, or if its record fails a check.
 
     Examples
     --------
@@ -60,29 +83,29 @@ def report(model: Any, ledger: Any = None) -> str:
     >>> page.startswith("<!doctype html>")
     True
     """
-    return page(subject(model, ledger))
+    return render_page(read_subject(model, ledger))
 
 
-def page(about: Subject) -> str:
-    """Write the page of a subject."""
-    templates = _templates()
+def render_page(about: Subject) -> str:
+    """Render the page of a subject as HTML."""
+    templates = _load_templates()
     css = templates.loader.get_source(templates, "page.css")[0]
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     text: str = templates.get_template("page.html").render(
-        css=css, css_digest=digest, **contents(about)
+        css=css, css_digest=digest, **collect_contents(about)
     )
     return text + "\n"
 
 
-def contents(about: Subject) -> dict[str, Any]:
-    """All that the page says, as plain values."""
+def collect_contents(about: Subject) -> dict[str, Any]:
+    """Collect the contents of the page as plain values."""
     model, record = about.model, about.record
     scored = isinstance(model, Evaluation)
     published, promised, public, unprotected, checked = (
-        lines for _, lines in parts(model)
+        lines for _, lines in write_parts(model)
     )
     found: dict[str, Any] = {
-        "title": score_rows.TITLE if scored else _title(model),
+        "title": facts.EVALUATION_TITLE if scored else _title(model),
         "kind": "evaluation" if scored else "model",
         "claims": about.claims,
         "why_not": promised[0].removeprefix("NOTHING: ") if not about.claims else "",
@@ -92,17 +115,21 @@ def contents(about: Subject) -> dict[str, Any]:
         "failing": failure_rate(record) if about.claims else math.nan,
         "detected": detection_rate(record) if about.claims else math.nan,
         "false_alarms": FALSE_ALARMS,
-        "rows": score_rows.rows(model) if scored else facts.rows(model),
+        "rows": facts.describe_evaluation_rows(model)
+        if scored
+        else facts.describe_rows(model),
         "noisy": record.spent < math.inf and record.budget < math.inf,
-        "search": _searched(record),
-        "facts": score_rows.facts(model) if scored else facts.fitted(model),
-        "columns": [] if scored else facts.columns(model),
+        "search": _describe_search(record),
+        "facts": facts.describe_evaluation(model)
+        if scored
+        else list(facts.describe_fit(model)),
+        "columns": [] if scored else facts.describe_columns(model),
         "n_columns": 0 if scored else len(model.schema_.columns),
         "promised": promised if about.claims else [],
         "public": public,
         "unprotected": unprotected,
         "published": published[0],
-        "purposes": purposes.purposes(record),
+        "purposes": facts.group_by_purpose(record),
         "one_trial": isinstance(record, SearchRecord) and record.stop is not None,
         "releases": list(record.events.items())[:MOST_RELEASES],
         "n_releases": len(record.events),
@@ -114,40 +141,42 @@ def contents(about: Subject) -> dict[str, Any]:
         "version": skdp.__version__,
     }
     if scored:
-        return found | score_rows.contents(model) | {"closed_form": _closed_form(about)}
-    return found | _of_a_model(model)
+        return (
+            found | facts.draw_evaluation(model) | {"closed_form": _closed_form(about)}
+        )
+    return found | _describe_model(model)
 
 
 def _odds(record: PrivacyRecord) -> float:
     return math.exp(record.spent_epsilon) if record.spent_epsilon < 700 else math.inf
 
 
-def _of_a_model(model: Any) -> dict[str, Any]:
-    plan = planned(model)
+def _describe_model(model: Any) -> dict[str, Any]:
+    plan = remake_plan(model)
     summary = stored_model.plan_summary(model.plan_)
     paid = model.ledger is not None
     return {
-        "coefficients": coefficients.coefficients(model),
-        "limits": _limits(plan, summary),
+        "coefficients": coefficients.draw_coefficients(model),
+        "limits": _describe_limits(plan, summary),
         "panels": [] if plan is None else outlook.panels(plan),
         "digest": stored_record.summary_digest(summary),
         "ledger_digest": stored_record.model_digest(model) if paid else None,
     }
 
 
-def _limits(plan: Plan | None, summary: dict[str, Any]) -> str:
+def _describe_limits(plan: Plan | None, summary: dict[str, Any]) -> str:
     if plan is not None:
         return in_words(plan)
     if "solver" in summary:
         return (
-            f"Nothing is forecast for solver {summary['solver']!r}: only DP-SkGD, "
-            "solver 'skgd', is planned beforehand. `skdp plan` shows what that "
-            "would give for the same schema, rows and budget."
+            f"There is no forecast for solver {summary['solver']!r}, because only "
+            "DP-SkGD (solver 'skgd') is planned in advance. `skdp plan` shows its "
+            "forecast for the same schema, rows and budget."
         )
     return (
-        "The plan that was run has parts that were not saved, or is of another "
-        "version, and cannot be made again here: nothing is forecast. "
-        "`skdp plan` shows what the defaults give for the same schema and budget."
+        "There is no forecast, because the plan cannot be made again here: parts of "
+        "it were not saved, or it is of another version. `skdp plan` shows the "
+        "forecast of the defaults for the same schema and budget."
     )
 
 
@@ -159,7 +188,7 @@ def _closed_form(about: Subject) -> float | None:
     return closed_form_epsilon(stored["releases"], about.record.delta, search)
 
 
-def _searched(record: PrivacyRecord) -> str:
+def _describe_search(record: PrivacyRecord) -> str:
     if not isinstance(record, SearchRecord):
         return ""
     if record.stop is None:
@@ -172,20 +201,136 @@ def _title(model: Any) -> str:
     return type(model).__name__ + (f" of {target}" if target else "")
 
 
-def _templates() -> Any:
+def _load_templates() -> Any:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ModuleNotFoundError:
         raise ImportError(
-            "A report needs an extra: pip install 'skdp[report]'."
+            "skdp.report requires jinja2: pip install 'skdp[report]'."
         ) from None
     made = Environment(
         loader=PackageLoader("skdp.reporting"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=words.shown,
+        finalize=formatting.escape_unprintable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"number": words.number, "percent": words.percent}
+    made.filters |= {
+        "number": formatting.format_number,
+        "percent": formatting.format_percent,
+    }
     return made
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Subject:
+    """The model or evaluation that a page is about, after its checks.
+
+    Attributes
+    ----------
+    model : estimator or Evaluation
+        The model or evaluation.
+    record : PrivacyRecord
+        Its privacy record.
+    place : str
+        Name of its directory; empty if it was not read from one.
+    versions : dict of str to str
+        Versions of the packages that made it.
+    found : Verification, optional
+        The result of `verify`; None for evaluations, which have no plan to compare.
+    """
+
+    model: Any
+    record: PrivacyRecord
+    place: str
+    versions: dict[str, str]
+    found: Verification | None
+
+    @property
+    def claims(self) -> bool:
+        """Whether privacy is claimed."""
+        noisy = all(event.noise_multiplier for event in self.record.events)
+        return not self.record.seeded and self.record.budget < math.inf and noisy
+
+
+def read_subject(model: Any, ledger: Any = None) -> Subject:
+    """Read the subject of a page; raise if its privacy record fails a check."""
+    if isinstance(model, PrivateSearchCV):
+        check(
+            hasattr(model, "best_estimator_"),
+            "The search must be fitted before a report is made.",
+        )
+        model = model.best_estimator_
+    if isinstance(model, Evaluation):
+        return Subject(
+            model=model,
+            record=model.privacy_,
+            place="",
+            versions=_list_versions(),
+            found=None,
+        )
+    place, versions, asked = "", _list_versions(), model
+    if isinstance(model, (str, PathLike)):
+        source = Path(model)
+        model, place = load(source), source.resolve().name
+        stored = loads(source / "model.json")["versions"]
+        versions = {str(name): str(version) for name, version in stored.items()}
+    check(
+        isinstance(model, PrivateLinearModel) and hasattr(model, "privacy_"),
+        "model must be a fitted model, its directory, a search or an evaluation, got "
+        f"{type(model).__name__}.",
+    )
+    found = verify(asked, ledger)
+    failed = [one for one in found.checks if one.passed is False]
+    check(
+        not failed,
+        "No report is made, because the privacy record failed a check: "
+        + "; ".join(f"{one.name}: {one.found}" for one in failed)
+        + ". `skdp verify` shows every check.",
+    )
+    return Subject(
+        model=model,
+        record=model.privacy_,
+        place=place,
+        versions=versions,
+        found=found,
+    )
+
+
+def _list_versions() -> dict[str, str]:
+    return {
+        "skdp": skdp.__version__,
+        "scikit-learn": sklearn.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def remake_plan(model: Any) -> Plan | None:
+    """Return the plan of a model, made again if it was loaded; None if unknown.
+
+    It is made from the schema, the number of rows and the budget, not from records.
+    """
+    plan = model.plan_
+    if isinstance(plan, Plan):
+        return plan
+    own = not (isinstance(model.sampling, str) and isinstance(model.geometry, str))
+    if "solver" in plan or own:
+        return None
+    left = copy(model.privacy_)
+    left.events = {
+        event: times
+        for event, times in left.events.items()
+        if facts.name_purpose(event.query).startswith(BEFORE)
+    }
+    if isinstance(left, SearchRecord):  # a trial has only a part of the budget
+        left.budget = accountant.gdp_mu(model.epsilon, left.delta) ** 2
+    try:
+        made: Plan = model._plan(model.schema_, plan["n_rows"], left)
+    except (ValueError, KeyError, TypeError):
+        return None
+    again = stored_model.plan_summary(made)
+    same = all(again[name] == plan.get(name) for name in KEPT)
+    caps = again["radius"] or 0.0, plan.get("radius") or 0.0
+    return made if same and math.isclose(*caps, rel_tol=NEAR) else None

@@ -1,6 +1,6 @@
-"""A privacy statement in words, for whoever must answer for the data.
+"""A privacy statement in words, for the people responsible for the data.
 
-Every number in it is computed from the record of what was released.
+Every number in it is computed from the privacy record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord, search_delta
 from skdp.schema import check
 
-#: The rate of false alarms at which an attacker is described.
+#: The false-positive rate of the attacker that statements describe.
 FALSE_ALARMS = 0.05
 RELATIONS = {
     "add-remove": "one row is added or removed, so whether a row is in the table at "
@@ -29,40 +29,40 @@ RELATIONS = {
 }
 
 
-def reached_delta(record: PrivacyRecord, epsilon: float) -> float:
-    """δ that the record's releases have at another ε."""
+def compute_delta(record: PrivacyRecord, epsilon: float) -> float:
+    """Return the δ of the record's releases at another ε."""
     if isinstance(record, SearchRecord) and record.stop is not None:
         return search_delta(epsilon, math.sqrt(record.budget), record.stop)
-    mu, extra = math.sqrt(record.spent), _extra(record)
+    mu, extra = math.sqrt(record.spent), _sum_deltas(record)
     return min(1.0, accountant.gdp_delta(epsilon, mu) + extra)
 
 
-def _extra(record: PrivacyRecord) -> float:
-    """What releases that are not Gaussian may fail by."""
+def _sum_deltas(record: PrivacyRecord) -> float:
+    """Return the total δ of releases that are not Gaussian."""
     return math.fsum(times * event.delta for event, times in record.events.items())
 
 
 def detection_rate(record: PrivacyRecord, false_alarms: float = FALSE_ALARMS) -> float:
-    """Best true-positive rate of any attacker with that false-positive rate.
+    """Bound the true-positive rate of any attacker with this false-positive rate.
 
     The attacker knows every other row, the model and every released number, and tests
-    whether a row is in the table. For Gaussian releases telling N(0, 1) from N(μ, 1)
-    is the hardest that could be, so that it is Φ(Φ⁻¹(α) + μ), plus what other releases
-    may fail by (Dong, Roth, Su 2022, Definition 2.6). For the best of a random number
-    of trials it is at most e^ε α + δ(ε), for every ε.
+    whether a row is in the table. For Gaussian releases this is at least as hard as
+    telling N(0, 1) from N(μ, 1), so the rate is at most Φ(Φ⁻¹(α) + μ), plus the δ of
+    other releases (Dong, Roth, Su 2022, Definition 2.6). For the best of a random
+    number of trials it is at most e^ε α + δ(ε), for every ε.
     """
     if isinstance(record, SearchRecord) and record.stop is not None:
         tried = [record.spent_epsilon * share / 50 for share in range(1, 51)]
-        rates = [math.exp(e) * false_alarms + reached_delta(record, e) for e in tried]
+        rates = [math.exp(e) * false_alarms + compute_delta(record, e) for e in tried]
         return min(1.0, *rates)
     mu = math.sqrt(record.spent)
-    return min(1.0, float(ndtr(ndtri(false_alarms) + mu)) + _extra(record))
+    return min(1.0, float(ndtr(ndtri(false_alarms) + mu)) + _sum_deltas(record))
 
 
 def failure_rate(record: PrivacyRecord) -> float:
-    """Bound on the probability that odds change by more than the factor e^ε.
+    """Bound the probability that odds change by more than the factor e^ε.
 
-    δ itself is no such bound. With δ(·) the record's curve, a loss above ε has
+    δ itself is not such a bound. With δ(·) the record's curve, a loss above ε has
     probability at most δ(ε - t)/(1 - e⁻ᵗ) for every t > 0, and one below -ε at most
     e^{-ε} times that: for a set S on which P > e^ε P', P'(S) < e^{-ε} P(S), and
     P(S) ≤ e^{ε-t} P'(S) + δ(ε - t).
@@ -71,13 +71,13 @@ def failure_rate(record: PrivacyRecord) -> float:
     bounds = [1.0]
     for share in range(1, 100):
         t = epsilon * share / 100
-        reached = reached_delta(record, epsilon - t)
+        reached = compute_delta(record, epsilon - t)
         bounds.append((1 + math.exp(-epsilon)) * reached / -math.expm1(-t))
     return min(bounds)
 
 
 def statement(model: Any) -> str:
-    """Say in plain words what a model's privacy record means.
+    """Explain in words what a model's privacy record means.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ def statement(model: Any) -> str:
     Returns
     -------
     str
-        Paragraphs: what was published, what is promised, what was taken as public,
-        what is not protected, and how to check it.
+        Paragraphs on what was published, what is promised, what was assumed to be
+        public, what is not protected, and how to check it.
     """
     filled = []
-    for title, lines in parts(model):
+    for title, lines in write_parts(model):
         filled.append(title)
         for line in lines:
             mark = "- " if len(lines) > 1 else ""
@@ -110,24 +110,29 @@ def statement(model: Any) -> str:
 Part = tuple[str, list[str]]
 
 
-def parts(model: Any) -> list[Part]:
-    """Titles and sentences of a statement, in its order."""
-    record = model if isinstance(model, PrivacyRecord) else _record(model)
-    told = [_published(record, model), _promise(record)]
-    return [*told, _public(record), _unprotected(), _checked(record)]
+def write_parts(model: Any) -> list[Part]:
+    """Return titles and sentences of a statement, in order."""
+    record = model if isinstance(model, PrivacyRecord) else _get_record(model)
+    return [
+        _write_published(record, model),
+        ("What is promised", list(_write_promises(record))),
+        _write_public(record),
+        _write_unprotected(),
+        _write_checks(record),
+    ]
 
 
-def _record(model: Any) -> PrivacyRecord:
+def _get_record(model: Any) -> PrivacyRecord:
     record = getattr(model, "privacy_", None)
     check(
         isinstance(record, PrivacyRecord),
-        "A privacy statement needs a fitted model or its record: fit it first.",
+        f"model must be fitted, or a PrivacyRecord, got {type(model).__name__}.",
     )
     assert isinstance(record, PrivacyRecord)
     return record
 
 
-def _published(record: PrivacyRecord, model: Any) -> Part:
+def _write_published(record: PrivacyRecord, model: Any) -> Part:
     kind = "result" if isinstance(model, PrivacyRecord) else type(model).__name__
     what = (
         f"A {kind} computed from a confidential table. The following sums over the "
@@ -147,16 +152,12 @@ def _published(record: PrivacyRecord, model: Any) -> Part:
     return "What was published", lines
 
 
-def _promise(record: PrivacyRecord) -> Part:
-    return "What is promised", list(_promises(record))
-
-
-def _promises(record: PrivacyRecord) -> Iterator[str]:
+def _write_promises(record: PrivacyRecord) -> Iterator[str]:
     if record.seeded:
         yield (
-            "NOTHING: the noise was drawn from a seed (random_state), and whoever "
+            "NOTHING: the noise was drawn from a seed (random_state), and anyone who "
             "knows or guesses the seed can subtract it. Fit without random_state "
-            "before anything is published."
+            "before publishing anything."
         )
         return
     epsilon = record.spent_epsilon
@@ -165,67 +166,64 @@ def _promises(record: PrivacyRecord) -> Iterator[str]:
         return
     yield (
         f"({epsilon:.4g}, {record.delta:.3g})-differential privacy. Compare the table "
-        f"with one that differs in a single row: {RELATIONS[record.relation]}. From "
-        "either table, anybody sees nearly the same results with nearly the same "
-        "probability."
+        f"with one that differs in a single row: {RELATIONS[record.relation]}. Both "
+        "tables give nearly the same results with nearly the same probability."
     )
     odds = math.exp(epsilon) if epsilon < 700 else math.inf
     yield (
-        "What somebody believes about one row before they see the results, as odds, "
-        f"changes by a factor of at most {odds:.4g} (that is e^{epsilon:.4g}), up or "
-        "down, whatever else they know. The probability that it changes more is at "
-        f"most {failure_rate(record):.2g}."
+        "The results change anyone's odds about one row by a factor of at most "
+        f"{odds:.4g} (that is e^{epsilon:.4g}), up or down, whatever else they know. "
+        "The probability of a larger change is at most "
+        f"{failure_rate(record):.2g}."
     )
     yield (
         "An attacker who knows all other rows and tests whether one row was used, "
-        f"allowing themselves {FALSE_ALARMS:.0%} false alarms, finds at most "
-        f"{detection_rate(record):.2%} of the rows that were used; guessing blindly "
+        f"accepting {FALSE_ALARMS:.0%} false alarms, finds at most "
+        f"{detection_rate(record):.2%} of the rows that were used. Blind guessing "
         f"finds {FALSE_ALARMS:.0%}."
     )
     yield (
-        "This holds against every attacker, also one with unlimited computers and "
-        "data from elsewhere, now and later. Whatever is computed from the published "
-        "results alone keeps it."
+        "This holds against every attacker, now and later, even with unlimited "
+        "computing power and other data. It also holds for everything that is computed "
+        "from the published results alone."
     )
 
 
-def _public(record: PrivacyRecord) -> Part:
+def _write_public(record: PrivacyRecord) -> Part:
     lines = [*record.assumptions]
     if record.relation != "add-remove":
         lines.append("The number of rows is public.")
     lines.append(
         "The names of the columns, the settings of the program and the plan made from "
-        "them are public: none of them was looked up in the rows."
+        "them are public. They were not computed from the rows."
     )
-    return "What was taken as public, and is not protected", lines
+    return "What was assumed to be public, and is not protected", lines
 
 
-def _unprotected() -> Part:
+def _write_unprotected() -> Part:
     return "What this does not protect", [
-        "Rows, not persons: somebody with several rows is protected several times "
-        "less. k rows have at most k times the ε, and more than k times the δ.",
+        "Several rows of one person. Each row is protected; k rows together have at "
+        "most k times the ε, and more than k times the δ.",
         "How long the computation took and how much memory it used.",
-        "A score on the table itself: score() of a model, and cv_results_, "
-        "best_params_ and best_score_ of scikit-learn's own searches, are computed "
-        "without noise. Only skdp.evaluate and skdp.PrivateSearchCV release scores.",
-        "Several results from one table: each has its own statement, and together they "
-        "tell more. A ledger (ledger=) adds them up and refuses what is too much.",
-        "What is true of everybody: if the results show that smokers fall ill more "
-        "often, this is learnt about a smoker whether or not their row was used.",
-        "The table itself, its copies and backups: whoever can read them needs no "
-        "results.",
+        "Scores on the table itself. score() of a model, and cv_results_, best_params_ "
+        "and best_score_ of scikit-learn's own searches, are computed without noise. "
+        "Only skdp.evaluate and skdp.PrivateSearchCV release private scores.",
+        "Several results from one table. Each has its own statement, and together they "
+        "reveal more. A ledger (ledger=) adds them up and enforces a total budget.",
+        "Facts about everyone. If the results show that smokers fall ill more often, "
+        "this is learnt about a smoker whether or not their row was used.",
+        "The table itself, its copies and its backups.",
     ]
 
 
-def _checked(record: PrivacyRecord) -> Part:
+def _write_checks(record: PrivacyRecord) -> Part:
     mu, search = math.sqrt(record.spent), ""
     if isinstance(record, SearchRecord) and record.stop is not None:
-        search = "They are those of one trial of a search, whose cost follows by the "
+        search = "They are those of one trial of a search, whose cost follows from the "
         search += "theorem in skdp/privacy/selection.py. "
     return "How to check it", [
         f"The releases above add up to μ = {mu:.6g}: μ² is the sum of 1/(noise "
-        f"multiplier)². {search}`skdp verify MODEL`, or skdp.verify(model), computes "
-        "ε from the saved list of releases by computations that share no code with the "
-        "program that spent it. docs/verify.md says what to read to be convinced of "
-        "the rest."
+        f"multiplier)². {search}`skdp verify MODEL`, or skdp.verify(model), recomputes "
+        "ε from the saved list of releases, with code that shares nothing with the "
+        "program that spent it. docs/verify.md explains how to check the rest."
     ]

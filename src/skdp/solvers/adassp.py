@@ -38,7 +38,7 @@ from typing import Literal
 import numpy as np
 from scipy.linalg import eigvalsh
 
-from skdp.descent.geometry import boxed
+from skdp.descent.geometry import clip_to_box
 from skdp.models.losses import Squared
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
@@ -144,7 +144,9 @@ def adassp(
     ridge = max(0.0, bound - eigenvalue)
     system = gram + np.diag(ridge_of(problem) + ridge)
     return Solved(
-        weights=boxed(_solved(system, moment, 1e-9 * problem.n_rows + 0.01 * bound)),
+        weights=clip_to_box(
+            _solved(system, moment, 1e-9 * problem.n_rows + 0.01 * bound)
+        ),
         record=run.record,
         n_steps=1,
         settings={

@@ -21,7 +21,7 @@ import numpy as np
 
 from skdp.descent import averages, samplings
 from skdp.descent.algorithm1 import descend
-from skdp.descent.geometry import diagonal_update
+from skdp.descent.geometry import make_diagonal_update
 from skdp.engines.reference import ReferenceEngine
 from skdp.planning import presets, theory
 from skdp.planning.theorem1 import paper_noise_multiplier
@@ -116,7 +116,7 @@ def dp_cd(
         z = max(z, wide / math.sqrt(1.0 - share))
     weights = descend(
         query=_query(problem, M, clip, engine),
-        update=diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
+        update=make_diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
         sets=sampling.sets,
         average=averages.mean if z else averages.last,
         start=problem.start,
@@ -158,7 +158,7 @@ def default_steps(
         delta=run.record.delta,
         neighbours=problem.relation,
     )
-    rate = presets.best_rate(
+    rate = presets.choose_rate(
         sampling, M, problem.layout, problem.loss, theory.Prior(), budget
     )
     return min(rate.n_steps, MOST_STEPS)

@@ -51,7 +51,7 @@ from typing import Literal
 import numpy as np
 
 from skdp.descent.algorithm1 import Step
-from skdp.descent.geometry import boxed
+from skdp.descent.geometry import clip_to_box
 from skdp.models.losses import Squared
 from skdp.privacy import accountant, profiles, queries
 from skdp.privacy.budget import Event, PrivacyRecord
@@ -203,7 +203,7 @@ def _moved(
 ) -> FloatArray:
     """Rows `at` of the weights after a step along the sum `slope` of gradients."""
     moved = weights[at] - slope / (problem.n_rows * M[at, None])
-    return boxed(problem.penalty.prox(moved, M[at], at))
+    return clip_to_box(problem.penalty.prox(moved, M[at], at))
 
 
 def _gaussian(

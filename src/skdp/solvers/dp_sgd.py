@@ -16,7 +16,7 @@ import numpy as np
 
 from skdp.descent import averages, samplings
 from skdp.descent.algorithm1 import Step
-from skdp.descent.geometry import accelerated, boxed, diagonal_update
+from skdp.descent.geometry import accelerate, clip_to_box, make_diagonal_update
 from skdp.engines.reference import ReferenceEngine
 from skdp.planning import presets, theory
 from skdp.privacy import queries
@@ -138,7 +138,7 @@ def default_steps(problem: Problem, run: Run) -> int:
         delta=run.record.delta,
         neighbours=problem.relation,
     )
-    rate = presets.best_rate(
+    rate = presets.choose_rate(
         samplings.Full(problem.layout.n_features),
         np.full(problem.layout.n_features, problem.curvature * problem.row_norm**2),
         problem.layout,
@@ -201,9 +201,9 @@ class _Moves:
         check(self.learning_rate > 0, "learning_rate must be positive.")
         self._expected = batches.rate * problem.n_rows
         step = np.full(d, self.learning_rate)
-        self.update = diagonal_update(step, problem.penalty, self._expected)
+        self.update = make_diagonal_update(step, problem.penalty, self._expected)
         if radius is None and not batches.noise_multiplier and batches.rate == 1.0:
-            self.update = accelerated(self.update)
+            self.update = accelerate(self.update)
 
     def query(self, engine: queries.Engine, weights: FloatArray) -> queries.BoundedSum:
         """Ask for the sum of a batch's gradients: one record adds at most `most`.
@@ -228,7 +228,7 @@ class _Moves:
             return moved
         scaled = weights + (moved - weights) / math.sqrt(index + 1.0)
         size = float(np.linalg.norm(scaled))
-        return boxed(scaled * min(1.0, self.radius / size if size else 1.0))
+        return clip_to_box(scaled * min(1.0, self.radius / size if size else 1.0))
 
 
 def _run(

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from skdp.descent.algorithm1 import Step
-from skdp.descent.geometry import boxed
+from skdp.descent.geometry import clip_to_box
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
 from skdp.privacy import accountant, queries
@@ -270,7 +270,7 @@ class _Descent:
                 slope = slope + self._correction(weights, anchor)
             moved = weights - self.learning_rate * slope
             metric = np.full(len(moved), 1.0 / self.learning_rate)
-            weights = boxed(self.problem.penalty.prox(moved, metric, everything))
+            weights = clip_to_box(self.problem.penalty.prox(moved, metric, everything))
             mean += weights / self.plan.n_inner
             if self.callback is not None:
                 self.callback(Step(epoch, index, everything, full, weights))

@@ -225,7 +225,7 @@ def _printed(
     signs, target = _signs(problem), most / group
     for _ in range(60):
         kappa = steepness(problem, ridge_of(problem) + problem.n_rows * ridge)
-        if profiles.dominated(mu, target, kappa, signs):
+        if profiles.is_dominated(mu, target, kappa, signs):
             cost = profiles.objective_cost(mu, kappa, signs, target)
             return std, group * cost, ridge
         ridge *= 1.25

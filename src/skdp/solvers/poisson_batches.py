@@ -75,11 +75,11 @@ class Batches:
                 rate=rate, n_steps=n_steps, noise_multiplier=0.0, mu=math.inf, delta=0.0
             )
         relation = run.record.relation
-        mu, delta = subsampling.one_sided(run.mu, run.delta, relation)
+        mu, delta = subsampling.to_add_remove(run.mu, run.delta, relation)
         if rate == 1.0:  # exact: no batch, no δ
             z, delta = math.sqrt(n_steps) / mu * (1 + 2.0**-50), 0.0
         else:
-            z, delta = subsampling.calibrated(mu, delta, rate, n_steps), run.delta
+            z, delta = subsampling.calibrate_noise(mu, delta, rate, n_steps), run.delta
         return cls(
             rate=rate, n_steps=n_steps, noise_multiplier=z, mu=run.mu, delta=delta
         )
@@ -96,10 +96,10 @@ class Batches:
             mu *= 2 if relation == "replace-one" else 1
         elif noise_multiplier:
             # The δ that is right for the whole budget is enough for less than it.
-            _, least = subsampling.one_sided(run.mu, run.delta, relation)
-            curve = subsampling.profile(noise_multiplier, rate, n_steps)
+            _, least = subsampling.to_add_remove(run.mu, run.delta, relation)
+            curve = subsampling.compute_profile(noise_multiplier, rate, n_steps)
             mu = subsampling.smallest_mu(curve, least)
-            mu, delta = subsampling.both_sided(mu, least, relation)
+            mu, delta = subsampling.from_add_remove(mu, least, relation)
         return cls(
             rate=rate,
             n_steps=n_steps,

@@ -21,8 +21,7 @@ from skdp.descent.algorithm1 import Step
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.decide import default_delta
-from skdp.planning.plan import check_budget
+from skdp.planning.plan import check_budget, default_delta
 from skdp.privacy import queries
 from skdp.privacy.budget import BudgetError, Event, PrivacyRecord
 from skdp.privacy.encoding import Records

@@ -19,7 +19,7 @@ from skdp.estimators.storage import ESTIMATORS, MODEL_KEYS, check_files, load
 from skdp.ledger import released_digest
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
-from skdp.planning.decide import penalty_of
+from skdp.planning.decide import make_penalty
 from skdp.schema import Layout, check, toml_files
 
 
@@ -108,7 +108,7 @@ class Given:
     @property
     def penalty(self) -> ElasticNet:
         """The penalty that the parameters name."""
-        return penalty_of(
+        return make_penalty(
             self.layout,
             self.loss,
             self.parameters.get("alpha", "auto"),

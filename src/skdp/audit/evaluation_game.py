@@ -1,4 +1,4 @@
-"""The game of a private evaluation: a model's scores on neighbouring tables."""
+"""The audit game of a private evaluation, on neighbouring tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from skdp.audit.judge import Game, Trial
+from skdp.audit.games import Game, Observation
 from skdp.estimators.logistic import LogisticRegression
 from skdp.evaluation.evaluate import evaluate
 from skdp.evaluation.results import Evaluation
@@ -15,13 +15,15 @@ from skdp.privacy.queries import Relation
 from skdp.schema import Categorical, Numeric, Schema
 
 SCHEMA = Schema({"x": Numeric(-1.0, 1.0)}, target=Categorical([0, 1]))
-#: Losses above this are clipped to it: that of every wrong answer is.
+#: Losses are clipped to this value; every wrong prediction reaches it.
 MAX_LOSS = 0.25
 DELTA = 1e-3
 
 
-def evaluation(relation: Relation, z: float, group: int, delta: float) -> Game:
-    """Accuracy and log-loss of a sure model, on records it gets right or wrong."""
+def make_evaluation_game(
+    relation: Relation, z: float, group: int, delta: float
+) -> Game:
+    """Return the game on accuracy and log-loss of an overconfident model."""
     x = np.repeat([-1.0, 1.0], 20)
     model = LogisticRegression(
         epsilon=math.inf, schema=SCHEMA, fit_intercept=False, alpha=0.0
@@ -33,7 +35,7 @@ def evaluation(relation: Relation, z: float, group: int, delta: float) -> Game:
     other = wrong if relation == "replace-one" else right[group:]
     epsilon = accountant.spent_epsilon(1.0 / z, DELTA, 0)
 
-    def scored(target: np.ndarray, budget: float) -> Evaluation:
+    def evaluate_on(target: np.ndarray, budget: float) -> Evaluation:
         table = np.ones((len(target), 1))
         return evaluate(
             model,
@@ -46,17 +48,17 @@ def evaluation(relation: Relation, z: float, group: int, delta: float) -> Game:
             neighbours=relation,
         )
 
-    # Without noise the transcript holds the sums themselves.
+    # Without noise the transcript holds the exact sums.
     first, second = (
-        scored(target, math.inf).privacy_.transcript[0].values
+        evaluate_on(target, math.inf).privacy_.transcript[0].values
         for target in (right, other)
     )
 
-    def play(changed: bool) -> Trial:
-        record = scored(other if changed else right, epsilon).privacy_
+    def play(changed: bool) -> Observation:
+        record = evaluate_on(other if changed else right, epsilon).privacy_
         (released,) = record.transcript
         std = released.noise_std
-        return Trial(
+        return Observation(
             ((released.values - first) / std).ravel(),
             ((second - first) / std).ravel(),
             record.spent,

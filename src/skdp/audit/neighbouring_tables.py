@@ -1,4 +1,4 @@
-"""Pairs of neighbouring tables that are as far apart as one record can make them."""
+"""Worst-case pairs of neighbouring tables for audits."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ COLUMNS: Mapping[str, Column] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """A made-up table: nobody's records."""
+class SyntheticTable:
+    """A table of synthetic records."""
 
     columns: dict[str, Any]
     target: Any
     weight: FloatArray
 
-    def encoded(self, schema: Schema, *, intercept: bool, max_weight: float) -> Records:
-        """Records as a fit would make them."""
+    def encode(self, schema: Schema, *, intercept: bool, max_weight: float) -> Records:
+        """Encode the table as a fit would."""
         read = batches(
             self.columns, schema, target=self.target, sample_weight=self.weight
         )
         return encode(read, schema, intercept=intercept, max_weight=max_weight)
 
 
-def neighbours(
+def make_neighbours(
     schema: Schema,
     relation: Relation,
     *,
@@ -48,40 +48,41 @@ def neighbours(
     low_target: bool = False,
     intercept: bool = True,
     max_weight: float = 1.0,
-) -> tuple[Table, Table]:
-    """Two tables that differ in `group` canaries: records at the edge of the schema.
+) -> tuple[SyntheticTable, SyntheticTable]:
+    """Make two tables that differ in `group` canaries, records with extreme values.
 
-    A canary has the largest value of every number and the first of the categories, no
-    other record has. In the other table it has the opposite target (replace-one),
-    counts for nothing (zero-out) or is not there (add-remove). The other records have
-    the smallest values and targets that cancel, so that weights stay near zero, where
-    a canary's slope is at its bound; twins of the canary with targets that cancel keep
-    them there over many steps.
+    A canary has the largest value of every number and the first category of every
+    categorical column; no other record has them. In the other table it has the opposite
+    target (replace-one), is zeroed out (zero-out) or is absent (add-remove). The other
+    records have the smallest values and targets that cancel, which keeps weights near
+    zero, where a canary's slope is at its bound. Twins of the canary with targets that
+    cancel keep them there over many steps.
 
     Parameters
     ----------
     schema : Schema
-        With its target.
+        The schema, including its target.
     relation : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     group : int
         Number of canaries.
     n_rows : int
-        Rows of the first table.
+        Number of rows of the first table.
     twins : int
-        Pairs of records with the canary's columns and opposite targets.
+        Number of pairs of records with the canary's columns and opposite targets.
     replace_features : bool
         Under replace-one, exchange a canary's columns and keep its target.
     low_target : bool
-        Give canaries the lower target, not the higher one.
+        Give canaries the lower target instead of the higher one.
     intercept : bool
-        Whether there is one; a Gram matrix is then taken from the middle of ranges.
+        Whether there is an intercept; Gram matrices are then centred.
     max_weight : float
         The weight of a canary.
     """
     check(
         1 <= group < n_rows - 2 * twins,
-        f"A table needs 1 ≤ group < n_rows. Got {group} and {n_rows}: add rows.",
+        f"group must be at least 1 and below {n_rows - 2 * twins} (n_rows - 2 twins), "
+        f"got {group}.",
     )
     if relation == "zero-out":
         for name, column in schema.columns.items():
@@ -89,40 +90,39 @@ def neighbours(
             other = isinstance(column, Categorical) and column.other is not None
             check(
                 not binned and not other,
-                f"No cell of {name!r} adds nothing to a sum, as a record that was "
-                "zeroed out would: audit another relation.",
+                f"Column {name!r} cannot represent a zeroed-out record.",
             )
-    low, high = targets(schema.target_column)
+    low, high = extreme_targets(schema.target_column)
     own, opposite = (low, high) if low_target else (high, low)
     filler = {key: _opposite(column) for key, column in schema.columns.items()}
     canary = {key: _extreme(column) for key, column in schema.columns.items()}
     rest = [canary] * (2 * twins) + [filler] * (n_rows - 2 * twins - group)
     calm = [low if i % 2 else high for i in range(len(rest))]
 
-    def table(
+    def make_table(
         first: Mapping[str, Any], times: int, target: Any, weight: float
-    ) -> Table:
+    ) -> SyntheticTable:
         weights = np.array([weight] * times + [1.0] * len(rest))
         rows = [first] * times + rest
         cells = [target] * times + calm
         numeric = isinstance(schema.target_column, Numeric)
         whole = np.array(cells, dtype=np.float64) if numeric else cells
-        return Table(_columns(schema, rows), whole, weights)
+        return SyntheticTable(_columns(schema, rows), whole, weights)
 
-    whole = table(canary, group, own, max_weight)
+    whole = make_table(canary, group, own, max_weight)
     if relation == "replace-one":
         if replace_features:
-            return whole, table(filler, group, own, max_weight)
-        return whole, table(canary, group, opposite, max_weight)
+            return whole, make_table(filler, group, own, max_weight)
+        return whole, make_table(canary, group, opposite, max_weight)
     if relation == "add-remove":
-        return whole, table(canary, 0, own, max_weight)
+        return whole, make_table(canary, 0, own, max_weight)
     middle = intercept and schema.row_norm is None
     nothing = {key: _nothing(column, middle) for key, column in schema.columns.items()}
-    return whole, table(nothing, group, own, 0.0)
+    return whole, make_table(nothing, group, own, 0.0)
 
 
 def _columns(schema: Schema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows as columns that a fit reads."""
+    """Convert rows to the columns that a fit reads."""
     columns: dict[str, Any] = {}
     for key, column in schema.columns.items():
         cells = [row[key] for row in rows]
@@ -149,9 +149,9 @@ def _opposite(column: Column) -> Any:
 
 
 def _nothing(column: Column, middle: bool) -> Any:
-    """Return what adds nothing to a Gram matrix; weights see to the gradients.
+    """Return a cell that adds nothing to a Gram matrix; a weight of 0 does the rest.
 
-    Single numbers may be taken from the middle of their range (`sums.GramPattern`).
+    Single numbers may be centred on their range (`queries.GramPattern`).
     """
     if isinstance(column, Vector):
         return [0.0] * len(column.names)
@@ -159,14 +159,14 @@ def _nothing(column: Column, middle: bool) -> Any:
         return None
     if not middle or column.indicator:
         return column.low
-    half = 0.5 + 2.0**-30  # which is rounded down to the grid
+    half = 0.5 + 2.0**-30  # rounded down to the grid
     if column.scale == "log":
         return column.low + math.expm1(half * math.log1p(column.high - column.low))
     return column.low + half * (column.high - column.low)
 
 
-def targets(column: Numeric | Categorical) -> tuple[Any, Any]:
-    """Return two targets that are as far apart as any."""
+def extreme_targets(column: Numeric | Categorical) -> tuple[Any, Any]:
+    """Return two targets that are as far apart as possible."""
     if isinstance(column, Numeric):
         return column.low, column.high
     return column.levels[0], column.levels[1]

@@ -1,4 +1,4 @@
-"""Games between an auditor and a mechanism, and what their outcome proves."""
+"""Games between an auditor and a mechanism, and the bounds that they prove."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from skdp.schema import FloatArray, check
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """One run, seen by an auditor who knows both tables and all that was released.
+class Observation:
+    """One run, as seen by an auditor who knows both tables and all releases.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class Trial:
     shift : float64 (m,)
         (f(other) - f(table)) / noise scale, given the same earlier releases.
     mu_squared, delta : float
-        What the record was charged.
+        The charges in the record.
     uncharged : int
-        Releases in the transcript that the record does not list.
+        Number of releases in the transcript that the record does not list.
     """
 
     residual: FloatArray
@@ -41,14 +41,14 @@ class Trial:
     uncharged: int = 0
 
 
-#: Run the mechanism on the table, or on the other one.
-Game = Callable[[bool], Trial]
+#: Runs the mechanism on the table (False) or on its neighbour (True).
+Game = Callable[[bool], Observation]
 
 
-def difference(
+def compare_release(
     released: Released, table: BoundedSum, other: BoundedSum
 ) -> tuple[FloatArray, FloatArray]:
-    """Residual and shift of one release, in units of its stated noise."""
+    """Return residual and shift of one release, in units of its stated noise."""
     first = table.value.astype(np.float64) * table.unit
     second = other.value.astype(np.float64) * other.unit
     std = np.broadcast_to(released.noise_std, first.shape)
@@ -56,18 +56,19 @@ def difference(
     return residual.ravel(), shift.ravel()
 
 
-def observed(
+def compare_releases(
     record: PrivacyRecord, pairs: Sequence[tuple[BoundedSum, BoundedSum]]
-) -> Trial:
+) -> Observation:
     """Compare a record's transcript with the exact sums on both tables."""
     found = len(record.transcript)
     check(
         found == len(pairs),
-        f"An audit must explain every release. Got {found} for {len(pairs)} sums: "
-        "replay all of them.",
+        f"The transcript must have {len(pairs)} releases, one per sum, got {found}.",
     )
-    parts = [difference(r, *p) for r, p in zip(record.transcript, pairs, strict=True)]
-    return Trial(
+    parts = [
+        compare_release(r, *p) for r, p in zip(record.transcript, pairs, strict=True)
+    ]
+    return Observation(
         residual=np.concatenate([residual for residual, _ in parts]),
         shift=np.concatenate([shift for _, shift in parts]),
         mu_squared=record.spent,
@@ -77,30 +78,30 @@ def observed(
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What was claimed, what was found, and the verdict.
+    """The claim, the lower bounds found and the verdict.
 
     Attributes
     ----------
     name, relation : str
-        What was audited, under which neighbour relation.
+        The mechanism or estimator, and the neighbour relation.
     epsilon, delta, mu : float
         The claim, for one record.
     group : int
-        Records in which the tables differ; μ-GDP claims group·μ for them.
+        Number of records in which the tables differ; μ-GDP claims group·μ for them.
     n_trials : int
-        Games, half of them on each table.
+        Number of games, half of them on each table.
     errors : int
-        Wrong guesses of the likelihood ratio test at its middle.
+        Wrong guesses of the likelihood ratio test with threshold 0.
     mu_lower, epsilon_lower : float
-        Lower bounds, for one record, on the μ and ε that can be claimed.
+        Lower bounds on the μ and ε that can be claimed for one record.
     plain_epsilon_lower : float or None
-        The same without using that the claim is a μ; only for single records.
+        The same without using that the claim is a μ; only for a group of one.
     reached : float or None
-        The μ by which the two tables differ in the stated noise, exactly.
+        The exact μ between the two tables, in the stated noise.
     uncharged : int
-        Releases that the record does not list.
+        Number of releases that the record does not list.
     confidence : float
-        Each of the two bounds is too high with a chance of at most one minus this.
+        Each of the two bounds is too high with probability at most one minus this.
     seconds : float
         Time taken.
     """
@@ -123,7 +124,7 @@ class Audit:
 
     @property
     def violations(self) -> list[str]:
-        """Why the claim does not hold; empty if nothing was found against it."""
+        """Reasons why the claim does not hold; empty if none was found."""
         found = []
         if self.mu_lower > self.mu:
             found.append(f"ε ≥ {self.epsilon_lower:.3g} by the gdp bound")
@@ -132,20 +133,21 @@ class Audit:
         if self.reached is not None and self.reached > self.mu * (1 + 1e-9):
             found.append(f"tables differ by μ = {self.reached:.3g}, not {self.mu:.3g}")
         if self.uncharged:
-            found.append(f"{self.uncharged} releases were not charged")
+            releases = "release was" if self.uncharged == 1 else "releases were"
+            found.append(f"{self.uncharged} {releases} not charged")
         return found
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found against the claim."""
+        """Whether no violation was found."""
         return not self.violations
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all fields, for JSON."""
         return asdict(self) | {"violations": self.violations, "passed": self.passed}
 
     def __str__(self) -> str:
-        verdict = "; ".join(self.violations) or "nothing found against it"
+        verdict = "; ".join(self.violations) or "no violation found"
         return (
             f"{self.name}, {self.relation}: claims ε = {self.epsilon:.4g} at "
             f"δ = {self.delta:.3g}; ε ≥ {self.epsilon_lower:.4g} with confidence "
@@ -153,7 +155,7 @@ class Audit:
         )
 
 
-def judge(
+def play_games(
     name: str,
     relation: str,
     play: Game,
@@ -165,36 +167,36 @@ def judge(
     confidence: float = bounds.CONFIDENCE,
     progress: Callable[[int], object] | None = None,
 ) -> Audit:
-    """Play `n_each` games on each of two tables and say what they prove.
+    """Play `n_each` games on each of two tables and return the bounds they prove.
 
-    Two auditors guess. One trusts the stated noise and uses the likelihood ratio at its
-    middle, the best test if the claim is right. The other measures mean and covariance
-    of the noise in the first half of the games and guesses in the second half: noise
-    that is shared, repeated or fixed betrays itself to it.
+    Two auditors guess. One trusts the stated noise and uses the likelihood ratio test,
+    the best test if the claim is right. The other measures mean and covariance of the
+    noise in the first half of the games and guesses in the second half, which detects
+    noise that is shared, repeated or fixed.
 
     Parameters
     ----------
     name, relation : str
         For the result.
-    play : callable bool -> Trial
-        A game on the table (False) or on the other one (True).
+    play : callable bool -> Observation
+        A game on the table (False) or on its neighbour (True).
     n_each : int
-        Games on each.
+        Number of games on each table.
     delta : float
-        δ at which ε is read; beside what the record was charged.
+        δ at which ε is stated, in addition to the δ charged to the record.
     group : int
-        Records in which the tables differ.
+        Number of records in which the tables differ.
     gaussian : bool
-        Whether a trial holds released numbers; otherwise residuals are decisions, and
-        their distance says nothing.
+        Whether residuals are released numbers; otherwise they are decisions, whose
+        distance has no meaning.
     confidence : float
-        Of each bound.
+        Confidence of each bound.
     progress : callable, optional
         Called with the number of games played since the last call.
     """
-    check(n_each >= 1, f"An audit needs trials. Got {n_each}: take 1000.")
+    check(n_each >= 1, f"An audit needs at least 2 trials, got {2 * n_each}.")
     start = perf_counter()
-    games: tuple[list[Trial], list[Trial]] = ([], [])
+    games: tuple[list[Observation], list[Observation]] = ([], [])
     for number in range(n_each):
         for other in (False, True):
             games[other].append(play(other))
@@ -240,22 +242,22 @@ def judge(
     )
 
 
-def _score(trial: Trial) -> float:
-    """Log-likelihood ratio of the other table, for the stated noise."""
+def _score(trial: Observation) -> float:
+    """Return the log-likelihood ratio of the other table, for the stated noise."""
     return float(trial.shift @ (trial.residual - trial.shift / 2))
 
 
 def _errors(scores: Sequence[FloatArray]) -> int:
-    """Wrong guesses if a positive score means the other table."""
+    """Count wrong guesses if a positive score means the other table."""
     return int((scores[0] > 0).sum() + (scores[1] <= 0).sum())
 
 
 def _measured_scores(
-    games: tuple[list[Trial], list[Trial]],
+    games: tuple[list[Observation], list[Observation]],
 ) -> list[FloatArray] | None:
-    """Scores of the second half of the games, for noise as it was in the first half.
+    """Score the second half of the games by the noise measured in the first half.
 
-    None where runs differ in length or there are too few of them to measure by.
+    Returns None if runs differ in length or there are too few of them.
     """
     lengths = {len(trial.shift) for side in games for trial in side}
     half = len(games[0]) // 2
@@ -266,7 +268,7 @@ def _measured_scores(
     )
     middle = noise.mean(axis=0)
     covariance = np.atleast_2d(np.cov(noise, rowvar=False))
-    covariance += 1e-12 * np.eye(len(middle))  # noise that never changes has none
+    covariance += 1e-12 * np.eye(len(middle))  # so that constant noise has an inverse
     scores = []
     for side in games:
         shifts = np.stack([trial.shift for trial in side[half:]])
@@ -278,7 +280,7 @@ def _measured_scores(
 def _plain_bound(
     scores: Sequence[FloatArray], mu: float, delta: float, miss: float, gaussian: bool
 ) -> float:
-    """Best plain bound over thresholds that were fixed before the games."""
+    """Return the best plain bound over thresholds that were fixed before the games."""
     n_each = len(scores[0])
     top = 0.0
     if gaussian and mu > 0:

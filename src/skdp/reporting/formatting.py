@@ -1,0 +1,121 @@
+"""How numbers, texts and positions appear on a page.
+
+Positions are percentages of a picture's width or height. Pictures then fit a phone and
+a printed page, and their letters stay as large as the text around them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def escape_unprintable(value: Any) -> Any:
+    """Replace characters that do not print by their escape codes.
+
+    Names of columns and categories may be untrusted and hold characters that reverse
+    the reading direction or that cannot be written to a file.
+    """
+    if not isinstance(value, str) or hasattr(value, "__html__"):  # part of the template
+        return value
+    return "".join(
+        letter if letter.isprintable() else ascii(letter)[1:-1] for letter in value
+    )
+
+
+def shorten(text: str, longest: int = 48) -> str:
+    """Cut a text to fit next to a picture."""
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+
+
+def format_number(value: Any, digits: int = 4) -> str:
+    """Format a number with `digits` significant digits; nan becomes empty."""
+    if isinstance(value, int):
+        return f"{value:,}".replace("-", "−")
+    if math.isnan(value):
+        return ""
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    tiny = 0 < abs(value) < 1e-3
+    text = f"{value:.{digits - 1}e}" if tiny else f"{value:.{digits}g}"
+    if "e" in text:
+        mantissa, _, power = text.partition("e")
+        mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        raised = "10" + str(int(power)).translate(_RAISED)
+        text = {"1": raised, "-1": f"-{raised}"}.get(mantissa, f"{mantissa}·{raised}")
+    return text.replace("-", "−")
+
+
+def format_range(low: float, high: float) -> str:
+    """Format a range of numbers."""
+    return f"{format_number(low)} to {format_number(high)}"
+
+
+def format_fixed(value: float, digits: int) -> str:
+    """Format a number with `digits` digits after the point; zero has no sign."""
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
+def format_percent(share: float) -> str:
+    """Format a share as a percentage with at most one digit after the point."""
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    return f"{100 * share:.1f}".removesuffix(".0") + " %"
+
+
+def format_count(count: int, one: str) -> str:
+    """Format a number of things, with the plural if it is not 1."""
+    return f"{count:,} {one}" + ("" if count == 1 else "s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """An axis from `low` to `high`, drawn from `start` to `end` percent."""
+
+    low: float
+    high: float
+    start: float = 2.0
+    end: float = 98.0
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """Return the position of a number in percent, clipped to the ends."""
+        low, high, at = self.low, self.high, min(max(value, self.low), self.high)
+        if self.log:
+            low, high, at = math.log(low), math.log(high), math.log(at)
+        share = (at - low) / (high - low)
+        return round(self.start + share * (self.end - self.start), 3)
+
+    @property
+    def ticks(self) -> list[float]:
+        """A few round numbers on the axis."""
+        if self.log:
+            return _choose_log_ticks(self.low, self.high)
+        span = self.high - self.low
+        step = 10.0 ** math.floor(math.log10(span))
+        step *= next(f for f in (0.1, 0.2, 0.5, 1.0, 2.0) if span / (step * f) <= 6)
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [round(i * step, 12) + 0.0 for i in range(first, last + 1)]
+
+
+def _choose_log_ticks(low: float, high: float) -> list[float]:
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for digits in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0)):
+        found = [d * 10.0**p for p in range(first, last + 1) for d in digits]
+        found = [value for value in found if low <= value <= high]
+        if len(found) >= 3:
+            return found[:: math.ceil(len(found) / 5)]
+    return found or [low, high]
+
+
+def make_scale(values: Iterable[float], centre: float = 0.0) -> Scale:
+    """Return an axis that covers all values and a centre."""
+    finite = [v for v in values if math.isfinite(v)]
+    low, high = min([centre, *finite]), max([centre, *finite])
+    if high - low < 1e-300:
+        low, high = centre - 1.0, centre + 1.0
+    return Scale(low=low, high=high)
