@@ -110,7 +110,7 @@ def attacked(seeds: list[int]) -> list[dict[str, Any]]:
             {
                 "seed": seed,
                 "subject": drawn.subject,
-                "relation": drawn.relation,
+                "neighbours": drawn.neighbours,
                 "ratios": found.ratios,
                 "wrong": found.wrong,
                 "error": found.error,
@@ -144,8 +144,8 @@ def run(seeds: list[int], jobs: int, console: Console) -> Iterator[dict[str, Any
             for line in future.result():
                 if line["wrong"]:
                     bar.console.print(
-                        f"seed {line['seed']}, {line['subject']}, {line['relation']}: "
-                        f"{line['wrong'][:3]}",
+                        f"seed {line['seed']}, {line['subject']}, "
+                        f"{line['neighbours']}: {line['wrong'][:3]}",
                         markup=False,
                     )
                 bar.advance(shown)
@@ -156,15 +156,15 @@ def summed(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One line for each subject and relation."""
     by: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for line in lines:
-        by[line["subject"], line["relation"]].append(line)
+        by[line["subject"], line["neighbours"]].append(line)
     rows = []
-    for (subject, relation), some in sorted(by.items()):
+    for (subject, neighbours), some in sorted(by.items()):
         ratios = largest(some)
         query = max(ratios, key=lambda name: ratios[name], default="")
         rows.append(
             {
                 "subject": subject,
-                "relation": relation,
+                "neighbours": neighbours,
                 "pairs": len(some),
                 "refused": sum(line["error"] is not None for line in some),
                 "releases": sum(line["releases"] for line in some),
@@ -193,7 +193,7 @@ def written(lines: list[dict[str, Any]], summary: str) -> None:
         writer.writeheader()
         writer.writerows(rows)
     told = [
-        f"| `{row['subject']}` | {row['relation']} | {row['pairs']:,} | "
+        f"| `{row['subject']}` | {row['neighbours']} | {row['pairs']:,} | "
         f"{row['refused']:,} | {row['releases']:,} | {row['largest']} | "
         f"{row['query']} |"
         for row in rows
@@ -227,7 +227,9 @@ def main() -> int:
             log.write(json.dumps(line | {"version": version}) + "\n")
             log.flush()
     took, lines = time.monotonic() - start, list(done.values())
-    table = Table("what", "relation", "pairs", "refused", "sums", "largest", "differed")
+    table = Table(
+        "what", "neighbours", "pairs", "refused", "sums", "largest", "differed"
+    )
     for row in summed(lines):
         table.add_row(*(str(value) for name, value in row.items() if name != "query"))
     console.print(table)

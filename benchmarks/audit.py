@@ -48,7 +48,7 @@ from skdp.audit.suite import (  # noqa: E402
     make_fit_setting,
 )
 from skdp.privacy import accountant  # noqa: E402
-from skdp.privacy.queries import RELATIONS  # noqa: E402
+from skdp.privacy.queries import NEIGHBOURS  # noqa: E402
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-6
@@ -107,14 +107,16 @@ def claims() -> Iterator[Job]:
         for setting in list_mechanism_settings(epsilon, DELTA, single=epsilon == 1.0):
             if epsilon == 1.0 or MECHANISMS[setting.name].gaussian:
                 yield Job(part="mechanism", setting=setting)
-        for relation in RELATIONS:
-            yield Job(part="fit", setting=make_fit_setting("linear", relation, epsilon))
+        for neighbours in NEIGHBOURS:
+            yield Job(
+                part="fit", setting=make_fit_setting("linear", neighbours, epsilon)
+            )
             if epsilon in (1.0, 4.0):
-                setting = make_fit_setting("logistic", relation, epsilon)
+                setting = make_fit_setting("logistic", neighbours, epsilon)
                 yield Job(part="fit", setting=setting)
     for model in ("huber", "svc", "poisson"):
-        for relation in RELATIONS:
-            yield Job(part="fit", setting=make_fit_setting(model, relation, 4.0))
+        for neighbours in NEIGHBOURS:
+            yield Job(part="fit", setting=make_fit_setting(model, neighbours, 4.0))
     columns = {"geometry": "diagonal", "sampling": "columns", "n_steps": 8}
     for model in ("linear", "huber"):
         yield Job(
@@ -141,7 +143,7 @@ def single_records() -> Iterator[Job]:
         for name in ("gradient", "gram"):
             setting = Setting(
                 name=name,
-                relation="replace-one",
+                neighbours="replace-one",
                 epsilon=epsilon,
                 delta=DELTA,
                 group=1,
@@ -153,7 +155,7 @@ def single_records() -> Iterator[Job]:
 def mistakes() -> Iterator[Job]:
     """Planted mistakes: each must be found."""
     for setting in list_mechanism_settings(1.0, DELTA, single=True):
-        shown = setting.name != "levels" or setting.relation != "replace-one"
+        shown = setting.name != "levels" or setting.neighbours != "replace-one"
         if shown and setting.name != "rare level":
             mu = setting.group * accountant.gdp_mu(1.0, DELTA)
             setting = replace(
@@ -163,7 +165,7 @@ def mistakes() -> Iterator[Job]:
     for epsilon in (4.0, 8.0):
         group = bounds.best_group(accountant.gdp_mu(epsilon, DELTA))
         mu = group * accountant.gdp_mu(epsilon, DELTA)
-        for model, relation, reach in (
+        for model, neighbours, reach in (
             ("linear", "zero-out", 0.98),
             ("linear", "add-remove", 0.98),
             ("linear", "replace-one", 0.91),
@@ -171,7 +173,7 @@ def mistakes() -> Iterator[Job]:
             ("logistic", "add-remove", 0.95),
         ):
             n_trials = 2 * bounds.trials_needed(mu, reach=reach, power=SURE)
-            setting = make_fit_setting(model, relation, epsilon, n_trials=n_trials)
+            setting = make_fit_setting(model, neighbours, epsilon, n_trials=n_trials)
             yield Job(part="bug", setting=setting, bug="noise × 0.8")
     for name in ("gradient", "matrix gradient", "gram", "counts", "ranges"):
         yield Job(part="bug", setting=_grouped(name, "replace-one"), bug="no factor 2")
@@ -181,7 +183,7 @@ def mistakes() -> Iterator[Job]:
         setting = _grouped(name, "zero-out")
         yield Job(part="bug", setting=setting, bug="noise shared by entries")
     low = next(s for s in list_mechanism_settings(1.0) if s.name == "rare level")
-    low = replace(low, relation="zero-out")
+    low = replace(low, neighbours="zero-out")
     yield Job(part="bug", setting=low, bug="threshold of categories too low")
     for bug in ("Gram not charged", "row count not charged"):
         setting = make_fit_setting("linear", "add-remove", 4.0, n_trials=400)
@@ -193,10 +195,10 @@ def mistakes() -> Iterator[Job]:
     yield Job(part="bug", setting=setting, bug="seed fixed")
 
 
-def _grouped(name: str, relation: str) -> Setting:
+def _grouped(name: str, neighbours: str) -> Setting:
     """A mechanism at ε = 1 on tables that differ in a group."""
     found = list_mechanism_settings(1.0, DELTA)
-    return next(s for s in found if (s.name, s.relation) == (name, relation))
+    return next(s for s in found if (s.name, s.neighbours) == (name, neighbours))
 
 
 def one_runs() -> Iterator[tuple[Any, int]]:

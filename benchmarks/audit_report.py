@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 FIELDS = (
-    *("part", "label", "relation", "bug", "nominal", "epsilon", "delta", "mu"),
+    *("part", "label", "neighbours", "bug", "nominal", "epsilon", "delta", "mu"),
     *("epsilon_lower", "mu_lower", "plain_epsilon_lower", "reached", "group"),
     *("n_trials", "errors", "uncharged", "n_canaries", "n_guesses", "n_correct"),
     *("n_steps", "confidence", "cpu", "passed", "violations"),
@@ -64,7 +64,7 @@ def _order(row: Row) -> tuple[Any, ...]:
 
 
 def _relation(row: Row) -> str:
-    return str(row.get("relation", "zero-out"))
+    return str(row.get("neighbours", "zero-out"))
 
 
 def _named(row: Row) -> str:
@@ -226,8 +226,8 @@ def _claim_table(rows: list[Row]) -> str:
     epsilons = sorted({r["nominal"] for r in rows})
     lines = ["| audited | neighbours |" + "".join(f" ε = {e:g} |" for e in epsilons)]
     lines.append("|---|---|" + "---|" * len(epsilons))
-    for key in dict.fromkeys((r["label"], r["relation"]) for r in rows):
-        own = {r["nominal"]: r for r in rows if (r["label"], r["relation"]) == key}
+    for key in dict.fromkeys((r["label"], r["neighbours"]) for r in rows):
+        own = {r["nominal"]: r for r in rows if (r["label"], r["neighbours"]) == key}
         cells = [_cell(own[e]) if e in own else "" for e in epsilons]
         lines.append(f"| {key[0]} | {key[1]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -257,7 +257,7 @@ def _bug_table(rows: list[Row]) -> str:
     ]
     for r in rows:
         lines.append(
-            f"| {r['bug']} | {r['label']} | {r['relation']} | {r['epsilon']:.3g} "
+            f"| {r['bug']} | {r['label']} | {r['neighbours']} | {r['epsilon']:.3g} "
             f"| {r['n_trials']:,} | {r['violations'] or '**not found**'} |"
         )
     return "\n".join(lines)

@@ -43,7 +43,7 @@ from skdp.estimators.planning import MODELS
 from skdp.schema import Numeric, Schema
 from tables import Table
 
-RELATIONS = ("replace-one", "zero-out", "add-remove")
+NEIGHBOURS = ("replace-one", "zero-out", "add-remove")
 EPSILONS = (0.05, 0.1, 0.3, 1.0, 3.0, 8.0)
 SIZES = (1000, 2000, 5000, 20_000)
 #: Rows for a second model of a table.
@@ -134,10 +134,10 @@ def fit(kind: str, train: Table, epsilon: float, neighbours: str, seed: int) -> 
     return model.fit(train.X, train.y)
 
 
-def budgets(kind: str, schema: Schema, n_rows: int, relation: str) -> Iterator[float]:
+def budgets(kind: str, schema: Schema, n_rows: int, neighbours: str) -> Iterator[float]:
     """Budgets at which these rows support more than a constant."""
     for epsilon in EPSILONS:
-        plan = skdp.plan(schema, n_rows, epsilon, DELTA, kind, neighbours=relation)
+        plan = skdp.plan(schema, n_rows, epsilon, DELTA, kind, neighbours=neighbours)
         if not isinstance(plan.geometry, InterceptOnly):
             yield epsilon
 
@@ -159,7 +159,7 @@ def measure(task: tuple[str, str]) -> list[dict[str, Any]]:
         costs: dict[tuple[str, float], list[float]] = {}
         bases, floors = [], []
         for repetition in REPETITIONS:
-            relation = RELATIONS[repetition % len(RELATIONS)]
+            neighbours = NEIGHBOURS[repetition % len(NEIGHBOURS)]
             order = np.random.RandomState(repetition).permutation(len(table.y))
             train, test = (
                 Table(_rows(table.X, at), table.y[at], table.schema)
@@ -168,12 +168,12 @@ def measure(task: tuple[str, str]) -> list[dict[str, Any]]:
             base = score(kind, fit(kind, train, math.inf, "replace-one", 0), test)
             bases.append(base)
             floors.append(floor(kind, train, test))
-            for epsilon in budgets(kind, table.schema, size, relation):
-                model = fit(kind, train, epsilon, relation, repetition)
+            for epsilon in budgets(kind, table.schema, size, neighbours):
+                model = fit(kind, train, epsilon, neighbours, repetition)
                 cost = base - score(kind, model, test)
-                costs.setdefault((relation, epsilon), []).append(cost)
-        for (relation, epsilon), values in costs.items():
-            cell = {"n_rows": size, "neighbours": relation, "epsilon": epsilon}
+                costs.setdefault((neighbours, epsilon), []).append(cost)
+        for (neighbours, epsilon), values in costs.items():
+            cell = {"n_rows": size, "neighbours": neighbours, "epsilon": epsilon}
             cell |= {"floor": np.mean(floors), "no_privacy": np.mean(bases)}
             found.append(facts | cell | {"costs": values})
         print(f"{name} {kind} {size}", file=sys.stderr, flush=True)
@@ -204,13 +204,15 @@ def whole_tables() -> list[dict[str, Any]]:
             if row["table"] == name and row["method"] == "skdp":
                 key = row["neighbours"], row["epsilon"]
                 costs.setdefault(key, []).append(base - sign * row["value"])
-        for (relation, epsilon), values in costs.items():
-            plan = skdp.plan(schema, n_rows, epsilon, DELTA, kind, neighbours=relation)
+        for (neighbours, epsilon), values in costs.items():
+            plan = skdp.plan(
+                schema, n_rows, epsilon, DELTA, kind, neighbours=neighbours
+            )
             if isinstance(plan.geometry, InterceptOnly):
                 continue
             facts = {"table": name, "model": kind, "shape": shape(schema)}
             facts |= {"classes": classes(schema), "n_rows": n_rows}
-            facts |= {"neighbours": relation, "epsilon": epsilon, "no_privacy": base}
+            facts |= {"neighbours": neighbours, "epsilon": epsilon, "no_privacy": base}
             facts |= {"floor": sign * plain[name, "floor"]}
             found.append(facts | {"costs": values})
     return found

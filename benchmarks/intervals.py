@@ -65,15 +65,15 @@ COMPARED = (20_000, 1.0, "replace-one")
 Case = tuple[str, int, float, str]
 ROOT = Path(__file__).resolve().parents[1] / "docs"
 PAGE, START, END = ROOT / "uncertainty.md", "<!-- coverage -->", "<!-- /coverage -->"
-KEY = ("table", "rows", "epsilon", "relation")
+KEY = ("table", "rows", "epsilon", "neighbours")
 HEAD = (*KEY, "coefficient", "fits", "told", "held", "std_over_exact")
 
 
 def cases(only: str | None) -> list[Case]:
     """All cases: hospital tables on the whole grid, others on a part of it."""
     whole = [
-        ("hospital", n_rows, epsilon, relation)
-        for relation in queries.RELATIONS[::-1]
+        ("hospital", n_rows, epsilon, neighbours)
+        for neighbours in queries.NEIGHBOURS[::-1]
         for n_rows, epsilon in itertools.product(ROWS, EPSILONS)
     ]
     others = ["hospital cost", *REAL]
@@ -103,7 +103,7 @@ def drawn(name: str, n_rows: int, seed: int) -> tuple[Any, Any, Any, dict[str, f
     """A fresh table with columns of noise: X, y, its schema and the true weights."""
     rng = np.random.default_rng([seed, 1])
     if name in HOSPITAL:
-        data = datasets.make_hospital(n_rows, seed=seed, target=HOSPITAL[name])
+        data = datasets.make_hospital(n_rows, random_state=seed, target=HOSPITAL[name])
         columns, schema, y = dict(data.columns), data.schema, None
         truth = dict(data.truth)
         if name == "hospital cost":  # on its log scale, where the model is true
@@ -127,9 +127,11 @@ def drawn(name: str, n_rows: int, seed: int) -> tuple[Any, Any, Any, dict[str, f
 
 def one(task: tuple[Case, int, bool]) -> Any:
     """Labels, errors, standard errors, and those from true moments, of summary()."""
-    (name, n_rows, epsilon, relation), seed, compare = task
+    (name, n_rows, epsilon, neighbours), seed, compare = task
     X, y, schema, truth = drawn(name, n_rows, seed)
-    model = kind(name)(epsilon=epsilon, schema=schema, neighbours=relation, n_threads=1)
+    model = kind(name)(
+        epsilon=epsilon, schema=schema, neighbours=neighbours, n_threads=1
+    )
     model.fit(X) if y is None else model.fit(X, y)
     found = model._standard_errors()
     if not isinstance(found, StandardErrors):
@@ -140,14 +142,14 @@ def one(task: tuple[Case, int, bool]) -> Any:
     error = contrasts @ (model.weights_[:, 0] - true)
     exact = np.full(len(error), math.nan)
     if compare:
-        gram = exact_gram(X, y, schema, relation)
+        gram = exact_gram(X, y, schema, neighbours)
         released = model.privacy_.transcript
         known = covariances.estimate(model.plan_, released, model.weights_, gram)
         exact = known.errors(plain, contrasts).contrasts_std
     return labels, np.array([error, found.effects_std, exact])
 
 
-def exact_gram(X: Any, y: Any, schema: Any, relation: Any) -> Released:
+def exact_gram(X: Any, y: Any, schema: Any, neighbours: Any) -> Released:
     """The Gram matrix without noise, as a release would hand it over."""
     records = read_records(
         X,
@@ -159,7 +161,7 @@ def exact_gram(X: Any, y: Any, schema: Any, relation: Any) -> Released:
         max_weight=1.0,
         verbose=0,
     )
-    pattern = queries.GramPattern.of(records.layout, relation, centred=True)
+    pattern = queries.GramPattern.of(records.layout, neighbours, centred=True)
     total = queries.gram(ReferenceEngine(records), pattern)
     values = total.value.astype(np.float64) * total.unit
     return Released(values, np.zeros(values.shape), total.query)
@@ -188,7 +190,7 @@ def measured(case: Case, fits: int, pool: Any) -> Iterator[list[Any]]:
 
 def key(line: dict[str, str]) -> Case:
     """The case of a line of the file."""
-    return line["table"], int(line["rows"]), float(line["epsilon"]), line["relation"]
+    return line["table"], int(line["rows"]), float(line["epsilon"]), line["neighbours"]
 
 
 def run(path: Path, scale: float, only: str | None) -> None:

@@ -43,7 +43,7 @@ def spend(path: str, log: int, rng: random.Random) -> None:
             ticket = ledger.reserve(
                 mu_squared,
                 left_delta * rng.random() / 100,
-                relation="add-remove",
+                neighbours="add-remove",
                 query="stress",
                 n_draws=rng.randrange(1000),
             )

@@ -34,9 +34,9 @@ def cells_of(rows: list[Row]) -> Cells:
     """Mean and standard error over seeds, by table, line and ε."""
     values: dict[tuple[str, str, float], list[float]] = {}
     for row in rows:
-        for line, (peer, variant, relation) in LINES.items():
+        for line, (peer, variant, neighbours) in LINES.items():
             same = (row["peer"], row["variant"]) == (peer, variant)
-            if same and relation in (None, row["setting"].get("neighbours")):
+            if same and neighbours in (None, row["setting"].get("neighbours")):
                 key = (row["table"], line, row["epsilon"])
                 values.setdefault(key, []).append(row["value"])
     return {

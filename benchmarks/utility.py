@@ -23,7 +23,7 @@ from skdp.estimators import LinearRegression, LogisticRegression
 from tables import DATA, NAMES, ROOT, Table, load, split
 
 EPSILONS = (0.05, 0.1, 0.5, 1.0, 3.0, 8.0)
-RELATIONS = ("zero-out", "replace-one", "add-remove")
+NEIGHBOURS = ("zero-out", "replace-one", "add-remove")
 SEEDS = range(10)
 #: A wide table takes a hundred times longer: fewer seeds, and one relation.
 WIDE, WIDE_SEEDS = "reuters", range(5)
@@ -80,24 +80,24 @@ def measure(name: str) -> list[dict[str, Any]]:
         },
     ]
     wide = name == WIDE
-    for relation in RELATIONS[:1] if wide else RELATIONS:
+    for neighbours in NEIGHBOURS[:1] if wide else NEIGHBOURS:
         for epsilon in EPSILONS:
             for seed in WIDE_SEEDS if wide else SEEDS:
                 model = fit(
-                    train, epsilon=epsilon, neighbours=relation, random_state=seed
+                    train, epsilon=epsilon, neighbours=neighbours, random_state=seed
                 )
                 rows.append(
                     {
                         "table": name,
                         "score": better,
                         "method": "skdp",
-                        "neighbours": relation,
+                        "neighbours": neighbours,
                         "epsilon": epsilon,
                         "seed": seed,
                         "value": score(model, test),
                     }
                 )
-        print(f"{name} {relation}", file=sys.stderr, flush=True)
+        print(f"{name} {neighbours}", file=sys.stderr, flush=True)
     return rows
 
 
@@ -125,11 +125,13 @@ def peers() -> dict[tuple[str, float], tuple[float, str]]:
     return best
 
 
-def cells_of(rows: list[dict[str, Any]], relation: str) -> dict[tuple[str, float], Any]:
+def cells_of(
+    rows: list[dict[str, Any]], neighbours: str
+) -> dict[tuple[str, float], Any]:
     """Mean and standard error of ours by table and ε."""
     values: dict[tuple[str, float], list[float]] = {}
     for row in rows:
-        if row["method"] == "skdp" and row["neighbours"] == relation:
+        if row["method"] == "skdp" and row["neighbours"] == neighbours:
             values.setdefault((row["table"], row["epsilon"]), []).append(row["value"])
     return {
         key: (float(np.mean(v)), float(np.std(v, ddof=1) / math.sqrt(len(v))))
@@ -156,13 +158,13 @@ def page(rows: list[dict[str, Any]]) -> str:
         "![Loss against ε](utility.svg)",
         "",
     ]
-    for relation in RELATIONS:
-        ours = cells_of(rows, relation)
+    for neighbours in NEIGHBOURS:
+        ours = cells_of(rows, neighbours)
         heads = " | ".join(f"ε = {e:g}" for e in EPSILONS)
-        lines += [f"## {relation}", "", f"| table | {heads} | no privacy | floor |"]
+        lines += [f"## {neighbours}", "", f"| table | {heads} | no privacy | floor |"]
         lines.append("|---" * (len(EPSILONS) + 3) + "|")
         logs, lost = [], []
-        for name in [*NAMES, *([WIDE] if relation == "zero-out" else [])]:
+        for name in [*NAMES, *([WIDE] if neighbours == "zero-out" else [])]:
             cells = []
             loss = name not in NUMBERS
             sign, tie = (1.0 if loss else -1.0), TIE[loss]
@@ -170,7 +172,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             for epsilon in EPSILONS:
                 mean, error = ours[name, epsilon]
                 text = f"{mean:.4f}"
-                if (name, epsilon) in best and relation == "zero-out":
+                if (name, epsilon) in best and neighbours == "zero-out":
                     peer = best[name, epsilon][0]
                     text += f" ({peer:.4f})"
                     excess = max(sign * (mean - base), tie)
@@ -190,7 +192,7 @@ def page(rows: list[dict[str, Any]]) -> str:
                 f"{', '.join(lost) if lost else 'none'}.",
                 "",
             ]
-        elif relation != "zero-out":
+        elif neighbours != "zero-out":
             zero = cells_of(rows, "zero-out")
             ratios = [
                 max(abs(ours[k][0] - plain[k[0], "no privacy"]), 5e-4)
@@ -217,12 +219,12 @@ def plot(rows: list[dict[str, Any]]) -> None:
     plain = {(r["table"], r["method"]): r["value"] for r in rows if "seed" not in r}
     figure, axes = plt.subplots(3, 3, figsize=(13, 9), constrained_layout=True)
     for axis, name in zip(axes.flat, [*NAMES, WIDE], strict=False):
-        for relation, style in zip(RELATIONS, ("-", "--", ":"), strict=True):
-            ours = cells_of(rows, relation)
+        for neighbours, style in zip(NEIGHBOURS, ("-", "--", ":"), strict=True):
+            ours = cells_of(rows, neighbours)
             if (name, EPSILONS[0]) not in ours:
                 continue
             points = [ours[name, e][0] for e in EPSILONS]
-            label = f"skdp, {relation}"
+            label = f"skdp, {neighbours}"
             axis.plot(EPSILONS, points, style, color="C0", marker=".", label=label)
         known = [e for e in EPSILONS if (name, e) in best]
         points = [best[name, e][0] for e in known]

@@ -16,7 +16,10 @@ from skdp.datasets import compute_margins
 from skdp.planning.forecast import forecast
 
 N_ROWS = 20_000
-train, fresh = skdp.make_hospital(N_ROWS, seed=1), skdp.make_hospital(N_ROWS, seed=2)
+train, fresh = (
+    skdp.make_hospital(N_ROWS, random_state=1),
+    skdp.make_hospital(N_ROWS, random_state=2),
+)
 encoded = skdp.encode([fresh.batch], fresh.schema)
 readmitted = fresh.columns["readmitted"] == "yes"
 

@@ -16,7 +16,7 @@ NAME = "prior_admissions"
 truth = skdp.make_hospital(10).truth[NAME]
 estimates, widths = [], []
 for seed in range(30):
-    data = skdp.make_hospital(20_000, seed=seed)
+    data = skdp.make_hospital(20_000, random_state=seed)
     clf = skdp.LogisticRegression(epsilon=1.0, schema=data.schema, random_state=seed)
     clf.fit(data.columns)
     at = list(clf.get_feature_names_out()).index(NAME)

@@ -11,7 +11,10 @@ import numpy as np
 
 import skdp
 
-train, test = skdp.make_hospital(30_000, seed=1), skdp.make_hospital(30_000, seed=2)
+train, test = (
+    skdp.make_hospital(30_000, random_state=1),
+    skdp.make_hospital(30_000, random_state=2),
+)
 clf = skdp.LogisticRegression(epsilon=1.0, schema=train.schema, random_state=0)
 clf.fit(train.columns)
 scores = skdp.evaluate(clf, test.columns, epsilon=1.0, random_state=0)

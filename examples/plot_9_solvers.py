@@ -12,7 +12,10 @@ import numpy as np
 import skdp
 from skdp.datasets import compute_margins
 
-train, fresh = skdp.make_hospital(10_000, seed=1), skdp.make_hospital(10_000, seed=2)
+train, fresh = (
+    skdp.make_hospital(10_000, random_state=1),
+    skdp.make_hospital(10_000, random_state=2),
+)
 encoded = skdp.encode([fresh.batch], fresh.schema)
 readmitted = fresh.columns["readmitted"] == "yes"
 

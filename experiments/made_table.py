@@ -77,7 +77,7 @@ def planned(
         geometry=Diagonal(smoothness=v, elliptical=False),
         n_steps=max(1, round(factor * rate.n_steps)),
         penalty=problem.penalty,
-        relation="zero-out",
+        neighbours="zero-out",
         calibration=calibration,
         rate=rate,
     )
@@ -91,7 +91,7 @@ def excesses(plan: Plan, seed: int) -> dict[str, float]:
         iterates.append(step.weights[:, 0])
 
     records = objective().problem.records
-    run(plan, records, engine=ENGINE, seed=seed, callback=keep)
+    run(plan, records, engine=ENGINE, random_state=seed, callback=keep)
     path = np.array(iterates)
     return {
         name: objective().excess((average(len(path)) @ path)[:, None])

@@ -23,7 +23,7 @@ from skdp.tables import batches
 
 
 def make_problem(
-    table: Any, relation: Any = "zero-out", alpha: float | str = "auto"
+    table: Any, neighbours: Any = "zero-out", alpha: float | str = "auto"
 ) -> Problem:
     """Return the problem of a table with `X`, `y`, `schema` and `classification`.
 
@@ -31,7 +31,7 @@ def make_problem(
     ----------
     table : Table
         As in ``benchmarks/tables.py``.
-    relation : {"zero-out", "replace-one"}
+    neighbours : {"zero-out", "replace-one"}
         Which tables are neighbours.
     alpha : float or "auto"
         The ridge; by default that of the estimators.
@@ -43,7 +43,7 @@ def make_problem(
         loss=loss,
         n_rows=len(table.y),
         penalty=make_penalty(records.layout, loss, alpha, 0.0),
-        relation=relation,
+        neighbours=neighbours,
     )
 
 

@@ -176,7 +176,9 @@ class Program:
             n_steps=n_steps,
             n_restarts=n_restarts,
             average=average,
-            relation="zero-out",
+            neighbours="zero-out",
         )
-        weights = run(plan, self.records, engine=ENGINE, seed=seed).weights[:, 0]
+        weights = run(plan, self.records, engine=ENGINE, random_state=seed).weights[
+            :, 0
+        ]
         return float(0.5 * np.square(weights + self.displacement) @ self.hessian)

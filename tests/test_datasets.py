@@ -17,7 +17,7 @@ LOSS = {"readmitted": Logistic(), "cost": Squared(), "visits": Poisson()}
 
 @pytest.fixture(scope="module", params=TARGETS)
 def drawn(request: pytest.FixtureRequest) -> tuple[Dataset, Records, Loss]:
-    data = make_hospital(50_000, seed=5, target=request.param)
+    data = make_hospital(50_000, random_state=5, target=request.param)
     return data, encode([data.batch], data.schema), LOSS[request.param]
 
 
@@ -153,10 +153,10 @@ def test_the_rule_follows_its_formulas():
         Matrix,
     )
     by_relation = {
-        relation: make_default_plan(
-            layout, Logistic(), n_rows=50_000, epsilon=1.0, relation=relation
+        neighbours: make_default_plan(
+            layout, Logistic(), n_rows=50_000, epsilon=1.0, neighbours=neighbours
         ).geometry
-        for relation in ("replace-one", "zero-out")
+        for neighbours in ("replace-one", "zero-out")
     }
     ratio = by_relation["zero-out"].radius / by_relation["replace-one"].radius
     assert ratio == pytest.approx(2 ** (1 / 3))

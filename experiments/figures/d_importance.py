@@ -127,7 +127,9 @@ def measure(cell: dict[str, Any]) -> Rows:
     """Algorithm 1 with the sampling and the smoothness of a cell."""
     case = raw(cell["table"], cell.get("spread"))
     problem, layout = case.problem, case.problem.layout
-    opening = opened(problem, epsilon=cell["epsilon"], delta=DELTA, seed=cell["seed"])
+    opening = opened(
+        problem, epsilon=cell["epsilon"], delta=DELTA, random_state=cell["seed"]
+    )
     m = mean_squares(problem, cell["M"], opening)
     for block in layout.blocks:
         m[block] = m[block].max()
@@ -149,7 +151,7 @@ def measure(cell: dict[str, Any]) -> Rows:
         geometry=Diagonal(smoothness=M),
         n_steps=default_steps(problem, opening, sampling, M),
         penalty=problem.penalty,
-        relation=problem.relation,
+        neighbours=problem.neighbours,
     )
     fit = run(
         plan,

@@ -112,7 +112,7 @@ def measure(cell: dict[str, Any]) -> Rows:
         n_rows=problem.n_rows,
         epsilon=cell["epsilon"],
         delta=DELTA,
-        neighbours=problem.relation,
+        neighbours=problem.neighbours,
     )
     planned = choose_rate(sampling, M, layout, problem.loss, theory.Prior(), budget)
     truth = theory.Prior(
@@ -132,12 +132,12 @@ def measure(cell: dict[str, Any]) -> Rows:
             geometry=Diagonal(smoothness=M),
             n_steps=planned.n_steps,
             penalty=problem.penalty,
-            relation=problem.relation,
+            neighbours=problem.neighbours,
             rate=planned,
         ),
         problem.records,
         engine=choose_engine("auto", 1),
-        seed=cell["seed"],
+        random_state=cell["seed"],
     )
     touched = [len(set(layout.group_of[block].tolist())) for block in blocks]
     n_columns = len(layout.groups)

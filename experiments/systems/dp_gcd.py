@@ -24,7 +24,7 @@ def fit(
         problem,
         epsilon=epsilon,
         delta=delta,
-        seed=seed,
+        random_state=seed,
         engine=ENGINE,
         callback=after,
     ).weights

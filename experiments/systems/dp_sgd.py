@@ -32,7 +32,7 @@ def fit(
         problem,
         epsilon=epsilon,
         delta=delta,
-        seed=seed,
+        random_state=seed,
         engine=ENGINE,
         callback=after,
         n_steps=steps,

@@ -28,7 +28,7 @@ def fit(
         problem,
         epsilon=epsilon,
         delta=delta,
-        seed=seed,
+        random_state=seed,
         engine=ENGINE,
         callback=after,
         form="analysed",

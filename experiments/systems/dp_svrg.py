@@ -50,7 +50,7 @@ def fit(
         problem,
         epsilon=epsilon,
         delta=delta,
-        seed=seed,
+        random_state=seed,
         engine=ENGINE,
         callback=after,
         n_epochs=epochs,

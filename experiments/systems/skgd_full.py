@@ -27,7 +27,7 @@ def fit(
         n_rows=problem.n_rows,
         epsilon=epsilon,
         delta=delta,
-        relation=problem.relation,
+        neighbours=problem.neighbours,
         penalty=problem.penalty,
     )
     after = followed(callback, columns_share(problem.layout), plan.average)

@@ -31,7 +31,7 @@ def fit(
     callback: Callback | None = None,
 ) -> FloatArray:
     """Fit with public defaults."""
-    opening = opened(problem, epsilon=epsilon, delta=delta, seed=seed)
+    opening = opened(problem, epsilon=epsilon, delta=delta, random_state=seed)
     size = math.sqrt(problem.layout.n_features)
     floor = min(1.0, math.sqrt(size / (problem.n_rows * opening.mu)))
     means = squares(problem, opening.share(SMOOTHNESS_SHARE))
@@ -48,7 +48,7 @@ def fit(
         geometry=Diagonal(smoothness=smoothness),
         n_steps=default_steps(problem, left, sampling, smoothness),
         penalty=problem.penalty,
-        relation=problem.relation,
+        neighbours=problem.neighbours,
     )
     share = columns_share(problem.layout)
     after = followed(callback, share, plan.average, before=1.0)

@@ -26,7 +26,7 @@ def fit(
         n_rows=problem.n_rows,
         epsilon=epsilon,
         delta=delta,
-        relation=problem.relation,
+        neighbours=problem.neighbours,
         alpha=problem.penalty.l2,
     )
     # The Gram matrix and the target's histogram are a pass each.

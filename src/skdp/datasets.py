@@ -137,7 +137,7 @@ class Dataset:
 
 
 def make_hospital(
-    n_rows: int = 50_000, seed: int = 0, target: HospitalTarget = "readmitted"
+    n_rows: int = 50_000, random_state: int = 0, target: HospitalTarget = "readmitted"
 ) -> Dataset:
     """Draw a synthetic table of hospital stays from a known model.
 
@@ -160,7 +160,7 @@ def make_hospital(
     ----------
     n_rows : int
         Number of rows, at least 1.
-    seed : int
+    random_state : int
         The same seed gives the same table.
     target : {"readmitted", "cost", "visits"}
         The target to draw.
@@ -171,12 +171,12 @@ def make_hospital(
         The table and its true weights.
     """
     check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
-    check(seed >= 0, f"seed must be at least 0, got {seed}.")
+    check(random_state >= 0, f"seed must be at least 0, got {random_state}.")
     check(
         target in TARGETS,
         f"target must be one of {sorted(TARGETS)}, got {target!r}.",
     )
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     schema = Schema(COLUMNS, target=(target, TARGETS[target]))
     cells = _draw_columns(n_rows, rng)
     weight = [w for column in _TRUTH[target].values() for w in column]

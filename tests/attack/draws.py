@@ -151,7 +151,7 @@ class Draw:
             return [self.row(schema, "corner", plain)] * n
         return [self.row(schema, style, plain) for _ in range(n)]
 
-    def neighbours(self, schema, relation, least=1, most=300):
+    def neighbouring_tables(self, schema, neighbours, least=1, most=300):
         """Rows of two tables, and `lone`."""
         n = self.pick([n for n in ROWS if least <= n <= most])
         plain = self.chance(0.3)
@@ -159,11 +159,11 @@ class Draw:
         at = int(self.rng.integers(n))
         own = self.row(schema, self.pick(["corner", "corner", "mixed"]), plain)
         rows[at] = own
-        if relation == "add-remove":
+        if neighbours == "add-remove":
             pair, lone = [rows, rows[:at] + rows[at + 1 :]], (at, n)
         else:
             other = self.pick([self.opposed(schema, own), *self.rows(schema, 1, plain)])
-            other = own | {"y": NULL} if relation == "zero-out" else other
+            other = own | {"y": NULL} if neighbours == "zero-out" else other
             pair, lone = [rows, [*rows[:at], other, *rows[at + 1 :]]], None
         if self.chance(0.5):
             pair.reverse()
@@ -202,16 +202,16 @@ class Draw:
         several = kind is skdp.LogisticRegression and not losses
         return kind, self.classes(4 if several else 2)
 
-    def estimator(self, solver, relation, schema, kind, n):
+    def estimator(self, solver, neighbours, schema, kind, n):
         """Parameters of an estimator, and the column of weights."""
         own, weight = self.weighing(schema)
-        own |= self.budget() | {"neighbours": relation, "schema": schema}
+        own |= self.budget() | {"neighbours": neighbours, "schema": schema}
         own |= self.penalty(solver in ("adassp", *CERTIFIED))
         own["fit_intercept"] = self.chance(0.8)
         own["engine"] = self.pick(["reference"] * 4 + ["compiled"])
         if kind in REGRESSORS:
             own["slope_bound"] = self.pick(["auto", "auto", 0.01, 0.3, 2.0])
-        if relation == "add-remove":
+        if neighbours == "add-remove":
             own["n_rows"] = self.pick([None, n, n + 3, 1])
         if solver == "skgd":
             own["geometry"] = self.pick(["auto", "auto", "matrix", "diagonal"])

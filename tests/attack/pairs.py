@@ -22,7 +22,7 @@ from skdp.models.penalties import ElasticNet
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import SOLVERS, Problem
 
-RELATIONS = ("replace-one", "zero-out", "add-remove")
+NEIGHBOURS = ("replace-one", "zero-out", "add-remove")
 #: What is attacked and how often; names with () are called with options of their own.
 SUBJECTS = {
     "skgd": 30,
@@ -45,7 +45,7 @@ class Pair:
 
     seed: int
     subject: str
-    relation: str
+    neighbours: str
     act: Callable[[Any], Any]
     table: dict[str, Any]
     other: dict[str, Any]
@@ -58,7 +58,7 @@ class Pair:
             self.act,
             self.table,
             self.other,
-            relation=self.relation,
+            neighbours=self.neighbours,
             seed=self.seed,
             lone=self.lone,
         )
@@ -74,25 +74,25 @@ def inferred(table):
     return pd.DataFrame(kept)
 
 
-def pair(seed, subject=None, relation=None):
-    """Draw a pair; `subject` and `relation` are drawn too unless they are given."""
+def pair(seed, subject=None, neighbours=None):
+    """Draw a pair; `subject` and `neighbours` are drawn too unless they are given."""
     draw = Draw(seed)
     shares = np.array(list(SUBJECTS.values())) / sum(SUBJECTS.values())
     drawn = str(draw.rng.choice(list(SUBJECTS), p=shares))
     subject = subject or drawn
-    relations = RELATIONS[::2] if subject == "discovery" else RELATIONS
-    relation = relation or draw.pick(relations)
+    relations = NEIGHBOURS[::2] if subject == "discovery" else NEIGHBOURS
+    neighbours = neighbours or draw.pick(relations)
     make = {
         "preset": _preset,
         "discovery": _discovery,
         "evaluate": _evaluate,
         "search": _search,
     }.get(subject, _solver if subject.endswith("()") else _estimator)
-    act, tables, lone, told = make(draw, subject.removesuffix("()"), relation)
+    act, tables, lone, told = make(draw, subject.removesuffix("()"), neighbours)
     return Pair(
         seed=seed,
         subject=subject,
-        relation=relation,
+        neighbours=neighbours,
         act=act,
         table=tables[0],
         other=tables[1],
@@ -101,12 +101,12 @@ def pair(seed, subject=None, relation=None):
     )
 
 
-def _estimator(draw, solver, relation):
+def _estimator(draw, solver, neighbours):
     kind, target = draw.kind(SOLVERS[solver].losses if solver != "skgd" else ())
     schema = draw.schema(target)
     slow = solver == "dp_svrg"  # as many steps as rows and budget are worth
-    tables, n, lone = draw.neighbours(schema, relation, most=5 if slow else 300)
-    own, weight = draw.estimator(solver, relation, schema, kind, n)
+    tables, n, lone = draw.neighbours(schema, neighbours, most=5 if slow else 300)
+    own, weight = draw.estimator(solver, neighbours, schema, kind, n)
     own |= {"epsilon": draw.pick([0.01, 0.1])} if slow else {}
     if draw.chance(0.1):
         tables = [inferred(table) for table in tables]
@@ -127,7 +127,7 @@ class Given(NamedTuple):
     told: str
 
 
-def _problem(draw, relation, losses=()):
+def _problem(draw, neighbours, losses=()):
     """A loss, a schema for it, tables, and what makes a problem of one."""
     loss = draw.pick([kind() for kind in LOSSES.values() if kind().n_outputs == 1])
     if losses == ("squared",):
@@ -138,10 +138,10 @@ def _problem(draw, relation, losses=()):
     if loss.n_classes:
         target = Categorical(list(range(loss.n_classes)))
     schema = draw.schema(target)
-    tables, n, lone = draw.neighbours(schema, relation)
+    tables, n, lone = draw.neighbours(schema, neighbours)
     own, weight = draw.weighing(schema)
     intercept, l2 = draw.chance(0.8), draw.pick([0.0, 0.0, 1e-3, 1.0])
-    n_rows = draw.pick([n, n + 3, 1]) if relation == "add-remove" else n
+    n_rows = draw.pick([n, n + 3, 1]) if neighbours == "add-remove" else n
 
     def problem(table):
         records = reading.read_records(
@@ -159,7 +159,7 @@ def _problem(draw, relation, losses=()):
             loss=loss,
             n_rows=n_rows,
             penalty=ElasticNet(l1=0.0, l2=l2, penalised=records.layout.penalised),
-            relation=relation,
+            neighbours=neighbours,
         )
 
     told = f"{loss}, {schema}, {own}, weights {weight}, intercept {intercept}, l2 {l2}"
@@ -204,13 +204,13 @@ def _own(draw, name):
     return options[name]()
 
 
-def _solver(draw, name, relation):
+def _solver(draw, name, neighbours):
     losses = SOLVERS[name].losses
     own = _own(draw, name)
     if own.get("selection") == "exponential":
         losses = ("one output",)
         own["calibration"] = draw.pick(["exact", "exact", "printed"])
-    given = _problem(draw, relation, losses)
+    given = _problem(draw, neighbours, losses)
     budget = draw.budget()
 
     def act(table):
@@ -224,10 +224,10 @@ def _solver(draw, name, relation):
     return act, given.tables, given.lone, told
 
 
-def _preset(draw, _, relation):
-    given = _problem(draw, relation)
+def _preset(draw, _, neighbours):
+    given = _problem(draw, neighbours)
     name, own = draw.pick(PRESETS), {"n_steps": draw.pick([1, 4])} | draw.budget()
-    own |= {"relation": relation, "n_rows": given.n_rows}
+    own |= {"neighbours": neighbours, "n_rows": given.n_rows}
 
     def act(table):
         problem, steps = given.problem(table), []
@@ -237,7 +237,7 @@ def _preset(draw, _, relation):
     return act, given.tables, given.lone, f"preset({name}, {own}) on {given.told}"
 
 
-def _discovery(draw, _, relation):
+def _discovery(draw, _, neighbours):
     kind, target = draw.kind()
     columns = {}
     for i in range(draw.pick([1, 2, 3])):
@@ -245,11 +245,11 @@ def _discovery(draw, _, relation):
         text = draw.chance(0.4)
         columns[name] = Categorical(["a", "b"]) if text else Numeric(*draw.pick(RANGES))
     schema = Schema(columns, target=("y", target))
-    tables, n, lone = draw.neighbours(schema, relation, least=2)
+    tables, n, lone = draw.neighbours(schema, neighbours, least=2)
     classifier = isinstance(target, Categorical)
-    own = {"epsilon": draw.pick([1.0, 8.0, 50.0, 200.0]), "neighbours": relation}
+    own = {"epsilon": draw.pick([1.0, 8.0, 50.0, 200.0]), "neighbours": neighbours}
     own |= {"n_steps": 2, "engine": "reference", "fit_intercept": draw.chance(0.8)}
-    if relation == "add-remove":
+    if neighbours == "add-remove":
         own["n_rows"] = draw.pick([None, n])
     if draw.chance(0.5):
         own |= (
@@ -276,10 +276,10 @@ def _numbers(cells):
     return np.array([x if isinstance(x, float) else math.nan for x in cells])
 
 
-def _evaluate(draw, _, relation):
+def _evaluate(draw, _, neighbours):
     kind, target = draw.kind()
     schema = draw.schema(target)
-    tables, n, lone = draw.neighbours(schema, relation)
+    tables, n, lone = draw.neighbours(schema, neighbours)
     model = kind(
         schema=schema, fit_intercept=draw.chance(0.8), epsilon=math.inf, n_steps=1
     ).set_params(engine="reference")
@@ -289,9 +289,9 @@ def _evaluate(draw, _, relation):
     with np.errstate(all="ignore"):  # of narrow ranges
         model._set_fitted(weights, schema, named=True)
     own, weight = draw.budget(), draw.maybe(0.4, ["w"])
-    own |= {"neighbours": relation, "max_weight": draw.pick(WEIGHTS)}
+    own |= {"neighbours": neighbours, "max_weight": draw.pick(WEIGHTS)}
     own["sample_weight"] = weight
-    if relation == "add-remove":
+    if neighbours == "add-remove":
         own["n_rows"] = draw.pick([None, n, n + 3])
     if isinstance(target, Categorical):
         own["max_loss"] = draw.pick([5.0, 0.1, 16.0])
@@ -302,11 +302,11 @@ def _evaluate(draw, _, relation):
     return act, tables, lone, f"evaluate({kind.__name__}, **{own}), {schema}"
 
 
-def _search(draw, _, relation):
+def _search(draw, _, neighbours):
     kind, target = draw.kind()
     schema = draw.schema(target)
-    tables, n, lone = draw.neighbours(schema, relation, least=8, most=60)
-    own, weight = draw.estimator("skgd", relation, schema, kind, n)
+    tables, n, lone = draw.neighbours(schema, neighbours, least=8, most=60)
+    own, weight = draw.estimator("skgd", neighbours, schema, kind, n)
     own |= {"n_steps": 1, "verbose": 0}
     budget = {"epsilon": own.pop("epsilon"), "delta": own.pop("delta")}
     asked = budget | {"method": draw.pick(["auto", "split", "random"])}

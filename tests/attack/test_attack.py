@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from pairs import RELATIONS, SUBJECTS, pair
+from pairs import NEIGHBOURS, SUBJECTS, pair
 from watch import NULL, compare, distance
 
 import skdp
@@ -44,12 +44,12 @@ def _compiled():
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_neighbours_differ_by_what_was_paid_for(subject):
     ratios, refused, tried = defaultdict(float), 0, 0
-    relations = RELATIONS[::2] if subject == "discovery" else RELATIONS
-    for relation in relations:
+    relations = NEIGHBOURS[::2] if subject == "discovery" else NEIGHBOURS
+    for neighbours in relations:
         for seed in range(PAIRS.get(subject, USUAL)):
-            drawn = pair(seed, subject, relation)
+            drawn = pair(seed, subject, neighbours)
             found = drawn.compare()
-            assert not found.wrong, (seed, subject, relation, drawn.told, found.wrong)
+            assert not found.wrong, (seed, subject, neighbours, drawn.told, found.wrong)
             tried += 1
             refused += found.error is not None
             for query, ratio in found.ratios.items():
@@ -63,11 +63,11 @@ def test_neighbours_differ_by_what_was_paid_for(subject):
 # ---- pairs that once were told apart
 
 
-@pytest.mark.parametrize("relation", RELATIONS[:2])
+@pytest.mark.parametrize("neighbours", NEIGHBOURS[:2])
 @pytest.mark.parametrize("solver", ["output_perturbation", "objective_perturbation"])
 @pytest.mark.parametrize("max_weight", [0.5, 1e-4])
 def test_a_row_without_a_weight_counts_no_more_than_the_largest(
-    solver, max_weight, relation
+    solver, max_weight, neighbours
 ):
     n = 20
     schema = Schema(
@@ -78,7 +78,7 @@ def test_a_row_without_a_weight_counts_no_more_than_the_largest(
         "ill": np.array(["no", "yes"] * (n // 2), dtype=object),
     }
     other = table | {"ill": table["ill"].copy()}
-    other["ill"][3] = NULL if relation == "zero-out" else "no"
+    other["ill"][3] = NULL if neighbours == "zero-out" else "no"
 
     def act(given):
         return skdp.LogisticRegression(
@@ -87,10 +87,10 @@ def test_a_row_without_a_weight_counts_no_more_than_the_largest(
             solver=solver,
             max_weight=max_weight,
             fit_intercept=False,
-            neighbours=relation,
+            neighbours=neighbours,
         ).fit(given)
 
-    found = compare(act, table, other, relation=relation)
+    found = compare(act, table, other, neighbours=neighbours)
     assert found.error is None
     assert found.wrong == []
     assert max(found.ratios.values()) > 0.1
@@ -114,11 +114,11 @@ def test_no_minimiser_is_found_for_one_of_two_tables_only(seed, ridge):
             records=encode([batch], schema),
             loss=SmoothedHinge(),
             n_rows=n,
-            relation="replace-one",
+            neighbours="replace-one",
         )
         return output_perturbation(problem, epsilon=1.0, ridge=ridge)
 
-    assert compare(act, table, other, relation="replace-one").wrong == []
+    assert compare(act, table, other, neighbours="replace-one").wrong == []
 
 
 def test_the_progress_of_an_empty_table_is_that_of_any():
@@ -131,7 +131,7 @@ def test_the_progress_of_an_empty_table_is_that_of_any():
             schema=schema, n_steps=1, neighbours="add-remove", n_rows=5, verbose=1
         ).fit(given)
 
-    found = compare(act, *tables, relation="add-remove", lone=(0, 1))
+    found = compare(act, *tables, neighbours="add-remove", lone=(0, 1))
     assert (found.wrong, found.error) == ([], None)
 
 
@@ -177,7 +177,7 @@ def test_what_shows_beside_releases_is_found(leak):
             leaks()[leak](model, given)
         return model
 
-    found = compare(act, table, other, relation="replace-one")
+    found = compare(act, table, other, neighbours="replace-one")
     assert bool(found.wrong) == (leak is not None)
     assert found.n_releases == 2  # steps
 
@@ -196,7 +196,7 @@ def test_a_record_more_is_found_by_what_a_fit_counts():
             lambda given, n_rows=n_rows: act(given, n_rows),
             table,
             shorter,
-            relation="add-remove",
+            neighbours="add-remove",
             lone=(11, 12),
         )
         assert found.wrong == []
@@ -204,7 +204,7 @@ def test_a_record_more_is_found_by_what_a_fit_counts():
         lambda given: act(given, len(given["y"])),
         table,
         shorter,
-        relation="add-remove",
+        neighbours="add-remove",
         lone=(11, 12),
     )
     assert any("n_rows" in line for line in found.wrong)

@@ -134,7 +134,7 @@ def _words(key, size):
     return np.frombuffer(data, dtype="<u8").astype(np.uint64)
 
 
-def compare(act, table, other, *, relation, seed=0, lone=None):
+def compare(act, table, other, *, neighbours, seed=0, lone=None):
     """Run `act` on a table, then on its neighbour with the first run's releases.
 
     Parameters
@@ -142,8 +142,8 @@ def compare(act, table, other, *, relation, seed=0, lone=None):
     act : callable table -> result
         What is attacked.
     table, other : tables
-        Neighbours under `relation`.
-    relation : str
+        Neighbours under `neighbours`.
+    neighbours : str
         Which neighbours they are.
     seed : int
         Of all randomness.
@@ -151,7 +151,7 @@ def compare(act, table, other, *, relation, seed=0, lone=None):
         Position of the row that one table has and the other has not, and how many the
         larger one has.
     """
-    watch = Watch(relation=relation, seed=seed, lone=lone)
+    watch = Watch(neighbours=neighbours, seed=seed, lone=lone)
     with watch.run(first=True):
         one = look(lambda: act(table))
     with watch.run(first=False):
@@ -170,8 +170,8 @@ def compare(act, table, other, *, relation, seed=0, lone=None):
 class Watch:
     """Two runs, the second on what the first one released."""
 
-    def __init__(self, *, relation, seed, lone):
-        self.relation, self.seed, self.lone = relation, seed, lone
+    def __init__(self, *, neighbours, seed, lone):
+        self.neighbours, self.seed, self.lone = neighbours, seed, lone
         self.script = defaultdict(list)
         self.done = Counter()
         self.ratios = defaultdict(float)
@@ -269,7 +269,7 @@ class Watch:
             self._same(f"release {self.n_compared}", parts[0], parts[1])
             self._same("noise multiplier", z_before, z)
             if total.value.shape == before.value.shape:
-                twice = self.relation == "replace-one" and any(
+                twice = self.neighbours == "replace-one" and any(
                     record is batch for batch in self.batches
                 )
                 self._reached(total.query, distance(before, total, 2 if twice else 1))

@@ -86,8 +86,8 @@ def small_noise_off_the_diagonal():
     """Off-diagonal entries of the Gram matrix get half of the noise they need."""
     right = queries.GramPattern.of.__func__
 
-    def wrong(cls, layout, relation):
-        pattern = right(cls, layout, relation)
+    def wrong(cls, layout, neighbours):
+        pattern = right(cls, layout, neighbours)
         off = np.where(pattern.rows == pattern.columns, 1.0, 0.5)
         return dataclasses.replace(pattern, shape=pattern.shape * off)
 

@@ -24,22 +24,22 @@ from skdp.audit import bounds
 
 SURE = 1 - 1e-6
 SETTINGS = [
-    (name, relation)
+    (name, neighbours)
     for name, mechanism in audit.MECHANISMS.items()
-    for relation in mechanism.relations
+    for neighbours in mechanism.relations
 ]
 #: Releases of numbers, with tables that reach the sensitivity.
 GAUSSIAN = [(n, r) for n, r in SETTINGS if audit.MECHANISMS[n].gaussian]
 
 
-@pytest.mark.parametrize(("name", "relation"), SETTINGS)
-def test_right_noise_is_not_flagged(name, relation):
+@pytest.mark.parametrize(("name", "neighbours"), SETTINGS)
+def test_right_noise_is_not_flagged(name, neighbours):
     delta = 0.05 if name == "rare level" else 1e-6
     found = audit.mechanism(
         name,
         epsilon=8.0,
         delta=delta,
-        neighbours=relation,
+        neighbours=neighbours,
         n_trials=200,
         confidence=SURE,
     )
@@ -48,9 +48,9 @@ def test_right_noise_is_not_flagged(name, relation):
     assert "no violation found" in str(found)
 
 
-@pytest.mark.parametrize(("name", "relation"), GAUSSIAN)
-def test_tables_reach_the_stated_sensitivity(name, relation):
-    found = audit.mechanism(name, neighbours=relation, n_trials=2, group=3)
+@pytest.mark.parametrize(("name", "neighbours"), GAUSSIAN)
+def test_tables_reach_the_stated_sensitivity(name, neighbours):
+    found = audit.mechanism(name, neighbours=neighbours, n_trials=2, group=3)
     assert found.reached == pytest.approx(found.mu, rel=1e-4)
 
 
@@ -152,10 +152,10 @@ FITTED = {"epsilon": 8.0, "delta": 1e-6, "n_steps": 2}
 QUICK = {"n_rows": 60, "twins": 0, "confidence": SURE}
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
 @pytest.mark.parametrize("kind", [skdp.LogisticRegression, skdp.LinearRegression])
-def test_fits_with_right_noise_are_not_flagged(kind, relation):
-    found = audit.fit(kind(neighbours=relation, **FITTED), n_trials=60, **QUICK)
+def test_fits_with_right_noise_are_not_flagged(kind, neighbours):
+    found = audit.fit(kind(neighbours=neighbours, **FITTED), n_trials=60, **QUICK)
     assert found.passed, found
     assert found.epsilon == pytest.approx(8.0, rel=1e-6)
     assert json.loads(json.dumps(found.to_dict()))["passed"] is True

@@ -15,7 +15,7 @@ def call(monkeypatch, capsys):
     settings = [
         suite.Setting(
             name="gram",
-            relation="zero-out",
+            neighbours="zero-out",
             epsilon=8.0,
             delta=1e-6,
             group=1,
@@ -74,9 +74,9 @@ def test_the_quick_list_covers_every_mechanism_and_relation():
     names = {setting.name for setting in suite.list_quick_settings(1.0)}
     assert names >= set(suite.MECHANISMS) | {"linear", "logistic"}
     fits = {
-        s.relation for s in suite.list_quick_settings(1.0) if s.name in suite.MODELS
+        s.neighbours for s in suite.list_quick_settings(1.0) if s.name in suite.MODELS
     }
-    assert fits == set(suite.RELATIONS)
+    assert fits == set(suite.NEIGHBOURS)
 
 
 def test_what_was_refuted_is_played_again(monkeypatch):

@@ -11,7 +11,7 @@ from skdp.engines.reference import ReferenceEngine
 from skdp.privacy.queries import GramPattern, gram
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
-RELATIONS = ("replace-one", "zero-out", "add-remove")
+NEIGHBOURS = ("replace-one", "zero-out", "add-remove")
 SETTINGS = [
     {},
     {"geometry": "diagonal"},
@@ -22,14 +22,14 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 @pytest.mark.parametrize(
     "kind", [skdp.LogisticRegression, skdp.PoissonRegressor, skdp.LinearSVC]
 )
-def test_games_stay_within_their_claim(kind, setting, relation):
+def test_games_stay_within_their_claim(kind, setting, neighbours):
     settings = {"epsilon": 2.0, "delta": 1e-6, "n_steps": 5} | setting
-    model = kind(neighbours=relation, **settings)
+    model = kind(neighbours=neighbours, **settings)
     play = fits.make_game(model, n_rows=30, twins=2, group=2)
     shares = []
     for other in (False, True) * 4:
@@ -41,19 +41,19 @@ def test_games_stay_within_their_claim(kind, setting, relation):
     assert max(shares) > 0.1  # one game in forty falls below, where few sets were drawn
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("geometry", ["matrix", "diagonal"])
-def test_a_replay_ends_at_the_weights_of_the_fit(geometry, relation):
+def test_a_replay_ends_at_the_weights_of_the_fit(geometry, neighbours):
     model = fits.complete_schema(
         skdp.LogisticRegression(
             geometry=geometry,
             sampling="full",
-            neighbours=relation,
+            neighbours=neighbours,
             n_rows=40,
             n_steps=6,
         )
     )
-    table, other = make_neighbours(model.schema, relation, n_rows=40)
+    table, other = make_neighbours(model.schema, neighbours, n_rows=40)
     model.fit(table.columns, table.target, sample_weight=table.weight)
     for asked in (table, other):  # whatever is asked, weights follow the releases
         records = asked.encode(model.schema, intercept=True, max_weight=1.0)
@@ -81,11 +81,11 @@ WIDE = Schema(
 )
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_tables_differ_in_the_canaries_alone(relation):
-    table, other = make_neighbours(WIDE, relation, group=3, n_rows=12, twins=2)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_tables_differ_in_the_canaries_alone(neighbours):
+    table, other = make_neighbours(WIDE, neighbours, group=3, n_rows=12, twins=2)
     assert len(table.target) == 12
-    removed = relation == "add-remove"
+    removed = neighbours == "add-remove"
     assert len(other.target) == (9 if removed else 12)
     for first, second in (
         (table.target, other.target),
@@ -108,12 +108,12 @@ def test_a_zeroed_record_adds_nothing(intercept):
     ]
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("intercept", [False, True])
-def test_gram_matrices_differ_by_no_more_than_stated(intercept, relation):
+def test_gram_matrices_differ_by_no_more_than_stated(intercept, neighbours):
     """And by all of it where a record is added or taken away."""
-    table, other = make_neighbours(WIDE, relation, n_rows=4, intercept=intercept)
-    pattern = GramPattern.of(WIDE.layout(intercept), relation, centred=True)
+    table, other = make_neighbours(WIDE, neighbours, n_rows=4, intercept=intercept)
+    pattern = GramPattern.of(WIDE.layout(intercept), neighbours, centred=True)
     first, second = (
         gram(
             ReferenceEngine(t.encode(WIDE, intercept=intercept, max_weight=1.0)),
@@ -123,7 +123,7 @@ def test_gram_matrices_differ_by_no_more_than_stated(intercept, relation):
     )
     moved = (second.value - first.value).astype(float) * first.unit / first.shape
     assert np.linalg.norm(moved) <= first.sensitivity
-    if relation != "replace-one":
+    if neighbours != "replace-one":
         assert np.linalg.norm(moved) > 0.999 * first.sensitivity
 
 

@@ -90,7 +90,7 @@ def test_the_total_is_that_of_the_releases():
     records = []
     for epsilon in (0.3, 0.4):
         record = skdp.PrivacyRecord(
-            epsilon=epsilon, delta=delta, relation="replace-one"
+            epsilon=epsilon, delta=delta, neighbours="replace-one"
         )
         record.charge(
             skdp.privacy.budget.Event(

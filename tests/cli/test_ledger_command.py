@@ -62,7 +62,7 @@ def test_a_narrow_screen_keeps_what_counts(call, path, monkeypatch, columns, sho
     ledger = skdp.Ledger(path)
     for _ in range(5):
         query = "fit of LogisticRegression"
-        ledger.reserve(0.01, relation="add-remove", query=query).settle(0.01)
+        ledger.reserve(0.01, neighbours="add-remove", query=query).settle(0.01)
     monkeypatch.setenv("COLUMNS", str(columns))
     _, out, _ = call("ledger", "show", path)
     table = out[out.index("# ") :]

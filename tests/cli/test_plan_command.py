@@ -98,7 +98,7 @@ def test_the_plan_can_be_kept(parsed, files, here):
         *("--neighbours", "zero-out", "--out", "plan.json"),
     )
     plan = skdp.Plan.from_json((here / "plan.json").read_text())
-    assert (plan.n_rows, plan.relation) == (1000, "zero-out")
+    assert (plan.n_rows, plan.neighbours) == (1000, "zero-out")
 
 
 NUMBER, CLASS = Numeric(0, 1), Categorical([0, 1])

@@ -399,9 +399,11 @@ def plans(layout: Layout, n: int) -> dict[str, Plan]:
 def test_a_run_gives_the_same_weights_bit_for_bit(engine: str, name: str) -> None:
     records = census(4099)
     plan = plans(records.layout, 4099)[name]
-    reference = run(plan, records, engine=ReferenceEngine, seed=7)
+    reference = run(plan, records, engine=ReferenceEngine, random_state=7)
     for n_threads in (1, 2):
-        ours = run(plan, records, engine=choose_engine(engine, n_threads), seed=7)
+        ours = run(
+            plan, records, engine=choose_engine(engine, n_threads), random_state=7
+        )
         assert (ours.weights == reference.weights).all()
         assert ours.weights.any()
 

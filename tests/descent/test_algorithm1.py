@@ -159,7 +159,9 @@ def test_without_noise_the_optimum_is_reached(problem, sampling):
 
     v = smoothness.from_hessian(law, hessian(loss, X))
     n_steps = 150 + math.ceil(100 / law.probabilities.min())
-    fit = run(noiseless(records, loss, law, v, n_steps, penalty), records, seed=1)
+    fit = run(
+        noiseless(records, loss, law, v, n_steps, penalty), records, random_state=1
+    )
     excess = objective(fit.weights) - objective(best)
     assert -1e-8 < excess < TOLERANCE
     assert objective(np.zeros_like(best)) - objective(best) > 1e-3
@@ -192,7 +194,9 @@ def test_poisson_regression_reaches_its_optimum(sampling):
     best = poisson_optimum(loss, X, y, 0.1, None)
     v = smoothness.from_hessian(law, hessian(loss, X))
     n_steps = math.ceil(1000 / law.probabilities.min())
-    fit = run(noiseless(records, loss, law, v, n_steps, penalty), records, seed=1)
+    fit = run(
+        noiseless(records, loss, law, v, n_steps, penalty), records, random_state=1
+    )
     values = [
         loss.value(X @ w, y).mean() + penalty.value(w) for w in (fit.weights, best)
     ]
@@ -213,7 +217,7 @@ def test_clipped_slopes_matter_where_they_should():
 
 
 def free(epsilon=math.inf):
-    return PrivacyRecord(epsilon=epsilon, delta=1e-6, relation="replace-one")
+    return PrivacyRecord(epsilon=epsilon, delta=1e-6, neighbours="replace-one")
 
 
 class Quadratic:

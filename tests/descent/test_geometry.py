@@ -58,18 +58,18 @@ def features(table):
     return to_dense(chunk, slice(None), at, table.layout) / 2**14, chunk.target
 
 
-def free(relation="replace-one"):
-    return PrivacyRecord(epsilon=math.inf, delta=1e-6, relation=relation)
+def free(neighbours="replace-one"):
+    return PrivacyRecord(epsilon=math.inf, delta=1e-6, neighbours=neighbours)
 
 
-def task(table, penalty=None, relation="replace-one", z=0.0, loss=None):
-    record, source = free(relation), Randomness(1)
+def task(table, penalty=None, neighbours="replace-one", z=0.0, loss=None):
+    record, source = free(neighbours), Randomness(1)
     return Task(
         engine=ReferenceEngine(table),
         loss=loss or Logistic(),
         slopes=queries.Slopes(loss or Logistic()),
         curvature=0.25,
-        relation=relation,
+        neighbours=neighbours,
         n_rows=N_ROWS,
         penalty=penalty or ElasticNet(),
         release=lambda total, share: release(total, z, source, record),
@@ -93,14 +93,18 @@ def matrix_plan(table, loss=None, **options):
     )
 
 
-@pytest.mark.parametrize("relation", queries.RELATIONS)
+@pytest.mark.parametrize("neighbours", queries.NEIGHBOURS)
 @pytest.mark.parametrize("alpha", [0.01, 0.3])
-def test_matrix_steps_reach_the_optimum(alpha, relation):
+def test_matrix_steps_reach_the_optimum(alpha, neighbours):
     """A large radius caps nothing: 80 steps are enough, whatever the correlations."""
     table = records()
     X, y = features(table)
     penalty = ridge(alpha, table.layout.penalised)
-    fit = run(matrix_plan(table, penalty=penalty, relation=relation), table, seed=1)
+    fit = run(
+        matrix_plan(table, penalty=penalty, neighbours=neighbours),
+        table,
+        random_state=1,
+    )
     model = LogisticRegression(C=1 / (alpha * N_ROWS), tol=1e-10, max_iter=10_000)
     model.fit(X[:, :-1], y)
     best = np.append(model.coef_[0], model.intercept_)[:, None]
@@ -117,7 +121,7 @@ def test_matrix_steps_solve_least_squares_at_once():
     X, y = features(table)
     loss = Squared(slope_bound=16.0)
     plan = matrix_plan(table, loss, n_steps=1, geometry=Matrix(radius=1e4, floor=1e-9))
-    w = run(plan, table, seed=1).weights
+    w = run(plan, table, random_state=1).weights
     target = y / 2**13 - 1.0
     exact = np.linalg.lstsq(X, target, rcond=None)[0]
     assert np.abs(X @ w[:, 0] - X @ exact).max() < 1e-3
@@ -167,31 +171,31 @@ def test_other_penalties_are_solved_in_the_metric(penalty):
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("relation", queries.RELATIONS)
-def test_released_entries_are_put_in_place(relation, intercept):
+@pytest.mark.parametrize("neighbours", queries.NEIGHBOURS)
+def test_released_entries_are_put_in_place(neighbours, intercept):
     """Without noise the whole Gram matrix comes back, the known entries included."""
     table = records(intercept)
     X, _ = features(table)
-    pattern = queries.GramPattern.of(table.layout, relation)
+    pattern = queries.GramPattern.of(table.layout, neighbours)
     total = queries.gram(ReferenceEngine(table), pattern)
-    released = release(total, 0.0, Randomness(1), free(relation))
+    released = release(total, 0.0, Randomness(1), free(neighbours))
     full = fill_gram(table.layout, pattern, released.values, float(N_ROWS))
     np.testing.assert_allclose(full, X.T @ X, atol=1e-9)
     d = table.layout.n_features
     assert len(pattern.rows) < d * (d + 1) / 2  # some were known
 
 
-@pytest.mark.parametrize("relation", queries.RELATIONS)
-def test_known_entries_carry_no_noise(relation):
+@pytest.mark.parametrize("neighbours", queries.NEIGHBOURS)
+def test_known_entries_carry_no_noise(neighbours):
     table = records()
     layout = table.layout
-    pattern = queries.GramPattern.of(layout, relation)
+    pattern = queries.GramPattern.of(layout, neighbours)
     total = queries.gram(ReferenceEngine(table), pattern)
-    released = release(total, 5.0, Randomness(1), free(relation))
+    released = release(total, 5.0, Randomness(1), free(neighbours))
     full = fill_gram(layout, pattern, released.values, float(N_ROWS))
     assert (full == full.T).all()
     one = layout.n_features - 1
-    assert (full[one, one] == N_ROWS) == (relation != "add-remove")
+    assert (full[one, one] == N_ROWS) == (neighbours != "add-remove")
     for group in layout.groups:
         if group.kind == "code":
             block = full[np.ix_(group.coordinates, group.coordinates)]
@@ -310,11 +314,11 @@ def test_penalties_reach_the_optimum_in_the_matrix_metric(penalty):
     X, y = features(table)
     geometry = Matrix(radius=1e4, floor=1e-4)
     plan = matrix_plan(table, penalty=penalty, n_steps=100, geometry=geometry)
-    w = run(plan, table, seed=1).weights
+    w = run(plan, table, random_state=1).weights
     gradient = X.T @ Logistic().slope(X @ w, y) / N_ROWS
     at = np.arange(9)
     np.testing.assert_allclose(penalty.prox(w - gradient, np.ones(9), at), w, atol=5e-4)
-    free = run(matrix_plan(table, geometry=geometry), table, seed=1).weights
+    free = run(matrix_plan(table, geometry=geometry), table, random_state=1).weights
     assert np.abs(w - free).max() > 0.05
 
 
@@ -323,30 +327,32 @@ def test_blocks_reach_the_optimum_in_the_matrix_metric(penalty):
     table = records()
     blocks = samplings.Blocks.uniform(table.layout.blocks)
     plan = matrix_plan(table, penalty=penalty, n_steps=400, sampling=blocks)
-    whole = run(matrix_plan(table, penalty=penalty, n_steps=300), table, seed=1)
-    parts = run(plan, table, seed=1)
+    whole = run(matrix_plan(table, penalty=penalty, n_steps=300), table, random_state=1)
+    parts = run(plan, table, random_state=1)
     gap = objective(table, penalty, parts.weights)
     gap -= objective(table, penalty, whole.weights)
     assert abs(gap) < 1e-4
 
 
-@pytest.mark.parametrize("relation", queries.RELATIONS)
-def test_a_block_costs_its_own_radius(relation):
+@pytest.mark.parametrize("neighbours", queries.NEIGHBOURS)
+def test_a_block_costs_its_own_radius(neighbours):
     """On S the cap is C √(|S|/d), and ‖B_S x_S‖ is what is capped."""
     table = records()
     X, _ = features(table)
     at = table.layout.blocks[1]
-    query, _, _ = Matrix(radius=0.5, floor=0.1).prepare(task(table, relation=relation))
+    query, _, _ = Matrix(radius=0.5, floor=0.1).prepare(
+        task(table, neighbours=neighbours)
+    )
     total = query(at, np.full((9, 1), 3.0))
-    times = 2 if relation == "replace-one" else 1
+    times = 2 if neighbours == "replace-one" else 1
     assert total.value.shape == (len(at), 1)
     expected = times * 0.5 * math.sqrt(len(at) / 9)
     assert total.sensitivity == pytest.approx(expected, rel=1e-9)
-    centred = X - queries.GramPattern.of(table.layout, relation, True).shift / 2.0
+    centred = X - queries.GramPattern.of(table.layout, neighbours, True).shift / 2.0
     A = centred.T @ centred / N_ROWS + 0.1 * np.eye(9)
     back = np.eye(9)
     back[:-1, -1] += (
-        queries.GramPattern.of(table.layout, relation, True).shift[:-1] / 2.0
+        queries.GramPattern.of(table.layout, neighbours, True).shift[:-1] / 2.0
     )
     A = (back @ A @ back.T)[np.ix_(at, at)]
     values, vectors = np.linalg.eigh(A)
@@ -376,7 +382,7 @@ def test_several_classes_reach_the_optimum_in_the_matrix_metric():
         penalty=penalty,
         average=averages.last,
     )
-    fit = run(plan, table, seed=1)
+    fit = run(plan, table, random_state=1)
     assert [event.query for event in fit.record.events][1] == "counts of 2 classes"
     X, y = features(table)
     model = LogisticRegression(C=2 / (0.01 * 600), tol=1e-10, max_iter=10_000)
@@ -390,7 +396,7 @@ def test_a_constant_model_moves_the_intercept_alone():
     table = records()
     _, y = features(table)
     plan = matrix_plan(table, geometry=InterceptOnly(radius=1.0), n_steps=60)
-    fit = run(plan, table, seed=1)
+    fit = run(plan, table, random_state=1)
     assert (fit.weights[:-1] == 0).all()
     rate = 1 / (1 + math.exp(-fit.weights[-1, 0]))
     assert rate == pytest.approx(y.mean(), abs=1e-4)
@@ -507,7 +513,7 @@ def test_shrinkage_is_a_ridge_in_the_metric():
         n_steps=400,
         average=averages.last,
     )
-    weights = run(plan, records, seed=0).weights
+    weights = run(plan, records, random_state=0).weights
     rows = to_dense(
         records.chunks[0], slice(None), np.arange(layout.n_features), layout
     )

@@ -12,7 +12,7 @@ def test_a_history_holds_every_step():
         "dp_skgd", records.layout, skdp.Logistic(), n_rows=200, n_steps=9
     )
     history = skdp.History()
-    fit = skdp.run(plan, records, seed=0, callback=history)
+    fit = skdp.run(plan, records, random_state=0, callback=history)
     assert len(history) == 9
     assert history.weights.shape == (9, *fit.weights.shape)
     np.testing.assert_allclose(history.weights.mean(axis=0), fit.weights)

@@ -25,9 +25,9 @@ def rows(spread=1.0):
     return np.hstack([numbers, levels, np.ones((N_ROWS, 1))])
 
 
-def released(X, relation="zero-out", noise=0.0, rng=None):
+def released(X, neighbours="zero-out", noise=0.0, rng=None):
     """A Gram matrix as a release hands it over, with this noise on its diagonal."""
-    pattern = queries.GramPattern.of(LAYOUT, relation, centred=True)
+    pattern = queries.GramPattern.of(LAYOUT, neighbours, centred=True)
     centred = X - pattern.shift / 2.0
     values = (centred.T @ centred)[pattern.rows, pattern.columns]
     std = noise * pattern.shape
@@ -39,16 +39,16 @@ def released(X, relation="zero-out", noise=0.0, rng=None):
     )
 
 
-@pytest.mark.parametrize("relation", queries.RELATIONS)
-def test_quadratic_forms_and_their_noise(relation):
+@pytest.mark.parametrize("neighbours", queries.NEIGHBOURS)
+def test_quadratic_forms_and_their_noise(neighbours):
     X, rng = rows(), np.random.default_rng(1)
     q = np.array([[1.0, -0.5, 0.3, 0.0, 0.2, -0.4], [0.0, 0.0, 2.0, -1.0, -1.0, 0.0]])
-    exact = released(X, relation)
+    exact = released(X, neighbours)
     margins = X @ exact.encoded(q).T
     value, std = exact.forms(q)
     np.testing.assert_allclose(value, np.square(margins).mean(axis=0))
     np.testing.assert_array_equal(std, 0.0)
-    drawn = [released(X, relation, 50.0, rng).forms(q) for _ in range(2000)]
+    drawn = [released(X, neighbours, 50.0, rng).forms(q) for _ in range(2000)]
     spread = np.std([values for values, _ in drawn], axis=0)
     np.testing.assert_allclose(drawn[0][1], spread, rtol=0.08)  # 5 deviations
 

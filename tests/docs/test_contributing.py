@@ -49,7 +49,8 @@ def test_a_loss_runs_on_every_engine_and_is_saved(made, records):
     loss = made["PseudoHuber"](width=0.3)
     plan = plan_of(loss, n_steps=5)
     fits = [
-        run(plan, records, engine=e, seed=1) for e in (ReferenceEngine, CompiledEngine)
+        run(plan, records, engine=e, random_state=1)
+        for e in (ReferenceEngine, CompiledEngine)
     ]
     assert np.array_equal(fits[0].weights, fits[1].weights)
     assert np.abs(fits[0].weights).max() > 0
@@ -80,7 +81,7 @@ def test_a_sampling_runs_and_is_saved(made, records):
     assert np.abs(seen / 4000 - law.probabilities).max() < 0.05
     plan = plan_of(skdp.Squared(), sampling=law, geometry="diagonal", n_steps=7)
     again = plan_files.loads(plan_files.dumps(plan))
-    first, second = (run(p, records, seed=2).weights for p in (plan, again))
+    first, second = (run(p, records, random_state=2).weights for p in (plan, again))
     assert np.array_equal(first, second)
 
 
@@ -88,7 +89,9 @@ def test_an_engine_of_chunks_gives_the_same_bits(made, records):
     assert len(records.chunks) > 2
     plan = plan_of(skdp.Squared(), n_steps=4)
     engines = (ReferenceEngine, made["ChunkEngine"])
-    fits = [run(plan, records, engine=engine, seed=3).weights for engine in engines]
+    fits = [
+        run(plan, records, engine=engine, random_state=3).weights for engine in engines
+    ]
     assert np.array_equal(*fits)
     assert isinstance(
         queries.counts(made["ChunkEngine"](records), 1, "add-remove").value[0], int

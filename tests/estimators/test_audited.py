@@ -154,7 +154,7 @@ def test_a_single_record_passes_the_threshold_with_at_most_delta(std, delta):
 
 def test_a_record_shows_the_delta_of_its_releases():
     record = PrivacyRecord(
-        epsilon=1.0, delta=1e-6, relation="replace-one", reserved_delta=1e-7
+        epsilon=1.0, delta=1e-6, neighbours="replace-one", reserved_delta=1e-7
     )
     model = skdp.LogisticRegression(random_state=None, bounds=(0, 1))
     X = RNG.uniform(size=(20_000, 2))

@@ -57,14 +57,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_column_is_told_of(name, relation):
+def test_a_wrong_column_is_told_of(name, neighbours):
     cells, columns, expected = WRONG[name]
     epsilon = 30.0 if name == "all the same" else 3.0
     with pytest.warns(DoubtfulSchemaWarning, match="Column") as said:
         model = fitted(
-            GOOD | cells, COLUMNS | columns, neighbours=relation, epsilon=epsilon
+            GOOD | cells, COLUMNS | columns, neighbours=neighbours, epsilon=epsilon
         )
     (one,) = doubts(model)
     assert expected in one
@@ -72,12 +72,12 @@ def test_a_wrong_column_is_told_of(name, relation):
     assert one in model.summary().notes
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
 @pytest.mark.parametrize("epsilon", [0.3, 3.0, np.inf])
-def test_good_columns_are_not(relation, epsilon):
+def test_good_columns_are_not(neighbours, epsilon):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = fitted(GOOD, neighbours=relation, epsilon=epsilon)
+        model = fitted(GOOD, neighbours=neighbours, epsilon=epsilon)
     assert doubts(model) == []
 
 

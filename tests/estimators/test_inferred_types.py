@@ -140,7 +140,7 @@ def asked(monkeypatch, table, target, kind):
     monkeypatch.setattr(discovery, "levels", levels)
     about = opened(table, target, schema=None, bounds=None, target=kind)
     record = PrivacyRecord(
-        epsilon=1.0, delta=1e-6, relation="replace-one", reserved_delta=1e-7
+        epsilon=1.0, delta=1e-6, neighbours="replace-one", reserved_delta=1e-7
     )
     schema = about.schema_by(record, 0.1, Randomness(0))
     types = [type(level) for level in getattr(schema.target, "levels", ())]
@@ -165,7 +165,7 @@ def test_what_is_found_is_a_function_of_what_was_released(group, kind, monkeypat
 def test_types_are_right_where_there_is_no_noise(name):
     about = opened(FRAMES[name](TABLE), LABEL, schema=None, bounds=None, target=LEVELS)
     record = PrivacyRecord(
-        epsilon=np.inf, delta=1e-6, relation="replace-one", reserved_delta=1e-7
+        epsilon=np.inf, delta=1e-6, neighbours="replace-one", reserved_delta=1e-7
     )
     schema = about.schema_by(record, 0.1, Randomness(0))
     kinds = {name: type(c) for name, c in schema.columns.items()}

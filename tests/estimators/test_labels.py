@@ -14,9 +14,9 @@ Y = np.where(X[:, 0] > 0.5, "yes", "no")
 SETTINGS = {"bounds": (0, 1), "classes": ["no", "yes"], "n_steps": 4}
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
-def test_labels_that_match_nothing_are_told_of(relation):
-    model = skdp.LogisticRegression(neighbours=relation, random_state=0, **SETTINGS)
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
+def test_labels_that_match_nothing_are_told_of(neighbours):
+    model = skdp.LogisticRegression(neighbours=neighbours, random_state=0, **SETTINGS)
     with pytest.warns(UnknownLabelsWarning, match="rows: most labels are none"):
         model.fit(X, np.char.upper(Y))
     with warnings.catch_warnings():

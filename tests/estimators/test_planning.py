@@ -8,7 +8,7 @@ import pytest
 
 import skdp
 from skdp.estimators.planning import MODELS
-from skdp.privacy.queries import RELATIONS
+from skdp.privacy.queries import NEIGHBOURS
 
 RNG = np.random.default_rng(0)
 N_ROWS = 400
@@ -27,7 +27,7 @@ def schema_of(model):
     return skdp.Schema(COLUMNS, target=("count", skdp.Numeric(0, 10)))
 
 
-@pytest.mark.parametrize("neighbours", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("epsilon", [0.5, math.inf])
 @pytest.mark.parametrize("model", MODELS)
 def test_fit_runs_the_plan(model, epsilon, neighbours):

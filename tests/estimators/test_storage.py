@@ -171,7 +171,7 @@ def changed(path, key, value):
         ("model.json", ["classes_dtype"], "<f8", "type of the classes"),
         ("model.json", ["classes_dtype"], "<U1", "type of the classes"),
         ("model.json", ["classes_dtype"], "import os", "type of the classes"),
-        ("privacy.json", ["relation"], "friends", "neighbours must be"),
+        ("privacy.json", ["neighbours"], "friends", "neighbours must be"),
         ("privacy.json", ["releases", 0, "noise_multiplier"], 1e9, "add up to"),
         ("privacy.json", ["releases", 0, "times"], 2, "add up to"),
         ("privacy.json", ["releases", 0, "n_draws"], -1, "negative number"),

@@ -16,7 +16,7 @@ from skdp.inference.covariances import estimate
 
 @pytest.fixture(scope="module")
 def data():
-    return datasets.make_hospital(20_000, seed=2)
+    return datasets.make_hospital(20_000, random_state=2)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_changed_errors_are_refused(model, tmp_path):
     ],
 )
 def test_what_is_not_known_is_absent_and_says_why(said, kind, options, tmp_path):
-    data = datasets.make_hospital(2000, seed=1)
+    data = datasets.make_hospital(2000, random_state=1)
     model = kind(schema=data.schema, random_state=0, **options).fit(data.columns)
     assert not hasattr(model, "coef_std_")
     with pytest.raises(AttributeError, match=said):
@@ -318,7 +318,7 @@ def test_a_constant_column_cannot_be_told_without_noise_either():
 
 
 def test_a_table_whose_columns_all_vary_has_no_such_note(model):
-    wide = datasets.make_hospital(50_000, seed=3)
+    wide = datasets.make_hospital(50_000, random_state=3)
     clear = skdp.LogisticRegression(epsilon=20.0, schema=wide.schema, random_state=0)
     clear.fit(wide.columns)
     assert np.all(np.isfinite(clear.coef_std_))

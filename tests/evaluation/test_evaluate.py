@@ -104,14 +104,14 @@ def test_losses_and_residuals_are_clipped_where_it_is_said():
     assert "Residuals are clipped at 1." in str(found)
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
-def test_all_of_the_budget_and_no_more_is_spent(relation, epsilon):
+def test_all_of_the_budget_and_no_more_is_spent(neighbours, epsilon):
     found = skdp.evaluate(
-        LOGISTIC, X, Y, epsilon=epsilon, delta=1e-6, neighbours=relation
+        LOGISTIC, X, Y, epsilon=epsilon, delta=1e-6, neighbours=neighbours
     )
     record = found.privacy_
-    assert record.relation == relation
+    assert record.neighbours == neighbours
     assert record.spent_epsilon <= epsilon
     assert record.spent_epsilon == pytest.approx(epsilon, rel=1e-6)
     mu = math.sqrt(sum(k / e.noise_multiplier**2 for e, k in record.events.items()))
@@ -120,14 +120,14 @@ def test_all_of_the_budget_and_no_more_is_spent(relation, epsilon):
     assert shares == pytest.approx([BINS_SHARE, 1 - BINS_SHARE], rel=1e-6)
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("name", ["logistic", "linear"])
-def test_noise_is_as_large_as_it_says(name, relation):
+def test_noise_is_as_large_as_it_says(name, neighbours):
     """And intervals that are 20 % too narrow or too wide would be noticed."""
     model, y = MODELS[name]
     wanted = {"logistic": ["accuracy", "log_loss", "auc"], "linear": ["mae", "r2"]}
     exact = skdp.evaluate(
-        model, X, y, epsilon=math.inf, metrics=wanted[name], neighbours=relation
+        model, X, y, epsilon=math.inf, metrics=wanted[name], neighbours=neighbours
     )
     errors = {metric: [] for metric in wanted[name]}
     for seed in range(120):
@@ -137,7 +137,7 @@ def test_noise_is_as_large_as_it_says(name, relation):
             y,
             epsilon=4.0,
             metrics=wanted[name],
-            neighbours=relation,
+            neighbours=neighbours,
             random_state=seed,
         )
         for metric, score in found.scores.items():

@@ -65,7 +65,7 @@ def targets(kind, n=N):
     return RNG.uniform(column.low, column.high, n).tolist()
 
 
-def asked(kind, made, rows, relation="replace-one", weighted=False):
+def asked(kind, made, rows, neighbours="replace-one", weighted=False):
     """The exact sum that is released for all scores of a model."""
     table = {name: np.array(cells_, dtype=object) for name, cells_ in rows.items()}
     weight = "w" if weighted else None
@@ -78,7 +78,7 @@ def asked(kind, made, rows, relation="replace-one", weighted=False):
     wanted = metrics_of(made, made.schema_)
     columns = _columns(made, wanted, bins, scale_of(made, made.schema_, 5.0, None))
     pieces = predicted(records, made.weights_, weighted)
-    return score_cells.bounded_sum(columns, pieces, relation), columns
+    return score_cells.bounded_sum(columns, pieces, neighbours), columns
 
 
 HOSTILE = [math.nan, math.inf, -math.inf, 1e308, 5e-324, -0.0, None, "", "x", 10**400]
@@ -169,8 +169,8 @@ def test_margins_are_exact():
             assert Fraction(float(margin)) == Fraction(exact, 2 ** (grid.bits + 14))
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
-def test_no_cell_shows_but_in_released_numbers(relation):
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+def test_no_cell_shows_but_in_released_numbers(neighbours):
     made = model("logistic", size=1.0)
     told = set()
     for odd in HOSTILE:
@@ -178,13 +178,13 @@ def test_no_cell_shows_but_in_released_numbers(relation):
         table["y"] = np.array([odd, *targets("logistic")[1:]], dtype=object)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = skdp.evaluate(made, table, epsilon=1.0, neighbours=relation)
+            found = skdp.evaluate(made, table, epsilon=1.0, neighbours=neighbours)
         told.add((str(found.privacy_), tuple(found.scores), len(found.calibration)))
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
-def test_all_that_is_shown_follows_from_what_was_released(relation, monkeypatch):
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+def test_all_that_is_shown_follows_from_what_was_released(neighbours, monkeypatch):
     """With the released numbers held fixed, another table gives the same result."""
 
     def fixed(total, noise_multiplier, noise, record):
@@ -199,7 +199,7 @@ def test_all_that_is_shown_follows_from_what_was_released(relation, monkeypatch)
         drawn = np.random.default_rng(seed)
         table = pd.DataFrame(ROWS).sample(frac=1.0, replace=True, random_state=seed)
         table["y"] = drawn.choice(["no", "yes", "neither"], N)
-        found = skdp.evaluate(made, table, epsilon=1.0, neighbours=relation)
+        found = skdp.evaluate(made, table, epsilon=1.0, neighbours=neighbours)
         shown.add(str(found))
     assert len(shown) == 1
 

@@ -40,15 +40,15 @@ def parts(seed):
     return next(RandomFolds(5, random_state=seed).split(X))
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
 @pytest.mark.parametrize("method", ["split", "random"])
-def test_the_whole_search_spends_its_budget_and_no_more(method, relation):
-    model = clone(LOGISTIC).set_params(neighbours=relation)
+def test_the_whole_search_spends_its_budget_and_no_more(method, neighbours):
+    model = clone(LOGISTIC).set_params(neighbours=neighbours)
     found = search(estimator=model, method=method, delta=1e-6).fit(X, Y)
     assert found.method_ == method
     assert found.score_privacy_ is not found.privacy_
     for record in (found.privacy_, found.score_privacy_):
-        assert record.relation == relation
+        assert record.neighbours == neighbours
         assert record.spent_epsilon <= 4.0
         assert record.spent_epsilon == pytest.approx(4.0, rel=1e-5)
         # Every release is on the list, or that of one trial with the right budget.
@@ -134,11 +134,11 @@ def watched(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
-def test_parts_are_not_a_function_of_positions(relation, monkeypatch):
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
+def test_parts_are_not_a_function_of_positions(neighbours, monkeypatch):
     """A row more or less must not move the others from one part to the other."""
     seen = watched(monkeypatch)
-    model = clone(LOGISTIC).set_params(neighbours=relation)
+    model = clone(LOGISTIC).set_params(neighbours=neighbours)
     for _ in range(2):
         search({"alpha": [0.1]}, model, delta=1e-6).fit(X, Y)
     rows = [
@@ -206,7 +206,7 @@ class Toy(Trials):
 
 
 calls: list[float] = []
-own = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+own = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
 draws = np.random.default_rng(0)
 
 
@@ -291,14 +291,14 @@ def test_a_ledger_is_charged_with_all_of_it(tmp_path):
         search(ledger=ledger, random_state=1).fit(X, Y)
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
 @pytest.mark.parametrize("calibration", ["exact", "paper"])
-def test_rows_that_score_pay_no_more_than_is_told(calibration, relation, tmp_path):
+def test_rows_that_score_pay_no_more_than_is_told(calibration, neighbours, tmp_path):
     """Fits may spend less than they were given: then so do scores."""
     ledger = skdp.Ledger(
-        tmp_path / "ledger", epsilon=4.0, delta=1e-5, neighbours=relation
+        tmp_path / "ledger", epsilon=4.0, delta=1e-5, neighbours=neighbours
     )
-    model = clone(LOGISTIC).set_params(neighbours=relation, calibration=calibration)
+    model = clone(LOGISTIC).set_params(neighbours=neighbours, calibration=calibration)
     found = search(GRID, model, ledger=ledger, epsilon=1.0, delta=1e-6).fit(X, Y)
     told = found.best_estimator_.privacy_
     assert found.score_privacy_.spent <= told.spent
@@ -315,10 +315,10 @@ def test_a_ledger_of_the_estimator_is_charged_too(tmp_path):
         search(estimator=model, ledger=ledger).fit(X, Y)
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("grid", [GRID, {"n_steps": [5, 15]}, {"n_steps": [15, 5]}])
 def test_standard_errors_are_those_of_the_chosen_model(
-    grid, relation, tmp_path, monkeypatch
+    grid, neighbours, tmp_path, monkeypatch
 ):
     own, run = {}, Trials.run
 
@@ -333,7 +333,7 @@ def test_standard_errors_are_those_of_the_chosen_model(
         return errors
 
     monkeypatch.setattr(Trials, "run", kept)
-    model = clone(LOGISTIC).set_params(neighbours=relation)
+    model = clone(LOGISTIC).set_params(neighbours=neighbours)
     best = search(grid, model, method="split").fit(X, Y).best_estimator_
     np.testing.assert_array_equal(best.coef_std_, own[id(best)])
     best.save(tmp_path / "model")

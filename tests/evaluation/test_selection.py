@@ -143,11 +143,11 @@ def test_a_random_search_is_cheaper_than_a_split_one():
 
 
 def test_a_trial_may_not_spend_more_than_its_charge():
-    record = SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", n_trials=2)
+    record = SearchRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one", n_trials=2)
     charged = record.begin(record.budget / 2)
     with pytest.raises(BudgetError):
         record.begin(record.budget)
-    own = PrivacyRecord(epsilon=9.0, delta=1e-6, relation="replace-one")
+    own = PrivacyRecord(epsilon=9.0, delta=1e-6, neighbours="replace-one")
     own.charge(Event("q", 1.0, 1 / math.sqrt(record.budget / 2 * 1.01), 3))
     with pytest.raises(BudgetError, match="more than its part"):
         record.end(charged, [own])
@@ -158,13 +158,13 @@ def test_a_trial_may_not_spend_more_than_its_charge():
 
 
 def test_trials_may_not_draw_more_noise_than_is_paid_for():
-    record = SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", n_trials=3)
+    record = SearchRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one", n_trials=3)
     each = record.budget / 3
     for _ in range(2):
         charged = record.begin(each)
         # Until it has ended a trial counts as if it drew all that is left.
         assert record._total("n_draws") == ALLOWED_DRAWS
-        own = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+        own = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
         own.charge(Event("q", 1.0, 1 / math.sqrt(each), ALLOWED_DRAWS // 2))
         record.end(charged, [own])
     charged = record.begin(each)
@@ -175,11 +175,11 @@ def test_trials_may_not_draw_more_noise_than_is_paid_for():
 
 def test_infinite_budgets_claim_nothing():
     record = SearchRecord(
-        epsilon=math.inf, delta=1e-6, relation="replace-one", stop=choose_stop(4.0)
+        epsilon=math.inf, delta=1e-6, neighbours="replace-one", stop=choose_stop(4.0)
     )
     assert record.budget == record.spent_epsilon == math.inf
     with pytest.raises(ValueError, match="stop must be"):
-        SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", stop=1.5)
+        SearchRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one", stop=1.5)
 
 
 def test_an_interrupt_at_the_end_of_a_trial_counts_it_once_at_least():
@@ -187,10 +187,10 @@ def test_an_interrupt_at_the_end_of_a_trial_counts_it_once_at_least():
     release = Event("gradient", 1.0, 10.0, 3)
     for allowed in range(3):
         record = SearchRecord(
-            epsilon=1.0, delta=1e-6, relation="replace-one", n_trials=2
+            epsilon=1.0, delta=1e-6, neighbours="replace-one", n_trials=2
         )
         begun = record.begin(0.01)
-        made = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+        made = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
         made.charge(release)
 
         class Stopped(dict):

@@ -65,7 +65,7 @@ def test_systems_spend_the_budget_and_tell_their_path(name, objectives, monkeypa
     kept = [record for record in opened if record.epsilon == 1.0 and record.events]
     assert len(kept) == 1
     assert 0.99 < kept[0].spent_epsilon <= 1
-    assert kept[0].relation == "zero-out"
+    assert kept[0].neighbours == "zero-out"
     assert np.isfinite(objective.excess(weights))
     passes = [point[1] for point in recorder.points]
     assert passes == sorted(passes)

@@ -266,7 +266,9 @@ def test_averages_of_a_run_are_those_of_the_program():
     plan = f.on_table("coordinates", factor=0.02)
     found = made_table.excesses(plan, seed=3)
     problem = made_table.objective().problem
-    fit = made_table.run(plan, problem.records, engine=made_table.ENGINE, seed=3)
+    fit = made_table.run(
+        plan, problem.records, engine=made_table.ENGINE, random_state=3
+    )
     assert found["mean"] == pytest.approx(made_table.objective().excess(fit.weights))
     assert set(found) == set(averages.AVERAGES)
 

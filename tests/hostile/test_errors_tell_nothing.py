@@ -84,7 +84,7 @@ def schema_of(loss):
     )
 
 
-def problem_of(table, loss, relation, *, n_rows=None, max_weight=1.0, weighted=False):
+def problem_of(table, loss, neighbours, *, n_rows=None, max_weight=1.0, weighted=False):
     schema = schema_of(loss.name)
     target = table["y"]
     if loss.name in CLASSES:
@@ -107,7 +107,7 @@ def problem_of(table, loss, relation, *, n_rows=None, max_weight=1.0, weighted=F
         records=records,
         loss=loss,
         n_rows=n_rows or len(table["x"]),
-        relation=relation,
+        neighbours=neighbours,
     )
 
 
@@ -153,18 +153,18 @@ def test_solvers(name, kind):
     """Every loss of every solver, on one relation each; add-remove for a wrong n."""
     given = SOLVERS[name].losses or ("logistic", "softmax", "squared", "poisson")
     for index, loss in enumerate(given if kind == "plain" else given[:2]):
-        relation = ("replace-one", "zero-out", "add-remove")[index % 3]
+        neighbours = ("replace-one", "zero-out", "add-remove")[index % 3]
         if kind == "miscounted":
-            relation = "add-remove"
+            neighbours = "add-remove"
 
-        def act(table, loss=loss, relation=relation):
-            problem = problem_of(table, losses.LOSSES[loss](), relation, **RUNS[kind])
+        def act(table, loss=loss, neighbours=neighbours):
+            problem = problem_of(table, losses.LOSSES[loss](), neighbours, **RUNS[kind])
             epsilon = 1.0
             share = SOLVERS[name].delta_share
             record = PrivacyRecord(
                 epsilon=epsilon,
                 delta=1e-6,
-                relation=relation,
+                neighbours=neighbours,
                 reserved_delta=1e-6 * share,
             )
             own = FEW.get(name, {}) | {"seed": 1, "record": record}
@@ -207,27 +207,27 @@ MODELS = {
     "huber": skdp.HuberRegressor,
     "poisson": skdp.PoissonRegressor,
 }
-RELATIONS = ("replace-one", "zero-out", "add-remove")
+NEIGHBOURS = ("replace-one", "zero-out", "add-remove")
 
 
-def model_of(loss, relation, **options):
+def model_of(loss, neighbours, **options):
     return MODELS[loss](
         schema=schema_of(loss),
         delta=1e-6,
-        neighbours=relation,
+        neighbours=neighbours,
         random_state=0,
         engine="reference",
         **({"epsilon": 1.0} | options),
     )
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("loss", MODELS)
-def test_estimators(loss, relation):
+def test_estimators(loss, neighbours):
     for options in ({}, {"max_weight": 1e-4}, {"epsilon": 1e-3}):
 
         def act(table, options=options):
-            model = model_of(loss, relation, n_steps=2, **options)
+            model = model_of(loss, neighbours, n_steps=2, **options)
             weight = table["weight"] if "max_weight" in options else None
             model.fit(columns_of(table), table["y"], sample_weight=weight)
             return model.privacy_
@@ -238,21 +238,21 @@ def test_estimators(loss, relation):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("relation", ["zero-out", "add-remove"])
-def test_estimators_with_other_solvers(solver, relation):
+@pytest.mark.parametrize("neighbours", ["zero-out", "add-remove"])
+def test_estimators_with_other_solvers(solver, neighbours):
     loss = "squared" if SOLVERS[solver].losses == ("squared",) else "logistic"
 
     def act(table):
-        model = model_of(loss, relation, solver=solver, max_weight=0.1)
+        model = model_of(loss, neighbours, solver=solver, max_weight=0.1)
         return model.fit(columns_of(table), table["y"]).privacy_
 
     outcome = same((which, lambda t=table: act(t)) for which, table in some_tables(12))
     assert outcome == "released"
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared", "poisson"])
-def test_evaluations(loss, relation):
+def test_evaluations(loss, neighbours):
     fitted = model_of(loss, "zero-out", n_steps=2)
     _, plain = next(tables(12))
     fitted.fit(columns_of(plain), plain["y"])
@@ -265,7 +265,7 @@ def test_evaluations(loss, relation):
                 table["y"],
                 epsilon=0.5,
                 delta=1e-6,
-                neighbours=relation,
+                neighbours=neighbours,
                 sample_weight=table["weight"] if weighted else None,
                 random_state=0,
             ).privacy_
@@ -275,14 +275,14 @@ def test_evaluations(loss, relation):
 
 
 @pytest.mark.parametrize("method", ["split", "random"])
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("solver", ["skgd", "output_perturbation"])
-def test_searches(method, relation, solver):
+def test_searches(method, neighbours, solver):
     steps = {"n_steps": 2} if solver == "skgd" else {}
 
     def act(table):
         search = skdp.PrivateSearchCV(
-            model_of("logistic", relation, solver=solver, **steps),
+            model_of("logistic", neighbours, solver=solver, **steps),
             {"alpha": [0.01, 1.0]},
             epsilon=2.0,
             delta=1e-6,

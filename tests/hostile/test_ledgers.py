@@ -35,7 +35,7 @@ def ledger(tmp_path_factory):
     path = tmp_path_factory.mktemp("ledger") / "l.db"
     made = Ledger(path, epsilon=4.0, delta=1e-6)
     for settled in (True, False):
-        ticket = made.reserve(0.01, relation="replace-one", query="q", n_draws=1)
+        ticket = made.reserve(0.01, neighbours="replace-one", query="q", n_draws=1)
         if settled:
             ticket.settle(0.005)
     return Bytes(path.read_bytes())

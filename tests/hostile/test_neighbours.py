@@ -36,15 +36,15 @@ def shape(value):
     return type(value).__name__ if isinstance(value, float) else value
 
 
-def traces(file, *relation, options=()):
+def traces(file, *neighbours, options=()):
     """All that a fit leaves behind and shows, but for noisy numbers."""
     for path in Path("l.db"), *Path().glob("l.db-*"):
         path.unlink(missing_ok=True)
-    relation = relation or ("--neighbours", "replace-one")
-    Ledger("l.db", epsilon=4.0, delta=1e-4, neighbours=relation[-1])
+    neighbours = neighbours or ("--neighbours", "replace-one")
+    Ledger("l.db", epsilon=4.0, delta=1e-4, neighbours=neighbours[-1])
     fit = ["fit", file, "--schema", "s.toml", "--epsilon", "1", "--delta", "1e-4"]
     shown = command(
-        *fit, "--out", "m", "--force", "--ledger", "l.db", *options, *relation
+        *fit, "--out", "m", "--force", "--ledger", "l.db", *options, *neighbours
     )
     model = {
         name: json.loads(text) if name.endswith("json") else text.decode()

@@ -49,7 +49,7 @@ def test_a_long_run_answers_a_force_by_the_inverse_hessian():
 
 @pytest.fixture(scope="module")
 def hospital():
-    data = datasets.make_hospital(20_000, seed=5)
+    data = datasets.make_hospital(20_000, random_state=5)
     return encode([data.batch], data.schema)
 
 
@@ -150,7 +150,7 @@ def test_noise_is_as_large_as_it_is_said_to_be(loss, target):
     plan = make_default_plan(layout, loss, n_rows=4000, epsilon=4.0, n_steps=40)
     fits, said = [], []
     for seed in range(50):
-        fit = run(plan, records, seed=seed)
+        fit = run(plan, records, random_state=seed)
         found = covariances.estimate(plan, fit.record.transcript, fit.weights)
         fits.append(levels @ fit.weights[:, 0])
         said.append(found.errors(levels, levels).contrasts_noise_std)

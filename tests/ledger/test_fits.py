@@ -76,7 +76,7 @@ def test_every_estimator_charges(ledger, estimator):
     opening, reserve, commit = ledger.entries()
     assert (opening.kind, reserve.kind, commit.kind) == ("open", "reserve", "commit")
     assert reserve.query == f"fit of {type(estimator).__name__}"
-    whole = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="add-remove").budget
+    whole = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="add-remove").budget
     assert reserve.mu_squared == whole
     spent = fitted.privacy_.spent
     assert spent <= commit.mu_squared <= spent * (1 + 1e-11)
@@ -399,7 +399,7 @@ def test_a_fit_that_is_killed_stays_charged_in_full(ledger):
     )
     assert done.returncode == -signal.SIGKILL
     assert kinds(ledger) == ["open", "reserve"]
-    whole = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="add-remove").budget
+    whole = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="add-remove").budget
     left = ledger.terms.mu_squared - whole
     assert ledger.remaining == pytest.approx(left, rel=1e-12)
     assert "in full: 1" in str(ledger)

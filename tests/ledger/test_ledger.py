@@ -41,12 +41,12 @@ def ledger(path):
 
 
 def ask(ledger, mu_squared, delta=0.0, **options):
-    options = {"relation": "add-remove", "query": "a test"} | options
+    options = {"neighbours": "add-remove", "query": "a test"} | options
     return ledger.reserve(mu_squared, delta, **options)
 
 
 def record_of(epsilon, delta=1e-6, **options):
-    options = {"relation": "add-remove"} | options
+    options = {"neighbours": "add-remove"} | options
     return PrivacyRecord(epsilon=epsilon, delta=delta, **options)
 
 
@@ -265,10 +265,10 @@ def test_a_record_with_releases_is_too_late(ledger):
         pytest.fail("the block must not run")
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-def test_relations_are_not_mixed(ledger, relation):
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+def test_relations_are_not_mixed(ledger, neighbours):
     with pytest.raises(LedgerError, match="do not add"):
-        ask(ledger, 0.01, relation=relation)
+        ask(ledger, 0.01, neighbours=neighbours)
 
 
 def test_sums_are_exact(path):

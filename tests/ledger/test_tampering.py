@@ -21,7 +21,7 @@ from skdp.ledger.log import TRIGGERS, Head
 def spend(ledger, times):
     for i in range(times):
         ticket = ledger.reserve(
-            0.001 * (i + 1), relation="add-remove", query=f"query {i}", n_draws=10
+            0.001 * (i + 1), neighbours="add-remove", query=f"query {i}", n_draws=10
         )
         if i % 3:
             ticket.settle(0.0005)
@@ -187,7 +187,7 @@ FORGERIES = {
     "parts of draws": changed(n_draws=0.5),
     "another kind": changed(kind="refund"),
     "a second opening": changed(kind="open"),
-    "another relation": changed(relation="zero-out"),
+    "another relation": changed(neighbours="zero-out"),
     "one field more": changed(more=1),
     "one field less": lambda r: [
         {k: v for k, v in x.items() if k != "plan"} for x in r
@@ -250,7 +250,7 @@ def test_a_history_rewritten_as_a_whole_is_told_by_a_noted_head_only(path):
     with pytest.raises(LedgerError, match="seen before"):
         _ = ledger.remaining
     with pytest.raises(LedgerError, match="seen before"):
-        ledger.reserve(0.001, relation="add-remove", query="x")
+        ledger.reserve(0.001, neighbours="add-remove", query="x")
 
 
 def test_an_older_copy_is_told_by_who_has_seen_more(path, tmp_path):
@@ -323,7 +323,7 @@ def test_a_ledger_that_cannot_be_written_says_so(path):
     path.chmod(0o400)
     ledger = Ledger(path)
     with pytest.raises(LedgerError, match="cannot be written"):
-        ledger.reserve(0.001, relation="add-remove", query="x")
+        ledger.reserve(0.001, neighbours="add-remove", query="x")
 
 
 # ---- any damage: refused, or harmless

@@ -25,7 +25,7 @@ STRESS = Path(__file__).parents[2] / "benchmarks" / "ledger_stress.py"
 
 
 def ask(ledger, mu_squared, **options):
-    options = {"relation": "add-remove", "query": "a test", "n_draws": 1} | options
+    options = {"neighbours": "add-remove", "query": "a test", "n_draws": 1} | options
     return ledger.reserve(mu_squared, **options)
 
 
@@ -72,7 +72,8 @@ sys.stdin.readline()
 got = 0
 for _ in range(30):
     try:
-        ledger.reserve(float(sys.argv[2]), relation="add-remove", query="x", n_draws=1)
+        cost = float(sys.argv[2])
+        ledger.reserve(cost, neighbours="add-remove", query="x", n_draws=1)
         got += 1
     except BudgetError:
         pass
@@ -203,11 +204,11 @@ FULL = """
 import os, resource, sys
 from skdp import Ledger
 ledger = Ledger(sys.argv[1])
-ticket = ledger.reserve(0.001, relation="add-remove", query="x", n_draws=1)
+ticket = ledger.reserve(0.001, neighbours="add-remove", query="x", n_draws=1)
 size = os.stat(sys.argv[1]).st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 for act in (
-    lambda: ledger.reserve(0.001, relation="add-remove", query="y" * 900, n_draws=1),
+    lambda: ledger.reserve(0.001, neighbours="add-remove", query="y" * 900, n_draws=1),
     lambda: ticket.settle(0.0),
     lambda: Ledger(sys.argv[1] + "2", epsilon=1.0, delta=1e-6),
 ):

@@ -61,7 +61,7 @@ def test_the_first_bound_holds_for_runs(numeric):
         "delta": 1e-6,
         "sampling": samplings.Full(3),
         "geometry": Matrix(radius=radius, floor=floor, gram_share=0.5),
-        "relation": "zero-out",
+        "neighbours": "zero-out",
         "average": averages.mean,
     }
     X = np.column_stack([columns["a"], columns["b"], np.ones(n_rows)])
@@ -87,7 +87,7 @@ def test_the_first_bound_holds_for_runs(numeric):
     ).weights
     epsilon = 2.0
     plan = Plan(epsilon=epsilon, n_steps=n_steps, **settings)
-    fits = [run(plan, records, seed=s).weights for s in range(20)]
+    fits = [run(plan, records, random_state=s).weights for s in range(20)]
     excess = np.mean([objective(w) for w in fits]) - objective(best)
     mu = accountant.gdp_mu(epsilon, 1e-6)
     beta, distance = loss.curvature, float((best.T @ metric @ best).item())

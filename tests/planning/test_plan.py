@@ -19,7 +19,7 @@ from skdp.planning.theorem1 import paper_noise_multiplier
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
-from skdp.privacy.queries import RELATIONS
+from skdp.privacy.queries import NEIGHBOURS
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Schema
 
@@ -63,10 +63,10 @@ def planned(name="dp_skgd", **options):
 
 
 @pytest.mark.parametrize("calibration", ["exact", "paper"])
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("name", [*PRIVATE, "matrix"])
-def test_a_run_spends_its_budget_and_no_more(name, relation, calibration):
-    plan = planned(name, relation=relation, calibration=calibration)
+def test_a_run_spends_its_budget_and_no_more(name, neighbours, calibration):
+    plan = planned(name, neighbours=neighbours, calibration=calibration)
     fit = run(plan, RECORDS)
     steps = plan.n_steps + (name == "matrix")
     assert sum(fit.record.events.values()) == steps
@@ -108,7 +108,7 @@ def test_gram_takes_its_share():
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_runs_without_noise(name):
     plan = planned(name, epsilon=math.inf, n_steps=30)
-    fit = run(plan, RECORDS, seed=1)
+    fit = run(plan, RECORDS, random_state=1)
     assert fit.record.spent == math.inf
     assert "no privacy claim" in str(fit.record)
     target = RECORDS.chunks[0].target
@@ -195,9 +195,9 @@ def test_noiseless_preset_has_no_budget():
 def test_unknown_relations_are_refused_before_anything_is_released():
     """By the bound that chooses the steps, or by the record at the latest."""
     with pytest.raises(ValueError, match="replace-one"):
-        planned(relation="replace_one")
+        planned(neighbours="replace_one")
     with pytest.raises(ValueError, match="replace-one"):
-        run(planned(relation="replace_one", n_steps=3), RECORDS)
+        run(planned(neighbours="replace_one", n_steps=3), RECORDS)
 
 
 def test_a_sampling_of_another_layout_is_refused():
@@ -217,11 +217,11 @@ def test_records_of_another_layout_are_refused():
             run(planned(n_steps=3), other)
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
-def test_another_public_number_of_rows_is_refused(relation):
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out"])
+def test_another_public_number_of_rows_is_refused(neighbours):
     fewer = encoded(rows(np.arange(N_ROWS - 1)))
     with pytest.raises(ValueError, match="300 rows, as planned, got 299"):
-        run(planned(relation=relation, n_steps=3), fewer)
+        run(planned(neighbours=neighbours, n_steps=3), fewer)
 
 
 def test_paper_calibration_beyond_its_range_is_refused_when_planning():
@@ -231,26 +231,26 @@ def test_paper_calibration_beyond_its_range_is_refused_when_planning():
 
 def test_a_record_of_another_relation_is_refused():
     """A zero-out plan charged to a replace-one record would claim half of its ε."""
-    plan = planned("dp_gd", relation="zero-out")
-    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+    plan = planned("dp_gd", neighbours="zero-out")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
     with pytest.raises(ValueError, match="same neighbours"):
         run(plan, RECORDS, record=record)
     assert record.events == {}
 
 
-@pytest.mark.parametrize("relation", ["replace_one", "Replace-one", ""])
-def test_an_unknown_relation_is_refused(relation):
+@pytest.mark.parametrize("neighbours", ["replace_one", "Replace-one", ""])
+def test_an_unknown_relation_is_refused(neighbours):
     with pytest.raises(ValueError, match="neighbours must be one of"):
-        planned("dp_gd", relation=relation, n_steps=3)
+        planned("dp_gd", neighbours=neighbours, n_steps=3)
     with pytest.raises(KeyError):
-        queries.counts(ReferenceEngine(RECORDS), 2, relation)
+        queries.counts(ReferenceEngine(RECORDS), 2, neighbours)
 
 
 def test_a_spent_record_is_refused():
     plan = planned("dp_gd", n_steps=3)
-    record = run(plan, RECORDS, seed=0).record
+    record = run(plan, RECORDS, random_state=0).record
     with pytest.raises(BudgetError, match="budget is exhausted"):
-        run(plan, RECORDS, seed=0, record=record)
+        run(plan, RECORDS, random_state=0, record=record)
 
 
 @pytest.mark.parametrize(
@@ -263,13 +263,13 @@ def test_what_would_fail_in_the_middle_is_refused_before(name, value):
 
 def test_weights_stay_in_their_box():
     plan = planned("dp_gd", epsilon=1e-3, n_steps=50)
-    assert np.abs(run(plan, RECORDS, seed=0).weights).max() <= 1024
+    assert np.abs(run(plan, RECORDS, random_state=0).weights).max() <= 1024
 
 
 def test_a_run_that_does_not_fit_stops_at_the_budget():
     """The record's budget rules, whatever the plan thinks it may spend."""
     plan = planned(epsilon=5.0, calibration="paper", n_steps=20)
-    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
     with pytest.raises(BudgetError):
         run(plan, RECORDS, record=record)
     assert record.spent <= record.budget
@@ -281,14 +281,14 @@ def test_a_run_that_does_not_fit_stops_at_the_budget():
 
 def test_add_remove_plans_do_not_look_at_the_number_of_rows():
     """One row fewer, one more, none at all: no error, and the same shapes."""
-    plan = planned("matrix", relation="add-remove")
+    plan = planned("matrix", neighbours="add-remove")
     tables = [
         RECORDS,
         encoded(rows(np.arange(N_ROWS - 1))),
         encoded(rows(np.append(np.arange(N_ROWS), 0))),
         encoded(rows(np.arange(0))),
     ]
-    fits = [run(plan, table, seed=1) for table in tables]
+    fits = [run(plan, table, random_state=1) for table in tables]
     assert {fit.weights.shape for fit in fits} == {(LAYOUT.n_features, 1)}
     assert len({str(fit.record) for fit in fits}) == 1
     shapes = {tuple(r.values.shape for r in fit.record.transcript) for fit in fits}
@@ -298,13 +298,13 @@ def test_add_remove_plans_do_not_look_at_the_number_of_rows():
 
 @pytest.mark.parametrize("share", [0.01, 0.3])
 def test_row_count_is_charged_and_the_run_spends_the_rest(share):
-    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="add-remove")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="add-remove")
     counted = release_row_count(RECORDS, record, share=share)
     assert isinstance(counted, int)
     assert record.spent == pytest.approx(share * record.budget, rel=1e-9)
     std = 1 / math.sqrt(share * record.budget)
     assert abs(counted - N_ROWS) < 7 * std  # a false alarm in 4e11
-    plan = planned(n_rows=max(counted, 10), relation="add-remove", n_steps=5)
+    plan = planned(n_rows=max(counted, 10), neighbours="add-remove", n_steps=5)
     fit = run(plan, RECORDS, record=record)
     assert fit.record is record
     assert record.spent == pytest.approx(record.budget, rel=1e-9)
@@ -317,7 +317,7 @@ def test_row_count_is_noisy_and_at_least_one():
     counts = [
         release_row_count(
             encoded(rows(np.arange(n))),
-            PrivacyRecord(epsilon=1.0, delta=1e-6, relation="add-remove"),
+            PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="add-remove"),
             noise=Randomness(seed),
         )
         for seed in range(8)
@@ -333,7 +333,7 @@ def test_row_count_is_noisy_and_at_least_one():
 @pytest.mark.parametrize("name", ["dp_skgd", "dp_gd", "dp_cd", "matrix"])
 def test_same_seed_and_plan_same_bits_whatever_the_order_of_rows(name):
     plan = planned(name, n_steps=12)
-    first = run(plan, RECORDS, seed=7).weights
+    first = run(plan, RECORDS, random_state=7).weights
     order = np.random.default_rng(1).permutation(N_ROWS)
     parts = np.split(order, [1, 1, 40, 41, 200])
     for table in (
@@ -341,8 +341,8 @@ def test_same_seed_and_plan_same_bits_whatever_the_order_of_rows(name):
         encoded(rows(order)),
         encoded(*(rows(part) for part in parts)),
     ):
-        assert run(plan, table, seed=7).weights.tobytes() == first.tobytes()
-    assert (run(plan, RECORDS, seed=8).weights != first).any()
+        assert run(plan, table, random_state=7).weights.tobytes() == first.tobytes()
+    assert (run(plan, RECORDS, random_state=8).weights != first).any()
     assert (run(plan, RECORDS).weights != run(plan, RECORDS).weights).any()
 
 
@@ -365,14 +365,14 @@ def odd_batches():
         yield Batch(columns=columns, target=Coded(codes, batch.target.values))
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("name", ["dp_skgd", "dp_gd", "matrix"])
-def test_an_odd_record_shows_in_nothing_but_the_numbers(name, relation):
+def test_an_odd_record_shows_in_nothing_but_the_numbers(name, neighbours):
     """No error, no warning (they are errors), the same shapes, sets and events."""
-    plan, seen = planned(name, n_steps=6, relation=relation), []
+    plan, seen = planned(name, n_steps=6, neighbours=neighbours), []
     for batch in [HOSPITAL.batch, *odd_batches()]:
         steps = []
-        fit = run(plan, encoded(batch), seed=3, callback=steps.append)
+        fit = run(plan, encoded(batch), random_state=3, callback=steps.append)
         seen.append(
             (
                 fit.weights.shape,
@@ -388,11 +388,11 @@ def test_an_odd_record_shows_in_nothing_but_the_numbers(name, relation):
 
 def test_one_record_moves_a_release_by_its_sensitivity_at_most():
     """The same noise on both tables: what differs is what one record can do."""
-    plan = planned("dp_gd", n_steps=1, relation="replace-one")
-    base = run(plan, RECORDS, seed=3).record.transcript[0]
+    plan = planned("dp_gd", n_steps=1, neighbours="replace-one")
+    base = run(plan, RECORDS, random_state=3).record.transcript[0]
     for batch in odd_batches():
-        other = run(plan, encoded(batch), seed=3).record.transcript[0]
-        (event,) = run(plan, RECORDS, seed=3).record.events
+        other = run(plan, encoded(batch), random_state=3).record.transcript[0]
+        (event,) = run(plan, RECORDS, random_state=3).record.events
         shape = base.noise_std / base.noise_std.max()
         moved = np.linalg.norm((other.values - base.values) / shape)
         cell = base.noise_std.max() * 2.0**-10 * math.sqrt(base.values.size)
@@ -401,8 +401,8 @@ def test_one_record_moves_a_release_by_its_sensitivity_at_most():
 
 
 def test_a_seeded_run_is_marked_even_on_a_record_that_was_passed_in():
-    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
-    fit = run(planned(n_steps=3), RECORDS, seed=918273645, record=record)
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
+    fit = run(planned(n_steps=3), RECORDS, random_state=918273645, record=record)
     assert fit.record.seeded
     assert str(fit.record).startswith("seeded: no privacy claim")
     assert "918273645" not in str(fit.record) + repr(fit)
@@ -424,14 +424,16 @@ def test_restarts_begin_where_the_last_average_ended():
     full = planned("dp_gd", n_steps=6, average=averages.last, epsilon=math.inf)
     once = replace(full, **options)
     apart = replace(full, n_steps=1, n_restarts=6, average=averages.mean, **options)
-    one, two = (run(plan, RECORDS, seed=1).weights for plan in (once, apart))
+    one, two = (run(plan, RECORDS, random_state=1).weights for plan in (once, apart))
     np.testing.assert_allclose(one, two, rtol=1e-12)
 
 
 def test_penalty_shrinks_all_but_the_intercept():
     options = {"epsilon": math.inf, "n_steps": 200, "average": averages.last}
     free, held = (
-        run(planned("dp_gd", penalty=penalty, **options), RECORDS, seed=1).weights
+        run(
+            planned("dp_gd", penalty=penalty, **options), RECORDS, random_state=1
+        ).weights
         for penalty in (ridge(0.0), ridge(10.0, LAYOUT.penalised))
     )
     assert np.abs(held[:-1]).max() < 0.1 * np.abs(free[:-1]).max()
@@ -442,7 +444,11 @@ def test_penalty_shrinks_all_but_the_intercept():
 
 def test_softmax_on_two_classes_is_the_logistic_model():
     options = {"n_rows": N_ROWS, "n_steps": 400, "average": averages.last}
-    one = run(preset("dp_gd", LAYOUT, Logistic(), **options), RECORDS, seed=1).weights
-    two = run(preset("dp_gd", LAYOUT, Softmax(2), **options), RECORDS, seed=1).weights
+    one = run(
+        preset("dp_gd", LAYOUT, Logistic(), **options), RECORDS, random_state=1
+    ).weights
+    two = run(
+        preset("dp_gd", LAYOUT, Softmax(2), **options), RECORDS, random_state=1
+    ).weights
     # each column of a softmax moves with half the slope's curvature bound: same path
     np.testing.assert_allclose(two[:, 1] - two[:, 0], one[:, 0], atol=2e-3)

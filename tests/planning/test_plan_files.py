@@ -47,8 +47,8 @@ def test_a_plan_that_was_written_runs_to_the_same_bits(sampling, epsilon):
     )
     again = plan_files.loads(plan_files.dumps(plan))
     assert plan_files.dumps(again) == plan_files.dumps(plan)
-    first = run(plan, records(), seed=3).weights
-    assert (run(again, records(), seed=3).weights == first).all()
+    first = run(plan, records(), random_state=3).weights
+    assert (run(again, records(), random_state=3).weights == first).all()
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -90,7 +90,7 @@ def test_a_plan_that_was_tampered_with_is_refused():
 def test_wide_tables_are_planned_with_full_steps_from_a_constant():
     names = [f"x{i}" for i in range(1500)]
     schema = Schema({"words": Vector(names)}, target=Categorical([0, 1]))
-    facts = {"n_rows": 9000, "delta": 1e-6, "relation": "zero-out"}
+    facts = {"n_rows": 9000, "delta": 1e-6, "neighbours": "zero-out"}
     plan = make_plan(schema.layout(), Logistic(), epsilon=1.0, **facts)
     assert isinstance(plan.geometry, Diagonal)
     signal = 9000 * accountant.gdp_mu(1.0, 1e-6)

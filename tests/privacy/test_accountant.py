@@ -165,10 +165,12 @@ def test_numpy_scalars_are_welcome(epsilon: float, mu: float) -> None:
 # ------------------------------------------------------------------- dp-accounting
 
 
-def pld_epsilon(events: list[tuple[float, int]], delta: float, relation: str) -> float:
+def pld_epsilon(
+    events: list[tuple[float, int]], delta: float, neighbours: str
+) -> float:
     """ε of (noise multiplier, count) releases by a discretised loss distribution."""
     dp = pytest.importorskip("dp_accounting")
-    account = dp.pld.PLDAccountant(dp.NeighboringRelation[relation])
+    account = dp.pld.PLDAccountant(dp.NeighboringRelation[neighbours])
     for noise, count in events:
         event = dp.SelfComposedDpEvent(dp.GaussianDpEvent(noise), count)
         account.compose(event)
@@ -182,12 +184,12 @@ def pld_epsilon(events: list[tuple[float, int]], delta: float, relation: str) ->
     ("noise", "count"), [(100.0, 1), (20.0, 1), (10.0, 10), (4.0, 10), (1.0, 1)]
 )
 @pytest.mark.parametrize(
-    ("relation", "sensitivity"), [("ADD_OR_REMOVE_ONE", 1), ("REPLACE_ONE", 2)]
+    ("neighbours", "sensitivity"), [("ADD_OR_REMOVE_ONE", 1), ("REPLACE_ONE", 2)]
 )
 def test_epsilon_agrees_with_a_privacy_loss_distribution(
-    relation: str, sensitivity: int, noise: float, count: int, delta: float
+    neighbours: str, sensitivity: int, noise: float, count: int, delta: float
 ) -> None:
-    theirs = pld_epsilon([(noise, count)], delta, relation)
+    theirs = pld_epsilon([(noise, count)], delta, neighbours)
     mu = sensitivity * math.sqrt(count) / noise
     assert gdp_epsilon(mu, delta) == pytest.approx(theirs, rel=1e-4)
 
@@ -218,11 +220,11 @@ def test_the_rdp_accountant_is_no_witness_for_replace_one() -> None:
     """
     dp = pytest.importorskip("dp_accounting")
     epsilon = {}
-    for relation in dp.NeighboringRelation:
-        if relation.name in ("ADD_OR_REMOVE_ONE", "REPLACE_ONE"):
-            account = dp.rdp.RdpAccountant(neighboring_relation=relation)
+    for neighbours in dp.NeighboringRelation:
+        if neighbours.name in ("ADD_OR_REMOVE_ONE", "REPLACE_ONE"):
+            account = dp.rdp.RdpAccountant(neighboring_relation=neighbours)
             account.compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(4.0), 10))
-            epsilon[relation.name] = account.get_epsilon(1e-5)
+            epsilon[neighbours.name] = account.get_epsilon(1e-5)
     truth = gdp_epsilon(2 * math.sqrt(10) / 4, 1e-5)
     assert truth == pytest.approx(7.5113, abs=1e-4)
     assert epsilon["ADD_OR_REMOVE_ONE"] >= gdp_epsilon(math.sqrt(10) / 4, 1e-5)

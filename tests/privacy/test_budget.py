@@ -15,8 +15,8 @@ from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 
 
-def make(epsilon=1.0, delta=1e-6, relation="replace-one", **options):
-    return PrivacyRecord(epsilon=epsilon, delta=delta, relation=relation, **options)
+def make(epsilon=1.0, delta=1e-6, neighbours="replace-one", **options):
+    return PrivacyRecord(epsilon=epsilon, delta=delta, neighbours=neighbours, **options)
 
 
 def gradient(noise_multiplier, n_draws=5, delta=0.0, query="gradient"):
@@ -163,10 +163,10 @@ def test_infinite_epsilon_refuses_nothing_and_claims_nothing():
     assert "differential privacy" not in text
 
 
-@pytest.mark.parametrize("relation", ["replace_one", "Replace-one", "", None])
-def test_unknown_relations_are_refused(relation):
+@pytest.mark.parametrize("neighbours", ["replace_one", "Replace-one", "", None])
+def test_unknown_relations_are_refused(neighbours):
     with pytest.raises(ValueError, match="neighbours must be"):
-        make(relation=relation)
+        make(neighbours=neighbours)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])

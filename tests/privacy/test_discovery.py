@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from skdp.privacy import discovery
 from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Coded
-from skdp.privacy.queries import RELATIONS
+from skdp.privacy.queries import NEIGHBOURS
 from skdp.privacy.randomness import Randomness
 
 floats = st.one_of(
@@ -20,9 +20,9 @@ floats = st.one_of(
 )
 
 
-def record(relation="replace-one", epsilon=1.0, reserved=1e-7):
+def record(neighbours="replace-one", epsilon=1.0, reserved=1e-7):
     return PrivacyRecord(
-        epsilon=epsilon, delta=1e-6, relation=relation, reserved_delta=reserved
+        epsilon=epsilon, delta=1e-6, neighbours=neighbours, reserved_delta=reserved
     )
 
 
@@ -83,13 +83,13 @@ def test_noise_alone_seldom_widens_a_range():
     assert wrong <= 4  # one in a hundred is promised
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_a_range_is_charged_once_for_all_columns(relation):
-    book = record(relation)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_a_range_is_charged_once_for_all_columns(neighbours):
+    book = record(neighbours)
     columns = {"a": np.arange(50.0), "b": np.arange(50.0)}
     discovery.ranges([columns], ["a", "b"], 10.0, Randomness(0), book)
     (event,) = book.events
-    expected = math.sqrt(2 * (2 if relation == "replace-one" else 1))
+    expected = math.sqrt(2 * (2 if neighbours == "replace-one" else 1))
     assert event.sensitivity == pytest.approx(expected)
     assert book.spent == pytest.approx(0.01)
 
@@ -121,21 +121,21 @@ def test_frequent_categories_are_found_and_rare_ones_are_not():
     assert shown["few"] < 30
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_a_lone_record_shows_about_as_often_as_delta(relation):
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_a_lone_record_shows_about_as_often_as_delta(neighbours):
     """δ is large here, so that it can be counted: 0.2, both sides of a replacement."""
     delta, trials, shown = 0.2, 1500, 0
     columns = [{"job": Coded(np.array([0]), ["lone"])}]
     for seed in range(trials):
         book = PrivacyRecord(
-            epsilon=1.0, delta=0.5, relation=relation, reserved_delta=delta
+            epsilon=1.0, delta=0.5, neighbours=neighbours, reserved_delta=delta
         )
         shown += len(
             discovery.levels(columns, ["job"], 5.0, delta, Randomness(seed), book)[
                 "job"
             ]
         )
-    expected = delta / (2 if relation == "replace-one" else 1)
+    expected = delta / (2 if neighbours == "replace-one" else 1)
     error = math.sqrt(expected * (1 - expected) / trials)
     assert abs(shown / trials - expected) < 5 * error
 

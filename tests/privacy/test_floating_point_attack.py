@@ -55,7 +55,7 @@ def ours(value, rng, n, width=1):
     """The library's release of a count, as often as is asked for."""
     noise, record = (
         Randomness(),
-        PrivacyRecord(epsilon=math.inf, delta=0.5, relation="add-remove"),
+        PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours="add-remove"),
     )
     count = queries.histogram(
         queries.big([int(value)] * width), 1, "add-remove", "count"

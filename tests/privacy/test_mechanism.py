@@ -29,8 +29,8 @@ LEVEL = 1e-7
 N_RELEASES = 400
 
 
-def free_record(relation="replace-one"):
-    return PrivacyRecord(epsilon=math.inf, delta=1e-6, relation=relation)
+def free_record(neighbours="replace-one"):
+    return PrivacyRecord(epsilon=math.inf, delta=1e-6, neighbours=neighbours)
 
 
 def engine(n_classes=2, n_rows=60):
@@ -48,7 +48,7 @@ def engine(n_classes=2, n_rows=60):
     return ReferenceEngine(encode([Batch(columns=columns, target=target)], schema))
 
 
-def isotropic(relation="replace-one", n_classes=2):
+def isotropic(neighbours="replace-one", n_classes=2):
     loss = Logistic() if n_classes == 2 else Softmax(n_classes)
     at = np.arange(6)
     return queries.gradient(
@@ -56,16 +56,16 @@ def isotropic(relation="replace-one", n_classes=2):
         queries.Slopes(loss),
         np.zeros((6, loss.n_outputs)),
         at,
-        relation,
+        neighbours,
         np.ones(6),
     )
 
 
-def shaped(relation="replace-one"):
+def shaped(neighbours="replace-one"):
     shape = np.array([1.0, 0.25, 0.5, 0.5, 0.5, 0.7])
     at, start = np.arange(6), np.zeros((6, 1))
     return queries.gradient(
-        engine(), queries.Slopes(Logistic()), start, at, relation, shape
+        engine(), queries.Slopes(Logistic()), start, at, neighbours, shape
     )
 
 
@@ -104,11 +104,11 @@ RELATION_FACTOR = {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.3, 1.0, 25.0])
-@pytest.mark.parametrize("relation", RELATION_FACTOR)
-def test_isotropic_noise_has_its_scale(relation, noise_multiplier):
+@pytest.mark.parametrize("neighbours", RELATION_FACTOR)
+def test_isotropic_noise_has_its_scale(neighbours, noise_multiplier):
     """Four groups of norm one and slopes of at most one: L = 2."""
-    noise = noise_of(isotropic(relation), noise_multiplier)
-    promised = noise_multiplier * RELATION_FACTOR[relation] * 2.0
+    noise = noise_of(isotropic(neighbours), noise_multiplier)
+    promised = noise_multiplier * RELATION_FACTOR[neighbours] * 2.0
     assert accepted_alone(noise, promised)
     for entry in noise.reshape(N_RELEASES, -1).T:
         assert accepted_alone(entry, promised)
@@ -390,7 +390,7 @@ class Untouched(Randomness):
 
 @pytest.mark.parametrize("noise_multiplier", [0.0, 0.1])
 def test_budget_refuses_before_anything_is_drawn_or_released(noise_multiplier):
-    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
     with pytest.raises(BudgetError, match="of the budget is left"):
         release(isotropic(), noise_multiplier, Untouched(), record)
     assert (record.events, record.transcript, record.spent) == ({}, [], 0.0)
@@ -398,14 +398,14 @@ def test_budget_refuses_before_anything_is_drawn_or_released(noise_multiplier):
 
 def test_charged_although_the_draw_failed():
     """A release that breaks after its charge stays charged: nothing is refunded."""
-    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
     with pytest.raises(AssertionError, match="drawn before"):
         release(isotropic(), 100.0, Untouched(), record)
     assert record.spent == pytest.approx(1e-4)
 
 
 def test_seeded_noise_marks_a_record_that_was_passed_in():
-    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
     release(isotropic(), 100.0, Randomness(), record)
     assert not record.seeded
     release(isotropic(), 100.0, Randomness(0), record)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_tables import records_of, row_of, rows_of, schema_of
-from test_sensitivity import exceeds, neighbours, reached
+from test_sensitivity import exceeds, neighbouring_tables, reached
 
 import skdp
 from skdp.audit.replay import replay
@@ -17,7 +17,7 @@ from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import encode
 from skdp.privacy.mechanism import Released
-from skdp.privacy.queries import RELATIONS, Metric, Slopes
+from skdp.privacy.queries import NEIGHBOURS, Metric, Slopes
 from skdp.privacy.randomness import Randomness
 from skdp.tables.batches import batches
 
@@ -25,7 +25,9 @@ N_ROWS = 5
 ENGINES = [ReferenceEngine, CompiledEngine]
 
 
-def asked_and_found(rows, schema, loss, relation, values=None, engine=ReferenceEngine):
+def asked_and_found(
+    rows, schema, loss, neighbours, values=None, engine=ReferenceEngine
+):
     """What is asked about the target, and what is made of an answer."""
     asked = []
 
@@ -37,28 +39,28 @@ def asked_and_found(rows, schema, loss, relation, values=None, engine=ReferenceE
         return Released(seen, np.full(seen.shape, 0.3), total.query)
 
     found = target.release_constant(
-        engine(records_of(rows, schema)), LOSSES[loss](), relation, N_ROWS, release
+        engine(records_of(rows, schema)), LOSSES[loss](), neighbours, N_ROWS, release
     )
     return asked, found
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("loss", LOSSES)
 @settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_no_neighbour_moves_the_target_s_histogram_beyond_its_sensitivity(
-    loss, relation, data
+    loss, neighbours, data
 ):
     schema = schema_of("plain", loss)
-    tables = neighbours(
-        relation,
+    tables = neighbouring_tables(
+        neighbours,
         data.draw(rows_of(schema, max_size=2)),
         0,
         data.draw(row_of(schema)),
         data.draw(row_of(schema)),
     )
     (one,), (other,) = (
-        asked_and_found(rows, schema, loss, relation)[0] for rows in tables
+        asked_and_found(rows, schema, loss, neighbours)[0] for rows in tables
     )
     assert not exceeds(one, other)
     known = [w > 0 for c in records_of(tables[0], schema).chunks for w in c.weight]
@@ -66,17 +68,17 @@ def test_no_neighbour_moves_the_target_s_histogram_beyond_its_sensitivity(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_sensitivity_of_the_target_s_histogram_is_reached(loss, relation, engine):
+def test_the_sensitivity_of_the_target_s_histogram_is_reached(loss, neighbours, engine):
     schema = schema_of("plain", loss)
     numeric = isinstance(schema.target_column, skdp.Numeric)
     low, high = (-2.0, 2.0) if numeric else (0, 1)
     row = {"x": 1.0, "job": 0, "weight": 1.0}
     rows = [row | {"target": low}, row | {"target": high}]
     (one,), (other,) = (
-        asked_and_found(table, schema, loss, relation, engine=engine)[0]
-        for table in neighbours(relation, [], 0, *rows)
+        asked_and_found(table, schema, loss, neighbours, engine=engine)[0]
+        for table in neighbouring_tables(neighbours, [], 0, *rows)
     )
     assert 0.999 <= reached(one, other) <= 1.0
 
@@ -125,7 +127,7 @@ def test_a_lone_value_does_not_widen_a_range(odd):
     found = []
     for last in (3.0, odd):
         columns = {"x": np.append(np.full(5000, 3.0), last)}
-        book = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+        book = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
         found.append(discovery.ranges([columns], ["x"], 20.0, Randomness(0), book))
     assert found[0] == found[1] == {"x": (pytest.approx(2 * np.sqrt(2)), 4.0)}
 

@@ -31,7 +31,7 @@ from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES
 from skdp.privacy import queries
 from skdp.privacy.grid import WeightGrid
-from skdp.privacy.queries import RELATIONS, GramPattern, Metric, Slopes
+from skdp.privacy.queries import NEIGHBOURS, GramPattern, Metric, Slopes
 
 MAX_WEIGHTS = (1.0, 0.25, 2.5)
 
@@ -343,20 +343,20 @@ def test_an_engine_takes_weights_of_another_number_of_outputs():
 # ----------------------------------------------------------------------------- Gram
 
 
-def pattern_case(name, intercept, relation):
+def pattern_case(name, intercept, neighbours):
     schema = schema_of(name)
-    return schema, GramPattern.of(schema.layout(intercept), relation)
+    return schema, GramPattern.of(schema.layout(intercept), neighbours)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("name", COLUMNS)
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_the_entries_released_make_the_whole_gram_matrix(
-    name, intercept, relation, data
+    name, intercept, neighbours, data
 ):
-    schema, pattern = pattern_case(name, intercept, relation)
+    schema, pattern = pattern_case(name, intercept, neighbours)
     rows = data.draw(rows_of(schema, min_size=1, max_size=6))
     records = records_of(rows, schema, intercept=intercept)
     total = queries.gram(ReferenceEngine(records), pattern)
@@ -369,14 +369,14 @@ def test_the_entries_released_make_the_whole_gram_matrix(
     assert [[Fraction(v) * 2**28 for v in row] for row in full.tolist()] == wanted
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("name", COLUMNS)
 @settings(max_examples=15, deadline=None)
 @given(st.data())
-def test_noise_scales_add_up_to_the_frobenius_norm(name, intercept, relation, data):
+def test_noise_scales_add_up_to_the_frobenius_norm(name, intercept, neighbours, data):
     """Σ D²/shape² over what is released is ‖xxᵀ - x'x'ᵀ‖², less D² of a public n."""
-    schema, pattern = pattern_case(name, intercept, relation)
+    schema, pattern = pattern_case(name, intercept, neighbours)
     one, other = features(
         records_of(
             data.draw(rows_of(schema, min_size=2, max_size=2)),
@@ -384,7 +384,7 @@ def test_noise_scales_add_up_to_the_frobenius_norm(name, intercept, relation, da
             intercept=intercept,
         )
     )
-    if relation != "replace-one":
+    if neighbours != "replace-one":
         other = [0] * len(one)
     d = range(len(one))
     parts = {(i, j): one[i] * one[j] - other[i] * other[j] for i in d for j in d}
@@ -393,7 +393,7 @@ def test_noise_scales_add_up_to_the_frobenius_norm(name, intercept, relation, da
     entries = zip(pattern.rows.tolist(), pattern.columns.tolist(), times, strict=True)
     released = sum(t * parts[i, j] ** 2 for i, j, t in entries)
     last = (d[-1], d[-1])
-    public = parts[last] ** 2 if intercept and relation != "add-remove" else 0
+    public = parts[last] ** 2 if intercept and neighbours != "add-remove" else 0
     assert released == sum(part**2 for part in parts.values()) - public
 
 
@@ -409,20 +409,20 @@ def corners(column):
     return [*steps.tolist(), math.nan]
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("name", ["codes", "plain", "text"])
 def test_only_entries_that_can_differ_are_released_and_none_of_them_twice(
-    name, intercept, relation
+    name, intercept, neighbours
 ):
-    schema, pattern = pattern_case(name, intercept, relation)
+    schema, pattern = pattern_case(name, intercept, neighbours)
     kinds = [corners(column) for column in schema.columns.values()]
     rows = [
         dict(zip(schema.columns, cells, strict=True)) | {"target": 0, "weight": 1.0}
         for cells in itertools.product(*kinds)
     ]
     x = np.array(features(records_of(rows, schema, intercept=intercept)), dtype=object)
-    if relation != "replace-one":
+    if neighbours != "replace-one":
         x = np.vstack([x, np.zeros_like(x[:1])])
     parts = [
         tuple(x[:, i] * x[:, j])

@@ -29,7 +29,7 @@ from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES, Softmax
 from skdp.privacy import queries
-from skdp.privacy.queries import RELATIONS, GramPattern, Metric, Slopes
+from skdp.privacy.queries import NEIGHBOURS, GramPattern, Metric, Slopes
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 MAX_WEIGHTS = (1.0, 0.25, 2.5)
@@ -37,12 +37,12 @@ shapes = st.one_of(st.floats(1e-3, 1e3), st.sampled_from([1.0, 2**-0.5, 1e-40, 1
 QUERIES = ("ball", "diagonal", "matrix")
 
 
-def neighbours(relation, others, place, record, replacement):
+def neighbouring_tables(neighbours, others, place, record, replacement):
     """Two tables; a null record adds nothing, so that zero-out leaves a row out."""
     table = [*others[:place], record, *others[place:]]
-    if relation == "replace-one":
+    if neighbours == "replace-one":
         return table, [*others[:place], replacement, *others[place:]]
-    if relation == "zero-out":
+    if neighbours == "zero-out":
         return table, [*others[:place], *others[place:]]
     return [*others, record], others
 
@@ -51,12 +51,12 @@ def exceeds(one, other):
     return squared_difference(one, other) > Fraction(one.sensitivity) ** 2
 
 
-def ask(query, engine, slopes, weights, at, relation, shape, metric):
+def ask(query, engine, slopes, weights, at, neighbours, shape, metric):
     if query == "matrix":
         slopes = queries.capped(engine, slopes, metric)
-        return queries.mapped_gradient(engine, slopes, weights, relation)
+        return queries.mapped_gradient(engine, slopes, weights, neighbours)
     shape = np.ones(len(at)) if query == "ball" else shape
-    return queries.gradient(engine, slopes, weights, at, relation, shape)
+    return queries.gradient(engine, slopes, weights, at, neighbours, shape)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def liars(draw):
     return Liar(tuple(table), bound, n_outputs)
 
 
-def check_neighbours(draw, loss, schema, relation, query):
+def check_neighbours(draw, loss, schema, neighbours, query):
     others = draw(rows_of(schema, max_size=2))
     record, replacement = draw(row_of(schema)), draw(row_of(schema))
     place = draw(st.integers(0, len(others)))
@@ -98,46 +98,46 @@ def check_neighbours(draw, loss, schema, relation, query):
             ReferenceEngine(
                 records_of(rows, schema, intercept=intercept, max_weight=most)
             ),
-            *(slopes, weights, at, relation, shape, metric),
+            *(slopes, weights, at, neighbours, shape, metric),
         )
-        for rows in neighbours(relation, others, place, record, replacement)
+        for rows in neighbouring_tables(neighbours, others, place, record, replacement)
     )
     assert not exceeds(one, other)
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("loss", LOSSES)
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_no_neighbour_moves_a_gradient_beyond_its_sensitivity(
-    loss, relation, query, data
+    loss, neighbours, query, data
 ):
     schema = schema_of(data.draw(st.sampled_from(list(COLUMNS))), loss)
-    check_neighbours(data.draw, LOSSES[loss](), schema, relation, query)
+    check_neighbours(data.draw, LOSSES[loss](), schema, neighbours, query)
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_a_loss_that_lies_cannot_break_the_bound(relation, query, data):
+def test_a_loss_that_lies_cannot_break_the_bound(neighbours, query, data):
     name = data.draw(st.sampled_from(list(COLUMNS)))
     schema = schema_of(name, "softmax")
-    check_neighbours(data.draw, data.draw(liars()), schema, relation, query)
+    check_neighbours(data.draw, data.draw(liars()), schema, neighbours, query)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("name", COLUMNS)
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_no_neighbour_moves_gram_or_counts_beyond_their_sensitivity(
-    name, relation, data
+    name, neighbours, data
 ):
     schema = schema_of(name, "softmax")
     intercept, n_classes = data.draw(st.booleans()), data.draw(st.integers(1, 4))
-    tables = neighbours(
-        relation,
+    tables = neighbouring_tables(
+        neighbours,
         data.draw(rows_of(schema, max_size=2)),
         0,
         data.draw(row_of(schema)),
@@ -148,10 +148,10 @@ def test_no_neighbour_moves_gram_or_counts_beyond_their_sensitivity(
         for rows in tables
     ]
     for centred in (False, True):
-        pattern = GramPattern.of(schema.layout(intercept), relation, centred)
+        pattern = GramPattern.of(schema.layout(intercept), neighbours, centred)
         assert not exceeds(*(queries.gram(engine, pattern) for engine in engines))
     assert not exceeds(
-        *(queries.counts(engine, n_classes, relation) for engine in engines)
+        *(queries.counts(engine, n_classes, neighbours) for engine in engines)
     )
 
 
@@ -201,9 +201,9 @@ def reached(one, other):
 
 @pytest.mark.parametrize("max_weight", MAX_WEIGHTS)
 @pytest.mark.parametrize("query", QUERIES)
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_sensitivity_of_a_gradient_is_reached(loss, relation, query, max_weight):
+def test_the_sensitivity_of_a_gradient_is_reached(loss, neighbours, query, max_weight):
     schema = Schema(FULL, target=target_of(loss))
     slopes, layout = Slopes(LOSSES[loss](), max_weight), schema.layout()
     rng = np.random.default_rng(0)
@@ -223,17 +223,19 @@ def test_the_sensitivity_of_a_gradient_is_reached(loss, relation, query, max_wei
             ask(
                 query,
                 ReferenceEngine(records_of(rows, schema, max_weight=max_weight)),
-                *(slopes, weights, at, relation, shape[at], metric),
+                *(slopes, weights, at, neighbours, shape[at], metric),
             )
-            for rows in neighbours(relation, others, place, record, replacement)
+            for rows in neighbouring_tables(
+                neighbours, others, place, record, replacement
+            )
         )
         assert 0.999 <= reached(one, other) <= 1.0
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("block", ["x", "gap?", "bins?", "job=a", "intercept"])
-def test_the_sensitivity_of_a_block_is_reached_exactly(loss, relation, block):
+def test_the_sensitivity_of_a_block_is_reached_exactly(loss, neighbours, block):
     """Other columns move the margin freely: no bound from the block's own weights."""
     schema = Schema(FULL, target=target_of(loss))
     slopes, layout = Slopes(LOSSES[loss]()), schema.layout()
@@ -243,21 +245,21 @@ def test_the_sensitivity_of_a_block_is_reached_exactly(loss, relation, block):
     one, other = (
         queries.gradient(
             ReferenceEngine(records_of(rows, schema)),
-            *(slopes, weights, at, relation, shape),
+            *(slopes, weights, at, neighbours, shape),
         )
-        for rows in neighbours(relation, [], 0, *extreme_rows(loss, 1.0))
+        for rows in neighbouring_tables(neighbours, [], 0, *extreme_rows(loss, 1.0))
     )
     rounding = (
         2e-5 if loss == "softmax" else 2.0**-44
     )  # a joint norm is truncated twice
-    bound = slopes.loss.slope_bound * (1 if relation != "replace-one" else 2) / 3
+    bound = slopes.loss.slope_bound * (1 if neighbours != "replace-one" else 2) / 3
     assert one.sensitivity == pytest.approx(bound, rel=2e-5)
     assert 1.0 - rounding <= reached(one, other) <= 1.0
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_loss_that_lies_most_reaches_the_bound_and_no_more(relation, query):
+def test_a_loss_that_lies_most_reaches_the_bound_and_no_more(neighbours, query):
     schema = Schema(FULL, target=target_of("softmax"))
     layout = schema.layout()
     at = np.arange(layout.n_features)
@@ -271,9 +273,9 @@ def test_a_loss_that_lies_most_reaches_the_bound_and_no_more(relation, query):
             ask(
                 query,
                 ReferenceEngine(records_of(rows, schema)),
-                *(slopes, weights, at, relation, np.ones(len(at)), metric),
+                *(slopes, weights, at, neighbours, np.ones(len(at)), metric),
             )
-            for rows in neighbours(relation, [], 0, record, replacement)
+            for rows in neighbouring_tables(neighbours, [], 0, record, replacement)
         )
         assert 0.999 <= reached(one, other) <= 1.0
 
@@ -296,8 +298,8 @@ def test_softmax_has_the_same_bound_for_any_number_of_classes(n_outputs):
     assert 1.4142 < np.linalg.norm(slope) <= math.sqrt(2.0)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_the_sensitivity_under_row_norm_is_reached_on_numeric_rows(relation):
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_the_sensitivity_under_row_norm_is_reached_on_numeric_rows(neighbours):
     """Long rows are shortened to the row norm, and the intercept stays beside it."""
     columns = {f"x{i}": Numeric(0.0, 1.0) for i in range(6)} | {"text": FULL["text"]}
     schema = Schema(columns, target=Numeric(-2.0, 2.0), row_norm=1.3)
@@ -312,11 +314,11 @@ def test_the_sensitivity_under_row_norm_is_reached_on_numeric_rows(relation):
     one, other = (
         queries.gradient(
             ReferenceEngine(records_of(table, schema)),
-            *(slopes, weights, at, relation, np.ones(len(at))),
+            *(slopes, weights, at, neighbours, np.ones(len(at))),
         )
-        for table in neighbours(relation, [], 0, *rows)
+        for table in neighbouring_tables(neighbours, [], 0, *rows)
     )
-    bound = 0.1 * math.sqrt(1.3**2 + 1) * (2 if relation == "replace-one" else 1)
+    bound = 0.1 * math.sqrt(1.3**2 + 1) * (2 if neighbours == "replace-one" else 1)
     assert one.sensitivity == pytest.approx(bound, rel=2e-5)
     assert 0.999 <= reached(one, other) <= 1.0
 
@@ -325,10 +327,10 @@ CODES = {"job": Categorical(["a", "b"]), "bins": Numeric(0.0, 1.0, bins=2)}
 SIGNED = CODES | {"text": Vector(["t0", "t1"], norm=1.0)}
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("columns", [CODES, SIGNED], ids=["codes", "signed"])
-def test_the_sensitivity_of_a_gram_matrix_is_reached(columns, intercept, relation):
+def test_the_sensitivity_of_a_gram_matrix_is_reached(columns, intercept, neighbours):
     """By rows of full norm with x·x' = 0, or 1 where only the public n is shared."""
     schema = Schema(columns, target=Categorical(["a", "b"]))
     turned = [-1.0, 0.0] if intercept else [0.0, 1.0]  # x·x' = u·u' + intercept = 0
@@ -336,18 +338,18 @@ def test_the_sensitivity_of_a_gram_matrix_is_reached(columns, intercept, relatio
         {"job": 0, "bins": 0.0, "text": [1.0, 0.0], "target": 0, "weight": 1.0},
         {"job": 1, "bins": 1.0, "text": turned, "target": 0, "weight": 1.0},
     ]
-    pattern = GramPattern.of(schema.layout(intercept), relation)
+    pattern = GramPattern.of(schema.layout(intercept), neighbours)
     one, other = (
         queries.gram(
             ReferenceEngine(records_of(table, schema, intercept=intercept)), pattern
         )
-        for table in neighbours(relation, [], 0, *rows)
+        for table in neighbouring_tables(neighbours, [], 0, *rows)
     )
     assert 0.999 <= reached(one, other) <= 1.0
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_the_sensitivity_of_a_centred_gram_matrix_is_reached(relation):
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_the_sensitivity_of_a_centred_gram_matrix_is_reached(neighbours):
     """By corners of the box, (x - ½)·(x' - ½) = -1 for four numbers."""
     columns = {name: Numeric(0.0, 1.0) for name in "abcd"}
     schema = Schema(columns, target=Categorical(["a", "b"]))
@@ -355,14 +357,14 @@ def test_the_sensitivity_of_a_centred_gram_matrix_is_reached(relation):
         dict.fromkeys("abcd", corner) | {"target": 0, "weight": 1.0}
         for corner in (0.0, 1.0)
     ]
-    pattern = GramPattern.of(schema.layout(True), relation, centred=True)
+    pattern = GramPattern.of(schema.layout(True), neighbours, centred=True)
     assert pattern.shift.tolist() == [1, 1, 1, 1, 0]
     one, other = (
         queries.gram(ReferenceEngine(records_of(table, schema)), pattern)
-        for table in neighbours(relation, [], 0, *rows)
+        for table in neighbouring_tables(neighbours, [], 0, *rows)
     )
     assert 0.999 <= reached(one, other) <= 1.0
-    whole = GramPattern.of(schema.layout(True), relation)
+    whole = GramPattern.of(schema.layout(True), neighbours)
     assert pattern.sensitivity < 0.6 * whole.sensitivity
 
 
@@ -399,19 +401,23 @@ def test_less_noise_off_the_diagonal_would_break_the_gram_bound():
     assert math.hypot(*(v * one.unit / s for v, s in entries)) > one.sensitivity
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("n_classes", [1, 2, 3])
-def test_the_sensitivity_of_counts_is_reached(relation, n_classes):
+def test_the_sensitivity_of_counts_is_reached(neighbours, n_classes):
     schema = schema_of("plain", "softmax")
     rows = [{"x": 1.0, "job": 0, "target": t, "weight": 1.0} for t in (0, 1)]
     one, other = (
-        queries.counts(ReferenceEngine(records_of(table, schema)), n_classes, relation)
-        for table in neighbours(relation, rows, 1, *rows)
+        queries.counts(
+            ReferenceEngine(records_of(table, schema)), n_classes, neighbours
+        )
+        for table in neighbouring_tables(neighbours, rows, 1, *rows)
     )
-    if n_classes == 1 and relation == "replace-one":
+    if n_classes == 1 and neighbours == "replace-one":
         assert squared_difference(one, other) == 0  # the number of rows is public
     else:
-        assert squared_difference(one, other) == (2 if relation == "replace-one" else 1)
+        assert squared_difference(one, other) == (
+            2 if neighbours == "replace-one" else 1
+        )
         assert 0.999 <= reached(one, other) <= 1.0
 
 

@@ -131,7 +131,7 @@ def test_bars_are_the_shares_that_were_spent(name):
 
 
 def test_what_is_left_of_a_budget_is_shown():
-    record = skdp.PrivacyRecord(epsilon=1.0, delta=1e-6, relation="replace-one")
+    record = skdp.PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one")
     record.charge(Event("number of rows", 1.0, 2 / math.sqrt(record.budget), 1))
     rows, left = facts.group_by_purpose(record)
     assert (rows.name, left.name) == ("Number of rows", facts.UNSPENT)
@@ -292,7 +292,7 @@ def test_a_record_that_does_not_hold_gets_no_page(tmp_path):
     model("plain").save(tmp_path / "forged")
     path = tmp_path / "forged" / "privacy.json"
     about = json.loads(path.read_text())
-    about["relation"] = "add-remove"
+    about["neighbours"] = "add-remove"
     path.write_text(json.dumps(about))
     with pytest.raises(ValueError, match=r"failed a check.*relation: add-remove"):
         skdp.report(tmp_path / "forged")

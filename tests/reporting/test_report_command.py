@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said_in_one_sentence(call, tmp_path):
         assert sentence in err
     path = tmp_path / "model" / "privacy.json"
     about = json.loads(path.read_text())
-    path.write_text(json.dumps(about | {"relation": "add-remove"}))
+    path.write_text(json.dumps(about | {"neighbours": "add-remove"}))
     code, _, err = call("model", "--out", "forged.html")
     assert code == 2
     assert "the privacy record failed a check" in err

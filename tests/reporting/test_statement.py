@@ -18,8 +18,8 @@ X = RNG.uniform(size=(500, 2))
 Y = (X[:, 0] > 0.5).astype(int)
 
 
-def record(epsilon=1.0, delta=1e-6, relation="replace-one", **given):
-    made = PrivacyRecord(epsilon=epsilon, delta=delta, relation=relation, **given)
+def record(epsilon=1.0, delta=1e-6, neighbours="replace-one", **given):
+    made = PrivacyRecord(epsilon=epsilon, delta=delta, neighbours=neighbours, **given)
     z = 1 / math.sqrt(made.budget) if epsilon < math.inf else 0.0
     made.charge(Event("some sums", 2.0, z * (1 + 1e-9), 4))
     return made
@@ -68,7 +68,7 @@ def test_odds_change_more_no_oftener_than_said(epsilon):
 def test_a_random_search_is_described_by_its_own_curve():
     """Not by that of the one trial whose releases are listed."""
     stop = choose_stop(20.0)
-    one = SearchRecord(epsilon=1.0, delta=1e-6, relation="replace-one", stop=stop)
+    one = SearchRecord(epsilon=1.0, delta=1e-6, neighbours="replace-one", stop=stop)
     one.end(one.begin(one.budget), [])
     one.charge(Event("some sums", 2.0, 1 / math.sqrt(one.budget) * (1 + 1e-9), 4))
     mu = math.sqrt(one.spent)
@@ -80,13 +80,15 @@ def test_a_random_search_is_described_by_its_own_curve():
     assert "They are those of one trial of a search" in told
 
 
-@pytest.mark.parametrize("relation", ["replace-one", "zero-out", "add-remove"])
-def test_relation_and_assumptions_are_said(relation):
-    told = words(statement(record(relation=relation, assumptions=("Snow is white.",))))
+@pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
+def test_relation_and_assumptions_are_said(neighbours):
+    told = words(
+        statement(record(neighbours=neighbours, assumptions=("Snow is white.",)))
+    )
     assert "Snow is white." in told
-    assert ("The number of rows is public." in told) == (relation != "add-remove")
+    assert ("The number of rows is public." in told) == (neighbours != "add-remove")
     deed = {"replace-one": "replaced", "zero-out": "left out", "add-remove": "added or"}
-    assert f"one row is {deed[relation]}" in told
+    assert f"one row is {deed[neighbours]}" in told
 
 
 def test_what_is_not_protected_is_said():

@@ -48,7 +48,7 @@ def rows(loss="logistic", n_rows=N_ROWS):
     return columns, np.asarray(target), np.ones(n_rows)
 
 
-def problem_of(loss="logistic", relation="zero-out", table=None, penalty=None):
+def problem_of(loss="logistic", neighbours="zero-out", table=None, penalty=None):
     columns, target, weight = rows(loss) if table is None else table
     schema = schema_of(loss)
     levels = ["a", "b", "c", "d"]
@@ -66,7 +66,7 @@ def problem_of(loss="logistic", relation="zero-out", table=None, penalty=None):
         loss=LOSSES[loss](),
         n_rows=len(target),
         penalty=penalty,
-        relation=relation,
+        neighbours=neighbours,
     )
 
 
@@ -104,7 +104,7 @@ def optimum(problem):
     return float(found.fun)
 
 
-def neighbours(loss="logistic"):
+def neighbouring_tables(loss="logistic"):
     """(table, other table) pairs that differ in the first record, most unlike it."""
     columns, target, weight = rows(loss)
     last = 2 if loss == "softmax" else 1

@@ -42,24 +42,24 @@ def test_a_third_of_the_budget_does_not_cover_the_printed_noise_but_all_of_it_do
     assert accountant.gdp_delta(0.1 / 3, 1 / z) < 1e-6 / 3
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "replace-one", "add-remove"])
-def test_what_is_released(relation, monkeypatch):
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one", "add-remove"])
+def test_what_is_released(neighbours, monkeypatch):
     seen = watched(monkeypatch)
-    problem = problem_of("squared", relation)
+    problem = problem_of("squared", neighbours)
     adassp(problem, gram_share=0.4, **OPTIONS)
     gram, moment = seen
     X = features(problem)
     y = problem.records.chunks[0].target / 2**13 - 1
     sums = -moment.total.value.astype(float)[:, 0] * moment.total.unit
     assert sums == pytest.approx(X.T @ y, abs=1e-2)
-    pattern = module.sums.GramPattern.of(problem.layout, relation)
+    pattern = module.sums.GramPattern.of(problem.layout, neighbours)
     entries = gram.total.value.astype(float) * gram.total.unit
     filled = module._filled(problem.layout, pattern, entries, problem.n_rows)
     assert filled == pytest.approx(X.T @ X, abs=1e-9)
     assert gram.noise_multiplier**-2 / moment.noise_multiplier**-2 == pytest.approx(
         2 / 3
     )
-    times = 2 if relation == "replace-one" else 1
+    times = 2 if neighbours == "replace-one" else 1
     assert moment.total.sensitivity == pytest.approx(times * problem.row_norm)
 
 

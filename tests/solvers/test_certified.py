@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from cases import features, neighbours, problem_of, rows
+from cases import features, neighbouring_tables, problem_of, rows
 
 from skdp.models.losses import LOSSES as LOSSES_BY_NAME
 from skdp.models.losses import Logistic, SmoothedHinge, Squared, sigmoid_table
@@ -204,15 +204,15 @@ def test_weights_are_bounded_where_their_bound_is_used(weight):
     assert most < 1
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "replace-one", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one", "add-remove"])
 @pytest.mark.parametrize("loss", ["logistic", "huber"])
-def test_bounds_are_the_same_for_neighbours(loss, relation):
-    for _, *tables in neighbours(loss):
-        one, other = (problem_of(loss, relation, table) for table in tables)
-        if relation == "add-remove":
+def test_bounds_are_the_same_for_neighbours(loss, neighbours):
+    for _, *tables in neighbouring_tables(loss):
+        one, other = (problem_of(loss, neighbours, table) for table in tables)
+        if neighbours == "add-remove":
             table = tables[1]
             fewer = {key: column[1:] for key, column in table[0].items()}
-            other = problem_of(loss, relation, (fewer, table[1][1:], table[2][1:]))
+            other = problem_of(loss, neighbours, (fewer, table[1][1:], table[2][1:]))
             other = replace(other, n_rows=one.n_rows)
         quadratic = ridge_of(one) + 1.0
         assert Bounds.of(one, quadratic) == Bounds.of(other, quadratic)
@@ -254,7 +254,7 @@ def test_results_are_within_the_slack_however_long_the_tilt_is():
         for rows_of in (slice(0, 40), slice(1, 40)):  # a record more, a record less
             chunk = replace_rows(problem.records.chunks[0], rows_of)
             records = type(problem.records)(problem.layout, (chunk,))
-            other = replace(problem, records=records, relation="add-remove")
+            other = replace(problem, records=records, neighbours="add-remove")
             tilt = -Objective(other, quadratic).gradient(w)
             objective = Objective(other, quadratic, tilt)
             found.append(located(objective, bounds, proved=True))
@@ -266,8 +266,8 @@ def test_results_are_within_the_slack_however_long_the_tilt_is():
 def test_a_ridge_too_small_for_every_table_is_refused_from_public_facts():
     problem = small("hinge")
     d, n = problem.layout.n_features, problem.n_rows
-    for relation in ("zero-out", "add-remove"):
-        own = replace(problem, relation=relation)
+    for neighbours in ("zero-out", "add-remove"):
+        own = replace(problem, neighbours=neighbours)
         least = least_ridge(own)
         refuse_steep(own, np.full(d, n * least))
         with pytest.raises(ValueError, match="ridge must be at least"):
@@ -304,7 +304,7 @@ def test_wide_sparse_tables():
     problem = Problem(records=records, loss=Logistic(), n_rows=200)
     objective = Objective(problem, np.full(701, 0.5))
     assert certain(objective, minimise(objective))
-    empty = replace(problem, records=encode([], schema), relation="add-remove")
+    empty = replace(problem, records=encode([], schema), neighbours="add-remove")
     objective = Objective(empty, np.full(701, 0.5), np.ones(701))
     assert np.allclose(minimise(objective), -2.0)
 

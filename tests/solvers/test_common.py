@@ -9,7 +9,7 @@ import pytest
 from cases import (
     distance,
     loss_of,
-    neighbours,
+    neighbouring_tables,
     objective,
     optimum,
     problem_of,
@@ -98,19 +98,19 @@ def test_an_independent_accountant_agrees_with_the_record(name):
 def test_no_neighbour_moves_a_released_sum_beyond_its_sensitivity(name, monkeypatch):
     """With the same answers before, on neighbouring tables, sum by sum."""
     largest = 0.0
-    for relation, table, other in neighbours(loss_of(name)):
+    for neighbours, table, other in neighbouring_tables(loss_of(name)):
         runs, said = [], None
         for rows in (table, other):
             with monkeypatch.context() as patch:
                 seen = watched(patch, said)
-                fit(name, problem_of(loss_of(name), relation, rows))
+                fit(name, problem_of(loss_of(name), neighbours, rows))
             runs.append(seen)
             said = seen
         assert len(runs[0]) == len(runs[1])
         for one, two in zip(*runs, strict=True):
             # In a batch a replacement is a removal and an addition.
             batch = not one.known and "beforehand" not in one.total.query
-            both = 2 if relation == "replace-one" and batch else 1
+            both = 2 if neighbours == "replace-one" and batch else 1
             ratio = distance(one.total, two.total) / one.total.sensitivity
             assert ratio <= both
             largest = max(largest, ratio / both)
@@ -186,7 +186,10 @@ def test_without_a_seed_noise_is_new(name):
 def test_a_record_that_is_handed_in_is_spent(name):
     share = SOLVERS[name].delta_share
     record = PrivacyRecord(
-        epsilon=EPSILON, delta=DELTA, relation="zero-out", reserved_delta=DELTA * share
+        epsilon=EPSILON,
+        delta=DELTA,
+        neighbours="zero-out",
+        reserved_delta=DELTA * share,
     )
     solved = fit(name, record=record)
     assert solved.record is record
@@ -203,20 +206,20 @@ def test_refusals(name):
         fit(name, epsilon=0.0)
     with pytest.raises(ValueError, match="delta must be"):
         fit(name, delta=0.01)
-    record = PrivacyRecord(epsilon=EPSILON, delta=DELTA, relation="add-remove")
+    record = PrivacyRecord(epsilon=EPSILON, delta=DELTA, neighbours="add-remove")
     with pytest.raises(ValueError, match="use one relation"):
         fit(name, problem_of(loss), record=record)
     if SOLVERS[name].delta_share:
-        record = PrivacyRecord(epsilon=EPSILON, delta=DELTA, relation="zero-out")
+        record = PrivacyRecord(epsilon=EPSILON, delta=DELTA, neighbours="zero-out")
         with pytest.raises(ValueError, match="reserved_delta"):
             fit(name, problem_of(loss), record=record)
 
 
 @every_solver
-@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
-def test_every_relation_spends_its_budget(name, relation):
-    record = fit(name, problem_of(loss_of(name), relation)).record
-    assert record.relation == relation
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+def test_every_relation_spends_its_budget(name, neighbours):
+    record = fit(name, problem_of(loss_of(name), neighbours)).record
+    assert record.neighbours == neighbours
     assert 0.99 * EPSILON < record.spent_epsilon <= EPSILON
 
 

@@ -17,21 +17,21 @@ BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 
 def test_squares_are_the_columns_mean_squares():
     problem = problem_of()
-    run = opened(problem, epsilon=1e6, delta=1e-6, seed=0)
+    run = opened(problem, epsilon=1e6, delta=1e-6, random_state=0)
     found = squares(problem, run)
     exact = (features(problem) ** 2).mean(axis=0)
     assert np.allclose(found, exact, atol=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("relation", "each"), [("zero-out", 1.0), ("replace-one", 2.0)]
+    ("neighbours", "each"), [("zero-out", 1.0), ("replace-one", 2.0)]
 )
-def test_squares_share_their_budget_and_have_equal_noise(relation, each):
-    problem = problem_of(relation=relation)
+def test_squares_share_their_budget_and_have_equal_noise(neighbours, each):
+    problem = problem_of(neighbours=neighbours)
     exact = (features(problem) ** 2).mean(axis=0)
     noise = []
     for seed in range(150):
-        run = opened(problem, **BUDGET, seed=seed).share(0.1)
+        run = opened(problem, **BUDGET, random_state=seed).share(0.1)
         noise.append((squares(problem, run) - exact)[:-1] * problem.n_rows)
     # Four columns: a record moves the vector of sums by at most √4.
     std = each * math.sqrt(4) / run.mu
@@ -43,7 +43,7 @@ def test_squares_share_their_budget_and_have_equal_noise(relation, each):
 
 def test_private_smoothness_is_released_and_floored(monkeypatch):
     seen = watched(monkeypatch)
-    solved = dp_cd(problem_of(), seed=0, floor=0.2, n_steps=10, **BUDGET)
+    solved = dp_cd(problem_of(), random_state=0, floor=0.2, n_steps=10, **BUDGET)
     M = solved.settings["smoothness"]
     assert (M >= 0.25 * 0.2).all()
     assert (M <= 0.25).all()
@@ -55,7 +55,9 @@ def test_private_smoothness_is_released_and_floored(monkeypatch):
 @pytest.mark.parametrize("smoothness", ["public", np.linspace(0.1, 0.25, 9)])
 def test_public_smoothness_costs_nothing(monkeypatch, smoothness):
     seen = watched(monkeypatch)
-    solved = dp_cd(problem_of(), seed=0, smoothness=smoothness, n_steps=10, **BUDGET)
+    solved = dp_cd(
+        problem_of(), random_state=0, smoothness=smoothness, n_steps=10, **BUDGET
+    )
     assert len(seen) == 10
     assert solved.settings["smoothness_share"] == 0.0
     assert solved.record.spent_epsilon == pytest.approx(1.0, rel=1e-6)
@@ -68,15 +70,15 @@ def test_clips_follow_smoothness():
 
 
 @pytest.mark.parametrize(
-    ("relation", "each"), [("zero-out", 1.0), ("replace-one", 2.0)]
+    ("neighbours", "each"), [("zero-out", 1.0), ("replace-one", 2.0)]
 )
-def test_each_coordinate_is_clipped_to_its_own_bound(monkeypatch, relation, each):
+def test_each_coordinate_is_clipped_to_its_own_bound(monkeypatch, neighbours, each):
     seen = watched(monkeypatch)
     M = np.linspace(0.02, 0.25, 9)
     steps = []
     dp_cd(
-        problem_of(relation=relation),
-        seed=0,
+        problem_of(neighbours=neighbours),
+        random_state=0,
         smoothness=M,
         clip=1.5,
         n_steps=60,
@@ -93,11 +95,11 @@ def test_each_coordinate_is_clipped_to_its_own_bound(monkeypatch, relation, each
 
 def test_printed_noise_is_the_theorems(monkeypatch):
     """σ_j² = 12 L_j² T K log(1/δ)/(nε)², L_j = 1 here, by replacement."""
-    problem = problem_of(relation="replace-one")
+    problem = problem_of(neighbours="replace-one")
     seen = watched(monkeypatch)
     solved = dp_cd(
         problem,
-        seed=0,
+        random_state=0,
         smoothness="public",
         calibration="printed",
         n_steps=20,
@@ -116,7 +118,7 @@ def test_inner_loops_end_in_their_average():
     problem, steps = problem_of(), []
     solved = dp_cd(
         problem,
-        seed=0,
+        random_state=0,
         smoothness="public",
         n_steps=7,
         n_restarts=3,
@@ -135,7 +137,7 @@ def test_lasso_is_solved_by_the_proximal_map():
     start = problem_of()
     penalty = ElasticNet(l1=0.02, penalised=start.layout.penalised)
     problem = problem_of(penalty=penalty)
-    solved = dp_cd(problem, epsilon=math.inf, seed=0)
+    solved = dp_cd(problem, epsilon=math.inf, random_state=0)
     assert (solved.weights[:-1] == 0).any(), "exact zeros"
     assert (solved.weights[:-1] != 0).any()
     assert objective(problem, solved.weights) - optimum(problem) < 1e-5

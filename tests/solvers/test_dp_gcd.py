@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from cases import neighbours, problem_of, rows
+from cases import neighbouring_tables, problem_of, rows
 
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Logistic
@@ -21,7 +21,7 @@ module = importlib.import_module("skdp.solvers.dp_gcd")
 OPTIONS = {"epsilon": 1.0, "delta": 1e-6, "seed": 0}
 
 
-def text(n_rows=400, width=40, relation="zero-out"):
+def text(n_rows=400, width=40, neighbours="zero-out"):
     rng = np.random.default_rng(1)
     words = rng.random((n_rows, width)) * (rng.random((n_rows, width)) < 0.1)
     schema = Schema(
@@ -29,7 +29,9 @@ def text(n_rows=400, width=40, relation="zero-out"):
     )
     target = Coded((words[:, 3] > 0).astype(int), ["a", "b"])
     records = encode([Batch(columns={"t": words}, target=target)], schema)
-    return Problem(records=records, loss=Logistic(), n_rows=n_rows, relation=relation)
+    return Problem(
+        records=records, loss=Logistic(), n_rows=n_rows, neighbours=neighbours
+    )
 
 
 @pytest.mark.parametrize("selection", ["gaussian", "exponential"])
@@ -62,13 +64,13 @@ def test_without_noise_the_largest_derivative_moves(selection):
 def test_roundings_of_scores_are_within_their_sensitivity(n_rows, penalty):
     """Sums that are one record apart, weights as large as they may be."""
     rng = np.random.default_rng(0)
-    records = text(relation="add-remove").records
+    records = text(neighbours="add-remove").records
     problem = Problem(
         records=records,
         loss=Logistic(),
         n_rows=n_rows,
         penalty=penalty,
-        relation="add-remove",
+        neighbours="add-remove",
     )
     d = problem.layout.n_features
     M, largest = np.full(d, problem.curvature), 0
@@ -85,15 +87,15 @@ def test_roundings_of_scores_are_within_their_sensitivity(n_rows, penalty):
     assert largest > 0.7 * module.SCORE_UNITS
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("penalty", [ElasticNet(), ElasticNet(l1=0.02, l2=0.1)])
 def test_no_neighbour_moves_a_score_beyond_its_sensitivity(
-    relation, penalty, monkeypatch
+    neighbours, penalty, monkeypatch
 ):
     """On the same weights, for extreme records: compared in rounded units."""
     largest = 0
-    for found, *tables in neighbours():
-        if found != relation:
+    for found, *tables in neighbouring_tables():
+        if found != neighbours:
             continue
         seen = []
         for table in tables:
@@ -103,7 +105,7 @@ def test_no_neighbour_moves_a_score_beyond_its_sensitivity(
                 scores.append(given)
                 return 0
 
-            problem = problem_of("logistic", relation, table, penalty)
+            problem = problem_of("logistic", neighbours, table, penalty)
             step = module._exponential(
                 problem,
                 opened(problem, **OPTIONS),
@@ -211,7 +213,7 @@ def test_smoothness_of_joint_columns_is_measured_and_paid_for():
 
 def test_means_are_those_of_the_columns():
     problem = text()
-    run = opened(problem, epsilon=math.inf, delta=1e-6, seed=0)
+    run = opened(problem, epsilon=math.inf, delta=1e-6, random_state=0)
     means = module._means(problem, run, ReferenceEngine(problem.records))
     X = problem.records.chunks[0].parts[0]
     X = X.toarray() if hasattr(X, "toarray") else X

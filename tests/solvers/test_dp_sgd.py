@@ -28,11 +28,11 @@ def epsilon_of(z, rate, n_steps, delta):
     return one.self_compose(n_steps).get_epsilon_for_delta(delta)
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "add-remove"])
 @pytest.mark.parametrize(("rate", "n_steps"), [(0.05, 100), (0.2, 30), (0.5, 300)])
-def test_dp_accounting_finds_the_same_epsilon(relation, rate, n_steps):
-    problem = problem_of(relation=relation)
-    solved = dp_sgd(problem, seed=0, rate=rate, n_steps=n_steps, **BUDGET)
+def test_dp_accounting_finds_the_same_epsilon(neighbours, rate, n_steps):
+    problem = problem_of(neighbours=neighbours)
+    solved = dp_sgd(problem, random_state=0, rate=rate, n_steps=n_steps, **BUDGET)
     z = solved.settings["noise_multiplier"]
     found = epsilon_of(z, solved.settings["rate"], n_steps, 1e-6)
     assert 0.96 < found <= 1.0 == pytest.approx(solved.record.spent_epsilon, rel=1e-3)
@@ -41,7 +41,7 @@ def test_dp_accounting_finds_the_same_epsilon(relation, rate, n_steps):
 def test_noise_that_is_measured_buys_the_budget(monkeypatch):
     """From what was released alone: ε of the noise seen, and of a wrong one."""
     seen = watched(monkeypatch)
-    solved = dp_sgd(problem_of(), seed=5, rate=0.1, n_steps=300, **BUDGET)
+    solved = dp_sgd(problem_of(), random_state=5, rate=0.1, n_steps=300, **BUDGET)
     noise = np.concatenate(
         [
             (one.released.values - one.total.value.astype(float) * one.total.unit)
@@ -60,7 +60,7 @@ def test_noise_that_is_measured_buys_the_budget(monkeypatch):
 
 
 def test_a_full_batch_is_gaussian_and_exact():
-    solved = dp_sgd(problem_of(), seed=0, rate=1.0, n_steps=50, **BUDGET)
+    solved = dp_sgd(problem_of(), random_state=0, rate=1.0, n_steps=50, **BUDGET)
     record = solved.record
     z = solved.settings["noise_multiplier"]
     assert record.spent == pytest.approx(50 / z**2, rel=1e-12)
@@ -70,10 +70,10 @@ def test_a_full_batch_is_gaussian_and_exact():
 
 def test_replacement_needs_twice_the_noise():
     z = {}
-    for relation in ("zero-out", "replace-one"):
-        problem = problem_of(relation=relation)
-        solved = dp_sgd(problem, seed=0, rate=0.2, n_steps=100, **BUDGET)
-        z[relation] = solved.settings["noise_multiplier"]
+    for neighbours in ("zero-out", "replace-one"):
+        problem = problem_of(neighbours=neighbours)
+        solved = dp_sgd(problem, random_state=0, rate=0.2, n_steps=100, **BUDGET)
+        z[neighbours] = solved.settings["noise_multiplier"]
     assert 1.8 < z["replace-one"] / z["zero-out"] < 2.1
 
 
@@ -90,7 +90,7 @@ def test_all_batches_are_one_event_charged_before_the_first_draw(monkeypatch):
         "words",
         lambda self, size: (order.append(size), words(self, size))[1],
     )
-    solved = dp_sgd(problem, seed=0, rate=0.1, n_steps=20, **BUDGET)
+    solved = dp_sgd(problem, random_state=0, rate=0.1, n_steps=20, **BUDGET)
     (event,) = solved.record.events
     assert order[0] is event
     assert event.n_draws == 20 * problem.start.size
@@ -152,7 +152,7 @@ def test_rates_are_what_is_charged():
 
 
 def test_empty_batches_are_released_too():
-    solved = dp_sgd(problem_of(), seed=0, rate=2e-3, n_steps=30, **BUDGET)
+    solved = dp_sgd(problem_of(), random_state=0, rate=2e-3, n_steps=30, **BUDGET)
     assert np.isfinite(solved.weights).all()
     assert len(solved.record.transcript) == 30
 
@@ -164,7 +164,7 @@ def test_empty_batches_are_released_too():
 def test_clipping_bounds_each_records_gradient(monkeypatch, clip):
     seen = watched(monkeypatch)
     problem = problem_of()
-    dp_sgd(problem, seed=0, rate=1.0, n_steps=2, clip=clip, **BUDGET)
+    dp_sgd(problem, random_state=0, rate=1.0, n_steps=2, clip=clip, **BUDGET)
     assert seen[0].total.sensitivity == pytest.approx(clip)
     # At w = 0 every slope is ±½: a record's gradient is shortened to norm `clip`.
     X = features(problem)
@@ -179,7 +179,7 @@ def test_clipping_bounds_each_records_gradient(monkeypatch, clip):
 def test_without_noise_nothing_is_clipped_by_default(monkeypatch):
     seen = watched(monkeypatch)
     problem = problem_of()
-    dp_sgd(problem, seed=0, n_steps=1, epsilon=math.inf)
+    dp_sgd(problem, random_state=0, n_steps=1, epsilon=math.inf)
     assert seen[0].total.sensitivity == pytest.approx(problem.row_norm)
 
 
@@ -195,9 +195,9 @@ def test_printed_noise_is_the_theorems():
     assert z * lipschitz * n == pytest.approx(sigma, rel=1e-12)
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-def test_printed_noise_costs_far_less_than_it_claims(relation):
-    problem = problem_of(relation=relation)
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+def test_printed_noise_costs_far_less_than_it_claims(neighbours):
+    problem = problem_of(neighbours=neighbours)
     options = {"form": "analysed", "n_steps": 400, "seed": 0} | BUDGET
     printed = dp_sgd(problem, calibration="printed", **options)
     tight = dp_sgd(problem, calibration="tight", **options)

@@ -31,7 +31,12 @@ def spent(full, n_full, z, rate, n_steps, delta=1e-6):
 @pytest.mark.parametrize(("n_epochs", "n_inner", "rate"), [(5, 8, 0.2), (3, 30, 0.5)])
 def test_dp_accounting_finds_the_same_epsilon(n_epochs, n_inner, rate):
     solved = dp_svrg(
-        problem_of(), seed=0, n_epochs=n_epochs, n_inner=n_inner, rate=rate, **BUDGET
+        problem_of(),
+        random_state=0,
+        n_epochs=n_epochs,
+        n_inner=n_inner,
+        rate=rate,
+        **BUDGET,
     )
     used = solved.settings
     n_corrections = n_epochs * (n_inner - 1)
@@ -45,7 +50,9 @@ def test_dp_accounting_finds_the_same_epsilon(n_epochs, n_inner, rate):
 
 def test_full_gradients_are_charged_one_by_one_and_corrections_together(monkeypatch):
     seen = watched(monkeypatch)
-    solved = dp_svrg(problem_of(), seed=0, n_epochs=4, n_inner=6, rate=0.3, **BUDGET)
+    solved = dp_svrg(
+        problem_of(), random_state=0, n_epochs=4, n_inner=6, rate=0.3, **BUDGET
+    )
     known = [one for one in seen if one.known]
     assert len(known) == 4
     assert len(seen) == 4 * 6, "the first correction of an epoch is known to be zero"
@@ -60,7 +67,13 @@ def test_corrections_need_less_noise_near_the_anchor(monkeypatch):
     seen = watched(monkeypatch)
     problem = problem_of()
     dp_svrg(
-        problem, seed=0, n_epochs=1, n_inner=20, rate=0.3, learning_rate=0.01, **BUDGET
+        problem,
+        random_state=0,
+        n_epochs=1,
+        n_inner=20,
+        rate=0.3,
+        learning_rate=0.01,
+        **BUDGET,
     )
     bounds = [one.total.sensitivity for one in seen if not one.known]
     assert bounds[0] < bounds[-1] < 0.5 * problem.row_norm
@@ -92,7 +105,9 @@ def test_without_noise_and_drawing_it_is_gradient_descent(step, calibration):
 
 
 def test_one_step_an_epoch_is_gradient_descent_that_spends_all():
-    solved = dp_svrg(problem_of(), seed=0, n_epochs=20, n_inner=1, rate=1.0, **BUDGET)
+    solved = dp_svrg(
+        problem_of(), random_state=0, n_epochs=20, n_inner=1, rate=1.0, **BUDGET
+    )
     z = solved.settings["full_noise_multiplier"]
     assert solved.record.spent == pytest.approx(20 / z**2)
     assert solved.record.spent_epsilon == pytest.approx(1.0, rel=1e-6)
@@ -145,9 +160,9 @@ def test_printed_noise_is_the_theorems():
     assert replaced * 2 * G / n == pytest.approx(of_full)
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-def test_printed_constant_is_enough_or_refused(relation, monkeypatch):
-    problem = problem_of(relation=relation)
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+def test_printed_constant_is_enough_or_refused(neighbours, monkeypatch):
+    problem = problem_of(neighbours=neighbours)
     options = {"seed": 0, "n_epochs": 5, "n_inner": 20, "calibration": "printed"}
     seen = watched(monkeypatch)
     solved = dp_svrg(problem, **options, **BUDGET)

@@ -27,7 +27,7 @@ module = importlib.import_module("skdp.solvers.objective_perturbation")
 EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.4)
 
 
-def line(loss, n_rows=3, relation="zero-out"):
+def line(loss, n_rows=3, neighbours="zero-out"):
     """A table of one column, no intercept."""
     classes = loss.name in ("logistic", "hinge")
     target = Categorical(["a", "b"]) if classes else Numeric(0, 1)
@@ -38,7 +38,7 @@ def line(loss, n_rows=3, relation="zero-out"):
         target=Coded(labels, ["a", "b"]) if classes else labels.astype(float),
     )
     records = encode([batch], schema, intercept=False)
-    return Problem(records=records, loss=loss, n_rows=n_rows, relation=relation)
+    return Problem(records=records, loss=loss, n_rows=n_rows, neighbours=neighbours)
 
 
 def charged(solved):
@@ -73,34 +73,36 @@ def excesses(loss, tables, settings, mu, noise=1.0):
     )
 
 
-def pairs(loss, relation):
+def pairs(loss, neighbours):
     top = 1 if loss.name in ("logistic", "hinge") else 1 << 14
     for others in ([], [(1.0, 0)], [(1.0, top), (0.5, 0)]):
         for x in (1.0, 0.3):
             for y in (0, top):
-                if relation == "zero-out":
+                if neighbours == "zero-out":
                     yield others, [*others, (x, y)]
                 else:
                     yield [*others, (x, y)], [*others, (1.0, top - y)]
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("calibration", ["tight", "printed"])
 @pytest.mark.parametrize("name", ["logistic", "hinge", "huber", "squared", "poisson"])
-def test_no_attacker_gains_more_than_is_charged(name, calibration, relation):
+def test_no_attacker_gains_more_than_is_charged(name, calibration, neighbours):
     loss = SmoothedHinge(0.01) if name == "hinge" else LOSSES[name]()
-    problem = line(loss, relation=relation)
+    problem = line(loss, neighbours=neighbours)
     options = {"epsilon": 1.0, "delta": 1e-6, "seed": 0}
     solved = objective_perturbation(problem, calibration=calibration, **options)
     settings = 3 * solved.settings["ridge"], solved.settings["noise_std"]
     mu = charged(solved)
     assert mu <= math.sqrt(solved.record.budget)
-    seen = [excesses(loss, pair, settings, mu) for pair in pairs(loss, relation)]
+    seen = [excesses(loss, pair, settings, mu) for pair in pairs(loss, neighbours)]
     assert max(seen) <= 1e-9
     if calibration == "tight":  # with less noise somebody would gain more
         less = 0.75 if name in ("logistic", "hinge") else 0.4
-        less /= 2 if relation == "replace-one" else 1  # a line has no worst pair
-        caught = [excesses(loss, p, settings, mu, less) for p in pairs(loss, relation)]
+        less /= 2 if neighbours == "replace-one" else 1  # a line has no worst pair
+        caught = [
+            excesses(loss, p, settings, mu, less) for p in pairs(loss, neighbours)
+        ]
         assert max(caught) > 1e-4
 
 
@@ -143,7 +145,7 @@ def test_records_in_the_plane_are_no_worse_than_on_a_line():
 def test_the_result_minimises_the_tilted_objective(monkeypatch):
     problem = problem_of()
     seen = watched(monkeypatch)
-    solved = objective_perturbation(problem, epsilon=1.0, delta=1e-6, seed=5)
+    solved = objective_perturbation(problem, epsilon=1.0, delta=1e-6, random_state=5)
     *levels, last = seen
     tilt = sum(one.released.values for one in levels)
     assert not any(one.known for one in seen)  # all were charged beforehand
@@ -158,7 +160,9 @@ def test_the_result_minimises_the_tilted_objective(monkeypatch):
 
 def test_the_tilt_is_never_handed_out(monkeypatch):
     seen = watched(monkeypatch)
-    solved = objective_perturbation(problem_of(), epsilon=1.0, delta=1e-6, seed=5)
+    solved = objective_perturbation(
+        problem_of(), epsilon=1.0, delta=1e-6, random_state=5
+    )
     (shown,) = solved.record.transcript
     assert shown.query == module.QUERY
     assert shown is seen[-1].released
@@ -177,10 +181,10 @@ def test_it_is_charged_before_anything_is_drawn(monkeypatch):
     def refuse(*_):
         raise Drawn
 
-    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="zero-out")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="zero-out")
     monkeypatch.setattr(module, "release", refuse)
     with pytest.raises(Drawn):
-        objective_perturbation(problem_of(), epsilon=1.0, seed=0, record=record)
+        objective_perturbation(problem_of(), epsilon=1.0, random_state=0, record=record)
     assert record.spent == pytest.approx(record.budget)
 
 
@@ -191,10 +195,10 @@ def test_it_is_charged_before_records_are_read(monkeypatch):
     def refuse(*_, **__):
         raise Read
 
-    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="zero-out")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="zero-out")
     monkeypatch.setattr(module, "Objective", refuse)
     with pytest.raises(Read):
-        objective_perturbation(problem_of(), epsilon=1.0, seed=0, record=record)
+        objective_perturbation(problem_of(), epsilon=1.0, random_state=0, record=record)
     assert record.spent == pytest.approx(record.budget)
 
 
@@ -209,7 +213,7 @@ def test_no_tilt_moves_what_is_released_beyond_its_bound(length, monkeypatch):
         objective = Objective(own, quadratic)
         return -objective.gradient(length * w)
 
-    solved = objective_perturbation(problem, epsilon=1.0, delta=1e-6, seed=0)
+    solved = objective_perturbation(problem, epsilon=1.0, delta=1e-6, random_state=0)
     assert all(event.delta == 0 for event in solved.record.events)
     ridge = solved.settings["ridge"]
     columns, target, weight = rows("logistic", 30)
@@ -220,7 +224,7 @@ def test_no_tilt_moves_what_is_released_beyond_its_bound(length, monkeypatch):
         with monkeypatch.context() as patch:
             seen = watched(patch)
             patch.setattr(module, "_tilt", tilt)
-            objective_perturbation(other, epsilon=1.0, delta=1e-6, seed=0)
+            objective_perturbation(other, epsilon=1.0, delta=1e-6, random_state=0)
         real.append(seen[-1].total)
     assert distance(*real) <= real[0].sensitivity
 
@@ -230,7 +234,9 @@ def test_the_tilt_is_fine_grained_and_of_the_right_size(monkeypatch):
     for seed in range(60):
         with monkeypatch.context() as patch:
             seen = watched(patch)
-            solved = objective_perturbation(problem_of(), epsilon=1.0, seed=seed)
+            solved = objective_perturbation(
+                problem_of(), epsilon=1.0, random_state=seed
+            )
         tilts.append(sum(one.released.values for one in seen[:-1]))
     tilt, std = np.concatenate(tilts), solved.settings["noise_std"]
     assert 0.85 < tilt.std() / std < 1.15
@@ -240,13 +246,13 @@ def test_the_tilt_is_fine_grained_and_of_the_right_size(monkeypatch):
     assert np.abs(tilt / cell - np.rint(tilt / cell)).max() > 0.3
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-def test_printed_noise(relation):
-    problem = problem_of("logistic", relation)
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+def test_printed_noise(neighbours):
+    problem = problem_of("logistic", neighbours)
     solved = objective_perturbation(
-        problem, epsilon=1.0, delta=1e-6, seed=0, calibration="printed"
+        problem, epsilon=1.0, delta=1e-6, random_state=0, calibration="printed"
     )
-    times = 2 if relation == "replace-one" else 1
+    times = 2 if neighbours == "replace-one" else 1
     size = times * problem.row_norm * math.sqrt(8 * math.log(2e6) + 4)
     assert solved.settings["noise_std"] == pytest.approx(size, rel=1e-9)
     least = 2 * 0.25 * problem.row_norm**2 / problem.n_rows
@@ -257,9 +263,9 @@ def test_printed_noise(relation):
 def test_replace_one_takes_twice_the_noise():
     one, two = (
         objective_perturbation(
-            problem_of("logistic", relation), epsilon=1.0, ridge=2.0, seed=0
+            problem_of("logistic", neighbours), epsilon=1.0, ridge=2.0, random_state=0
         ).settings["noise_std"]
-        for relation in ("zero-out", "replace-one")
+        for neighbours in ("zero-out", "replace-one")
     )
     assert two >= 1.95 * one
 

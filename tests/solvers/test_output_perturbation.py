@@ -26,9 +26,9 @@ def minimiser(problem, quadratic):
     return found * np.sqrt(quadratic), bounds.slack
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("loss", ["logistic", "huber", "squared", "hinge", "poisson"])
-def test_no_neighbour_moves_a_minimiser_beyond_the_bound(loss, relation):
+def test_no_neighbour_moves_a_minimiser_beyond_the_bound(loss, neighbours):
     """Tables of few rows, little and much penalty: the worst come near the bound."""
     rng, largest = np.random.default_rng(4), 0.0
     for trial in range(24):
@@ -39,12 +39,12 @@ def test_no_neighbour_moves_a_minimiser_beyond_the_bound(loss, relation):
         columns["x"][0] = columns["z"][0] = 1.0
         target[0] = trial % 2
         other, label, gone = dict(columns), target.copy(), weight.copy()
-        if relation == "zero-out":
+        if neighbours == "zero-out":
             gone[0] = 0.0
         else:
             label[0] = 1 - target[0]
-        one = problem_of(loss, relation, (columns, target, weight))
-        two = problem_of(loss, relation, (other, label, gone))
+        one = problem_of(loss, neighbours, (columns, target, weight))
+        two = problem_of(loss, neighbours, (other, label, gone))
         quadratic = np.exp(rng.uniform(-1, 6, size=one.layout.n_features))
         first, slack = minimiser(one, quadratic)
         second, _ = minimiser(two, quadratic)
@@ -56,7 +56,7 @@ def test_no_neighbour_moves_a_minimiser_beyond_the_bound(loss, relation):
 
 def test_the_bound_is_the_papers_where_the_penalty_is_the_same_everywhere():
     problem = problem_of("logistic", "replace-one", penalty=ridge_penalty(0.1))
-    found = output_perturbation(problem, epsilon=1.0, ridge=0.0, seed=0)
+    found = output_perturbation(problem, epsilon=1.0, ridge=0.0, random_state=0)
     n, norm = problem.n_rows, problem.row_norm
     in_weights = found.settings["sensitivity"] / math.sqrt(n * 0.1)
     assert in_weights == pytest.approx(2 * norm / (n * 0.1), rel=1e-6)
@@ -64,7 +64,7 @@ def test_the_bound_is_the_papers_where_the_penalty_is_the_same_everywhere():
 
 def test_the_tolerance_is_paid_for():
     problem = problem_of()
-    settings = output_perturbation(problem, epsilon=1.0, seed=0).settings
+    settings = output_perturbation(problem, epsilon=1.0, random_state=0).settings
     quadratic = certified.ridge_of(problem) + problem.n_rows * settings["ridge"]
     exact = problem.slope_bound * reach_of(problem, quadratic)
     slack = Bounds.of(problem, quadratic).slack
@@ -80,18 +80,18 @@ def test_it_is_charged_before_records_are_read(monkeypatch):
     def refuse(*_, **__):
         raise Read
 
-    record = PrivacyRecord(epsilon=1.0, delta=1e-6, relation="zero-out")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours="zero-out")
     monkeypatch.setattr(module, "Objective", refuse)
     with pytest.raises(Read):
-        output_perturbation(problem_of(), epsilon=1.0, seed=0, record=record)
+        output_perturbation(problem_of(), epsilon=1.0, random_state=0, record=record)
     assert record.spent == pytest.approx(record.budget)
 
 
-@pytest.mark.parametrize("relation", ["zero-out", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "add-remove"])
 @pytest.mark.parametrize("max_weight", [1.0, 1e-2, 1e-6])
 @pytest.mark.parametrize("name", ["output_perturbation", "objective_perturbation"])
 def test_a_record_without_weight_counts_no_more_than_max_weight(
-    name, max_weight, relation
+    name, max_weight, neighbours
 ):
     """One bin per record: without enough noise each weight would tell its label."""
     n = 400
@@ -100,9 +100,9 @@ def test_a_record_without_weight_counts_no_more_than_max_weight(
     batch = Batch(columns={"id": np.arange(n) + 0.5}, target=Coded(secret, [0, 1]))
     records = encode([batch], schema, intercept=False, max_weight=max_weight)
     problem = Problem(
-        records=records, loss=LOSSES["logistic"](), n_rows=n, relation=relation
+        records=records, loss=LOSSES["logistic"](), n_rows=n, neighbours=neighbours
     )
-    solved = SOLVERS[name].run(problem, epsilon=0.1, delta=1e-6, seed=2)
+    solved = SOLVERS[name].run(problem, epsilon=0.1, delta=1e-6, random_state=2)
     right = int(((solved.weights[:, 0] > 0) == secret).sum())
     # At ε = .1 a guess is right with chance .525; 6 standard deviations above that.
     assert right < 0.525 * n + 6 * math.sqrt(n) / 2
@@ -115,7 +115,7 @@ def test_a_small_ridge_is_refused_for_every_table_alike(name):
     other = problem_of("hinge", "replace-one", (columns, 0 * target, weight))
     said = []
     for problem in (one, other):
-        record = PrivacyRecord(epsilon=8.0, delta=1e-6, relation="replace-one")
+        record = PrivacyRecord(epsilon=8.0, delta=1e-6, neighbours="replace-one")
         with pytest.raises(ValueError, match="ridge") as error:
             SOLVERS[name].run(problem, epsilon=8.0, ridge=1e-9, record=record)
         said.append((str(error.value), record.spent))
@@ -123,13 +123,13 @@ def test_a_small_ridge_is_refused_for_every_table_alike(name):
     assert said[0][1] == 0
     least = least_ridge(one)
     for problem in (one, other):
-        output_perturbation(problem, epsilon=8.0, ridge=least, seed=0)
+        output_perturbation(problem, epsilon=8.0, ridge=least, random_state=0)
 
 
 def test_every_coordinate_must_be_penalised():
     with pytest.raises(ValueError, match="every coordinate"):
-        output_perturbation(problem_of(), epsilon=1.0, ridge=0.0, seed=0)
+        output_perturbation(problem_of(), epsilon=1.0, ridge=0.0, random_state=0)
     with pytest.raises(ValueError, match="one output"):
-        output_perturbation(problem_of("softmax"), epsilon=1.0, seed=0)
+        output_perturbation(problem_of("softmax"), epsilon=1.0, random_state=0)
     with pytest.raises(ValueError, match="ridge must be"):
-        output_perturbation(problem_of(), epsilon=1.0, ridge=-1.0, seed=0)
+        output_perturbation(problem_of(), epsilon=1.0, ridge=-1.0, random_state=0)

@@ -89,7 +89,9 @@ def test_a_fit_of_records_in_a_file_is_the_same(n_threads):
             schema.layout(), skdp.Logistic(), n_rows=n_rows, epsilon=1.0
         )
         engine = CompiledEngine(records, n_threads=n_threads)
-        made = run(plan, records, engine=lambda _, engine=engine: engine, seed=0)
+        made = run(
+            plan, records, engine=lambda _, engine=engine: engine, random_state=0
+        )
         fits.append(made.weights)
     np.testing.assert_array_equal(*fits)
 

@@ -148,7 +148,11 @@ FORGED = {
         [(("releases", 0, "sensitivity"), lambda s: s / 4)],
         "sensitivities",
     ),
-    "relation": ("privacy.json", [(("relation",), lambda _: "add-remove")], "relation"),
+    "neighbours": (
+        "privacy.json",
+        [(("neighbours",), lambda _: "add-remove")],
+        "neighbours",
+    ),
     "budget": ("privacy.json", [(("epsilon",), lambda e: e / 2)], "epsilon"),
     "delta": ("privacy.json", [(("delta",), lambda d: d / 10)], "delta"),
     "digest": ("privacy.json", [(("plan_digest",), lambda _: "0" * 64)], "digest"),

@@ -38,12 +38,12 @@ WITH_RIDGE = ["output_perturbation", "objective_perturbation"]
 WITH_BATCHES = ["dp_sgd", "dp_svrg"]
 
 
-def model(solver, relation="replace-one", columns=COLUMNS, row_norm=None, **options):
+def model(solver, neighbours="replace-one", columns=COLUMNS, row_norm=None, **options):
     numeric = solver in SOLVERS and SOLVERS[solver].losses == ("squared",)
     target = ("t", Numeric(0, 1)) if numeric else ("y", Categorical([0, 1]))
     kind = skdp.LinearRegression if numeric else skdp.LogisticRegression
     schema = Schema(columns, target=target, row_norm=row_norm)
-    return kind(schema=schema, solver=solver, neighbours=relation, **options)
+    return kind(schema=schema, solver=solver, neighbours=neighbours, **options)
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +94,8 @@ FORMS = {
     "no intercept": {"fit_intercept": False},
     "short rows": {"row_norm": 1.5},
     "joint columns": {"columns": {"v": COLUMNS["v"]}},
-    "zero-out": {"relation": "zero-out", "max_weight": 2.5},
-    "add-remove": {"relation": "add-remove"},
+    "zero-out": {"neighbours": "zero-out", "max_weight": 2.5},
+    "add-remove": {"neighbours": "add-remove"},
 }
 
 
@@ -227,10 +227,10 @@ def test_a_release_left_out_fails(solver, change):
 @pytest.mark.parametrize("solver", ALL)
 def test_another_relation_fails(solver, change):
     def lie(about, record):
-        record["relation"] = "zero-out"
+        record["neighbours"] = "zero-out"
 
     found = change(solver, lie)
-    assert failed(found) & {"relation", "neighbours"}
+    assert failed(found) & {"neighbours"}
 
 
 def test_what_cannot_be_checked_is_said(change):

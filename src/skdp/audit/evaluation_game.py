@@ -11,7 +11,7 @@ from skdp.estimators.logistic import LogisticRegression
 from skdp.evaluation.evaluate import evaluate
 from skdp.evaluation.results import Evaluation
 from skdp.privacy import accountant
-from skdp.privacy.queries import Relation
+from skdp.privacy.queries import Neighbours
 from skdp.schema import Categorical, Numeric, Schema
 
 SCHEMA = Schema({"x": Numeric(-1.0, 1.0)}, target=Categorical([0, 1]))
@@ -21,7 +21,7 @@ DELTA = 1e-3
 
 
 def make_evaluation_game(
-    relation: Relation, z: float, group: int, delta: float
+    neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
     """Return the game on accuracy and log-loss of an overconfident model."""
     x = np.repeat([-1.0, 1.0], 20)
@@ -32,7 +32,7 @@ def make_evaluation_game(
     model.weights_ = np.full_like(model.weights_, 40.0)
     right = np.concatenate([np.ones(group), [0.0, 1.0]])
     wrong = np.concatenate([np.zeros(group), [0.0, 1.0]])
-    other = wrong if relation == "replace-one" else right[group:]
+    other = wrong if neighbours == "replace-one" else right[group:]
     epsilon = accountant.spent_epsilon(1.0 / z, DELTA, 0)
 
     def evaluate_on(target: np.ndarray, budget: float) -> Evaluation:
@@ -45,7 +45,7 @@ def make_evaluation_game(
             delta=DELTA,
             metrics=["accuracy", "log_loss"],
             max_loss=MAX_LOSS,
-            neighbours=relation,
+            neighbours=neighbours,
         )
 
     # Without noise the transcript holds the exact sums.

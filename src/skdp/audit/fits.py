@@ -94,10 +94,10 @@ def make_game(
     )
     schema = model.schema
     assert isinstance(schema, Schema)
-    relation: Any = model.neighbours
+    neighbours: Any = model.neighbours
     tables = make_neighbours(
         schema,
-        relation,
+        neighbours,
         group=group,
         n_rows=n_rows,
         twins=twins,
@@ -109,7 +109,7 @@ def make_game(
         t.encode(schema, intercept=model.fit_intercept, max_weight=model.max_weight)
         for t in tables
     )
-    counted = relation == "add-remove" and model.n_rows is None
+    counted = neighbours == "add-remove" and model.n_rows is None
 
     def fit_to(other: bool) -> PrivateLinearModel:
         table = tables[other]

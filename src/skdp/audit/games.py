@@ -82,7 +82,7 @@ class Audit:
 
     Attributes
     ----------
-    name, relation : str
+    name, neighbours : str
         The mechanism or estimator, and the neighbour relation.
     epsilon, delta, mu : float
         The claim, for one record.
@@ -107,7 +107,7 @@ class Audit:
     """
 
     name: str
-    relation: str
+    neighbours: str
     epsilon: float
     delta: float
     mu: float
@@ -149,7 +149,7 @@ class Audit:
     def __str__(self) -> str:
         verdict = "; ".join(self.violations) or "no violation found"
         return (
-            f"{self.name}, {self.relation}: claims ε = {self.epsilon:.4g} at "
+            f"{self.name}, {self.neighbours}: claims ε = {self.epsilon:.4g} at "
             f"δ = {self.delta:.3g}; ε ≥ {self.epsilon_lower:.4g} with confidence "
             f"{self.confidence:g} after {self.n_trials} trials: {verdict}."
         )
@@ -157,7 +157,7 @@ class Audit:
 
 def play_games(
     name: str,
-    relation: str,
+    neighbours: str,
     play: Game,
     n_each: int,
     *,
@@ -176,7 +176,7 @@ def play_games(
 
     Parameters
     ----------
-    name, relation : str
+    name, neighbours : str
         For the result.
     play : callable bool -> Observation
         A game on the table (False) or on its neighbour (True).
@@ -225,7 +225,7 @@ def play_games(
         reached = max(float(np.linalg.norm(t.shift)) for t in trials) / group
     return Audit(
         name=name,
-        relation=relation,
+        neighbours=neighbours,
         epsilon=epsilon,
         delta=delta,
         mu=mu,

@@ -27,12 +27,12 @@ from skdp.privacy import accountant, discovery, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Coded
 from skdp.privacy.mechanism import release
-from skdp.privacy.queries import Relation
+from skdp.privacy.queries import Neighbours
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema, check
 
 Pair = tuple[queries.BoundedSum, queries.BoundedSum]
-ALL: tuple[Relation, ...] = queries.RELATIONS
+ALL: tuple[Neighbours, ...] = queries.NEIGHBOURS
 MIXED = Schema(
     {"number": Numeric(0.0, 1.0), "kind": Categorical(["a", "b", "c"])},
     target=Numeric(-1.0, 1.0),
@@ -63,30 +63,30 @@ class Mechanism:
         Whether a game takes milliseconds; long audits then use groups of records.
     """
 
-    game: Callable[[Relation, float, int, float], Game]
-    relations: tuple[Relation, ...] = ALL
+    game: Callable[[Neighbours, float, int, float], Game]
+    relations: tuple[Neighbours, ...] = ALL
     gaussian: bool = True
     extra: float = 0.0
     slow: bool = False
 
 
-def make_record(relation: Relation) -> PrivacyRecord:
+def make_record(neighbours: Neighbours) -> PrivacyRecord:
     """Return a record without a limit, whose charges are the claim."""
-    return PrivacyRecord(epsilon=math.inf, delta=0.5, relation=relation)
+    return PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=neighbours)
 
 
 def make_release_game(
-    make: Callable[[Relation, int], Pair],
-    relation: Relation,
+    make: Callable[[Neighbours, int], Pair],
+    neighbours: Neighbours,
     z: float,
     group: int,
     delta: float,
 ) -> Game:
     """Return the game that releases one of two sums."""
-    pair, noise = make(relation, group), Randomness()
+    pair, noise = make(neighbours, group), Randomness()
 
     def play(other: bool) -> Observation:
-        record = make_record(relation)
+        record = make_record(neighbours)
         release(pair[other], z, noise, record)
         return compare_releases(record, [pair])
 
@@ -94,12 +94,12 @@ def make_release_game(
 
 
 def make_engines(
-    schema: Schema, relation: Relation, group: int, replace_features: bool = False
+    schema: Schema, neighbours: Neighbours, group: int, replace_features: bool = False
 ) -> list[ReferenceEngine]:
     """Return the engines of two neighbouring tables."""
     tables = make_neighbours(
         schema,
-        relation,
+        neighbours,
         group=group,
         n_rows=group + 2,
         replace_features=replace_features,
@@ -110,71 +110,73 @@ def make_engines(
     ]
 
 
-def make_gradients(relation: Relation, group: int) -> Pair:
+def make_gradients(neighbours: Neighbours, group: int) -> Pair:
     """Return gradients on all blocks, with noise shaped by a diagonal geometry."""
     layout = MIXED.layout(intercept=True)
     at, zero = np.arange(layout.n_features), np.zeros((layout.n_features, 1))
     geometry = Diagonal(smoothness=np.linspace(1.0, 2.0, layout.n_features))
     shape = geometry.shape(at, layout.group_of)
     first, second = (
-        queries.gradient(engine, SLOPES, zero, at, relation, shape)
-        for engine in make_engines(MIXED, relation, group)
+        queries.gradient(engine, SLOPES, zero, at, neighbours, shape)
+        for engine in make_engines(MIXED, neighbours, group)
     )
     return first, second
 
 
-def make_mapped_gradients(relation: Relation, group: int) -> Pair:
+def make_mapped_gradients(neighbours: Neighbours, group: int) -> Pair:
     """Return gradients in a matrix metric that is neither diagonal nor symmetric."""
     d = MIXED.layout(intercept=True).n_features
     matrix = np.eye(d) + 0.5 * np.eye(d, k=1) - 0.25 * np.eye(d, k=-2)
     metric = queries.Metric.of(matrix, radius=0.5)
     first, second = (
         queries.mapped_gradient(
-            engine, queries.capped(engine, SLOPES, metric), np.zeros((d, 1)), relation
+            engine, queries.capped(engine, SLOPES, metric), np.zeros((d, 1)), neighbours
         )
-        for engine in make_engines(MIXED, relation, group)
+        for engine in make_engines(MIXED, neighbours, group)
     )
     return first, second
 
 
-def make_grams(relation: Relation, group: int) -> Pair:
+def make_grams(neighbours: Neighbours, group: int) -> Pair:
     """Return Gram matrices of two categorical columns.
 
     A replaced record shares no coordinate with its replacement.
     """
-    pattern = queries.GramPattern.of(CODES.layout(intercept=True), relation)
-    both = make_engines(CODES, relation, group, replace_features=True)
+    pattern = queries.GramPattern.of(CODES.layout(intercept=True), neighbours)
+    both = make_engines(CODES, neighbours, group, replace_features=True)
     first, second = (queries.gram(engine, pattern) for engine in both)
     return first, second
 
 
-def make_centred_grams(relation: Relation, group: int) -> Pair:
+def make_centred_grams(neighbours: Neighbours, group: int) -> Pair:
     """Return Gram matrices of a centred number and a category."""
     layout = MIXED.layout(intercept=True)
-    pattern = queries.GramPattern.of(layout, relation, centred=True)
-    both = make_engines(MIXED, relation, group)
+    pattern = queries.GramPattern.of(layout, neighbours, centred=True)
+    both = make_engines(MIXED, neighbours, group)
     first, second = (queries.gram(engine, pattern) for engine in both)
     return first, second
 
 
-def make_counts(relation: Relation, group: int) -> Pair:
+def make_counts(neighbours: Neighbours, group: int) -> Pair:
     """Return the numbers of rows per class."""
-    both = make_engines(CODES, relation, group)
-    first, second = (queries.counts(engine, 2, relation) for engine in both)
+    both = make_engines(CODES, neighbours, group)
+    first, second = (queries.counts(engine, 2, neighbours) for engine in both)
     return first, second
 
 
-def make_row_count_game(relation: Relation, z: float, group: int, delta: float) -> Game:
+def make_row_count_game(
+    neighbours: Neighbours, z: float, group: int, delta: float
+) -> Game:
     """Return the game that releases the number of rows, as add-remove fits do."""
-    both, noise = make_engines(MIXED, relation, group), Randomness()
-    first, second = (queries.counts(engine, 1, relation) for engine in both)
+    both, noise = make_engines(MIXED, neighbours, group), Randomness()
+    first, second = (queries.counts(engine, 1, neighbours) for engine in both)
     # The release takes a share of a budget, chosen so that the share is worth z.
     epsilon = accountant.gdp_epsilon(10.0 / z, 0.01)
-    budget = PrivacyRecord(epsilon=epsilon, delta=0.01, relation=relation).budget
+    budget = PrivacyRecord(epsilon=epsilon, delta=0.01, neighbours=neighbours).budget
     share = 1.0 / (z * z * budget)
 
     def play(other: bool) -> Observation:
-        record = make_record(relation)
+        record = make_record(neighbours)
         record.budget = budget
         release_row_count(both[other].records, record, share, noise=noise)
         return compare_releases(record, [(first, second)])
@@ -182,12 +184,14 @@ def make_row_count_game(relation: Relation, z: float, group: int, delta: float) 
     return play
 
 
-def make_ranges_game(relation: Relation, z: float, group: int, delta: float) -> Game:
+def make_ranges_game(
+    neighbours: Neighbours, z: float, group: int, delta: float
+) -> Game:
     """Return the game on magnitudes of a column; replaced records change their bin."""
     rest = [0.5, 2.0]
     cells = {
         False: [1.0] * group + rest,
-        True: ([-1.0] * group if relation == "replace-one" else []) + rest,
+        True: ([-1.0] * group if neighbours == "replace-one" else []) + rest,
     }
     noise, n_bins = Randomness(), discovery.TEXT + 1
     first, second = (
@@ -196,14 +200,14 @@ def make_ranges_game(relation: Relation, z: float, group: int, delta: float) -> 
                 [np.bincount(discovery.magnitude_bins(np.array(c)), minlength=n_bins)]
             ),
             1,
-            relation,
+            neighbours,
             "magnitudes",
         )
         for c in cells.values()
     )
 
     def play(other: bool) -> Observation:
-        record = make_record(relation)
+        record = make_record(neighbours)
         table = [{"x": np.array(cells[other])}]
         discovery.ranges(table, ["x"], z, noise, record)
         return compare_releases(record, [(first, second)])
@@ -211,25 +215,27 @@ def make_ranges_game(relation: Relation, z: float, group: int, delta: float) -> 
     return play
 
 
-def make_levels_game(relation: Relation, z: float, group: int, delta: float) -> Game:
+def make_levels_game(
+    neighbours: Neighbours, z: float, group: int, delta: float
+) -> Game:
     """Return the game on finding a category whose count is next to the threshold.
 
     A replaced record moves two categories across it, in opposite directions. The
     decisions then show at most 1/√2 of the distance.
     """
-    std = z * queries.histogram(queries.big([0]), 1, relation, "").sensitivity
-    sides = 2 if relation == "replace-one" else 1
+    std = z * queries.histogram(queries.big([0]), 1, neighbours, "").sensitivity
+    sides = 2 if neighbours == "replace-one" else 1
     near = math.ceil(discovery.level_threshold(std, delta / sides) + 0.5)
     # A δ below the one allowed puts the threshold midway between two counts.
     delta = sides * float(ndtr(2.0**-10 - (near - 1.5) / std))
     before, after = [near, near - 1], [near - 1, near]
-    if relation != "replace-one":
+    if neighbours != "replace-one":
         before, after = before[:1], after[:1]
     noise = Randomness()
 
     def play(other: bool) -> Observation:
         found, record = _find_levels(
-            after if other else before, z, delta, relation, noise
+            after if other else before, z, delta, neighbours, noise
         )
         decided = np.array([name in found for name in "ab"[: len(before)]], float)
         # The first category loses records, the second gains them.
@@ -240,24 +246,24 @@ def make_levels_game(relation: Relation, z: float, group: int, delta: float) -> 
 
 
 def make_rare_level_game(
-    relation: Relation, z: float, group: int, delta: float
+    neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
     """Return the game on a category that only the canary has, found with chance δ."""
     noise = Randomness()
 
     def play(other: bool) -> Observation:
-        table = [50, 1] if other else [50 + (relation == "replace-one")]
-        found, record = _find_levels(table, z, delta, relation, noise)
+        table = [50, 1] if other else [50 + (neighbours == "replace-one")]
+        found, record = _find_levels(table, z, delta, neighbours, noise)
         return _decision(np.array([float("b" in found)]), np.ones(1), record)
 
     return play
 
 
 def _find_levels(
-    sizes: list[int], z: float, delta: float, relation: Relation, noise: Randomness
+    sizes: list[int], z: float, delta: float, neighbours: Neighbours, noise: Randomness
 ) -> tuple[list[str], PrivacyRecord]:
     """Find the categories of a column with these numbers of a and b."""
-    record = make_record(relation)
+    record = make_record(neighbours)
     record.reserved_delta = delta
     codes = np.repeat(np.arange(len(sizes)), sizes)
     table = [{"x": Coded(codes, list("ab"[: len(sizes)]))}]
@@ -301,7 +307,7 @@ def mechanism(
     *,
     epsilon: float = 1.0,
     delta: float = 1e-6,
-    neighbours: Relation = "replace-one",
+    neighbours: Neighbours = "replace-one",
     group: int = 1,
     n_trials: int | None = None,
     confidence: float = bounds.CONFIDENCE,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skdp.privacy.encoding import Records, encode
-from skdp.privacy.queries import Relation
+from skdp.privacy.queries import Neighbours
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Schema, Vector, check
 from skdp.tables import batches
 
@@ -39,7 +39,7 @@ class SyntheticTable:
 
 def make_neighbours(
     schema: Schema,
-    relation: Relation,
+    neighbours: Neighbours,
     *,
     group: int = 1,
     n_rows: int = 8,
@@ -62,7 +62,7 @@ def make_neighbours(
     ----------
     schema : Schema
         The schema, including its target.
-    relation : {"replace-one", "zero-out", "add-remove"}
+    neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     group : int
         Number of canaries.
@@ -84,7 +84,7 @@ def make_neighbours(
         f"group must be at least 1 and below {n_rows - 2 * twins} (n_rows - 2 twins), "
         f"got {group}.",
     )
-    if relation == "zero-out":
+    if neighbours == "zero-out":
         for name, column in schema.columns.items():
             binned = isinstance(column, Numeric) and column.bins is not None
             other = isinstance(column, Categorical) and column.other is not None
@@ -110,11 +110,11 @@ def make_neighbours(
         return SyntheticTable(_columns(schema, rows), whole, weights)
 
     whole = make_table(canary, group, own, max_weight)
-    if relation == "replace-one":
+    if neighbours == "replace-one":
         if replace_features:
             return whole, make_table(filler, group, own, max_weight)
         return whole, make_table(canary, group, opposite, max_weight)
-    if relation == "add-remove":
+    if neighbours == "add-remove":
         return whole, make_table(canary, 0, own, max_weight)
     middle = intercept and schema.row_norm is None
     nothing = {key: _nothing(column, middle) for key, column in schema.columns.items()}

@@ -136,7 +136,7 @@ def compare_fit(
     before: list[Sums] = [[], []]
     if counted:
         engines = [ReferenceEngine(table) for table in records]
-        before = [[queries.counts(engine, 1, plan.relation)] for engine in engines]
+        before = [[queries.counts(engine, 1, plan.neighbours)] for engine in engines]
     first = len(before[0])
     _, (table, other) = replay(plan, records, record.transcript[first:], sets)
     both = zip(before[0] + table, before[1] + other, strict=True)

@@ -13,7 +13,7 @@ from skdp.audit.mechanisms import MECHANISMS, mechanism
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.planning import MODELS
 from skdp.privacy import accountant
-from skdp.privacy.queries import RELATIONS, Relation
+from skdp.privacy.queries import NEIGHBOURS, Neighbours
 
 Progress = Callable[[int], object] | None
 #: Short fits on small tables, which are as private as long ones.
@@ -27,7 +27,7 @@ class Setting:
 
     Attributes
     ----------
-    name, relation, epsilon, delta
+    name, neighbours, epsilon, delta
         The mechanism or model, and the claim.
     group, n_trials : int
         As in `skdp.audit.fit`.
@@ -38,7 +38,7 @@ class Setting:
     """
 
     name: str
-    relation: Relation
+    neighbours: Neighbours
     epsilon: float
     delta: float
     group: int
@@ -51,7 +51,7 @@ class Setting:
         return MODELS[self.name](
             epsilon=self.epsilon,
             delta=self.delta,
-            neighbours=self.relation,
+            neighbours=self.neighbours,
             **self.parameters,
         )
 
@@ -64,7 +64,7 @@ class Setting:
             self.name,
             epsilon=self.epsilon,
             delta=self.delta,
-            neighbours=self.relation,
+            neighbours=self.neighbours,
             progress=progress,
             **given,
         )
@@ -99,11 +99,11 @@ def list_mechanism_settings(
         mu = accountant.gdp_mu(epsilon, loss * (1.0 - entry.extra))
         group = 1 if one else bounds.best_group(mu)
         n_trials = 2 * bounds.trials_needed(mu * group)
-        for relation in entry.relations:
+        for neighbours in entry.relations:
             settings.append(
                 Setting(
                     name=name,
-                    relation=relation,
+                    neighbours=neighbours,
                     epsilon=epsilon,
                     delta=loss,
                     group=group,
@@ -114,7 +114,11 @@ def list_mechanism_settings(
 
 
 def make_fit_setting(
-    model: str, relation: Relation, epsilon: float, delta: float = 1e-6, **given: Any
+    model: str,
+    neighbours: Neighbours,
+    epsilon: float,
+    delta: float = 1e-6,
+    **given: Any,
 ) -> Setting:
     """Return an audit of short fits, which finds 20 % if tables reach the claim.
 
@@ -131,7 +135,7 @@ def make_fit_setting(
     }
     return Setting(
         name=model,
-        relation=relation,
+        neighbours=neighbours,
         epsilon=epsilon,
         delta=delta,
         **(settings | given),
@@ -143,8 +147,8 @@ def list_quick_settings(epsilon: float, delta: float = 1e-6) -> list[Setting]:
     return [
         *list_mechanism_settings(epsilon, delta),
         *(
-            make_fit_setting("linear", relation, epsilon, delta)
-            for relation in RELATIONS
+            make_fit_setting("linear", neighbours, epsilon, delta)
+            for neighbours in NEIGHBOURS
         ),
         make_fit_setting("logistic", "zero-out", epsilon, delta),
     ]

@@ -67,7 +67,7 @@ def _played(settings: list[Setting], show: bool) -> list[Audit]:
         task = progress.add_task("audit", total=total)
         found = []
         for setting in settings:
-            named = f"{setting.name}, {setting.relation}"
+            named = f"{setting.name}, {setting.neighbours}"
             progress.update(task, description=named)
             found.append(setting.run_and_confirm(lambda n: progress.advance(task, n)))
     return found
@@ -98,7 +98,7 @@ def _show(found: list[Audit], single: OneRun, quiet: bool) -> None:
     console.print(table)
     for one in found:
         for why in one.violations:
-            console.print(f"{one.name}, {one.relation}: {why}", markup=False)
+            console.print(f"{one.name}, {one.neighbours}: {why}", markup=False)
     console.print(
         "One fit held a thousand canaries, in or out by a coin each: "
         f"{single.n_correct} of {single.n_guesses} guesses were right."
@@ -113,7 +113,7 @@ def _show(found: list[Audit], single: OneRun, quiet: bool) -> None:
 def _cells(one: Audit) -> tuple[Any, ...]:
     return (
         one.name,
-        one.relation,
+        one.neighbours,
         f"{one.epsilon:.3g}",
         f"{one.epsilon_lower:.3g}",
         f"{one.n_trials:,}",

@@ -61,7 +61,7 @@ def run_demo(
         _progress(jobs, watched(as_json, quiet)) as callbacks,
     ):
         fits = [
-            run(job.plan, records, engine=engine, seed=seed, callback=callback)
+            run(job.plan, records, engine=engine, random_state=seed, callback=callback)
             for job, callback in zip(jobs, callbacks, strict=True)
         ]
     result = _Result(
@@ -91,7 +91,7 @@ def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     facts: dict[str, Any] = {
         "n_rows": rows,
         "epsilon": epsilon,
-        "relation": "add-remove",
+        "neighbours": "add-remove",
         "assumptions": ("The number of rows given is public.",),
     }
     matrix = make_default_plan(layout, loss, **facts)
@@ -134,7 +134,7 @@ def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
 
 def _noise(plan: Plan) -> str:
     budget = PrivacyRecord(
-        epsilon=plan.epsilon, delta=plan.delta, relation=plan.relation
+        epsilon=plan.epsilon, delta=plan.delta, neighbours=plan.neighbours
     )
     return f"noise multiplier {plan.noise_multiplier(budget.budget):.4g}"
 
@@ -216,7 +216,7 @@ def _record(record: PrivacyRecord) -> dict[str, Any]:
         "delta": record.delta,
         "spent_epsilon": record.spent_epsilon,
         "mu_squared": record.spent,
-        "neighbours": record.relation,
+        "neighbours": record.neighbours,
         "releases": [asdict(e) | {"count": k} for e, k in record.events.items()],
     }
 

@@ -82,7 +82,7 @@ def fit(
     public or was released with noise and charged to the budget.
     """
     from skdp.cli.fitting import fitted, note, summary
-    from skdp.reporting.statement import RELATIONS
+    from skdp.reporting.statement import NEIGHBOURS
 
     hushed(as_json, quiet)
     check_out(out, force)
@@ -105,9 +105,9 @@ def fit(
         print_json(summary(made, out))
         return
     console = screen(quiet=quiet)
-    claim, relation, *_ = str(made.privacy_).splitlines()
-    hidden = RELATIONS[made.privacy_.relation]
-    console.print(f"[bold]{claim}[/bold]\n{relation} ({hidden})")
+    claim, tables, *_ = str(made.privacy_).splitlines()
+    hidden = NEIGHBOURS[made.privacy_.neighbours]
+    console.print(f"[bold]{claim}[/bold]\n{tables} ({hidden})")
     if MOST < epsilon < math.inf and seed is None:  # else the claim is that of none
         console.print(
             f"ε = {epsilon:g} is a promise in name only: choose {MOST} or less (docs: "

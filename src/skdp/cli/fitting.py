@@ -93,7 +93,7 @@ def summary(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
         "epsilon": record.epsilon,
         "delta": record.delta,
         "spent_epsilon": record.spent_epsilon if claims else None,
-        "neighbours": record.relation,
+        "neighbours": record.neighbours,
         "note": note(model),
         "assumptions": list(record.assumptions),
         "coefficients": [

@@ -37,7 +37,7 @@ class Task:
     loss: Loss
     slopes: queries.Slopes
     curvature: float
-    relation: queries.Relation
+    neighbours: queries.Neighbours
     n_rows: float
     penalty: Penalty
     release: Callable[[queries.BoundedSum, float], Released]
@@ -47,7 +47,7 @@ class Task:
         return release_constant(
             self.engine,
             self.loss,
-            self.relation,
+            self.neighbours,
             self.n_rows,
             lambda total: self.release(total, share),
         )
@@ -182,7 +182,7 @@ class Diagonal(Geometry):
         def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
             shape = self.shape(at, group_of)
             return queries.gradient(
-                task.engine, task.slopes, weights, at, task.relation, shape
+                task.engine, task.slopes, weights, at, task.neighbours, shape
             )
 
         update = make_diagonal_update(1.0 / self.smoothness, task.penalty, task.n_rows)

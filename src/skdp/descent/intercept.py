@@ -51,7 +51,9 @@ class InterceptOnly(Geometry):
         slopes = queries.capped(task.engine, task.slopes, metric)
 
         def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
-            return queries.mapped_gradient(task.engine, slopes, weights, task.relation)
+            return queries.mapped_gradient(
+                task.engine, slopes, weights, task.neighbours
+            )
 
         def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
             if not isinstance(released, Released):

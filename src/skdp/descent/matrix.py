@@ -81,7 +81,7 @@ class Matrix(Geometry):
     def prepare(self, task: Task) -> Prepared:
         """Release the Gram matrix and the target's histogram."""
         layout = task.engine.records.layout
-        pattern = queries.GramPattern.of(layout, task.relation, centred=True)
+        pattern = queries.GramPattern.of(layout, task.neighbours, centred=True)
         gram = task.release(queries.gram(task.engine, pattern), self.gram_share)
         found = (
             task.release_constant(self.target_share) if self.target_share > 0 else None
@@ -199,7 +199,7 @@ class _Steps:
         """Return B_S times the sum of the gradients on S."""
         slopes = self.part(at).slopes
         return queries.mapped_gradient(
-            self._task.engine, slopes, weights, self._task.relation
+            self._task.engine, slopes, weights, self._task.neighbours
         )
 
     def update(

@@ -39,7 +39,7 @@ class ConstantModel:
 def release_constant(
     engine: queries.Engine,
     loss: Loss,
-    relation: queries.Relation,
+    neighbours: queries.Neighbours,
     n_rows: float,
     release: Callable[[queries.BoundedSum], Released],
 ) -> ConstantModel:
@@ -47,14 +47,14 @@ def release_constant(
     if loss.n_classes:
         counts = engine.counts(loss.n_classes)
         query = f"counts of {loss.n_classes} classes"
-        total = queries.histogram(counts, 1, relation, query)
+        total = queries.histogram(counts, 1, neighbours, query)
         return fit_constant(release(total), loss, n_rows)
     fine = engine.counts((1 << FEATURE_BITS) + 1)
     fine[-2] += fine[-1]  # the largest value belongs to the last bin
     starts = np.arange(0, 1 << FEATURE_BITS, (1 << FEATURE_BITS) // N_BINS)
     counts = np.add.reduceat(fine[:-1], starts)
     query = f"histogram of the target, {N_BINS} bins"
-    total = queries.histogram(counts, 1, relation, query)
+    total = queries.histogram(counts, 1, neighbours, query)
     return fit_constant(release(total), loss, n_rows)
 
 

@@ -157,7 +157,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
-            relation=self.neighbours,  # type: ignore[arg-type]  # checked inside
+            neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
             assumptions=about.assumptions + self._row_assumption(),
             reserved_delta=delta
             * (delta_share(self) + DISCOVERY_SHARE * about.needs_levels),
@@ -224,7 +224,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
             epsilon=self.epsilon,
             delta=record.delta,
             mu_squared=record.remaining,
-            relation=record.relation,
+            neighbours=record.neighbours,
             alpha=self.alpha,
             l1_ratio=self.l1_ratio,
             sampling=self.sampling,

@@ -28,7 +28,7 @@ def constant_model(model: Any) -> str | None:
         return in_words(plan) if constant else None
     if plan.get("geometry") != InterceptOnly.__name__:  # of a model that was loaded
         return None
-    facts = ("loss", "n_rows", "epsilon", "delta", "relation")
+    facts = ("loss", "n_rows", "epsilon", "delta", "neighbours")
     return constant_in_words(**{name: plan[name] for name in facts})
 
 

@@ -83,7 +83,7 @@ def _released(model: Any) -> _Sums | None:
     plan = model.plan_
     if not isinstance(plan, Plan):
         return None
-    pattern = GramPattern.of(plan.layout, plan.relation, centred=True)
+    pattern = GramPattern.of(plan.layout, plan.neighbours, centred=True)
     query = f"{len(pattern.rows)} entries of the Gram matrix"
     transcript = model.privacy_.transcript
     one = next((r for r in transcript if r.query == query), None)

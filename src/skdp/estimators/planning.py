@@ -86,7 +86,7 @@ def plan(
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=usual if delta is None else delta,
-        relation=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
+        neighbours=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
         assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption()),
     )
     record.budget *= 1.0 - COUNT_SHARE if private_rows else 1.0

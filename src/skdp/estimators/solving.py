@@ -80,7 +80,7 @@ def solve(
         loss=loss,
         n_rows=n_rows,
         penalty=net,
-        relation=record.relation,
+        neighbours=record.neighbours,
     )
     own = {} if model.n_steps == "auto" else {"n_steps": model.n_steps}
     solved = _solver(model.solver).run(

@@ -65,7 +65,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
         "n_rows": int(plan.n_rows),
         "epsilon": number(plan.epsilon),
         "delta": plan.delta,
-        "relation": plan.relation,
+        "neighbours": plan.neighbours,
         "calibration": plan.calibration,
         "loss": plan.loss.name,
         "slope_bound": plan.loss.slope_bound,

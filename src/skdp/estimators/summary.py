@@ -165,7 +165,7 @@ def summary(model: Any) -> Summary:
     plan = model.plan_
     n_rows = plan["n_rows"] if isinstance(plan, dict) else plan.n_rows
     epsilon = "∞" if math.isinf(record.epsilon) else f"{record.epsilon:g}"
-    claim = f"ε {epsilon}, δ {record.delta:g}, {record.relation} neighbours"
+    claim = f"ε {epsilon}, δ {record.delta:g}, {record.neighbours} neighbours"
     released = model.neighbours == "add-remove" and model.n_rows is None
     about = "about " if released else ""
     facts = [f"{about}{n_rows:,} rows; {claim}; {model.n_iter_} steps."]

@@ -136,7 +136,7 @@ def evaluate(
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=delta,
-        relation=neighbours,  # type: ignore[arg-type]  # checked inside
+        neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
         assumptions=(MODEL_IS_PUBLIC,)
         + (("The number of rows given is public.",) if given else ()),
     )

@@ -105,7 +105,7 @@ class Evaluation:
                 "epsilon": record.epsilon,
                 "delta": record.delta,
                 "spent_epsilon": record.spent_epsilon,
-                "neighbours": record.relation,
+                "neighbours": record.neighbours,
                 "released": released_digest(record),
                 "releases": [
                     asdict(event) | {"times": times}

@@ -96,7 +96,7 @@ def moments(name: str, value: Callable[[Rows], FloatArray], degree: int = 2) -> 
 
 
 def bounded_sum(
-    columns: list[Column], pieces: Iterable[Rows], relation: queries.Relation
+    columns: list[Column], pieces: Iterable[Rows], neighbours: queries.Neighbours
 ) -> queries.BoundedSum:
     """All columns of all rows, as one sum with one bound."""
     total = [queries.big(np.zeros(column.size)) for column in columns]
@@ -106,7 +106,7 @@ def bounded_sum(
     names = ", ".join(column.name for column in columns)
     query = f"scores ({names}) in units of 2⁻³⁴ of a row"
     squares = len(columns) * UNIT**2
-    return queries.histogram(np.concatenate(total), squares, relation, query)
+    return queries.histogram(np.concatenate(total), squares, neighbours, query)
 
 
 def counts(

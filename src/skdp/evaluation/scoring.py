@@ -117,7 +117,7 @@ def released_scores(
         bins = _bins(model, pieces(), budget, expected_rows, noise, record)
         budget *= 1.0 - BINS_SHARE
     columns = _columns(model, wanted, bins, scale)
-    asked = score_cells.bounded_sum(columns, pieces(), record.relation)
+    asked = score_cells.bounded_sum(columns, pieces(), record.neighbours)
     z = accountant.noise_multiplier(math.sqrt(budget), 1)
     answer = release(asked, z, noise, record)
     values = answer.values / score_cells.UNIT
@@ -223,7 +223,7 @@ def _bins(
         len(edges) - 1,
         lambda rows: np.searchsorted(edges[1:-1], rows.margin[:, 0], side="right"),
     )
-    asked = score_cells.bounded_sum([column], pieces, record.relation)
+    asked = score_cells.bounded_sum([column], pieces, record.neighbours)
     z = accountant.noise_multiplier(math.sqrt(budget * BINS_SHARE), 1)
     answer = release(asked, z, noise, record)
     kept = np.maximum(answer.values / score_cells.UNIT, 0.0) + 1e-6 / len(answer.values)

@@ -248,7 +248,7 @@ class PrivateSearchCV(Chosen):
         return SearchRecord(
             epsilon=self.epsilon,
             delta=delta,
-            relation=self.estimator.neighbours,
+            neighbours=self.estimator.neighbours,
             assumptions=(*told, said),
             n_trials=n_trials,
             stop=stop,
@@ -275,7 +275,7 @@ class PrivateSearchCV(Chosen):
             scoring != CALIBRATION,
             "scoring must be one number. Got 'calibration': log_loss rewards it.",
         )
-        private_rows = record.relation == "add-remove"
+        private_rows = record.neighbours == "add-remove"
         check(
             private_rows or (rows is not None and rows >= FEWEST_ROWS),
             f"A search needs at least {FEWEST_ROWS} rows, got {rows}.",
@@ -297,9 +297,9 @@ class PrivateSearchCV(Chosen):
             scoring=scoring,
             scale=scale_of(model, schema, self.max_loss, self.max_residual),
             delta=record.delta,
-            relation=record.relation,
+            neighbours=record.neighbours,
             noise=Randomness(self.random_state),
-            seed=self.random_state,
+            random_state=self.random_state,
         )
 
     def _candidates(self) -> list[dict[str, Any]]:

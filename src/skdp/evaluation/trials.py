@@ -17,7 +17,7 @@ from skdp.evaluation.metrics import Scale
 from skdp.evaluation.scoring import encoded, released_scores
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
-from skdp.privacy.queries import Relation
+from skdp.privacy.queries import Neighbours
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check
 
@@ -71,11 +71,11 @@ class Trials:
         A public guess of it.
     scoring, scale
         The score that decides.
-    delta, relation
+    delta, neighbours
         Of the search.
     noise : Randomness
         Where the noise of scores comes from.
-    seed : int, optional
+    random_state : int, optional
         For tests.
     """
 
@@ -88,9 +88,9 @@ class Trials:
     scoring: str
     scale: Scale
     delta: float
-    relation: Relation
+    neighbours: Neighbours
     noise: Randomness
-    seed: int | None
+    random_state: int | None
 
     def run(self, params: dict[str, Any], budget: float, index: int) -> Outcome:
         """Fit and score a candidate for a budget of μ².
@@ -110,7 +110,9 @@ class Trials:
             n_rows=self.fit_rows,
             ledger=None,
             verbose=0,  # how many trials there were is not paid for
-            random_state=None if self.seed is None else self.seed + 1 + index,
+            random_state=None
+            if self.random_state is None
+            else self.random_state + 1 + index,
         )
         with warnings.catch_warnings():  # which would tell how many trials there were
             warnings.simplefilter("ignore", ConstantModelWarning)
@@ -121,7 +123,7 @@ class Trials:
         record = PrivacyRecord(
             epsilon=epsilon_of(spent, self.delta),
             delta=self.delta,
-            relation=self.relation,
+            neighbours=self.neighbours,
         )
         found = released_scores(
             model,

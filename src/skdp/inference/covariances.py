@@ -187,7 +187,7 @@ def estimate(
     geometry = plan.geometry
     assert isinstance(geometry, Matrix)
     first = len(transcript) - plan.n_steps - 1 - (geometry.target_share > 0)
-    pattern = queries.GramPattern.of(plan.layout, plan.relation, centred=True)
+    pattern = queries.GramPattern.of(plan.layout, plan.neighbours, centred=True)
     histogram = transcript[first + 1] if geometry.target_share > 0 else None
     found = None
     if histogram is not None:

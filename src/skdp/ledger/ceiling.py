@@ -48,7 +48,7 @@ from typing import Any, NamedTuple
 
 from skdp.privacy import accountant
 from skdp.privacy.budget import ALLOWED_DRAWS
-from skdp.privacy.queries import RELATIONS, Relation
+from skdp.privacy.queries import NEIGHBOURS, Neighbours
 from skdp.schema import check
 
 #: What records may be off by, relatively: 10⁻¹² (`PrivacyRecord.charge`) and roundings.
@@ -130,7 +130,7 @@ class Terms:
     epsilon: float
     delta: float
     reserved_delta: float
-    neighbours: Relation
+    neighbours: Neighbours
     mu_squared: float
     n_draws: int
 
@@ -140,7 +140,7 @@ class Terms:
         epsilon: float,
         delta: float,
         reserved_delta: float = 0.0,
-        neighbours: Relation = "add-remove",
+        neighbours: Neighbours = "add-remove",
     ) -> Terms:
         """Compute m and D from the ceiling (ε, δ)."""
         check(
@@ -153,8 +153,8 @@ class Terms:
             f"{reserved_delta!r} and {delta!r}: take delta below 1/n.",
         )
         check(
-            neighbours in RELATIONS,
-            f"neighbours must be one of {RELATIONS}. Got {neighbours!r}: choose one.",
+            neighbours in NEIGHBOURS,
+            f"neighbours must be one of {NEIGHBOURS}. Got {neighbours!r}: choose one.",
         )
         n_draws = ALLOWED_DRAWS * max(RUNS, math.ceil(RUNS_PER_EPSILON * epsilon))
         grown = math.exp(n_draws * accountant.SLACK_PER_DRAW) * (1 + ROUNDING)

@@ -27,7 +27,7 @@ from typing import Any
 import skdp
 from skdp.ledger.ceiling import NOTHING, Amount, Terms, is_number
 from skdp.ledger.log import Body, Head, dumps
-from skdp.privacy.queries import RELATIONS
+from skdp.privacy.queries import NEIGHBOURS
 from skdp.schema import check, level_key
 
 
@@ -75,7 +75,7 @@ class Entry:
         What it was asked for, in the words of whoever asked; "not stated" by default.
     user : str
         Who asked; by default the operating system's name for them.
-    relation : str
+    neighbours : str
         Which tables are neighbours.
     schema, plan : str or None
         SHA-256 digests of the public description and of the plan.
@@ -104,7 +104,7 @@ class Entry:
     query: str
     purpose: str
     user: str
-    relation: str
+    neighbours: str
     schema: str | None = None
     plan: str | None = None
     released: str | None = None
@@ -143,7 +143,7 @@ TYPES: Mapping[str, Callable[[object], bool]] = {
     "query": _is_text,
     "purpose": _is_label,
     "user": _is_label,
-    "relation": lambda value: value in RELATIONS,
+    "neighbours": lambda value: value in NEIGHBOURS,
     "schema": _is_digest,
     "plan": _is_digest,
     "released": _is_digest,
@@ -238,7 +238,7 @@ def new_entry(
         query="".join(c if c.isprintable() else " " for c in query[:1000]),
         purpose=asker.purpose,
         user=asker.user,
-        relation=terms.neighbours,
+        neighbours=terms.neighbours,
         schema=schema,
         plan=plan,
         released=released,

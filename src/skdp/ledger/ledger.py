@@ -30,7 +30,7 @@ from skdp.ledger.log import Chain, Head, LedgerError
 from skdp.ledger.reservations import Ticket, refuse_unpaid
 from skdp.ledger.totals import Books
 from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
-from skdp.privacy.queries import Relation
+from skdp.privacy.queries import Neighbours
 from skdp.schema import Schema, check
 
 
@@ -110,7 +110,7 @@ class Ledger:
         delta: float | None = None,
         *,
         reserved_delta: float | None = None,
-        neighbours: Relation | None = None,
+        neighbours: Neighbours | None = None,
         table: str | None = None,
         schema: Schema | None = None,
         purpose: str | None = None,
@@ -282,7 +282,7 @@ class Ledger:
         mu_squared: float,
         delta: float = 0.0,
         *,
-        relation: str,
+        neighbours: str,
         query: str,
         schema: Any = None,
         n_draws: int = ALLOWED_DRAWS,
@@ -294,7 +294,7 @@ class Ledger:
         ----------
         mu_squared, delta : float
             Sums of μ² and of δ over all releases to come.
-        relation : str
+        neighbours : str
             Which tables are neighbours: the ledger's.
         query : str
             What is asked, in public words.
@@ -317,10 +317,10 @@ class Ledger:
         within the ceiling, or this raises and the promise holds as if never asked.
         """
         terms, amount = self.terms, Amount.of(mu_squared, delta, n_draws)
-        if relation != terms.neighbours:
+        if neighbours != terms.neighbours:
             raise LedgerError(
                 f"The ledger {self.path!r} is for {terms.neighbours} neighbours, and "
-                f"budgets of different relations do not add. Got {relation!r}: pass "
+                f"budgets of different relations do not add. Got {neighbours!r}: pass "
                 f"neighbours={terms.neighbours!r}, or use another ledger."
             )
         digest = None if schema is None else digest_of(schema)
@@ -354,7 +354,7 @@ class Ledger:
         ticket = self.reserve(
             record.budget,
             record.reserved_delta,
-            relation=record.relation,
+            neighbours=record.neighbours,
             query=query,
             schema=schema,
             fit_delta=record.delta,

@@ -50,7 +50,7 @@ def released_digest(record: PrivacyRecord, result: Any = None) -> str:
         "charged": charged,
         "epsilon": float(record.epsilon),
         "delta": float(record.delta),
-        "relation": record.relation,
+        "neighbours": record.neighbours,
         "search": [getattr(record, name, None) for name in ("n_trials", "stop")],
         "result": result,
     }

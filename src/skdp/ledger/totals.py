@@ -90,7 +90,7 @@ class Books:
         terms = self.terms or Terms.read(entry.terms)
         check((entry.kind == "open") == (seq == 0), "an opening that is not the first")
         check((entry.table is None) == (seq > 0), "a name that is not the first's")
-        check(entry.relation == terms.neighbours, "another relation")
+        check(entry.neighbours == terms.neighbours, "another relation")
         settles = entry.kind in ("commit", "stop")
         check(settles == (entry.of is not None), "a settlement of nothing")
         check(entry.released is None or entry.kind == "commit", "nothing was released")

@@ -66,7 +66,7 @@ def make_plan(
     epsilon: float,
     delta: float,
     mu_squared: float | None = None,
-    relation: queries.Relation = "replace-one",
+    neighbours: queries.Neighbours = "replace-one",
     alpha: float | str = "auto",
     l1_ratio: float = 0.0,
     sampling: str | samplings.Sampling = "auto",
@@ -79,7 +79,7 @@ def make_plan(
 
     Parameters
     ----------
-    layout, loss, n_rows, epsilon, delta, relation, calibration, assumptions
+    layout, loss, n_rows, epsilon, delta, neighbours, calibration, assumptions
         As in `Plan`.
     mu_squared : float, optional
         The remaining budget, if part of it was spent earlier (on ranges, say).
@@ -107,7 +107,7 @@ def make_plan(
         "epsilon": epsilon,
         "delta": delta,
         "penalty": penalty,
-        "relation": relation,
+        "neighbours": neighbours,
         "calibration": calibration,
         "assumptions": assumptions,
     }
@@ -118,10 +118,10 @@ def make_plan(
         geometry = "matrix" if whole and small else "diagonal"
         if whole and not small and mu < math.inf:
             sampling = samplings.Full(layout.n_features)
-            geometry, steps = choose_wide_geometry(layout, loss, n_rows, mu, relation)
+            geometry, steps = choose_wide_geometry(layout, loss, n_rows, mu, neighbours)
             n_steps = steps if n_steps == "auto" else n_steps
     if geometry == "matrix":
-        geometry = choose_geometry(layout, loss, n_rows, mu, relation)
+        geometry = choose_geometry(layout, loss, n_rows, mu, neighbours)
     if not isinstance(geometry, (str, Diagonal)):
         steps = choose_n_steps(loss, mu == math.inf)
         law: samplings.Sampling = samplings.Full(layout.n_features)
@@ -156,7 +156,7 @@ def make_plan(
                 n_rows=n_rows,
                 epsilon=epsilon,
                 delta=delta,
-                neighbours=relation,
+                neighbours=neighbours,
                 accounting=calibration,
             )
             prior = theory.Prior()
@@ -207,7 +207,7 @@ def replan(plan: Plan, **changes: Any) -> Plan:
     return make_plan(
         plan.layout,
         plan.loss,
-        relation=plan.relation,
+        neighbours=plan.neighbours,
         alpha=alpha,
         l1_ratio=l1 / alpha if alpha else 0.0,
         sampling=sampling,

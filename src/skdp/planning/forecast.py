@@ -127,7 +127,7 @@ def linearised(plan: Plan) -> float:
     curved = loss.curvature * (1.0 if squared else 0.5)
     signal = 0.5 * curved * k * (RESIDUAL_VARIANCE if squared else SIGNAL_VARIANCE)
     mu = accountant.gdp_mu(plan.epsilon, plan.delta)
-    difference = 2.0 if plan.relation == "replace-one" else 1.0
+    difference = 2.0 if plan.neighbours == "replace-one" else 1.0
     z = plan.noise_multiplier(mu**2)
     averaged = float(1.0 / np.square(plan.average(plan.n_steps)).sum())
     if isinstance(plan.geometry, InterceptOnly):
@@ -193,7 +193,8 @@ def described(plan: Plan) -> str:
     lines = [
         f"{plan.loss.name} model of {columns} columns, {plan.layout.n_features} "
         f"coefficients, {plan.n_rows:,} rows",
-        f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, {plan.relation} neighbours",
+        f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, "
+        f"{plan.neighbours} neighbours",
     ]
     if isinstance(plan.geometry, Matrix):
         matrix = plan.geometry
@@ -234,7 +235,7 @@ def in_words(plan: Plan) -> str:
             n_rows=plan.n_rows,
             epsilon=plan.epsilon,
             delta=plan.delta,
-            relation=plan.relation,
+            neighbours=plan.neighbours,
         )
     seen, known = forecast(plan), CALIBRATIONS[plan.loss.name]
     sampling = f"{seen.sampling_excess:.1g} from sampling error"
@@ -263,7 +264,9 @@ def in_words(plan: Plan) -> str:
         text.append(
             "The range was measured with the matrix geometry and is rough here."
         )
-    elif _signal(plan.n_rows, plan.epsilon, plan.delta, plan.relation) < FEW * TOO_FEW:
+    elif (
+        _signal(plan.n_rows, plan.epsilon, plan.delta, plan.neighbours) < FEW * TOO_FEW
+    ):
         text.append(f"{known.clipped} may be under-predicted.")
     return " ".join(text)
 
@@ -276,12 +279,12 @@ def range_in_words(seen: Forecast) -> str:
 
 
 def constant_in_words(
-    *, loss: str, n_rows: int, epsilon: float, delta: float, relation: str
+    *, loss: str, n_rows: int, epsilon: float, delta: float, neighbours: str
 ) -> str:
     """Say that a plan fits a constant, and how many rows would support a model."""
     constant = CALIBRATIONS[loss].constant
     # A part of the budget may have gone into ranges or the number of rows.
-    factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, relation), 1.1)
+    factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, neighbours), 1.1)
     return (
         f"Only a constant is fitted, {constant}: with ε = {epsilon:g}, {n_rows:,} "
         "rows cannot support a single coefficient. All coefficients are zero. About "
@@ -289,7 +292,7 @@ def constant_in_words(
     )
 
 
-def _signal(n_rows: float, epsilon: float, delta: float, relation: str) -> float:
+def _signal(n_rows: float, epsilon: float, delta: float, neighbours: str) -> float:
     """Return the number of rows in units of a sum's noise, as the rule counts them."""
     mu = accountant.gdp_mu(epsilon, delta)
-    return n_rows * mu / (2.0 if relation == "replace-one" else 1.0)
+    return n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)

@@ -53,7 +53,7 @@ class Plan:
         Added to the mean loss, through its proximal map.
     average : Average
         The average of iterates that an inner loop returns.
-    relation : {"replace-one", "zero-out", "add-remove"}
+    neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     calibration : {"exact", "paper"}
         Exact Gaussian-DP accounting, or the constant of Theorem 1.
@@ -74,7 +74,7 @@ class Plan:
     n_restarts: int = 1
     penalty: Penalty = field(default_factory=ElasticNet)
     average: averages.Average = averages.mean
-    relation: queries.Relation = "replace-one"
+    neighbours: queries.Neighbours = "replace-one"
     calibration: Calibration = "exact"
     rate: theory.Rate | None = None
     assumptions: tuple[str, ...] = ()
@@ -93,8 +93,8 @@ class Plan:
             f"average must be a function of descent.averages, got {self.average!r}.",
         )
         check(
-            self.relation in queries.RELATIONS,
-            f"neighbours must be one of {queries.RELATIONS}, got {self.relation!r}.",
+            self.neighbours in queries.NEIGHBOURS,
+            f"neighbours must be one of {queries.NEIGHBOURS}, got {self.neighbours!r}.",
         )
         check(
             self.sampling.n_coordinates == self.layout.n_features,
@@ -131,7 +131,7 @@ class Plan:
             loss=self.loss,
             slopes=queries.Slopes(loss=self.loss, max_weight=max_weight),
             curvature=self.loss.curvature * max_weight,
-            relation=self.relation,
+            neighbours=self.neighbours,
             n_rows=self.n_rows,
             penalty=self.penalty,
             release=release,
@@ -194,7 +194,7 @@ def run(
     records: Records,
     *,
     engine: Callable[[Records], queries.Engine] = ReferenceEngine,
-    seed: int | None = None,
+    random_state: int | None = None,
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     callback: Callable[[Step], None] | None = None,
@@ -209,7 +209,7 @@ def run(
         The encoded table, in the plan's layout.
     engine : callable Records -> Engine
         Makes the engine that adds up the records.
-    seed : int, optional
+    random_state : int, optional
         For tests only: a seeded run claims no privacy.
     noise : Randomness, optional
         Source of the noise, instead of a seed.
@@ -223,24 +223,24 @@ def run(
         records.layout == plan.layout,
         "The records must have the plan's layout. Were they encoded by another schema?",
     )
-    if plan.relation != "add-remove":  # the number of rows is public
+    if plan.neighbours != "add-remove":  # the number of rows is public
         n_rows = sum(len(chunk.target) for chunk in records.chunks)
         check(
             n_rows == plan.n_rows,
             f"The table must have {plan.n_rows} rows, as planned, got {n_rows}.",
         )
-    randomness = noise or Randomness(seed)
+    randomness = noise or Randomness(random_state)
     record = record or PrivacyRecord(
         epsilon=plan.epsilon,
         delta=plan.delta,
-        relation=plan.relation,
+        neighbours=plan.neighbours,
         assumptions=plan.assumptions,
         seeded=randomness.seeded,
     )
     check(
-        record.relation == plan.relation,
-        f"The record and the plan must have the same neighbours, got {record.relation} "
-        f"and {plan.relation}.",
+        record.neighbours == plan.neighbours,
+        "The record and the plan must have the same neighbours, got "
+        f"{record.neighbours} and {plan.neighbours}.",
     )
     if record.budget < math.inf and record.remaining <= 1e-9 * record.budget:
         raise BudgetError(
@@ -283,7 +283,7 @@ def release_row_count(
     The release is charged to `record`; pass the same record to `run`.
     """
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
-    counted = queries.counts(engine(records), 1, record.relation)
+    counted = queries.counts(engine(records), 1, record.neighbours)
     total = replace(counted, query="number of rows")
     released = release(total, z, noise or Randomness(), record)
     return max(1, round(float(released.values[0])))

@@ -16,7 +16,7 @@ from skdp.planning.plan import Plan
 from skdp.schema import Group, Layout, check
 
 FORMAT = 1
-_FIELDS = ("n_rows", "epsilon", "delta", "n_steps", "n_restarts", "relation")
+_FIELDS = ("n_rows", "epsilon", "delta", "n_steps", "n_restarts", "neighbours")
 
 
 def dumps(plan: Plan) -> str:
@@ -76,7 +76,7 @@ def _read_plan(state: dict[str, Any]) -> Plan:
         n_restarts=state["n_restarts"],
         penalty=Penalty.from_dict(state["penalty"]),
         average=averages.AVERAGES[state["average"]],
-        relation=state["relation"],
+        neighbours=state["neighbours"],
         calibration=state["calibration"],
         rate=None if state["rate"] is None else theory.Rate(**state["rate"]),
         assumptions=tuple(state["assumptions"]),

@@ -85,7 +85,7 @@ def preset(
         Further parameters of `Plan`: penalty, relation (by default the paper's
         replace-one), calibration, …
     """
-    options = {"relation": "replace-one"} | options
+    options = {"neighbours": "replace-one"} | options
     check(
         name in PRESETS,
         f"name must be one of {sorted(PRESETS)}, got {name!r}.",
@@ -108,7 +108,7 @@ def preset(
                 n_rows=n_rows,
                 epsilon=epsilon,
                 delta=delta,
-                neighbours=options["relation"],
+                neighbours=options["neighbours"],
                 accounting=accounting,
             )
             rate = choose_rate(

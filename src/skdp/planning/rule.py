@@ -73,7 +73,7 @@ def choose_geometry(
     loss: Loss,
     n_rows: float,
     mu: float,
-    relation: queries.Relation = "replace-one",
+    neighbours: queries.Neighbours = "replace-one",
 ) -> Matrix | InterceptOnly:
     """Return the geometry of the untuned rule.
 
@@ -92,7 +92,7 @@ def choose_geometry(
     mu : float
         Gaussian-DP parameter of the whole run; infinite for a run without noise, where
         no record reaches the cap.
-    relation : {"replace-one", "zero-out", "add-remove"}
+    neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     """
     check(
@@ -104,7 +104,7 @@ def choose_geometry(
         longest = math.sqrt(layout.squared_norm(np.arange(p)))
         radius = loss.slope_bound * longest / math.sqrt(NOISELESS_FLOOR)
         return Matrix(radius=4.0 * radius, floor=NOISELESS_FLOOR)
-    signal = n_rows * mu / (2.0 if relation == "replace-one" else 1.0)
+    signal = n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
     intercept = layout.groups[-1].kind == "ones"
     if signal < TOO_FEW and intercept:
         return _choose_intercept(loss, signal)
@@ -113,7 +113,7 @@ def choose_geometry(
         (NUMBER_SHARE, NUMBER_RECORDS) if number else (CLASS_SHARE, CLASS_RECORDS)
     )
     target_share = min(max(least, (needed / signal) ** 2), MOST_SHARE)
-    pattern = queries.GramPattern.of(layout, relation, centred=True)
+    pattern = queries.GramPattern.of(layout, neighbours, centred=True)
     noise = pattern.sensitivity / (n_rows * mu * math.sqrt(GRAM_SHARE))
     steps = signal * math.sqrt(1.0 - GRAM_SHARE - target_share)
     return Matrix(
@@ -131,7 +131,7 @@ def choose_wide_geometry(
     loss: Loss,
     n_rows: float,
     mu: float,
-    relation: queries.Relation = "replace-one",
+    neighbours: queries.Neighbours = "replace-one",
 ) -> tuple[Diagonal | InterceptOnly, int]:
     """Return the geometry and the steps for tables too wide for a Gram matrix.
 
@@ -142,7 +142,7 @@ def choose_wide_geometry(
     ‖w*‖²/2τ. The best time is τ³ = ‖w*‖² (nν)²/(2 R⁴), or less if the noise would then
     cost more than there is to gain.
     """
-    signal = n_rows * mu / (2.0 if relation == "replace-one" else 1.0)
+    signal = n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
     intercept = layout.groups[-1].kind == "ones"
     if signal < TOO_FEW and intercept:
         return _choose_intercept(loss, signal), CONSTANT_STEPS
@@ -204,8 +204,8 @@ def make_default_plan(
     delta = default_delta(n_rows) if delta is None else delta
     check_budget(epsilon, delta, n_rows)
     mu = accountant.gdp_mu(epsilon, delta)
-    relation = options.get("relation", "replace-one")
-    geometry = choose_geometry(layout, loss, n_rows, mu, relation)
+    neighbours = options.get("neighbours", "replace-one")
+    geometry = choose_geometry(layout, loss, n_rows, mu, neighbours)
     usual = choose_n_steps(loss, epsilon == math.inf)
     if isinstance(geometry, InterceptOnly):
         usual = CONSTANT_STEPS

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skdp.privacy import accountant
-from skdp.privacy.queries import RELATIONS, Relation
+from skdp.privacy.queries import NEIGHBOURS, Neighbours
 from skdp.schema import check
 
 #: Number of draws that a budget allows for; 2²⁴ of them cost 2⁻²⁵ of ε.
@@ -45,7 +45,7 @@ class PrivacyRecord:
     ----------
     epsilon, delta : float
         The budget. An infinite epsilon claims nothing.
-    relation : {"replace-one", "zero-out", "add-remove"}
+    neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     assumptions : sequence of str
         Facts that were assumed to be public, at no cost.
@@ -59,7 +59,7 @@ class PrivacyRecord:
 
     epsilon: float
     delta: float
-    relation: Relation
+    neighbours: Neighbours
     assumptions: Sequence[str] = ()
     seeded: bool = False
     reserved_delta: float = 0.0
@@ -69,8 +69,8 @@ class PrivacyRecord:
 
     def __post_init__(self) -> None:
         check(
-            self.relation in RELATIONS,
-            f"neighbours must be one of {RELATIONS}, got {self.relation!r}.",
+            self.neighbours in NEIGHBOURS,
+            f"neighbours must be one of {NEIGHBOURS}, got {self.neighbours!r}.",
         )
         left = self.delta - self.reserved_delta * (1 + 2.0**-25)  # the sampler's slack
         self.budget = accountant.calibrate(self.epsilon, left, ALLOWED_DRAWS) ** 2
@@ -119,7 +119,7 @@ class PrivacyRecord:
         claim = ("seeded" if self.seeded else "no noise") + ": no privacy claim"
         if not self.seeded and self.budget < math.inf:
             claim = f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy"
-        lines = [claim, f"neighbouring tables: {self.relation}"]
+        lines = [claim, f"neighbouring tables: {self.neighbours}"]
         for e, times in self.events.items():
             noise = f"noise {e.noise_multiplier:.5g} × {e.sensitivity:.5g}"
             cost = f"μ² {e.mu_squared:.4g}" + (f", δ {e.delta:.3g}" if e.delta else "")

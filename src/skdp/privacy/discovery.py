@@ -89,7 +89,7 @@ def ranges_and_texts(
             bins = magnitude_bins(columns[name])
             total[row] += np.bincount(bins, minlength=n_bins)
     query = f"magnitudes of {len(names)} columns"
-    asked = queries.histogram(queries.big(total), len(names), record.relation, query)
+    asked = queries.histogram(queries.big(total), len(names), record.neighbours, query)
     counts = release(asked, noise_multiplier, noise, record)
     threshold = counts.noise_std * ndtri(1.0 - FALSE_ALARM / total.size)
     edges, found, texts = bin_edges(), {}, set()
@@ -147,12 +147,12 @@ def levels(
     keys = [(name, key) for name in names for key, n in counters[name].items() if n > 0]
     value = queries.big([counters[name][key] for name, key in keys])
     query = f"categories of {len(names)} columns"
-    asked = queries.histogram(value, len(names), record.relation, query)
-    sides = 2 if record.relation == "replace-one" else 1
+    asked = queries.histogram(value, len(names), record.neighbours, query)
+    sides = 2 if record.neighbours == "replace-one" else 1
     n_draws, z = sides * len(names), noise_multiplier
     record.charge(Event(query, asked.sensitivity, z, n_draws, delta))
     # How many keys there are is private: the release is charged above and kept here.
-    private = PrivacyRecord(epsilon=math.inf, delta=0.5, relation=record.relation)
+    private = PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=record.neighbours)
     noisy = release(asked, z, noise, private)
     record.seeded |= noise.seeded
     threshold = level_threshold(z * asked.sensitivity, delta / (sides * len(names)))

@@ -19,8 +19,8 @@ from skdp.privacy import grid
 from skdp.privacy.encoding import AnyArray, Chunk, Records
 from skdp.schema import FloatArray, IntArray, Layout, check
 
-Relation = Literal["replace-one", "zero-out", "add-remove"]
-RELATIONS: tuple[Relation, ...] = ("replace-one", "zero-out", "add-remove")
+Neighbours = Literal["replace-one", "zero-out", "add-remove"]
+NEIGHBOURS: tuple[Neighbours, ...] = ("replace-one", "zero-out", "add-remove")
 #: Python integers of any size, in numpy arrays of objects.
 BigInts = npt.NDArray[Any]
 
@@ -161,14 +161,14 @@ def gradient(
     slopes: Slopes,
     weights: FloatArray,
     at: IntArray,
-    relation: Relation,
+    neighbours: Neighbours,
     shape: FloatArray,
 ) -> BoundedSum:
     """Sum of the records' gradients on the coordinates `at`, noise shaped by `shape`.
 
     Notes
     -----
-    **Guarantee.** For all tables that are neighbours under `relation` and all weights,
+    **Guarantee.** For all neighbouring tables (as `neighbours` says) and all weights,
     the two sums differ by at most `sensitivity` in the norm of `shape`: a record's part
     is at most s·sup‖x_at / shape‖ (Lemma 3.3 of the paper, with slopes clipped instead
     of a Lipschitz assumption), twice that if it may be replaced.
@@ -180,19 +180,19 @@ def gradient(
     reach = slope * math.sqrt(layout.squared_norm(at, 1.0 / shape**2))
     value = engine.gradient(grid.WeightGrid.of(layout).units(weights), at, slopes)
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS)
-    sensitivity = grid.round_up(_difference(relation) * reach)
+    sensitivity = grid.round_up(_difference(neighbours) * reach)
     query = f"gradient of {len(at)} coordinates"
     return BoundedSum(value, unit, shape[:, None], sensitivity, query)
 
 
 def mapped_gradient(
-    engine: Engine, slopes: Slopes, weights: FloatArray, relation: Relation
+    engine: Engine, slopes: Slopes, weights: FloatArray, neighbours: Neighbours
 ) -> BoundedSum:
     """B times the sum of the records' gradients, slopes capped by the metric B.
 
     Notes
     -----
-    **Guarantee.** For all tables that are neighbours under `relation` and all weights,
+    **Guarantee.** For all neighbouring tables (as `neighbours` says) and all weights,
     the two sums differ by at most `sensitivity` in Euclidean norm: every record's part
     has norm at most the metric's radius, twice that if it may be replaced.
     """
@@ -203,14 +203,14 @@ def mapped_gradient(
     total = engine.gradient(units, np.arange(layout.n_features), slopes)
     value = _exact_product(metric.units, total)
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - metric.bits)
-    sensitivity = grid.round_up(_difference(relation) * metric.radius)
+    sensitivity = grid.round_up(_difference(neighbours) * metric.radius)
     query = f"gradient of {layout.n_features} coordinates in a matrix metric"
     return BoundedSum(value, unit, np.ones((len(value), 1)), sensitivity, query)
 
 
-def _difference(relation: Relation) -> float:
+def _difference(neighbours: Neighbours) -> float:
     """How many bounds apart the parts of a record and of its replacement can be."""
-    return {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}[relation]
+    return {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}[neighbours]
 
 
 def _exact_product(matrix: FloatArray, total: BigInts) -> BigInts:
@@ -245,14 +245,14 @@ class GramPattern:
     shift: IntArray
 
     @classmethod
-    def of(cls, layout: Layout, relation: Relation, centred: bool = False) -> Self:
+    def of(cls, layout: Layout, neighbours: Neighbours, centred: bool = False) -> Self:
         """Return the pattern of a layout under a neighbour relation."""
         d, group = layout.n_features, layout.group_of
         kind = np.array([layout.groups[g].kind for g in group.tolist()])
         code, one = kind == "code", kind == "ones"
         rows, columns = np.triu_indices(d)
         known = (rows != columns) & (group[rows] == group[columns]) & code[rows]
-        number = one[rows] & (relation != "add-remove")
+        number = one[rows] & (neighbours != "add-remove")
         keep = ~(known | number | (code[rows] & one[columns]))
         rows, columns = rows[keep], columns[keep]
         times = np.where(code[rows] & one.any(), 3.0, 1.0)
@@ -262,9 +262,9 @@ class GramPattern:
         shift = single & (centred and one.any() and layout.row_norm is None)
         squared = layout.squared_norm(np.arange(d), np.where(shift, 0.25, 1.0)) ** 2
         # A replaced row may be at an obtuse angle once the constant entry is left out.
-        if number.any() and (relation == "zero-out" or not (signed | shift).any()):
+        if number.any() and (neighbours == "zero-out" or not (signed | shift).any()):
             squared -= 1.0
-        reach = grid.round_up(math.sqrt(_difference(relation) * squared))
+        reach = grid.round_up(math.sqrt(_difference(neighbours) * squared))
         return cls(rows, columns, 1.0 / np.sqrt(times), reach, shift.astype(np.int64))
 
 
@@ -286,19 +286,19 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
     return BoundedSum(value, unit, pattern.shape, pattern.sensitivity, query)
 
 
-def counts(engine: Engine, n_classes: int, relation: Relation) -> BoundedSum:
+def counts(engine: Engine, n_classes: int, neighbours: Neighbours) -> BoundedSum:
     """Number of records of each class but null ones; with one class, of all records.
 
     Notes
     -----
-    **Guarantee.** For all tables that are neighbours under `relation`, the counts
+    **Guarantee.** For all neighbouring tables, the counts
     differ by at most `sensitivity` in Euclidean norm: a record is in one class.
     """
     query = f"counts of {n_classes} classes"
-    return histogram(engine.counts(n_classes), 1, relation, query)
+    return histogram(engine.counts(n_classes), 1, neighbours, query)
 
 
-def histogram(value: BigInts, n: int, relation: Relation, query: str) -> BoundedSum:
+def histogram(value: BigInts, n: int, neighbours: Neighbours, query: str) -> BoundedSum:
     """Counts to which a record adds at most one in each of `n` columns.
 
     Or, more generally, counts to which it adds integers that are not negative and
@@ -306,11 +306,11 @@ def histogram(value: BigInts, n: int, relation: Relation, query: str) -> Bounded
 
     Notes
     -----
-    **Guarantee.** For all tables that are neighbours under `relation`, such counts
+    **Guarantee.** For all neighbouring tables, such counts
     differ by at most `sensitivity` in Euclidean norm: by √n, by √(2n) if replaced,
     since two records' parts are at an acute angle.
     """
-    sensitivity = grid.round_up(math.sqrt(_difference(relation) * n))
+    sensitivity = grid.round_up(math.sqrt(_difference(neighbours) * n))
     return BoundedSum(value, 1.0, np.ones(value.shape), sensitivity, query)
 
 

@@ -41,7 +41,7 @@ from scipy.optimize import minimize_scalar
 from scipy.signal import lfilter
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from skdp.privacy.queries import Relation
+from skdp.privacy.queries import Neighbours
 from skdp.schema import FloatArray, check
 
 #: Grid points per standard deviation of a step's loss, and the most in total.
@@ -277,12 +277,14 @@ def calibrate_noise(mu: float, delta: float, rate: float, n_steps: int) -> float
     return high
 
 
-def to_add_remove(mu: float, delta: float, relation: Relation) -> tuple[float, float]:
-    """Convert a budget (μ, δ) for `relation` to one for adding or removing a record.
+def to_add_remove(
+    mu: float, delta: float, neighbours: Neighbours
+) -> tuple[float, float]:
+    """Convert a budget (μ, δ) for `neighbours` to one for adding or removing a record.
 
     For a replacement it is half of μ, and the δ₀ with δ₀ + Φ(Φ⁻¹(δ₀) + μ/2) ≤ δ.
     """
-    if relation != "replace-one":
+    if neighbours != "replace-one":
         return mu, delta
     low, high = 0.0, delta
     for _ in range(60):
@@ -292,8 +294,10 @@ def to_add_remove(mu: float, delta: float, relation: Relation) -> tuple[float, f
     return mu / 2, low
 
 
-def from_add_remove(mu: float, delta: float, relation: Relation) -> tuple[float, float]:
-    """Convert a cost (μ, δ) for adding or removing a record to one for `relation`."""
-    if relation != "replace-one":
+def from_add_remove(
+    mu: float, delta: float, neighbours: Neighbours
+) -> tuple[float, float]:
+    """Convert a cost (μ, δ) for adding or removing a record to one for `neighbours`."""
+    if neighbours != "replace-one":
         return mu, delta
     return 2 * mu, (delta + float(ndtr(ndtri(delta) + mu))) * (1 + 1e-12)

@@ -23,7 +23,7 @@ from skdp.reporting.formatting import (
     format_range,
     shorten,
 )
-from skdp.reporting.statement import RELATIONS
+from skdp.reporting.statement import NEIGHBOURS
 from skdp.schema import Categorical, Column, Numeric, Vector, check
 
 #: Purposes of releases, recognised by their queries, in the order of a fit.
@@ -135,7 +135,7 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
         "Budget",
         f"ε = {format_number(record.epsilon)}, δ = {format_number(record.delta)}",
     )
-    yield "Neighbouring tables", f"{record.relation}: {RELATIONS[record.relation]}"
+    yield "Neighbouring tables", f"{record.neighbours}: {NEIGHBOURS[record.neighbours]}"
     yield "Method", _method(model)
     settings = _settings(model)
     if settings:
@@ -152,7 +152,7 @@ def describe_rows(model: Any) -> tuple[str, str]:
         isinstance(count, int),
         f"n_rows of the model's plan must be an integer, got {count!r}.",
     )
-    if record.relation != "add-remove":
+    if record.neighbours != "add-remove":
         return f"{count:,}", "a public number"
     if any(one.name == "Number of rows" for one in group_by_purpose(record)):
         return f"{count:,}", "roughly: released with noise"
@@ -230,7 +230,7 @@ class CalibrationMark:
 def describe_evaluation_rows(found: Evaluation) -> tuple[str, str]:
     """Return the number of rows, and why it may be shown."""
     count = f"{found.n_rows:,.0f}"
-    if found.privacy_.relation != "add-remove":
+    if found.privacy_.neighbours != "add-remove":
         return count, "a public number"
     return count, "given as public, or released with noise"
 
@@ -245,7 +245,10 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
             "Budget",
             f"ε = {format_number(record.epsilon)}, δ = {format_number(record.delta)}",
         ),
-        ("Neighbouring tables", f"{record.relation}: {RELATIONS[record.relation]}"),
+        (
+            "Neighbouring tables",
+            f"{record.neighbours}: {NEIGHBOURS[record.neighbours]}",
+        ),
     ]
     return listed + [("Note", note) for note in found.notes]
 

@@ -31,7 +31,7 @@ from skdp.privacy.selection import SearchRecord
 from skdp.reporting import coefficients, facts, formatting, outlook
 from skdp.reporting.statement import (
     FALSE_ALARMS,
-    RELATIONS,
+    NEIGHBOURS,
     detection_rate,
     failure_rate,
     write_parts,
@@ -110,7 +110,7 @@ def collect_contents(about: Subject) -> dict[str, Any]:
         "claims": about.claims,
         "why_not": promised[0].removeprefix("NOTHING: ") if not about.claims else "",
         "record": record,
-        "relation": RELATIONS[record.relation],
+        "neighbours": NEIGHBOURS[record.neighbours],
         "odds": _odds(record) if about.claims else math.nan,
         "failing": failure_rate(record) if about.claims else math.nan,
         "detected": detection_rate(record) if about.claims else math.nan,

@@ -19,7 +19,7 @@ from skdp.schema import check
 
 #: The false-positive rate of the attacker that statements describe.
 FALSE_ALARMS = 0.05
-RELATIONS = {
+NEIGHBOURS = {
     "add-remove": "one row is added or removed, so whether a row is in the table at "
     "all is hidden",
     "zero-out": "one row is left out of every sum; the number of rows stays public "
@@ -166,7 +166,7 @@ def _write_promises(record: PrivacyRecord) -> Iterator[str]:
         return
     yield (
         f"({epsilon:.4g}, {record.delta:.3g})-differential privacy. Compare the table "
-        f"with one that differs in a single row: {RELATIONS[record.relation]}. Both "
+        f"with one that differs in a single row: {NEIGHBOURS[record.neighbours]}. Both "
         "tables give nearly the same results with nearly the same probability."
     )
     odds = math.exp(epsilon) if epsilon < 700 else math.inf
@@ -191,7 +191,7 @@ def _write_promises(record: PrivacyRecord) -> Iterator[str]:
 
 def _write_public(record: PrivacyRecord) -> Part:
     lines = [*record.assumptions]
-    if record.relation != "add-remove":
+    if record.neighbours != "add-remove":
         lines.append("The number of rows is public.")
     lines.append(
         "The names of the columns, the settings of the program and the plan made from "

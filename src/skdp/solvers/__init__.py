@@ -41,8 +41,8 @@ class Solver:
     Attributes
     ----------
     run : callable
-        ``run(problem, *, epsilon, delta=None, seed=None, noise=None, record=None,
-        engine=ReferenceEngine, callback=None, **own) -> Solved``.
+        ``run(problem, *, epsilon, delta=None, random_state=None, noise=None,
+        record=None, engine=ReferenceEngine, callback=None, **own) -> Solved``.
     losses : tuple of str
         Names of the losses that it fits; empty for all.
     delta_share : float

@@ -71,7 +71,7 @@ def adassp(
     *,
     epsilon: float,
     delta: float | None = None,
-    seed: int | None = None,
+    random_state: int | None = None,
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
@@ -83,7 +83,7 @@ def adassp(
 
     Parameters
     ----------
-    problem, epsilon, delta, seed, noise, record, engine, callback
+    problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver; the loss is the squared one, its slope bound is not used,
         and no step is called back.
     calibration : {"exact", "printed"}
@@ -109,7 +109,12 @@ def adassp(
     share = norm / (1 + norm) if gram_share is None else gram_share
     check(0 < share < 1, f"gram_share must be in (0, 1). Got {share}.")
     run = opened(
-        problem, epsilon=epsilon, delta=delta, seed=seed, noise=noise, record=record
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        random_state=random_state,
+        noise=noise,
+        record=record,
     )
     adder = engine(problem.records)
     private, printed = run.budget < math.inf, calibration == "printed"
@@ -123,7 +128,7 @@ def adassp(
             "The printed noise costs more than the budget: take calibration='exact'.",
         )
     d, layout = _coordinates(problem), problem.layout
-    pattern = queries.GramPattern.of(layout, problem.relation)
+    pattern = queries.GramPattern.of(layout, problem.neighbours)
     eigenvalue = None
     if printed and private:
         eigenvalue = _least_eigenvalue(problem, run, adder, z_gram)
@@ -132,7 +137,7 @@ def adassp(
     # At w = 0 the squared loss has slope -y, in [-1, 1].
     slopes = queries.Slopes(loss=Squared(1.0), max_weight=problem.records.max_weight)
     total = queries.gradient(
-        adder, slopes, problem.start, problem.all, problem.relation, np.ones(d)
+        adder, slopes, problem.start, problem.all, problem.neighbours, np.ones(d)
     )
     moment = -release(total, z_slope, run.noise, run.record).values
     std = z_gram * pattern.sensitivity

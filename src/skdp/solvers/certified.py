@@ -129,7 +129,7 @@ class Bounds:
 
 def covered_rows(problem: Problem) -> tuple[int, int]:
     """M, and the number of rows that proofs cover: 2M where it is private, else M."""
-    if problem.relation != "add-remove":
+    if problem.neighbours != "add-remove":
         return problem.n_rows, problem.n_rows
     full = max(LEAST_ROWS, 4 * problem.n_rows)
     return full, 2 * full

@@ -45,7 +45,7 @@ def dp_cd(
     *,
     epsilon: float,
     delta: float | None = None,
-    seed: int | None = None,
+    random_state: int | None = None,
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
@@ -62,7 +62,7 @@ def dp_cd(
 
     Parameters
     ----------
-    problem, epsilon, delta, seed, noise, record, engine, callback
+    problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
     calibration : {"tight", "printed"}
         Exact accounting, or the noise of their Theorem 3.1, σ_j² = 12 L_j² T K log(1/δ)
@@ -81,7 +81,7 @@ def dp_cd(
 
     Notes
     -----
-    **Guarantee.** For all tables that are neighbours under the problem's relation, the
+    **Guarantee.** For all neighbouring tables, as the problem defines them, the
     weights and all that the callback sees cost what the record says: at most d releases
     for M and K·T steps, each Gaussian (`descent.algorithm1.descend`).
     """
@@ -95,7 +95,12 @@ def dp_cd(
     )
     check(clip is None or clip > 0, f"clip must be positive. Got {clip}.")
     run = opened(
-        problem, epsilon=epsilon, delta=delta, seed=seed, noise=noise, record=record
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        random_state=random_state,
+        noise=noise,
+        record=record,
     )
     private = isinstance(smoothness, str) and smoothness == "private"
     share = smoothness_share if private and run.mu < math.inf else 0.0
@@ -156,7 +161,7 @@ def default_steps(
         n_rows=problem.n_rows,
         epsilon=run.record.epsilon,
         delta=run.record.delta,
-        neighbours=problem.relation,
+        neighbours=problem.neighbours,
     )
     rate = presets.choose_rate(
         sampling, M, problem.layout, problem.loss, theory.Prior(), budget
@@ -176,7 +181,7 @@ def _query(
     def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
         slopes = problem.slopes(float(bounds[at].max()))
         shape = np.ones(len(at))
-        return queries.gradient(table, slopes, weights, at, problem.relation, shape)
+        return queries.gradient(table, slopes, weights, at, problem.neighbours, shape)
 
     return query
 
@@ -231,7 +236,7 @@ def squares(problem: Problem, run: Run) -> FloatArray:
 
     def ask(at: IntArray, moment: Moment, weights: FloatArray) -> queries.BoundedSum:
         slopes, shape = queries.Slopes(moment, most), np.ones(len(at))
-        return queries.gradient(table, slopes, weights, at, problem.relation, shape)
+        return queries.gradient(table, slopes, weights, at, problem.neighbours, shape)
 
     asked: list[tuple[IntArray, queries.BoundedSum]] = []
     codes = [g.coordinates for g in layout.groups if g.kind == "code"]

@@ -101,7 +101,7 @@ def dp_gcd(
     *,
     epsilon: float,
     delta: float | None = None,
-    seed: int | None = None,
+    random_state: int | None = None,
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
@@ -115,7 +115,7 @@ def dp_gcd(
 
     Parameters
     ----------
-    problem, epsilon, delta, seed, noise, record, engine, callback
+    problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
     calibration : {"exact", "printed"}
         Spend all of the budget, or take the scales printed for the record's (ε, δ), for
@@ -149,7 +149,12 @@ def dp_gcd(
         f"smoothness must be 'private' or 'public'. Got {smoothness!r}.",
     )
     run = opened(
-        problem, epsilon=epsilon, delta=delta, seed=seed, noise=noise, record=record
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        random_state=random_state,
+        noise=noise,
+        record=record,
     )
     adder = engine(problem.records)
     M = np.full(problem.layout.n_features, problem.curvature)
@@ -190,7 +195,7 @@ def _gradient(
 ) -> queries.BoundedSum:
     shape = np.ones(len(at))
     return queries.gradient(
-        adder, problem.slopes(), weights, at, problem.relation, shape
+        adder, problem.slopes(), weights, at, problem.neighbours, shape
     )
 
 
@@ -245,7 +250,7 @@ def score_reach(problem: Problem, M: FloatArray) -> float:
     what a weight in the box, |w| ≤ W, can come from, add less than 2⁻⁴⁸(MW + l₂W + l₁)
     on two tables.
     """
-    times = 2.0 if problem.relation == "replace-one" else 1.0
+    times = 2.0 if problem.neighbours == "replace-one" else 1.0
     l1, l2 = (getattr(problem.penalty, name, 0.0) for name in ("l1", "l2"))
     lost = 2.0**-48 * ((float(M.max()) + l2) * WEIGHT_BOX + l1)
     return round_up(times * problem.slope_bound / problem.n_rows + lost)
@@ -323,7 +328,7 @@ def _means(problem: Problem, run: Run, adder: queries.Engine) -> FloatArray:
     slopes = queries.Slopes(Squared(1.0), problem.records.max_weight)
     high = np.where(layout.penalised > 0, 0.0, 1000.0)[:, None]
     total = queries.gradient(
-        adder, slopes, high, problem.all, problem.relation, np.ones(d)
+        adder, slopes, high, problem.all, problem.neighbours, np.ones(d)
     )
     z = accountant.noise_multiplier(run.mu, 1)
     released = release(total, z, run.noise, run.record)

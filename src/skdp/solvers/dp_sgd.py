@@ -38,7 +38,7 @@ def dp_sgd(
     *,
     epsilon: float,
     delta: float | None = None,
-    seed: int | None = None,
+    random_state: int | None = None,
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
@@ -55,7 +55,7 @@ def dp_sgd(
 
     Parameters
     ----------
-    problem, epsilon, delta, seed, noise, record, engine, callback
+    problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
     form : {"practised", "analysed"}
         Constant steps and clipping, or Algorithm 1 of Bassily et al.
@@ -77,7 +77,7 @@ def dp_sgd(
 
     Notes
     -----
-    **Guarantee.** For all tables that are neighbours under the problem's relation, the
+    **Guarantee.** For all neighbouring tables, as the problem defines them, the
     weights and all that the callback sees cost what the record says
     (`skdp.privacy.subsampling`, `Batches.charged`).
     """
@@ -94,7 +94,7 @@ def dp_sgd(
         problem,
         epsilon=epsilon,
         delta=delta,
-        seed=seed,
+        random_state=random_state,
         noise=noise,
         record=record,
         delta_share=0.0 if rate == 1.0 else DELTA_SHARE,
@@ -136,7 +136,7 @@ def default_steps(problem: Problem, run: Run) -> int:
         n_rows=problem.n_rows,
         epsilon=run.record.epsilon,
         delta=run.record.delta,
-        neighbours=problem.relation,
+        neighbours=problem.neighbours,
     )
     rate = presets.choose_rate(
         samplings.Full(problem.layout.n_features),

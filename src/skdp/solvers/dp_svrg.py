@@ -43,7 +43,7 @@ def dp_svrg(
     *,
     epsilon: float,
     delta: float | None = None,
-    seed: int | None = None,
+    random_state: int | None = None,
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
@@ -60,7 +60,7 @@ def dp_svrg(
 
     Parameters
     ----------
-    problem, epsilon, delta, seed, noise, record, engine, callback
+    problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
     calibration : {"tight", "printed"}
         Numerical accounting, or the paper's σ, charged at what it truly costs.
@@ -78,7 +78,7 @@ def dp_svrg(
 
     Notes
     -----
-    **Guarantee.** For all tables that are neighbours under the problem's relation, the
+    **Guarantee.** For all neighbouring tables, as the problem defines them, the
     weights and all that the callback sees cost what the record says: full gradients one
     by one, corrections together (`Batches.charged`).
     """
@@ -92,7 +92,7 @@ def dp_svrg(
         problem,
         epsilon=epsilon,
         delta=delta,
-        seed=seed,
+        random_state=random_state,
         noise=noise,
         record=record,
         delta_share=0.0 if exact else DELTA_SHARE,
@@ -168,11 +168,11 @@ def _printed(
         batches = Batches.calibrated(run, rate or 1.0, steps)
         return _Plan(n_epochs, n_inner, 0.0, batches, fresh=True)
     full, correction = printed_noise_multipliers(
-        constant or PRINTED_CONSTANT[problem.relation],
+        constant or PRINTED_CONSTANT[problem.neighbours],
         epsilon=run.record.epsilon,
         delta=run.record.delta,
         n_steps=steps,
-        replace=problem.relation == "replace-one",
+        replace=problem.neighbours == "replace-one",
     )
     batches = Batches.costing(run, chance, steps, chance * correction)
     cost = steps / full**2 + batches.mu**2
@@ -284,7 +284,7 @@ class _Descent:
             problem.slopes(),
             weights,
             problem.all,
-            problem.relation,
+            problem.neighbours,
             shape,
         )
 

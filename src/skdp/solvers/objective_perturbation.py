@@ -94,7 +94,7 @@ def objective_perturbation(
     *,
     epsilon: float,
     delta: float | None = None,
-    seed: int | None = None,
+    random_state: int | None = None,
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
@@ -106,7 +106,7 @@ def objective_perturbation(
 
     Parameters
     ----------
-    problem, epsilon, delta, seed, noise, record, engine, callback
+    problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver; the engine is not asked and no step is called back.
     calibration : {"tight", "printed"}
         The noise that the budget's curve allows, or that of Kifer et al. for the
@@ -128,7 +128,12 @@ def objective_perturbation(
     )
     refuse_outputs(problem)
     run = opened(
-        problem, epsilon=epsilon, delta=delta, seed=seed, noise=noise, record=record
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        random_state=random_state,
+        noise=noise,
+        record=record,
     )
     check(
         ridge is None or 0 <= ridge < math.inf,
@@ -175,7 +180,7 @@ def objective_perturbation(
 
 def _group(problem: Problem) -> float:
     """How many records apart neighbours are."""
-    return 2.0 if problem.relation == "replace-one" else 1.0
+    return 2.0 if problem.neighbours == "replace-one" else 1.0
 
 
 def _signs(problem: Problem) -> int:
@@ -252,7 +257,9 @@ def _tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | None:
         return None
     tilt = np.zeros(d)
     for level in range(LEVELS):
-        thrown = PrivacyRecord(epsilon=math.inf, delta=0.5, relation=problem.relation)
+        thrown = PrivacyRecord(
+            epsilon=math.inf, delta=0.5, neighbours=problem.neighbours
+        )
         zero = queries.stated(np.zeros(d), std * SHRINK**level, "tilt")
         tilt = tilt + release(zero, 1.0, run.noise, thrown).values
     return tilt

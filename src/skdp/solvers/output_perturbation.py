@@ -63,7 +63,7 @@ def default_ridge(problem: Problem, mu: float) -> float:
     about equal at λ³ = 2βR² (cL/(nμ))²/‖w*‖², with the public guess that each column's
     weights have norm 1.
     """
-    times = 2.0 if problem.relation == "replace-one" else 1.0
+    times = 2.0 if problem.neighbours == "replace-one" else 1.0
     norm = problem.row_norm
     noise = times * problem.slope_bound * norm / (problem.n_rows * mu)
     guess = float(len(problem.layout.groups))
@@ -73,7 +73,7 @@ def default_ridge(problem: Problem, mu: float) -> float:
 
 def sensitivity(problem: Problem, quadratic: FloatArray, slack: float) -> float:
     """Bound on what one record does to √q∘w̃, in Euclidean norm."""
-    times = 2.0 if problem.relation == "replace-one" else 1.0
+    times = 2.0 if problem.neighbours == "replace-one" else 1.0
     moved = times * problem.slope_bound * reach_of(problem, quadratic)
     rounded = 2 * GRID * math.sqrt(len(quadratic))
     return round_up(moved + slack + rounded)
@@ -84,7 +84,7 @@ def output_perturbation(
     *,
     epsilon: float,
     delta: float | None = None,
-    seed: int | None = None,
+    random_state: int | None = None,
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
@@ -95,7 +95,7 @@ def output_perturbation(
 
     Parameters
     ----------
-    problem, epsilon, delta, seed, noise, record, engine, callback
+    problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver; the engine is not asked and no step is called back.
     ridge : float, optional
         Added to the penalty on every coordinate, the intercept included: ½ ridge ‖w‖²
@@ -109,7 +109,12 @@ def output_perturbation(
     """
     refuse_outputs(problem)
     run = opened(
-        problem, epsilon=epsilon, delta=delta, seed=seed, noise=noise, record=record
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        random_state=random_state,
+        noise=noise,
+        record=record,
     )
     private = run.budget < math.inf
     if ridge is None:

@@ -74,8 +74,8 @@ class Batches:
             return cls(
                 rate=rate, n_steps=n_steps, noise_multiplier=0.0, mu=math.inf, delta=0.0
             )
-        relation = run.record.relation
-        mu, delta = subsampling.to_add_remove(run.mu, run.delta, relation)
+        neighbours = run.record.neighbours
+        mu, delta = subsampling.to_add_remove(run.mu, run.delta, neighbours)
         if rate == 1.0:  # exact: no batch, no δ
             z, delta = math.sqrt(n_steps) / mu * (1 + 2.0**-50), 0.0
         else:
@@ -89,17 +89,17 @@ class Batches:
         cls, run: Run, rate: float, n_steps: int, noise_multiplier: float
     ) -> Batches:
         """Return batches of a given noise, with what they truly cost."""
-        rate, relation = rounded_rate(rate), run.record.relation
+        rate, neighbours = rounded_rate(rate), run.record.neighbours
         mu, delta = math.inf, 0.0
         if noise_multiplier and rate == 1.0:
             mu = math.sqrt(n_steps) / noise_multiplier
-            mu *= 2 if relation == "replace-one" else 1
+            mu *= 2 if neighbours == "replace-one" else 1
         elif noise_multiplier:
             # The δ that is right for the whole budget is enough for less than it.
-            _, least = subsampling.to_add_remove(run.mu, run.delta, relation)
+            _, least = subsampling.to_add_remove(run.mu, run.delta, neighbours)
             curve = subsampling.compute_profile(noise_multiplier, rate, n_steps)
             mu = subsampling.smallest_mu(curve, least)
-            mu, delta = subsampling.from_add_remove(mu, least, relation)
+            mu, delta = subsampling.from_add_remove(mu, least, neighbours)
         return cls(
             rate=rate,
             n_steps=n_steps,

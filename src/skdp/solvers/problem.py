@@ -1,6 +1,7 @@
 """What every solver is handed and what it hands back: one calling convention.
 
-    solver(problem, *, epsilon, delta, seed, noise, record, engine, callback, **own)
+    solver(problem, *, epsilon, delta, random_state, noise, record, engine,
+           callback, **own)
 
 `problem` holds the records and what is public about them; `epsilon` and `delta` are the
 budget, unless a `record` that was opened before is given, of which what is left is
@@ -46,7 +47,7 @@ class Problem:
         The public (or released) number of rows that sums are divided by.
     penalty : Penalty
         Added to the mean loss.
-    relation : {"replace-one", "zero-out", "add-remove"}
+    neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     assumptions : tuple of str
         What was taken as public; it goes into the record.
@@ -56,16 +57,16 @@ class Problem:
     loss: Loss
     n_rows: int
     penalty: Penalty = field(default_factory=ElasticNet)
-    relation: queries.Relation = "replace-one"
+    neighbours: queries.Neighbours = "replace-one"
     assumptions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check(
-            self.relation in queries.RELATIONS,
-            f"relation must be one of {queries.RELATIONS}. Got {self.relation!r}.",
+            self.neighbours in queries.NEIGHBOURS,
+            f"neighbours must be one of {queries.NEIGHBOURS}. Got {self.neighbours!r}.",
         )
         check(self.n_rows >= 1, f"n_rows must be at least 1. Got {self.n_rows}.")
-        if self.relation != "add-remove":  # then the number of rows is public
+        if self.neighbours != "add-remove":  # then the number of rows is public
             rows = sum(len(chunk.target) for chunk in self.records.chunks)
             check(
                 rows == self.n_rows,
@@ -166,7 +167,7 @@ def opened(
     *,
     epsilon: float,
     delta: float | None,
-    seed: int | None = None,
+    random_state: int | None = None,
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     delta_share: float = 0.0,
@@ -179,7 +180,7 @@ def opened(
         What is solved.
     epsilon, delta : float
         The budget; δ is min(1e-6, 1/(10 n)) if None. Not read if a record is given.
-    seed : int, optional
+    random_state : int, optional
         For tests: a seeded run claims no privacy.
     noise : Randomness, optional
         Where noise comes from, instead of a seed.
@@ -189,22 +190,22 @@ def opened(
         The part of δ that charges which are not Gaussian will need. A record that is
         handed in must have been opened with as much in reserve.
     """
-    source = noise or Randomness(seed)
+    source = noise or Randomness(random_state)
     if record is None:
         delta = default_delta(problem.n_rows) if delta is None else delta
         check_budget(epsilon, delta, problem.n_rows)
         record = PrivacyRecord(
             epsilon=epsilon,
             delta=delta,
-            relation=problem.relation,
+            neighbours=problem.neighbours,
             assumptions=problem.assumptions,
             seeded=source.seeded,
             reserved_delta=delta * delta_share,
         )
     check(
-        record.relation == problem.relation,
-        f"The record is for {record.relation} neighbours. Got a problem for "
-        f"{problem.relation}: use one relation.",
+        record.neighbours == problem.neighbours,
+        f"The record is for {record.neighbours} neighbours. Got a problem for "
+        f"{problem.neighbours}: use the same neighbours.",
     )
     if record.budget < math.inf and record.remaining <= 1e-9 * record.budget:
         raise BudgetError("Nothing is left of the budget: start a new record.")
@@ -229,7 +230,7 @@ def charged(run: Run, event: Event) -> PrivacyRecord:
     return PrivacyRecord(
         epsilon=math.inf,
         delta=0.5,
-        relation=run.record.relation,
+        neighbours=run.record.neighbours,
         transcript=run.record.transcript,
     )
 

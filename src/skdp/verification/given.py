@@ -63,7 +63,7 @@ class Given:
     @property
     def apart(self) -> float:
         """How many of a record's parts two neighbouring tables can be apart."""
-        return 2.0 if self.record["relation"] == "replace-one" else 1.0
+        return 2.0 if self.record["neighbours"] == "replace-one" else 1.0
 
     @property
     def weight(self) -> float:

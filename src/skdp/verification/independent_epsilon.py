@@ -109,8 +109,8 @@ def pld_epsilon(
     except ModuleNotFoundError:
         return None, "not used: dp-accounting is missing, pip install 'skdp[verify]'"
     # Noise multipliers are relative to what one record changes under the relation.
-    relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    account = dp.pld.PLDAccountant(relation, PLD_GRID * mu)
+    neighbours = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    account = dp.pld.PLDAccountant(neighbours, PLD_GRID * mu)
     for noise_multiplier, times in kinds.items():
         one = dp.GaussianDpEvent(noise_multiplier)
         account.compose(dp.SelfComposedDpEvent(one, times))

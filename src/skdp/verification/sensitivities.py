@@ -225,7 +225,7 @@ def of_output_perturbation(given: Given) -> list[Asked]:
     reach = math.sqrt(given.reach([1.0 / q for q in quadratic]))
     moved = given.apart * given.slope * reach
     rest = 2 * given.number("tolerance") + 2.0**-30 * math.sqrt(len(quadratic))
-    if given.record["relation"] == "add-remove":  # tables of very many rows fade
+    if given.record["neighbours"] == "add-remove":  # tables of very many rows fade
         rest += moved
     z = given.number("noise_multiplier")
     return [
@@ -250,9 +250,9 @@ def of_objective_perturbation(given: Given) -> list[Asked]:
 
 def of_adassp(given: Given) -> list[Asked]:
     """The Gram matrix of rows, and the gradient at zero of slopes of at most one."""
-    known = given.intercept and given.record["relation"] != "add-remove"
+    known = given.intercept and given.record["neighbours"] != "add-remove"
     signed = any(group.signed for group in given.layout.groups)
-    acute = given.record["relation"] == "zero-out" or not signed
+    acute = given.record["neighbours"] == "zero-out" or not signed
     square = given.reach() ** 2 - (1.0 if known and acute else 0.0)
     moment = given.apart * given.weight * math.sqrt(given.reach())
     return [

@@ -270,7 +270,7 @@ def _agreements(given: Given) -> Iterator[Check]:
             asked = given.parameters.get(name)
             if (name != "neighbours" and search) or asked is None:
                 continue  # a trial has a part of ε; δ may be left to the fit
-            told = record["relation" if name == "neighbours" else name]
+            told = record["neighbours" if name == "neighbours" else name]
             found = f"{told}" + ("" if asked == told else f", asked for {asked}")
             yield Check(name, asked == told, found)
         yield _of_the_loss(given)
@@ -281,7 +281,9 @@ def _agreements(given: Given) -> Iterator[Check]:
         yield Check("penalty and weights", same, found)
         return
     # The plan of a model that a search chose has a part of the search's ε.
-    for name in ("relation", "delta") if search else ("relation", "delta", "epsilon"):
+    for name in (
+        ("neighbours", "delta") if search else ("neighbours", "delta", "epsilon")
+    ):
         same = plan.get(name) == record[name]
         found = f"{record[name]}" + ("" if same else f", planned {plan.get(name)}")
         yield Check(name, same, found)
