@@ -48,9 +48,9 @@ def test_quadratic_forms_and_their_noise(neighbours):
     value, std = exact.forms(q)
     np.testing.assert_allclose(value, np.square(margins).mean(axis=0))
     np.testing.assert_array_equal(std, 0.0)
-    drawn = [released(X, neighbours, 50.0, rng).forms(q) for _ in range(2000)]
+    drawn = [released(X, neighbours, 50.0, rng).forms(q) for _ in range(800)]
     spread = np.std([values for values, _ in drawn], axis=0)
-    np.testing.assert_allclose(drawn[0][1], spread, rtol=0.08)  # 5 deviations
+    np.testing.assert_allclose(drawn[0][1], spread, rtol=0.13)  # 5 deviations
 
 
 def test_what_remains_of_a_column_is_its_residual_variance():
