@@ -286,6 +286,6 @@ def test_refusals():
 
 
 def test_printed_noise_that_no_ridge_makes_good_is_refused(monkeypatch):
-    monkeypatch.setattr(profiles, "dominated", lambda *_: False)
+    monkeypatch.setattr(profiles, "is_dominated", lambda *_: False)
     with pytest.raises(ValueError, match="take calibration='tight'"):
         objective_perturbation(problem_of(), epsilon=1.0, calibration="printed")
