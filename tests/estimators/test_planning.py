@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.estimators.planning import MODELS
+from skdp.estimators.base import ESTIMATORS
 from skdp.privacy.queries import NEIGHBOURS
 
 RNG = np.random.default_rng(0)
@@ -29,10 +29,10 @@ def schema_of(model):
 
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)
 @pytest.mark.parametrize("epsilon", [0.5, math.inf])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", ESTIMATORS)
 def test_fit_runs_the_plan(model, epsilon, neighbours):
     schema = schema_of(model)
-    fitted = MODELS[model](
+    fitted = ESTIMATORS[model](
         schema=schema, epsilon=epsilon, neighbours=neighbours, random_state=0
     ).fit(TABLE)
     n_rows = fitted.plan_.n_rows  # under add-remove it was released

@@ -10,7 +10,7 @@ from sklearn.base import clone
 import skdp
 from skdp import datasets
 from skdp.estimators import summary as summaries
-from skdp.estimators.standard_errors import centring, maps
+from skdp.estimators.standard_errors import make_centring_matrix, make_unit_matrices
 from skdp.inference.covariances import estimate
 
 
@@ -58,7 +58,7 @@ def test_a_fit_without_noise_has_textbook_errors(data):
     chance = 1.0 / (1.0 + np.exp(-X @ model.weights_[:, 0]))
     fisher = (X * (chance * (1 - chance))[:, None]).T @ X
     covariance = np.linalg.pinv(fisher, rcond=1e-9)
-    centred = maps(model)[1]
+    centred = make_unit_matrices(model)[1]
     textbook = np.sqrt(np.diag(centred @ covariance @ centred.T))
     ratio = model._standard_errors().effects_std / textbook
     assert np.all((ratio > 0.8) & (ratio < 1.25)), ratio
@@ -67,7 +67,7 @@ def test_a_fit_without_noise_has_textbook_errors(data):
 def test_effects_predict_the_same(model, data):
     from skdp.privacy.encoding import encode
 
-    matrix = centring(data.schema.layout())
+    matrix = make_centring_matrix(data.schema.layout())
     moved = matrix @ model.weights_
     records = encode([data.batch], data.schema)
     np.testing.assert_allclose(
@@ -341,7 +341,7 @@ def test_intervals_of_noise_hold_zero():
 def test_a_standard_error_holds_privacy_and_sampling():
     model = hidden(seed=1)
     found = estimate(model.plan_, model.privacy_.transcript, model.weights_)
-    contrasts = maps(model)[1]
+    contrasts = make_unit_matrices(model)[1]
     sampling = np.diag(contrasts @ found.usual.sampling @ contrasts.T)
     errors = model._standard_errors()
     both = np.sqrt(errors.effects_noise_std**2 + 0.9 * sampling)
