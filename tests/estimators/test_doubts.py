@@ -41,8 +41,8 @@ UPPER = {"job": np.full(N, "BAKER")}
 APART = {"score": Numeric(-5, 5, indicator=True)}
 CLOSED = {"job": Categorical(["baker", "nurse"])}
 WRONG = {
-    "text as a number": ({"score": ["abc"] * N}, {}, "missing or no numbers"),
-    "dates as texts": ({"score": ["2020-01-31"] * N}, {}, "missing or no numbers"),
+    "text as a number": ({"score": ["abc"] * N}, {}, "missing or not numbers"),
+    "dates as texts": ({"score": ["2020-01-31"] * N}, {}, "missing or not numbers"),
     "beyond the range": (
         {},
         {"age": Numeric(0, 1)},
@@ -103,7 +103,7 @@ def test_what_is_said_follows_from_what_was_released():
     place = model.privacy_.transcript.index(gram)
     none = type(gram)(gram.values * 0, gram.noise_std, gram.query)
     model.privacy_.transcript[place] = none
-    assert any("missing or no numbers" in one for one in describe_doubts(model))
+    assert any("missing or not numbers" in one for one in describe_doubts(model))
     blurred = type(gram)(gram.values * 0, gram.noise_std * 1000, gram.query)
     model.privacy_.transcript[place] = blurred
     assert describe_doubts(model) == []

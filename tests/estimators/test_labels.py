@@ -17,7 +17,7 @@ SETTINGS = {"bounds": (0, 1), "classes": ["no", "yes"], "n_steps": 4}
 @pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
 def test_labels_that_match_nothing_are_told_of(neighbours):
     model = skdp.LogisticRegression(neighbours=neighbours, random_state=0, **SETTINGS)
-    with pytest.warns(UnknownLabelsWarning, match="rows: most labels are none"):
+    with pytest.warns(UnknownLabelsWarning, match="Most labels are not among"):
         model.fit(X, np.char.upper(Y))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

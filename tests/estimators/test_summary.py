@@ -89,7 +89,7 @@ def test_summary_is_a_table(model):
     assert f"about {rows:,} rows; ε 1, δ 1e-09, add-remove neighbours; 80 ste" in text
     assert "seeded: no privacy claim" in text
     notes = " ".join(text.split())
-    assert "they do not cover" in notes
+    assert "do not cover" in notes
     assert "length_of_stay, prior_admissions, creatinine: per unit of log(" in notes
     lines = text.splitlines()
     assert sum(line.startswith("  Surgery ") for line in lines) == 1
@@ -166,7 +166,7 @@ def test_changed_errors_are_refused(model, tmp_path):
         ("geometry='matrix'", skdp.LogisticRegression, {"geometry": "diagonal"}),
         ("solver='skgd'", skdp.LogisticRegression, {"solver": "dp_sgd"}),
         ("ridge", skdp.LogisticRegression, {"l1_ratio": 0.5}),
-        ("count the same", skdp.LogisticRegression, {"class_weight": {"yes": 0.5}}),
+        ("without weights", skdp.LogisticRegression, {"class_weight": {"yes": 0.5}}),
         ("intercept", skdp.LogisticRegression, {"fit_intercept": False}),
     ],
 )
@@ -292,13 +292,13 @@ def test_what_noise_hides_cannot_be_told(tmp_path):
         assert math.isinf(line.std)
         assert math.isnan(line.z)
         assert line.interval == (-math.inf, math.inf)
-        assert line.cells()[2:] == [""] * 4
+        assert line.format_cells()[2:] == [""] * 4
         assert math.isfinite(line.noise_std)
     for name in ("a", "half", "u"):
         assert lines[name].noise_std < lines[name].std < math.inf
         assert lines[name].z == pytest.approx(lines[name].coef / lines[name].std)
     assert lines["a"].z > 4
-    assert summaries.UNTOLD in model.summary().notes
+    assert summaries.HIDDEN in model.summary().notes
     text = str(model.summary())
     assert "inf" not in text
     assert "nan" not in text
@@ -322,7 +322,7 @@ def test_a_table_whose_columns_all_vary_has_no_such_note(model):
     clear = skdp.LogisticRegression(epsilon=20.0, schema=wide.schema, random_state=0)
     clear.fit(wide.columns)
     assert np.all(np.isfinite(clear.coef_std_))
-    assert summaries.UNTOLD not in clear.summary().notes
+    assert summaries.HIDDEN not in clear.summary().notes
 
 
 def test_intervals_of_noise_hold_zero():

@@ -189,7 +189,7 @@ def test_classes_are_told_apart_and_sum_to_nothing():
         ("diagonal", "Standard errors need the Gram matrix"),
         ("dp_sgd", "Standard errors are known for solver='skgd'."),
         ("constant", "which is an intercept only"),
-        ("zero-out", "Standard errors are known where all records count the same."),
+        ("zero-out", "Standard errors are known for fits without weights only."),
     ],
 )
 def test_a_sentence_says_why_there_are_no_errors(name, sentence):

@@ -174,7 +174,9 @@ def test_unknown_values_touch_nothing_or_fall_on_other():
 @np.errstate(over="ignore")  # numpy 1 divides what fills its registers too
 def test_scaled_numbers_are_in_the_unit_interval_in_order(values, scale, ends, given):
     column = Numeric(*ends, scale=scale, missing=ends[1] if given else None)
-    scaled, missing = column.rescale(np.array(sorted(values, key=lambda v: (v != v, v))))
+    scaled, missing = column.rescale(
+        np.array(sorted(values, key=lambda v: (v != v, v)))
+    )
     assert missing.sum() == sum(math.isnan(value) for value in values)
     assert np.all((scaled >= 0) & (scaled <= 1))
     assert np.all(np.diff(scaled[~missing]) >= 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from functools import partial
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,7 +26,7 @@ from skdp.estimators.fit_warnings import (
     warn_if_labels_unknown,
     warn_of_doubts,
 )
-from skdp.estimators.inputs import accept_column, accept_table, check_width, has_names
+from skdp.estimators.inputs import accept_column, accept_table, check_width
 from skdp.estimators.other_solvers import (
     OWN,
     Outcome,
@@ -162,24 +163,25 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         check_budget_types(self.epsilon, self.delta)
         ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         private_rows = self.neighbours == "add-remove"
-        table, y = accept_table(X, empty=private_rows), accept_column(y)
         opened = open_table(
-            table, y, schema=self.schema, bounds=self.bounds, target=self._target()
+            X,
+            y,
+            schema=self.schema,
+            bounds=self.bounds,
+            target=self._target(),
+            empty=private_rows,
+        )
+        read = partial(
+            read_records,
+            opened.table,
+            target=opened.y,
+            sample_weight=accept_column(sample_weight, "sample_weight"),
+            class_weight=self.class_weight,
+            intercept=self.fit_intercept,
+            max_weight=self.max_weight,
+            verbose=self.verbose,
         )
         noise = Randomness(_choose_seed(self.random_state))
-
-        def read(schema: Schema) -> Records:
-            return read_records(
-                table,
-                schema,
-                target=y,
-                sample_weight=accept_column(sample_weight, "sample_weight"),
-                class_weight=self.class_weight,
-                intercept=self.fit_intercept,
-                max_weight=self.max_weight,
-                verbose=self.verbose,
-            )
-
         rows, records = self.n_rows, None
         if not private_rows:
             # A ledger is charged before a record is read; only rows are counted.
@@ -211,7 +213,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             fit = self._run(records, schema, rows, record, noise)
             # Attributes change all at once or, if interrupted, not at all.
             fitted = copy(self)
-            fitted._set_fitted(fit.weights, schema, opened.named and has_names(X))
+            fitted._set_fitted(fit.weights, schema, opened.named)
             fitted.plan_ = fit.plan
             fitted.privacy_ = fit.record
             fitted.n_iter_ = fit.n_steps

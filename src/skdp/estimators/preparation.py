@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.display import show_reading
+from skdp.estimators.inputs import accept_column, accept_table, has_names
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -65,10 +66,14 @@ class OpenedTable:
         Whether the columns have names of their own.
     assumptions : tuple of str
         The facts that are taken as public.
+    table : table
+        The table, as readers take it.
+    y : column or str, optional
+        The target as it was passed, if it is not a column that the schema names.
     source : Source
-        The table.
+        The reader of the table.
     apart : cells, optional
-        The target, if it is not a column of the table.
+        The cells of `y`.
     """
 
     columns: dict[str, Any]
@@ -76,6 +81,8 @@ class OpenedTable:
     row_norm: float | None
     named: bool
     assumptions: tuple[str, ...]
+    table: Any
+    y: Any
     source: Source
     apart: Any
 
@@ -226,6 +233,7 @@ def open_table(
     schema: Schema | str | PathLike[str] | None,
     bounds: Any,
     target: Any,
+    empty: bool = True,
 ) -> OpenedTable:
     """Open a table and gather its public description; no cell is read.
 
@@ -240,7 +248,10 @@ def open_table(
         on a row's norm.
     target : Numeric, Categorical, RANGE or LEVELS
         The target, where the schema does not describe it.
+    empty : bool
+        Whether the table may have no rows.
     """
+    X, y = accept_table(X, empty=empty), accept_column(y)
     check(
         type(X).__name__ != "RecordBatchReader",
         "A RecordBatchReader can be read only once, and a fit may read a table more "
@@ -262,8 +273,10 @@ def open_table(
             columns=dict(schema.columns),
             target=sort_target(target if described is None else described),
             row_norm=schema.row_norm,
-            named=source.names is not None,
+            named=source.names is not None and has_names(X),
             assumptions=(SCHEMA_IS_PUBLIC,),
+            table=X,
+            y=y,
             source=source,
             apart=apart,
         )
@@ -297,8 +310,10 @@ def open_table(
         columns=columns,
         target=sort_target(target),
         row_norm=None,
-        named=source.names is not None,
+        named=source.names is not None and has_names(X),
         assumptions=(given,),
+        table=X,
+        y=y,
         source=source,
         apart=apart,
     )
