@@ -39,7 +39,7 @@ from forecasts_report import (
 import skdp
 import tables
 from skdp.descent.intercept import InterceptOnly
-from skdp.estimators.planning import MODELS
+from skdp.estimators.base import ESTIMATORS
 from skdp.schema import Numeric, Schema
 from tables import Table
 
@@ -123,7 +123,7 @@ def floor(kind: str, train: Table, test: Table) -> float:
 
 def fit(kind: str, train: Table, epsilon: float, neighbours: str, seed: int) -> Any:
     """Fit the default model."""
-    model = MODELS[kind](
+    model = ESTIMATORS[kind](
         schema=train.schema,
         epsilon=epsilon,
         delta=DELTA,

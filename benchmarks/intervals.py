@@ -37,8 +37,8 @@ import skdp
 import tables
 from skdp import datasets
 from skdp.engines.reference import ReferenceEngine
-from skdp.estimators.reading import read_records
-from skdp.estimators.standard_errors import StandardErrors, maps
+from skdp.estimators.preparation import read_records
+from skdp.estimators.standard_errors import StandardErrors, make_unit_matrices
 from skdp.inference import covariances
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
@@ -138,7 +138,7 @@ def one(task: tuple[Case, int, bool]) -> Any:
     if not isinstance(found, StandardErrors):
         return None
     labels = model.plan_.layout.labels
-    plain, contrasts = maps(model)
+    plain, contrasts = make_unit_matrices(model)
     true = np.array([truth.get(label, 0.0) for label in labels])
     error = contrasts @ (model.weights_[:, 0] - true)
     exact = np.full(len(error), math.nan)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from skdp.datasets import Dataset, make_hospital
     from skdp.descent.history import History
-    from skdp.estimators.huber import HuberRegressor
-    from skdp.estimators.linear import LinearRegression
-    from skdp.estimators.logistic import LogisticRegression
-    from skdp.estimators.planning import plan
-    from skdp.estimators.poisson import PoissonRegressor
+    from skdp.estimators.classifiers import LinearSVC, LogisticRegression
+    from skdp.estimators.plan_fit import plan
+    from skdp.estimators.regressors import (
+        HuberRegressor,
+        LinearRegression,
+        PoissonRegressor,
+    )
     from skdp.estimators.storage import load
-    from skdp.estimators.svc import LinearSVC
     from skdp.evaluation.evaluate import evaluate
     from skdp.evaluation.folds import RandomFolds
     from skdp.evaluation.results import Evaluation
@@ -96,13 +97,12 @@ _HOME = {
         "skdp.planning.plan": "Fit Plan run",
         "skdp.planning.presets": "preset",
         "skdp.planning.rule": "make_default_plan",
-        "skdp.estimators.huber": "HuberRegressor",
-        "skdp.estimators.linear": "LinearRegression",
-        "skdp.estimators.logistic": "LogisticRegression",
-        "skdp.estimators.planning": "plan",
-        "skdp.estimators.poisson": "PoissonRegressor",
+        "skdp.estimators.classifiers": "LinearSVC LogisticRegression",
+        "skdp.estimators.plan_fit": "plan",
+        "skdp.estimators.regressors": (
+            "HuberRegressor LinearRegression PoissonRegressor"
+        ),
         "skdp.estimators.storage": "load",
-        "skdp.estimators.svc": "LinearSVC",
         "skdp.evaluation.evaluate": "evaluate",
         "skdp.evaluation.results": "Evaluation",
         "skdp.evaluation.search": "PrivateSearchCV",

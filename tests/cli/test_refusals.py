@@ -135,7 +135,7 @@ def test_no_cell_shows_in_what_is_said(place, capsys, column):
         (["fit", "empty.csv"], "has no header line"),
         (
             ["fit", "none.csv", "--neighbours", "replace-one"],
-            "The table has no rows: give one that has some.",
+            "The table has no rows.",
         ),
         (["fit", "none.csv", "--neighbours", "zero-out"], "The table has no rows"),
         (["fit", "wide.csv"], "UTF-8"),

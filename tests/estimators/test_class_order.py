@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import skdp
 from skdp.cli import app
-from skdp.estimators.labels import sorted_target
+from skdp.estimators.preparation import sort_target
 from skdp.schema import Categorical, Numeric, Schema, toml_files
 
 RNG = np.random.default_rng(0)
@@ -129,9 +129,9 @@ def test_a_saved_model_of_another_order_is_refused(tmp_path):
     ],
 )
 def test_the_order_is_that_of_numpy(levels, expected):
-    column = sorted_target(("y", Categorical(levels, other=levels[0])))[1]
+    column = sort_target(("y", Categorical(levels, other=levels[0])))[1]
     assert column.levels == expected
     assert column.other == levels[0]
     made = np.array(column.levels)
     np.testing.assert_array_equal(made, np.unique(made))
-    assert sorted_target(Numeric(0, 1)) == Numeric(0, 1)
+    assert sort_target(Numeric(0, 1)) == Numeric(0, 1)

@@ -201,7 +201,7 @@ def test_what_is_public_and_wrong_raises():
         model.fit(X, Y).predict(X[:, :2])
     for change, message in [
         ({"epsilon": 0}, "epsilon must be positive"),
-        ({"epsilon": "1"}, "epsilon must be a number. Got '1': take, say, 1."),
+        ({"epsilon": "1"}, "epsilon must be a number, got '1'"),
         ({"epsilon": None}, "epsilon must be a number"),
         ({"delta": "1e-6"}, "delta must be a number. Got '1e-6'"),
         ({"delta": 0.1}, "delta must be"),

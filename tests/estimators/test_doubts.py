@@ -11,7 +11,7 @@ import pytest
 
 import skdp
 from skdp.estimators import DoubtfulSchemaWarning
-from skdp.estimators.doubts import doubts
+from skdp.estimators.fit_warnings import describe_doubts
 from skdp.schema import Categorical, Numeric, Schema
 
 N = 40_000
@@ -41,8 +41,8 @@ UPPER = {"job": np.full(N, "BAKER")}
 APART = {"score": Numeric(-5, 5, indicator=True)}
 CLOSED = {"job": Categorical(["baker", "nurse"])}
 WRONG = {
-    "text as a number": ({"score": ["abc"] * N}, {}, "missing or no numbers"),
-    "dates as texts": ({"score": ["2020-01-31"] * N}, {}, "missing or no numbers"),
+    "text as a number": ({"score": ["abc"] * N}, {}, "missing or not numbers"),
+    "dates as texts": ({"score": ["2020-01-31"] * N}, {}, "missing or not numbers"),
     "beyond the range": (
         {},
         {"age": Numeric(0, 1)},
@@ -66,7 +66,7 @@ def test_a_wrong_column_is_told_of(name, neighbours):
         model = fitted(
             GOOD | cells, COLUMNS | columns, neighbours=neighbours, epsilon=epsilon
         )
-    (one,) = doubts(model)
+    (one,) = describe_doubts(model)
     assert expected in one
     assert one == str(said[0].message)
     assert one in model.summary().notes
@@ -78,7 +78,7 @@ def test_good_columns_are_not(neighbours, epsilon):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model = fitted(GOOD, neighbours=neighbours, epsilon=epsilon)
-    assert doubts(model) == []
+    assert describe_doubts(model) == []
 
 
 def test_noise_casts_no_doubt_on_columns_that_fill_little_of_their_range():
@@ -92,7 +92,7 @@ def test_noise_casts_no_doubt_on_columns_that_fill_little_of_their_range():
         model = skdp.LogisticRegression(
             schema=schema, neighbours="replace-one", random_state=seed, n_steps=1
         )
-        said += bool(doubts(model.fit(cells, Y[part])))
+        said += bool(describe_doubts(model.fit(cells, Y[part])))
     assert said == 0
 
 
@@ -103,10 +103,10 @@ def test_what_is_said_follows_from_what_was_released():
     place = model.privacy_.transcript.index(gram)
     none = type(gram)(gram.values * 0, gram.noise_std, gram.query)
     model.privacy_.transcript[place] = none
-    assert any("missing or no numbers" in one for one in doubts(model))
+    assert any("missing or not numbers" in one for one in describe_doubts(model))
     blurred = type(gram)(gram.values * 0, gram.noise_std * 1000, gram.query)
     model.privacy_.transcript[place] = blurred
-    assert doubts(model) == []
+    assert describe_doubts(model) == []
 
 
 def test_a_search_says_it_once():

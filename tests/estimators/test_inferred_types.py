@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import skdp
-from skdp.estimators.preparation import LEVELS, RANGE, opened
+from skdp.estimators.preparation import LEVELS, RANGE, open_table
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
@@ -138,13 +138,13 @@ def asked(monkeypatch, table, target, kind):
 
     monkeypatch.setattr(discovery, "ranges_and_texts", ranges_and_texts)
     monkeypatch.setattr(discovery, "levels", levels)
-    about = opened(table, target, schema=None, bounds=None, target=kind)
+    about = open_table(table, target, schema=None, bounds=None, target=kind)
     record = PrivacyRecord(
         epsilon=1.0, delta=1e-6, neighbours="replace-one", reserved_delta=1e-7
     )
-    schema = about.schema_by(record, 0.1, Randomness(0))
+    schema = about.infer_schema(record, 0.1, Randomness(0))
     types = [type(level) for level in getattr(schema.target, "levels", ())]
-    return log, schema, types, about.assumptions, about.needs_levels
+    return log, schema, types, about.assumptions, about.infers_levels
 
 
 @pytest.mark.parametrize("kind", [RANGE, LEVELS])
@@ -163,11 +163,13 @@ def test_what_is_found_is_a_function_of_what_was_released(group, kind, monkeypat
 
 @pytest.mark.parametrize("name", FRAMES)
 def test_types_are_right_where_there_is_no_noise(name):
-    about = opened(FRAMES[name](TABLE), LABEL, schema=None, bounds=None, target=LEVELS)
+    about = open_table(
+        FRAMES[name](TABLE), LABEL, schema=None, bounds=None, target=LEVELS
+    )
     record = PrivacyRecord(
         epsilon=np.inf, delta=1e-6, neighbours="replace-one", reserved_delta=1e-7
     )
-    schema = about.schema_by(record, 0.1, Randomness(0))
+    schema = about.infer_schema(record, 0.1, Randomness(0))
     kinds = {name: type(c) for name, c in schema.columns.items()}
     assert kinds == dict.fromkeys(TABLE, Numeric) | {"job": Categorical}
     assert schema.columns["age"].low <= 18
@@ -178,17 +180,17 @@ def test_types_are_right_where_there_is_no_noise(name):
 def test_what_somebody_asked_for_is_public():
     """A categorical type is not guessed; bounds say that columns are numbers."""
     table = TABLE.assign(job=TABLE["job"].astype("category"))
-    about = opened(table, LABEL, schema=None, bounds=None, target=RANGE)
+    about = open_table(table, LABEL, schema=None, bounds=None, target=RANGE)
     assert about.columns["job"] == LEVELS
     assert about.assumptions == (
         "Column names and which columns are categories are public.",
     )
     enum = pl.from_pandas(TABLE).cast({"job": pl.Enum(["baker", "nurse"])})
-    assert opened(enum, LABEL, schema=None, bounds=None, target=RANGE).columns == (
+    assert open_table(enum, LABEL, schema=None, bounds=None, target=RANGE).columns == (
         about.columns
     )
     for cells in (TABLE, texts(TABLE)):
-        about = opened(cells, LABEL, schema=None, bounds=(0, 9), target=RANGE)
+        about = open_table(cells, LABEL, schema=None, bounds=(0, 9), target=RANGE)
         assert about.columns == dict.fromkeys(TABLE, Numeric(0, 9))
         assert about.assumptions == ("Column names and the bounds given are public.",)
 

@@ -7,7 +7,7 @@ import pytest
 
 import skdp
 from skdp.estimators import UnknownLabelsWarning
-from skdp.estimators.labels import unknown_labels
+from skdp.estimators.fit_warnings import describe_unknown_labels
 
 X = np.random.default_rng(0).uniform(size=(2000, 2))
 Y = np.where(X[:, 0] > 0.5, "yes", "no")
@@ -17,7 +17,7 @@ SETTINGS = {"bounds": (0, 1), "classes": ["no", "yes"], "n_steps": 4}
 @pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
 def test_labels_that_match_nothing_are_told_of(neighbours):
     model = skdp.LogisticRegression(neighbours=neighbours, random_state=0, **SETTINGS)
-    with pytest.warns(UnknownLabelsWarning, match="rows: most labels are none"):
+    with pytest.warns(UnknownLabelsWarning, match="Most labels are not among"):
         model.fit(X, np.char.upper(Y))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -29,15 +29,15 @@ def test_what_is_said_follows_from_what_was_released():
     """The sentence is a function of the record: no cell is looked at."""
     model = skdp.LogisticRegression(random_state=0, **SETTINGS).fit(X, Y)
     (counts,) = [r for r in model.privacy_.transcript if r.query.startswith("counts")]
-    assert unknown_labels(model) is None
+    assert describe_unknown_labels(model) is None
     place = model.privacy_.transcript.index(counts)
     few = type(counts)(counts.values * 0, counts.noise_std, counts.query)
     model.privacy_.transcript[place] = few
-    assert "0% of 2,000 rows" in unknown_labels(model)
+    assert "0% of 2,000 rows" in describe_unknown_labels(model)
     # Noise that could have hidden them all: nothing is said.
     blurred = type(counts)(counts.values * 0, counts.noise_std * 100, counts.query)
     model.privacy_.transcript[place] = blurred
-    assert unknown_labels(model) is None
+    assert describe_unknown_labels(model) is None
 
 
 @pytest.mark.parametrize("method", ["split", "random"])

@@ -77,7 +77,7 @@ def test_the_diagram_stays_and_the_promise_is_added(model):
         ({"epsilon": 0.3, "delta": 1e-7}, "ε = 0.3, δ = 1e-07"),
         ({"neighbours": "add-remove"}, "neighbouring tables: add-remove"),
         ({"ledger": "/there/budget.db"}, "A ledger is charged first."),
-        ({"bounds": None}, "found privately"),
+        ({"bounds": None}, "are inferred"),
         ({"epsilon": "nonsense", "delta": []}, "ε = nonsense"),
     ],
 )

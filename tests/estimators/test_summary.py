@@ -10,7 +10,7 @@ from sklearn.base import clone
 import skdp
 from skdp import datasets
 from skdp.estimators import summary as summaries
-from skdp.estimators.standard_errors import centring, maps
+from skdp.estimators.standard_errors import make_centring_matrix, make_unit_matrices
 from skdp.inference.covariances import estimate
 
 
@@ -58,7 +58,7 @@ def test_a_fit_without_noise_has_textbook_errors(data):
     chance = 1.0 / (1.0 + np.exp(-X @ model.weights_[:, 0]))
     fisher = (X * (chance * (1 - chance))[:, None]).T @ X
     covariance = np.linalg.pinv(fisher, rcond=1e-9)
-    centred = maps(model)[1]
+    centred = make_unit_matrices(model)[1]
     textbook = np.sqrt(np.diag(centred @ covariance @ centred.T))
     ratio = model._standard_errors().effects_std / textbook
     assert np.all((ratio > 0.8) & (ratio < 1.25)), ratio
@@ -67,7 +67,7 @@ def test_a_fit_without_noise_has_textbook_errors(data):
 def test_effects_predict_the_same(model, data):
     from skdp.privacy.encoding import encode
 
-    matrix = centring(data.schema.layout())
+    matrix = make_centring_matrix(data.schema.layout())
     moved = matrix @ model.weights_
     records = encode([data.batch], data.schema)
     np.testing.assert_allclose(
@@ -89,7 +89,7 @@ def test_summary_is_a_table(model):
     assert f"about {rows:,} rows; ε 1, δ 1e-09, add-remove neighbours; 80 ste" in text
     assert "seeded: no privacy claim" in text
     notes = " ".join(text.split())
-    assert "they do not cover" in notes
+    assert "do not cover" in notes
     assert "length_of_stay, prior_admissions, creatinine: per unit of log(" in notes
     lines = text.splitlines()
     assert sum(line.startswith("  Surgery ") for line in lines) == 1
@@ -166,7 +166,7 @@ def test_changed_errors_are_refused(model, tmp_path):
         ("geometry='matrix'", skdp.LogisticRegression, {"geometry": "diagonal"}),
         ("solver='skgd'", skdp.LogisticRegression, {"solver": "dp_sgd"}),
         ("ridge", skdp.LogisticRegression, {"l1_ratio": 0.5}),
-        ("count the same", skdp.LogisticRegression, {"class_weight": {"yes": 0.5}}),
+        ("without weights", skdp.LogisticRegression, {"class_weight": {"yes": 0.5}}),
         ("intercept", skdp.LogisticRegression, {"fit_intercept": False}),
     ],
 )
@@ -292,13 +292,13 @@ def test_what_noise_hides_cannot_be_told(tmp_path):
         assert math.isinf(line.std)
         assert math.isnan(line.z)
         assert line.interval == (-math.inf, math.inf)
-        assert line.cells()[2:] == [""] * 4
+        assert line.format_cells()[2:] == [""] * 4
         assert math.isfinite(line.noise_std)
     for name in ("a", "half", "u"):
         assert lines[name].noise_std < lines[name].std < math.inf
         assert lines[name].z == pytest.approx(lines[name].coef / lines[name].std)
     assert lines["a"].z > 4
-    assert summaries.UNTOLD in model.summary().notes
+    assert summaries.HIDDEN in model.summary().notes
     text = str(model.summary())
     assert "inf" not in text
     assert "nan" not in text
@@ -322,7 +322,7 @@ def test_a_table_whose_columns_all_vary_has_no_such_note(model):
     clear = skdp.LogisticRegression(epsilon=20.0, schema=wide.schema, random_state=0)
     clear.fit(wide.columns)
     assert np.all(np.isfinite(clear.coef_std_))
-    assert summaries.UNTOLD not in clear.summary().notes
+    assert summaries.HIDDEN not in clear.summary().notes
 
 
 def test_intervals_of_noise_hold_zero():
@@ -341,7 +341,7 @@ def test_intervals_of_noise_hold_zero():
 def test_a_standard_error_holds_privacy_and_sampling():
     model = hidden(seed=1)
     found = estimate(model.plan_, model.privacy_.transcript, model.weights_)
-    contrasts = maps(model)[1]
+    contrasts = make_unit_matrices(model)[1]
     sampling = np.diag(contrasts @ found.usual.sampling @ contrasts.T)
     errors = model._standard_errors()
     both = np.sqrt(errors.effects_noise_std**2 + 0.9 * sampling)

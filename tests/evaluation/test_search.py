@@ -15,7 +15,7 @@ from scipy.stats import loguniform
 from sklearn.base import clone, is_classifier, is_regressor
 
 import skdp
-from skdp.estimators.training_scores import NotPrivateWarning
+from skdp.estimators.fit_warnings import NotPrivateWarning
 from skdp.evaluation import search as searching
 from skdp.evaluation.folds import RandomFolds, rows_at
 from skdp.evaluation.trials import Outcome, Trial, Trials, epsilon_of

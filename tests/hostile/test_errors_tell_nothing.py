@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.estimators.labels import UnknownLabelsWarning
+from skdp.estimators.fit_warnings import UnknownLabelsWarning
 from skdp.models import losses
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode

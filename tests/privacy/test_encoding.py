@@ -266,6 +266,43 @@ def test_the_code_of_unknown_values_fits_its_type(n_levels, dtype):
     assert part.tolist() == [n_levels, 0, n_levels - 1, n_levels]
 
 
+class LongRows(Numeric):
+    """A column whose feature map forgets that a row has norm at most one."""
+
+    def compute_features(self, cells):
+        return np.full((len(cells), 2), 0.9)
+
+
+class WildCodes(Categorical):
+    """A column whose feature map gives codes of no level."""
+
+    def compute_features(self, cells):
+        return np.array([-1, 2, 99, 2**40])
+
+
+def test_whatever_a_column_computes_its_part_is_bounded():
+    columns = {"x": LongRows(0, 1, indicator=True), "c": WildCodes(["a", "b"])}
+    schema = Schema(columns, target=Numeric(0, 1))
+    cells = {"x": np.zeros(4), "c": Coded(np.zeros(4, int), ["a"])}
+    batch = Batch(columns=cells, target=np.zeros(4))
+    rows, codes = encode([batch], schema, intercept=False).chunks[0].parts
+    assert ((rows.astype(int) ** 2).sum(axis=1) <= grid.FEATURE_ONE**2).all()
+    assert rows.min() > 0.7 * grid.FEATURE_ONE
+    assert codes.tolist() == [0, 2, 2, 2]
+
+
+def test_codes_of_the_levels_themselves_are_final():
+    """A reader that used the schema's levels has coded its cells for good."""
+    column = Categorical([2, 1, "x"], other="x")
+    codes = np.array([0, 1, 2, 3, -1, 2**40])
+    own = column.compute_features(Coded(codes, column.levels))
+    assert own.tolist() == [0, 1, 2, 2, 2, 2]
+    assert column.compute_features(Coded(codes, ["x", "1", 2])).tolist() == [
+        *[2, 1, 0],
+        *[2, 2, 2],
+    ]
+
+
 @pytest.mark.parametrize("bins", [2, 255, 256, 65000])
 def test_the_code_of_missing_numbers_fits_its_type(bins):
     schema = Schema(

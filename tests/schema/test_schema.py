@@ -174,20 +174,22 @@ def test_unknown_values_touch_nothing_or_fall_on_other():
 @np.errstate(over="ignore")  # numpy 1 divides what fills its registers too
 def test_scaled_numbers_are_in_the_unit_interval_in_order(values, scale, ends, given):
     column = Numeric(*ends, scale=scale, missing=ends[1] if given else None)
-    scaled, missing = column.scaled(np.array(sorted(values, key=lambda v: (v != v, v))))
+    scaled, missing = column.rescale(
+        np.array(sorted(values, key=lambda v: (v != v, v)))
+    )
     assert missing.sum() == sum(math.isnan(value) for value in values)
     assert np.all((scaled >= 0) & (scaled <= 1))
     assert np.all(np.diff(scaled[~missing]) >= 0)
-    ends_scaled, _ = column.scaled(np.array([-math.inf, *ends, math.inf]))
+    ends_scaled, _ = column.rescale(np.array([-math.inf, *ends, math.inf]))
     assert ends_scaled == pytest.approx([0, 0, 1, 1], abs=1e-15)
 
 
 def test_a_missing_number_is_the_middle_of_its_range_unless_it_is_given():
     nan = np.array([math.nan])
-    assert Numeric(2, 4).scaled(nan)[0].tolist() == [0.5]
-    assert Numeric(2, 4, missing=4).scaled(nan)[0].tolist() == [1.0]
+    assert Numeric(2, 4).rescale(nan)[0].tolist() == [0.5]
+    assert Numeric(2, 4, missing=4).rescale(nan)[0].tolist() == [1.0]
     log = Numeric(0, math.e**2 - 1, scale="log", missing=math.e - 1)
-    assert log.scaled(nan)[0] == pytest.approx([0.5])
+    assert log.rescale(nan)[0] == pytest.approx([0.5])
 
 
 # ----------------------------------------------------------------------------- layout

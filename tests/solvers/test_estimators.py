@@ -63,8 +63,8 @@ def test_a_regressor_fits_by_another_solver():
     [
         ({"solver": "sgd"}, "solver must be 'skgd' or one of"),
         ({"solver": None}, "solver must be 'skgd' or one of"),
-        ({"solver": "dp_cd", "sampling": "full"}, "sampling belongs to"),
-        ({"solver": "dp_cd", "geometry": "matrix"}, "geometry belongs to"),
+        ({"solver": "dp_cd", "sampling": "full"}, "sampling is an option of"),
+        ({"solver": "dp_cd", "geometry": "matrix"}, "geometry is an option of"),
         ({"solver": "dp_cd", "calibration": "paper"}, "calibration='paper' is"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import skdp
-from skdp.estimators.inputs import as_column, as_table
+from skdp.estimators.inputs import accept_column, accept_table
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.tables import batches
 from skdp.tables.cells import Levels, as_text, number
@@ -102,9 +102,9 @@ def test_no_column_is_stopped_by_one(which):
         (batch,) = batches(table, schema, target=column, sample_weight=column)
         assert batch.columns["c"].codes[0] == 0
         assert batch.columns["x"][1] == 1
-    rows = as_table([["a", 1], [cell, cell], [1, 2]])
+    rows = accept_table([["a", 1], [cell, cell], [1, 2]])
     assert rows.shape == (3, 2)
-    assert len(as_column([cell, cell])) == 2
+    assert len(accept_column([cell, cell])) == 2
 
 
 class RaisingList(list):
@@ -117,7 +117,7 @@ class RaisingList(list):
 @pytest.mark.parametrize("which", range(len(ODD) + 1))
 def test_no_table_is_stopped_by_a_row(which):
     row = [*ODD, RaisingList([1, 2])][which]
-    assert as_table([[1, 2], row, [3, 4]])[2].tolist() == [3, 4]
+    assert accept_table([[1, 2], row, [3, 4]])[2].tolist() == [3, 4]
 
 
 def test_a_fit_of_such_cells():

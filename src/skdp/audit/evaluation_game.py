@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from skdp.audit.games import Game, Observation
-from skdp.estimators.logistic import LogisticRegression
+from skdp.estimators.classifiers import LogisticRegression
 from skdp.evaluation.evaluate import evaluate
 from skdp.evaluation.results import Evaluation
 from skdp.privacy import accountant

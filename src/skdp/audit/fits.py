@@ -15,9 +15,8 @@ from skdp.audit.neighbouring_tables import COLUMNS, make_neighbours
 from skdp.audit.replay import compare_fit
 from skdp.descent.samplings import Full, Sampling
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.labels import sorted_target
-from skdp.estimators.preparation import RANGE
-from skdp.estimators.solving import OWN
+from skdp.estimators.other_solvers import OWN
+from skdp.estimators.preparation import RANGE, sort_target
 from skdp.planning.plan import default_delta
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Categorical, IntArray, Numeric, Schema, check, toml_files
@@ -56,7 +55,7 @@ def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
         target = schema.target_column
     elif isinstance(target, str):
         target = Numeric(0.0, 1.0) if target == RANGE else Categorical([0, 1])
-    target = sorted_target(target)  # as a fit reads it
+    target = sort_target(target)  # as a fit reads it
     whole = Schema(schema.columns, target=target, row_norm=schema.row_norm)
     # The schema leaves nothing to be discovered, and no ledger is charged for synthetic
     # tables.

@@ -10,8 +10,7 @@ from skdp.audit import bounds
 from skdp.audit.fits import fit
 from skdp.audit.games import Audit
 from skdp.audit.mechanisms import MECHANISMS, mechanism
-from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.planning import MODELS
+from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
 from skdp.privacy import accountant
 from skdp.privacy.queries import NEIGHBOURS, Neighbours
 
@@ -48,7 +47,7 @@ class Setting:
 
     def make_estimator(self) -> PrivateLinearModel:
         """Return the model whose fits are audited."""
-        return MODELS[self.name](
+        return ESTIMATORS[self.name](
             epsilon=self.epsilon,
             delta=self.delta,
             neighbours=self.neighbours,
@@ -58,7 +57,7 @@ class Setting:
     def run(self, progress: Progress = None) -> Audit:
         """Run the audit."""
         given: dict[str, Any] = {"group": self.group, "n_trials": self.n_trials}
-        if self.name in MODELS:
+        if self.name in ESTIMATORS:
             return fit(self.make_estimator(), **given, **self.table, progress=progress)
         return mechanism(
             self.name,

@@ -12,10 +12,10 @@ from typing import Any
 import skdp
 from skdp.cli.fitting import fitted, summary
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.constant import constant_model
-from skdp.estimators.preparation import opened
-from skdp.estimators.standard_errors import class_effects
-from skdp.estimators.summary import unit_notes
+from skdp.estimators.fit_warnings import describe_constant
+from skdp.estimators.preparation import open_table
+from skdp.estimators.standard_errors import compute_class_effects
+from skdp.estimators.summary import note_units
 from skdp.evaluation.results import Evaluation
 from skdp.planning.forecast import Forecast, forecast, range_in_words
 from skdp.planning.plan import check_budget, default_delta
@@ -59,7 +59,7 @@ class Side:
         cost = range_in_words(seen)
         lines = {
             f"expected cost of privacy in {seen.score}": (
-                "only a constant" if constant_model(self.model) else cost
+                "only a constant" if describe_constant(self.model) else cost
             )
         }
         for name, score in self.scores().items():
@@ -75,7 +75,7 @@ class Side:
         mean of the classes: two fits need not agree on what is common to them, which
         changes no prediction.
         """
-        found = class_effects(self.model)[:-1]
+        found = compute_class_effects(self.model)[:-1]
         names = [str(name) for name in self.model.get_feature_names_out()]
         marks = [""]
         if found.shape[1] > 1:
@@ -123,7 +123,7 @@ class Comparison:
     def notes(self) -> list[str]:
         """What is to be known of the numbers, as far as it applies."""
         one = self.sides[0]
-        return [*([PLUS_MINUS] if one.scores() else []), *unit_notes(one.model)]
+        return [*([PLUS_MINUS] if one.scores() else []), *note_units(one.model)]
 
     @property
     def claim(self) -> str:
@@ -182,7 +182,7 @@ def compared(
     """
     rows = options["n_rows"]
     if options["neighbours"] != "add-remove":
-        about = opened(file, None, schema=schema, bounds=None, target=None)
+        about = open_table(file, None, schema=schema, bounds=None, target=None)
         rows = about.count_rows(options["verbose"])
     delta = default_delta(rows) if delta is None else delta
     scores = [] if score is None else [score] * len(epsilons)

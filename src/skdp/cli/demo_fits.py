@@ -22,7 +22,7 @@ from skdp.cli.console import hushed, print_json, screen, watched
 from skdp.datasets import Dataset, compute_margins, make_hospital
 from skdp.descent.matrix import Matrix
 from skdp.engines.choice import choose_engine
-from skdp.estimators.units import centred
+from skdp.estimators.feature_map import centre_categories
 from skdp.models.losses import Logistic
 from skdp.planning.plan import Fit, Plan, run
 from skdp.planning.presets import preset
@@ -186,7 +186,9 @@ class _Result:
     def weights(self) -> dict[str, dict[str, float]]:
         """By coordinate: the true weight, the one without and the one with privacy."""
         layout = self.fits[0].plan.layout
-        matrix, _, exact = (centred(layout, fit.weights)[:, 0] for fit in self.fits)
+        matrix, _, exact = (
+            centre_categories(layout, fit.weights)[:, 0] for fit in self.fits
+        )
         return {
             label: {"true": true, "no_privacy": float(free), "private": float(private)}
             for (label, true), free, private in zip(

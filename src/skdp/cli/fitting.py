@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators import storage
-from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.constant import constant_model
-from skdp.estimators.doubts import doubts
-from skdp.estimators.labels import unknown_labels
-from skdp.estimators.planning import MODELS
+from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
+from skdp.estimators.fit_warnings import (
+    describe_constant,
+    describe_doubts,
+    describe_unknown_labels,
+)
 from skdp.ledger import Ledger
 from skdp.schema import Schema, check
 
@@ -36,7 +37,7 @@ def fitted(
     schema : Schema
         What is public about it, the target's name included.
     model : str
-        One of `skdp.estimators.planning.MODELS`.
+        One of `skdp.estimators.base.ESTIMATORS`.
     ledger : Ledger, optional
         What is charged.
     **options
@@ -54,7 +55,7 @@ def fitted(
         "A seeded fit claims no privacy, and a ledger refuses it: leave --seed out, or "
         "--ledger for data that is public.",
     )
-    made = MODELS[model](
+    made = ESTIMATORS[model](
         schema=schema,
         random_state=seed,
         ledger=ledger,
@@ -74,7 +75,11 @@ def fitted(
 
 def note(model: PrivateLinearModel) -> str | None:
     """Return what limits a fresh fit: labels, columns of the schema, or its budget."""
-    said = [unknown_labels(model), *doubts(model), constant_model(model)]
+    said = [
+        describe_unknown_labels(model),
+        *describe_doubts(model),
+        describe_constant(model),
+    ]
     return next((one for one in said if one is not None), None)
 
 

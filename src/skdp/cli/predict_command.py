@@ -56,7 +56,7 @@ def predict(
     once, may be larger than memory, and its rows keep their order.
     """
     import skdp
-    from skdp.estimators.progress import reading
+    from skdp.estimators.display import show_reading
     from skdp.schema import check
     from skdp.tables import readers
 
@@ -71,7 +71,7 @@ def predict(
     )
     table = table_of(file, multiline)
     readers.source(table, loaded.schema_.inputs)  # refused before a bar is shown
-    with reading(watched(as_json, quiet)) as progress:
+    with show_reading(watched(as_json, quiet)) as progress:
         names = _written(_predictions(loaded, table, probabilities, progress), out)
     if as_json:
         print_json({"out": str(out), "columns": names, "model": str(model)})

@@ -1,14 +1,17 @@
-"""The scikit-learn face: parameters → Plan → attributes."""
+"""The scikit-learn face: estimators and the warnings of their fits."""
 
-from skdp.estimators.constant import ConstantModelWarning
-from skdp.estimators.doubts import DoubtfulSchemaWarning
-from skdp.estimators.huber import HuberRegressor
-from skdp.estimators.labels import UnknownLabelsWarning
-from skdp.estimators.linear import LinearRegression
-from skdp.estimators.logistic import LogisticRegression
-from skdp.estimators.poisson import PoissonRegressor
-from skdp.estimators.svc import LinearSVC
-from skdp.estimators.training_scores import NotPrivateWarning
+from skdp.estimators.classifiers import LinearSVC, LogisticRegression
+from skdp.estimators.fit_warnings import (
+    ConstantModelWarning,
+    DoubtfulSchemaWarning,
+    NotPrivateWarning,
+    UnknownLabelsWarning,
+)
+from skdp.estimators.regressors import (
+    HuberRegressor,
+    LinearRegression,
+    PoissonRegressor,
+)
 
 __all__ = [
     "ConstantModelWarning",

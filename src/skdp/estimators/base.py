@@ -1,54 +1,86 @@
-"""What all estimators share: parameters → records and plan → attributes.
+"""The part that all estimators share: parameters, records, plan, fitted attributes.
 
 No mathematics lives here. Nothing happens in ``__init__``, ``fit`` changes no
-parameter, and whatever depends on a record passes through ``run`` first.
+parameter, and everything that depends on a record passes through a release first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from functools import partial
 from os import PathLike
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.engines.choice import choose_engine
-from skdp.estimators.constant import warn_of_a_constant
-from skdp.estimators.doubts import doubts, warn_of_doubts
-from skdp.estimators.inputs import as_column, as_table, check_width, has_names
-from skdp.estimators.labels import warn_of_unknown_labels
-from skdp.estimators.margins import margins
-from skdp.estimators.notebook import Shown
-from skdp.estimators.preparation import RANGE, opened
-from skdp.estimators.progress import progress
-from skdp.estimators.reading import count, known_schema, read_records
-from skdp.estimators.sklearn_export import pipeline
-from skdp.estimators.solving import OWN, Outcome, delta_share, refuse_unfit, solve
-from skdp.estimators.spending import payer, refuse_no_budget, spending
-from skdp.estimators.standard_errors import Uncertain
-from skdp.estimators.training_scores import remember
-from skdp.estimators.units import user_units
+from skdp.estimators.display import NotebookMixin, show_fitting
+from skdp.estimators.feature_map import compute_margins, convert_to_user_units
+from skdp.estimators.fit_warnings import (
+    describe_doubts,
+    remember_table,
+    warn_if_constant,
+    warn_if_labels_unknown,
+    warn_of_doubts,
+)
+from skdp.estimators.inputs import accept_column, accept_table, check_width
+from skdp.estimators.other_solvers import (
+    OWN,
+    Outcome,
+    check_solver,
+    find_delta_share,
+    run_solver,
+)
+from skdp.estimators.preparation import count_rows, open_table, read_records
+from skdp.estimators.sklearn_export import make_pipeline
+from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
+from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.models.losses import Loss
-from skdp.planning.decide import make_plan
+from skdp.planning.decide import check_options, make_plan
 from skdp.planning.plan import Plan, check_budget, default_delta, release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.schema import Categorical, FloatArray, Layout, Numeric, Schema, check
+from skdp.schema import FloatArray, Layout, Schema, Target, check
 
-#: Share of μ² and of δ that finding ranges, categories and labels may spend.
+#: Share of μ² and of δ that inferring ranges, categories and labels may spend.
 DISCOVERY_SHARE = 0.1
 #: Share of μ² that the number of rows costs where it is private and not given.
 COUNT_SHARE = 0.01
-#: A public guess of the number of rows where nothing is known of it.
+#: A public guess of the number of rows where nothing is known about it.
 EXPECTED_ROWS = 1000
+#: Every estimator by its short name; a class that has one registers itself.
+ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
-class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
-    """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters."""
+class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
+    """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
+
+    A subclass that sets `short_name` is an estimator: `skdp.plan`, the command line,
+    saved models, exports and reports know it by the attributes below.
+
+    Attributes
+    ----------
+    short_name, title : str
+        The names in commands and in reports.
+    sklearn_class : type
+        The model of scikit-learn that ``to_sklearn`` returns.
+    link : {"identity", "log", "logit"}
+        The function of the prediction that is linear; "logit" gives probabilities.
+    """
+
+    short_name: ClassVar[str]
+    title: ClassVar[str]
+    sklearn_class: ClassVar[Any]
+    link: ClassVar[Literal["identity", "log", "logit"]] = "identity"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "short_name" in cls.__dict__:
+            ESTIMATORS[cls.short_name] = cls
 
     def __init__(
         self,
@@ -103,8 +135,12 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _loss(self, schema: Schema) -> Loss:
+    def _make_loss(self, target: Target) -> Loss:
+        """Return the loss for a target; refuse one that the model cannot have."""
         raise NotImplementedError
+
+    def _loss(self, schema: Schema) -> Loss:
+        return self._make_loss(schema.target_column)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit a private model.
@@ -117,75 +153,78 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         y : column, optional
             The target, if it is not a column that the schema names.
         sample_weight : column or str, optional
-            What each record counts for, clipped to ``max_weight``.
+            The weight of each record, clipped to ``max_weight``.
 
         Returns
         -------
         self
             The fitted estimator.
         """
-        refuse_no_budget(self.epsilon, self.delta)
-        ledger = payer(self.ledger, self.epsilon, self.random_state)
+        check_budget_types(self.epsilon, self.delta)
+        ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         private_rows = self.neighbours == "add-remove"
-        table, y = as_table(X, empty=private_rows), as_column(y)
-        about = opened(
-            table, y, schema=self.schema, bounds=self.bounds, target=self._target()
+        opened = open_table(
+            X,
+            y,
+            schema=self.schema,
+            bounds=self.bounds,
+            target=self._target(),
+            empty=private_rows,
         )
-        noise = Randomness(_seed(self.random_state))
-
-        def encoded(schema: Schema) -> Records:
-            return read_records(
-                table,
-                schema,
-                target=y,
-                sample_weight=as_column(sample_weight, "sample_weight"),
-                class_weight=self.class_weight,
-                intercept=self.fit_intercept,
-                max_weight=self.max_weight,
-                verbose=self.verbose,
-            )
-
+        read = partial(
+            read_records,
+            opened.table,
+            target=opened.y,
+            sample_weight=accept_column(sample_weight, "sample_weight"),
+            class_weight=self.class_weight,
+            intercept=self.fit_intercept,
+            max_weight=self.max_weight,
+            verbose=self.verbose,
+        )
+        noise = Randomness(_choose_seed(self.random_state))
         rows, records = self.n_rows, None
         if not private_rows:
             # A ledger is charged before a record is read; only rows are counted.
-            known = known_schema(about) if ledger is None else None
-            records = None if known is None else encoded(known)
-            rows = about.count_rows(self.verbose) if records is None else count(records)
-            check(rows > 0, "The table has no rows: give one that has some.")
+            known = opened.schema if ledger is None else None
+            if known is not None and opened.source.n_rows is None:
+                # A file whose rows must be counted by reading it is read only once.
+                records = read(known)
+                rows = count_rows(records)
+            else:
+                rows = opened.count_rows(self.verbose)
+            check(rows > 0, "The table has no rows.")
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
-            assumptions=about.assumptions + self._row_assumption(),
+            assumptions=opened.assumptions + self._row_assumption(),
             reserved_delta=delta
-            * (delta_share(self) + DISCOVERY_SHARE * about.needs_levels),
+            * (find_delta_share(self) + DISCOVERY_SHARE * opened.infers_levels),
         )
-        self._refuse_mistakes(rows, record)
-        if not about.unknown:  # else labels or ranges are to be found first
-            refuse_unfit(self, self._loss(about.whole()))
+        self._check_parameters(opened.typical_target, delta)
         query = f"fit of {type(self).__name__}"
-        with spending(record, ledger, query=query, described=about) as tell:
-            schema = about.schema_by(record, DISCOVERY_SHARE, noise)
-            if about.finds_target:
-                schema = self._with_found_target(schema)
-            records = encoded(schema) if records is None else records
+        with reserve_budget(record, ledger, query=query, described=opened) as enter:
+            schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
+            if opened.infers_target:
+                schema = self._adapt_target(schema)
+            records = read(schema) if records is None else records
             fit = self._run(records, schema, rows, record, noise)
             # Attributes change all at once or, if interrupted, not at all.
             fitted = copy(self)
-            fitted._set_fitted(fit.weights, schema, about.named and has_names(X))
+            fitted._set_fitted(fit.weights, schema, opened.named)
             fitted.plan_ = fit.plan
             fitted.privacy_ = fit.record
             fitted.n_iter_ = fit.n_steps
             fitted._weighted = not (sample_weight is None and self.class_weight is None)
-            fitted._errors = None  # those of an earlier fit
-            tell(fitted)
+            fitted._errors = None  # not those of an earlier fit
+            enter(fitted)
             self.__dict__ = fitted.__dict__
-        remember(self, X)
-        warn_of_a_constant(self)
-        warn_of_unknown_labels(self)
-        warn_of_doubts(doubts(self))
+        remember_table(self, X)
+        warn_if_constant(self)
+        warn_if_labels_unknown(self)
+        warn_of_doubts(describe_doubts(self))
         return self
 
     def _run(
@@ -196,15 +235,15 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         record: PrivacyRecord,
         noise: Randomness,
     ) -> Outcome:
-        """Plan with what is left of the budget, then run."""
+        """Plan with the rest of the budget, then run."""
         engine = choose_engine(self.engine, self.n_threads)
         if rows is None:
             rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
         if self.solver != OWN:
             loss = self._loss(schema)
-            return solve(self, records, loss, rows, record, noise, engine)
+            return run_solver(self, records, loss, rows, record, noise, engine)
         plan = self._plan(schema, rows, record)
-        with progress(plan, self.verbose) as callback:
+        with show_fitting(plan, self.verbose) as callback:
             fit = run(
                 plan,
                 records,
@@ -216,7 +255,7 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
     def _plan(self, schema: Schema, rows: int, record: PrivacyRecord) -> Plan:
-        """Decide everything, from public facts and what is left of the budget."""
+        """Make the plan from public facts and the rest of the budget."""
         return make_plan(
             schema.layout(self.fit_intercept),
             self._loss(schema),
@@ -234,27 +273,31 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
             assumptions=tuple(record.assumptions),
         )
 
-    def _refuse_mistakes(self, rows: int | None, record: PrivacyRecord) -> None:
-        """Raise for what is public and wrong before anything is spent."""
+    def _check_parameters(self, target: Target, delta: float) -> None:
+        """Refuse wrong parameters before anything is spent."""
         choose_engine(self.engine, self.n_threads)
         check(
             0 < self.max_weight < 1e30,
-            f"max_weight must be in (0, 1e30). Got {self.max_weight}: 1 is usual.",
+            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
         )
         check(
             self.class_weight is None or isinstance(self.class_weight, Mapping),
-            f"class_weight must map classes to weights. Got {self.class_weight!r}.",
+            f"class_weight must map classes to weights, got {self.class_weight!r}.",
         )
-        target = self._target()
-        stand_in = Numeric(0, 1) if target == RANGE else Categorical([0, 1])
-        known = stand_in if isinstance(target, str) else target
-        schema = Schema({"x": Numeric(0, 1)}, target=known)
-        refuse_unfit(self, self._loss(schema))
-        if isinstance(self.sampling, str) and isinstance(self.geometry, str):
-            self._plan(schema, rows or EXPECTED_ROWS, record)
+        check_solver(self, self._make_loss(target))
+        check_options(
+            epsilon=self.epsilon,
+            delta=delta,
+            alpha=self.alpha,
+            l1_ratio=self.l1_ratio,
+            sampling=self.sampling,
+            geometry=self.geometry,
+            n_steps=self.n_steps,
+            calibration=self.calibration,
+        )
 
-    def _with_found_target(self, schema: Schema) -> Schema:
-        """Adapt a target whose description was found privately to the loss."""
+    def _adapt_target(self, schema: Schema) -> Schema:
+        """Adapt a target whose description was inferred to the loss."""
         return schema
 
     def _row_assumption(self) -> tuple[str, ...]:
@@ -272,9 +315,9 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         self.n_features_in_ = len(schema.inputs)
         if named:
             self.feature_names_in_ = np.array(schema.inputs, dtype=object)
-        elif hasattr(self, "feature_names_in_"):  # of an earlier fit
+        elif hasattr(self, "feature_names_in_"):  # from an earlier fit
             del self.feature_names_in_
-        coef, intercept = user_units(schema, self._layout, weights)
+        coef, intercept = convert_to_user_units(schema, self._layout, weights)
         self._set_coefficients(coef, intercept)
 
     def _set_coefficients(self, coef: FloatArray, intercept: FloatArray) -> None:
@@ -284,52 +327,52 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
 
     @property
     def _layout(self) -> Layout:
-        """The coordinates of the weights, the intercept's included if there is one."""
+        """The coordinates of the weights, with the intercept if there is one."""
         layout = self.schema_.layout(intercept=False)
         if layout.n_features == len(self.weights_):
             return layout
         return self.schema_.layout(intercept=True)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Name of each column of ``coef_``: a column, or column=category."""
+        """Return the name of each column of ``coef_``: a column, or column=category."""
         check_is_fitted(self, "weights_")
         names = zip(self._layout.labels, self._layout.penalised, strict=True)
         return np.array([name for name, kept in names if kept], dtype=object)
 
     def _margins(self, X: Any) -> FloatArray:
-        """x·w of new rows, shape (n, k)."""
+        """Compute x·w of new rows, shape (n, k)."""
         check_is_fitted(self, "weights_")
-        table = as_table(X)
+        table = accept_table(X)
         check_width(table, self.n_features_in_, type(self).__name__)
-        return margins(table, self.schema_, self._layout, self.weights_)
+        return compute_margins(table, self.schema_, self._layout, self.weights_)
 
     def to_sklearn(self) -> Any:
-        """Return an ordinary fitted scikit-learn ``Pipeline`` that predicts the same.
+        """Return a fitted scikit-learn ``Pipeline`` that predicts the same.
 
         It is post-processing of released weights and as private as this model. See
-        `skdp.estimators.sklearn_export.pipeline` for what it asks of the cells.
+        `skdp.estimators.sklearn_export.make_pipeline` for the cells that it takes.
         """
         check_is_fitted(self, "weights_")
-        return pipeline(self)
+        return make_pipeline(self)
 
     def to_onnx(self) -> Any:
         """Return an ``onnx.ModelProto`` that predicts the same, for other runtimes.
 
         It is post-processing of released weights and as private as this model. See
-        `skdp.estimators.onnx_export.onnx_model` for its inputs and outputs.
+        `skdp.estimators.onnx_export.make_onnx_model` for its inputs and outputs.
         """
-        from skdp.estimators.onnx_export import onnx_model  # whose library is an extra
+        from skdp.estimators.onnx_export import make_onnx_model  # needs an extra
 
         check_is_fitted(self, "weights_")
-        return onnx_model(self)
+        return make_onnx_model(self)
 
     def save(self, directory: str | PathLike[str]) -> None:
         """Write the fitted model to a directory of text files; `skdp.load` reads it.
 
-        Nothing is pickled, and a seed is never written. An earlier saved model of the
-        same name is replaced; anything else there is left alone, with an error.
+        Nothing is pickled, and a seed is never written. A saved model of the same name
+        is replaced; anything else of that name raises an error.
         """
-        from skdp.estimators.storage import save  # which lists the estimators
+        from skdp.estimators.storage import save  # which imports this file
 
         check_is_fitted(self, "weights_")
         save(self, directory)
@@ -341,8 +384,8 @@ class PrivateLinearModel(Shown, Uncertain, BaseEstimator):
         return tags
 
 
-def _seed(random_state: Any) -> int | None:
-    """A seed for tests: an integer, or one drawn from a generator of numpy's."""
+def _choose_seed(random_state: Any) -> int | None:
+    """Return a seed for tests: an integer, or one drawn from a numpy generator."""
     if random_state is None or isinstance(random_state, (int, np.integer)):
         return None if random_state is None else int(random_state)
     draw = getattr(random_state, "integers", None) or random_state.randint

@@ -1,7 +1,7 @@
-"""What scikit-learn's users hand over, and what is public and wrong about it.
+"""Accept the tables and columns that users of scikit-learn pass.
 
-Shapes, types and lengths are public. Nothing here reads a cell: whether a value is
-odd must not show as an error or a warning.
+Shapes, types and lengths are public, and wrong ones are refused. Nothing here reads a
+cell, because an odd value must not show as an error or a warning.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from skdp.tables.readers import TABLES
 _LIBRARIES = {root for root, _ in TABLES} - {"builtins"}
 
 
-def as_table(X: Any, *, empty: bool = True) -> Any:
+def accept_table(X: Any, *, empty: bool = True) -> Any:
     """Return a table that readers know, or refuse it.
 
-    Rows in lists become an array of objects: a type that depends on no cell. The first
-    row says how many columns there are, which is public; one that is shorter ends in
-    missing cells, and what is beyond is left out.
+    Rows in lists become an array of objects, a type that depends on no cell. The first
+    row says how many columns there are, which is public. Shorter rows end in missing
+    cells, and longer ones are cut.
 
     Parameters
     ----------
@@ -34,8 +34,8 @@ def as_table(X: Any, *, empty: bool = True) -> Any:
         Whether it may have no rows.
     """
     if isinstance(X, (list, tuple)):
-        X = _from_rows(X)
-    elif not _known(X) and hasattr(X, "__array__"):
+        X = _stack_rows(X)
+    elif not _has_reader(X) and hasattr(X, "__array__"):
         X = np.asarray(X)
     if hasattr(X, "dtype"):
         _refuse_complex([X.dtype])
@@ -58,39 +58,39 @@ def as_table(X: Any, *, empty: bool = True) -> Any:
     return X
 
 
-def _from_rows(rows: Any) -> Any:
-    """Rows in a list as an array; whether it has two dimensions, the first decides."""
-    first = _cells(rows[0]) if rows else None
+def _stack_rows(rows: Any) -> Any:
+    """Turn a list of rows into an array; the first row decides its dimensions."""
+    first = _list_cells(rows[0]) if rows else None
     if first is None:
-        return np.empty(len(rows), dtype=object)  # refused for its shape, as is
+        return np.empty(len(rows), dtype=object)  # whose shape is refused
     if first and isinstance(first[0], (list, tuple)):
         return np.empty((len(rows), len(first), len(first[0])), dtype=object)
     table = np.empty((len(rows), len(first)), dtype=object)
     for i, row in enumerate(rows):
-        for j, cell in zip(range(len(first)), _cells(row) or [], strict=False):
+        for j, cell in zip(range(len(first)), _list_cells(row) or [], strict=False):
             table[i, j] = cell
     return table
 
 
-def _cells(row: Any) -> list[Any] | None:
-    """The cells of a row, None if it is none; no method of a derived list is called."""
+def _list_cells(row: Any) -> list[Any] | None:
+    """List the cells of a row, None if it is not one; derived lists run no methods."""
     try:
         if hasattr(row, "__array__") and len(getattr(row, "shape", ())) == 1:
             row = row.tolist() if hasattr(row, "tolist") else None
-    except Exception:  # a row may raise what it likes
+    except Exception:  # a row may raise anything
         return None
     if issubclass(type(row), list):
         return list.copy(row)
     return [*tuple.__iter__(row)] if issubclass(type(row), tuple) else None
 
 
-def as_column(y: Any, what: str = "y") -> Any:
+def accept_column(y: Any, what: str = "y") -> Any:
     """Return a column that readers know, or refuse it; a (n, 1) array is flattened."""
     if y is None or isinstance(y, str):
         return y
-    if not _known(y) and hasattr(y, "__array__"):
+    if not _has_reader(y) and hasattr(y, "__array__"):
         y = np.asarray(y)
-    elif isinstance(y, (list, tuple)):  # a nested cell is no number and no label
+    elif isinstance(y, (list, tuple)):  # a nested cell is not a number or a label
         y = arrays.objects(y)
     shape = getattr(y, "shape", None)
     _refuse_complex([y.dtype] if hasattr(y, "dtype") else [])
@@ -98,8 +98,7 @@ def as_column(y: Any, what: str = "y") -> Any:
         return y
     check(
         len(shape) == 2 and shape[1] == 1,
-        f"{what} should be a 1d array, got an array of shape {tuple(shape)} instead: "
-        "choose a column.",
+        f"{what} should be a 1d array, got an array of shape {tuple(shape)} instead.",
     )
     warnings.warn(
         f"A column-vector {what} was passed when a 1d array was expected: write "
@@ -121,13 +120,13 @@ def check_width(X: Any, n_features: int, name: str) -> None:
 
 
 def has_names(X: Any) -> bool:
-    """Whether the columns have names that are texts (pandas numbers them else)."""
+    """Return whether the columns have names that are texts, not numbers of pandas."""
     columns = getattr(X, "columns", None) if hasattr(X, "iloc") else None
     return columns is None or all(isinstance(name, str) for name in columns)
 
 
-def _known(given: Any) -> bool:
-    """Whether it comes from a library whose tables and columns have readers."""
+def _has_reader(given: Any) -> bool:
+    """Return whether there is a reader for the library that an object is of."""
     roots = {base.__module__.partition(".")[0] for base in type(given).__mro__}
     return bool(roots & _LIBRARIES) or hasattr(given, "__arrow_c_stream__")
 
@@ -135,5 +134,5 @@ def _known(given: Any) -> bool:
 def _refuse_complex(types: list[Any]) -> None:
     check(
         all(getattr(dtype, "kind", "") != "c" for dtype in types),
-        "Complex data not supported: give the parts as columns.",
+        "Complex data not supported.",
     )

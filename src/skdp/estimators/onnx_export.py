@@ -1,15 +1,18 @@
-"""A fitted model as an ONNX graph, in double precision: post-processing, no privacy."""
+"""Export a fitted model as an ONNX graph in double precision; post-processing.
+
+`RENDERERS` has a function for each kind of column, which renders its feature map.
+"""
 
 from __future__ import annotations
 
 import itertools
-import math
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from skdp.estimators.sklearn_export import as_numbers, as_text
+from skdp.estimators.feature_map import convert_to_numbers, convert_to_text
 from skdp.schema import Categorical, FloatArray, Numeric, Vector, check
 
 #: Versions of operators that every runtime since 2021 knows.
@@ -17,36 +20,33 @@ OPSETS = {"": 15, "ai.onnx.ml": 2}
 IR_VERSION = 8
 
 
-def onnx_model(model: Any) -> Any:
+def make_onnx_model(model: Any) -> Any:
     """Return an ``onnx.ModelProto`` that predicts as `model` does.
 
     Parameters
     ----------
     model : PrivateLinearModel
-        A fitted one, whose schema has no ``row_norm``.
+        A fitted model whose schema has no ``row_norm``.
 
     Notes
     -----
     Inputs are the columns by name, (n, 1) each: doubles, nan where a cell is missing,
     or texts for categories whose levels are not all numbers (true and false are 1 and
-    0), written as in the schema; anything else, such as an empty text, is unknown. A
+    0), written as in the schema. Any other text, such as an empty one, is unknown. A
     model of an array without texts has one input ``X`` of doubles instead.
 
-    Outputs are ``label`` and ``probabilities`` (or ``margin``, where a model gives
-    none), or ``variable`` for regressors, (n,) or (n, k). All is computed in double
-    precision: numbers agree to about 1e-12, and a label, or the bin of a value on a
-    log scale, can differ only where rounding decides.
-    The graph's metadata hold the privacy record under ``privacy``.
+    Outputs are ``label`` and ``probabilities`` (or ``margin``, for models without
+    probabilities), or ``variable`` for regressors, (n,) or (n, k). The graph computes
+    in double precision: numbers agree to about 1e-12, and a label, or the bin of a
+    value on a log scale, can differ only where rounding decides. The graph's metadata
+    hold the privacy record under ``privacy``.
     """
     check(
         model.schema_.row_norm is None,
-        "A schema with row_norm has no ONNX graph: use the model itself.",
+        "A model whose schema has row_norm cannot be exported to ONNX.",
     )
     graph = _Graph(model.schema_.inputs)
-    texts = any(
-        isinstance(c, Categorical) and as_numbers(c.levels) is None
-        for c in model.schema_.columns.values()
-    )
+    texts = any(map(_holds_texts, model.schema_.columns.values()))
     together = not hasattr(model, "feature_names_in_") and not texts
     if together:
         graph.input("X", "DOUBLE", len(model.schema_.inputs))
@@ -58,28 +58,33 @@ def onnx_model(model: Any) -> Any:
             margin = graph.node("Add", margin, graph.constant(weights))
             continue
         column = model.schema_.columns[group.name]
-        names = list(column.names) if isinstance(column, Vector) else [group.name]
         cells = []
-        for name in names:
+        for name in column.list_inputs(group.name):
             if together:
                 at = graph.constant(np.array([place]))
                 cells.append(graph.node("Gather", "X", at, axis=1))
             else:
-                is_text = isinstance(column, Categorical)
-                is_text = is_text and as_numbers(column.levels) is None
-                cells.append(graph.input(name, "STRING" if is_text else "DOUBLE", 1))
+                kind = "STRING" if _holds_texts(column) else "DOUBLE"
+                cells.append(graph.input(name, kind, 1))
             place += 1
-        part = _part(graph, column, cells, weights)
+        part = RENDERERS[type(column)](graph, column, cells, weights)
         margin = graph.node("Add", margin, part)
-    _outputs(graph, model, margin)
-    return graph.finished(type(model).__name__, {"privacy": str(model.privacy_)})
+    _add_outputs(graph, model, margin)
+    return graph.make_model(type(model).__name__, {"privacy": str(model.privacy_)})
+
+
+def _holds_texts(column: Any) -> bool:
+    """Return whether the cells of a column are texts."""
+    if not isinstance(column, Categorical):
+        return False
+    return convert_to_numbers(column.levels) is None
 
 
 class _Graph:
-    """Nodes in the order in which they are added; what they give has made-up names."""
+    """Nodes in the order in which they are added; their outputs have made-up names."""
 
     def __init__(self, taken: list[str]) -> None:
-        self._onnx = _library("onnx")
+        self._onnx = _import_library("onnx")
         self._taken = {*taken, "X"}
         self._numbers = itertools.count()
         self._nodes: list[Any] = []
@@ -87,7 +92,7 @@ class _Graph:
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
 
-    def _name(self) -> str:
+    def _make_name(self) -> str:
         name = next(n for n in map(str, self._numbers) if n not in self._taken)
         self._taken.add(name)
         return name
@@ -104,15 +109,15 @@ class _Graph:
         return name
 
     def constant(self, values: Any) -> str:
-        name = self._name()
+        name = self._make_name()
         array = np.asarray(values)
         array = array.astype(object) if array.dtype.kind == "U" else array
         self._constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
     def node(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add an operator; return the name of what it gives."""
-        name = self._name()
+        """Add an operator; return the name of its output."""
+        name = self._make_name()
         made = self._onnx.helper.make_node(
             kind, list(inputs), [name], domain=domain, **attributes
         )
@@ -124,14 +129,14 @@ class _Graph:
 
     def output(self, value: str, name: str, kind: str, width: int | None) -> None:
         """Give a value its public name; without a width it becomes (n,)."""
-        while name in self._taken:  # of a column that is called so
+        while name in self._taken:  # a column has this name
             name += "_"
         shape = self.constant(np.array([-1] if width is None else [-1, width]))
         made = self._onnx.helper.make_node("Reshape", [value, shape], [name])
         self._nodes.append(made)
         self._outputs.append(self._value(name, kind, width))
 
-    def finished(self, name: str, properties: dict[str, str]) -> Any:
+    def make_model(self, name: str, properties: dict[str, str]) -> Any:
         helper = self._onnx.helper
         graph = helper.make_graph(
             self._nodes, name, self._inputs, self._outputs, self._constants
@@ -145,16 +150,40 @@ class _Graph:
         return whole
 
 
-def _part(graph: _Graph, column: Any, cells: list[str], weights: FloatArray) -> str:
-    """What a column adds to the margins, (n, k)."""
-    if isinstance(column, Vector):
-        whole = graph.node("Concat", *cells, axis=1)
-        return graph.node(
-            "MatMul", _shortened(graph, whole, column.norm), graph.constant(weights)
-        )
-    if isinstance(column, Categorical):
-        return _picked(graph, _codes(graph, cells[0], column), weights)
-    scaled, missing = _scaled(graph, cells[0], column)
+def _render_vector(
+    graph: _Graph, column: Vector, cells: list[str], weights: FloatArray
+) -> str:
+    """Divide rows by the norm, or by their own: see `divide_by_norm`."""
+    rows = graph.node("Concat", *cells, axis=1)
+    none, one = graph.constant(0.0), graph.constant(1.0)
+    known = graph.node("Where", graph.node("IsNaN", rows), none, rows)
+    huge = float(np.finfo(np.float64).max)
+    finite = _clip(graph, known, -huge, huge)
+    largest = graph.node("ReduceMax", graph.node("Abs", finite), axes=[1], keepdims=1)
+    some = graph.node("Greater", largest, none)
+    direction = graph.node("Div", finite, graph.node("Where", some, largest, one))
+    squares = graph.node("Mul", direction, direction)
+    length = graph.node("ReduceSum", squares, graph.constant(np.array([1])), keepdims=1)
+    length = graph.node("Where", some, graph.node("Sqrt", length), one)
+    own = graph.node("Div", largest, graph.constant(float(column.norm)))
+    scale = graph.node("Min", own, graph.node("Div", one, length))
+    scaled = graph.node("Mul", direction, scale)
+    return graph.node("MatMul", scaled, graph.constant(weights))
+
+
+def _render_numeric(
+    graph: _Graph, column: Numeric, cells: list[str], weights: FloatArray
+) -> str:
+    """Replace missing values, clip, scale and cut: see `Numeric.compute_features`."""
+    missing = graph.node("IsNaN", cells[0])
+    default = graph.constant(float(column.default))
+    known = graph.node("Where", missing, default, cells[0])
+    clipped = _clip(graph, known, column.low, column.high)
+    above = graph.node("Sub", clipped, graph.constant(float(column.low)))
+    if column.scale == "log":
+        above = graph.node("Log", graph.node("Add", above, graph.constant(1.0)))
+    scaled = graph.node("Div", above, graph.constant(float(column.span)))
+    scaled = _clip(graph, scaled, 0.0, 1.0)
     if column.bins is not None:
         bins = graph.node("Mul", scaled, graph.constant(float(column.bins)))
         last = graph.constant(column.bins - 1.0)
@@ -162,93 +191,69 @@ def _part(graph: _Graph, column: Any, cells: list[str], weights: FloatArray) -> 
         if column.indicator:
             apart = graph.constant(float(column.bins))
             codes = graph.node("Where", missing, apart, codes)
-        return _picked(graph, graph.cast(codes, "INT64"), weights)
+        return _pick_rows(graph, graph.cast(codes, "INT64"), weights)
     if column.indicator:
         scaled = graph.node("Where", missing, graph.constant(0.0), scaled)
         scaled = graph.node("Concat", scaled, graph.cast(missing, "DOUBLE"), axis=1)
     return graph.node("MatMul", scaled, graph.constant(weights))
 
 
-def _scaled(graph: _Graph, cells: str, column: Numeric) -> tuple[str, str]:
-    """As `Numeric.scaled`: values in [0, 1], and which of them were missing."""
-    middle = (column.low + column.high) / 2
-    default = middle if column.missing is None else column.missing
-    missing = graph.node("IsNaN", cells)
-    known = graph.node("Where", missing, graph.constant(float(default)), cells)
-    clipped = _between(graph, known, column.low, column.high)
-    above = graph.node("Sub", clipped, graph.constant(float(column.low)))
-    span = float(column.high) - float(column.low)
-    if column.scale == "log":
-        above = graph.node("Log", graph.node("Add", above, graph.constant(1.0)))
-        span = math.log1p(span)
-    scaled = graph.node("Div", above, graph.constant(span))
-    return _between(graph, scaled, 0.0, 1.0), missing
+def _render_categorical(
+    graph: _Graph, column: Categorical, cells: list[str], weights: FloatArray
+) -> str:
+    """Pick the weights of each cell's level; an unknown cell has the default's."""
+    numbers = convert_to_numbers(column.levels)
+    if numbers is None:
+        codes = graph.node(
+            "LabelEncoder",
+            cells[0],
+            domain="ai.onnx.ml",
+            keys_strings=[convert_to_text(level) for level in column.levels],
+            values_int64s=list(range(len(column.levels))),
+            default_int64=column.default_code,
+        )
+        return _pick_rows(graph, codes, weights)
+    # The first level that is equal, or the default that comes after all of them.
+    equal = graph.node("Equal", cells[0], graph.constant(numbers[None, :]))
+    order = np.append(np.arange(len(numbers)), column.default_code).astype(np.int64)
+    equals = graph.cast(equal, "DOUBLE")
+    found = graph.node("ReduceMax", equals, axes=[1], keepdims=1)
+    none = graph.node("Not", graph.cast(found, "BOOL"))
+    all_ = graph.node("Concat", equal, none, axis=1)
+    first = graph.node("ArgMax", graph.cast(all_, "INT32"), axis=1, keepdims=1)
+    codes = graph.node("Gather", graph.constant(order), first)
+    return _pick_rows(graph, codes, weights)
 
 
-def _between(graph: _Graph, values: str, low: float, high: float) -> str:
-    """Values that are not nan, clipped; runtimes differ in what Clip does with nan."""
+#: Renders what each kind of column adds to the margins, (n, k).
+RENDERERS: dict[type, Callable[[_Graph, Any, list[str], FloatArray], str]] = {
+    Numeric: _render_numeric,
+    Categorical: _render_categorical,
+    Vector: _render_vector,
+}
+
+
+def _clip(graph: _Graph, values: str, low: float, high: float) -> str:
+    """Clip values other than nan, for which runtimes' own Clip differs."""
     most = graph.node("Min", values, graph.constant(float(high)))
     return graph.node("Max", most, graph.constant(float(low)))
 
 
-def _codes(graph: _Graph, cells: str, column: Categorical) -> str:
-    """Codes (n, 1) of levels; what is none of them has the default's."""
-    numbers = as_numbers(column.levels)
-    if numbers is None:
-        return graph.node(
-            "LabelEncoder",
-            cells,
-            domain="ai.onnx.ml",
-            keys_strings=[as_text(level) for level in column.levels],
-            values_int64s=list(range(len(column.levels))),
-            default_int64=column.default_code,
-        )
-    # The first level that is equal, or what comes after all of them.
-    equal = graph.node("Equal", cells, graph.constant(numbers[None, :]))
-    order = np.append(np.arange(len(numbers)), column.default_code).astype(np.int64)
-    none = graph.node("Not", graph.cast(_any(graph, equal), "BOOL"))
-    all_ = graph.node("Concat", equal, none, axis=1)
-    first = graph.node("ArgMax", graph.cast(all_, "INT32"), axis=1, keepdims=1)
-    return graph.node("Gather", graph.constant(order), first)
-
-
-def _any(graph: _Graph, truths: str) -> str:
-    numbers = graph.cast(truths, "DOUBLE")
-    return graph.node("ReduceMax", numbers, axes=[1], keepdims=1)
-
-
-def _picked(graph: _Graph, codes: str, weights: FloatArray) -> str:
-    """Rows of weights by code (n, 1); a code beyond them picks zeros."""
+def _pick_rows(graph: _Graph, codes: str, weights: FloatArray) -> str:
+    """Pick rows of weights by code (n, 1); a code beyond them picks zeros."""
     padded = np.vstack([weights, np.zeros((1, weights.shape[1]))])
     rows = graph.node("Gather", graph.constant(padded), codes)
     shape = graph.constant(np.array([-1, weights.shape[1]]))
     return graph.node("Reshape", rows, shape)
 
 
-def _shortened(graph: _Graph, rows: str, norm: float) -> str:
-    """As `design.within_norm`."""
-    none, one = graph.constant(0.0), graph.constant(1.0)
-    known = graph.node("Where", graph.node("IsNaN", rows), none, rows)
-    huge = float(np.finfo(np.float64).max)
-    finite = _between(graph, known, -huge, huge)
-    largest = graph.node("ReduceMax", graph.node("Abs", finite), axes=[1], keepdims=1)
-    some = graph.node("Greater", largest, none)
-    direction = graph.node("Div", finite, graph.node("Where", some, largest, one))
-    squares = graph.node("Mul", direction, direction)
-    length = graph.node("ReduceSum", squares, graph.constant(np.array([1])), keepdims=1)
-    length = graph.node("Where", some, graph.node("Sqrt", length), one)
-    own = graph.node("Div", largest, graph.constant(float(norm)))
-    scale = graph.node("Min", own, graph.node("Div", one, length))
-    return graph.node("Mul", direction, scale)
-
-
-def _outputs(graph: _Graph, model: Any, margin: str) -> None:
-    """Labels and probabilities, or values."""
+def _add_outputs(graph: _Graph, model: Any, margin: str) -> None:
+    """Add labels and probabilities, or values."""
     if not hasattr(model, "classes_"):
         middle, half = model._target_units()
         value = graph.node("Mul", margin, graph.constant(float(half)))
         value = graph.node("Add", value, graph.constant(float(middle)))
-        if type(model).__name__ == "PoissonRegressor":
+        if model.link == "log":
             value = graph.node("Exp", value)
         graph.output(value, "variable", "DOUBLE", None)
         return
@@ -260,7 +265,7 @@ def _outputs(graph: _Graph, model: Any, margin: str) -> None:
     label = graph.node("Gather", graph.constant(model.classes_), index)
     kinds = {"U": "STRING", "i": "INT64", "b": "BOOL", "f": "DOUBLE"}
     graph.output(label, "label", kinds[model.classes_.dtype.kind], None)
-    if not hasattr(model, "predict_proba"):
+    if model.link != "logit":
         graph.output(margin, "margin", "DOUBLE", None)
         return
     if n_outputs == 1:
@@ -272,10 +277,10 @@ def _outputs(graph: _Graph, model: Any, margin: str) -> None:
     graph.output(chance, "probabilities", "DOUBLE", len(model.classes_))
 
 
-def _library(name: str) -> Any:
+def _import_library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
         raise ImportError(
-            "to_onnx needs onnx. Install it: pip install 'skdp[onnx]'."
+            "to_onnx needs onnx, which pip install 'skdp[onnx]' installs."
         ) from None

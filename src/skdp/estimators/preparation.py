@@ -1,8 +1,8 @@
-"""Infer missing schema entries privately.
+"""Open the table of a fit, infer missing schema entries privately, read the records.
 
 Column names are taken as public. Types, ranges, categories, labels and (under
-add-remove) the number of rows never are: a library that reads a file guesses the type
-of a column from its cells, so one cell decides it.
+add-remove) the number of rows are not, because a library that reads a file guesses the
+type of a column from its cells, so a single cell decides it.
 """
 
 from __future__ import annotations
@@ -16,47 +16,64 @@ from typing import Any
 
 import numpy as np
 
-from skdp.estimators.labels import sorted_target
-from skdp.estimators.progress import reading
+from skdp.estimators.display import show_reading
+from skdp.estimators.inputs import accept_column, accept_table, has_names
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.schema import Categorical, Numeric, Schema, Vector, check, toml_files
-from skdp.tables import arrays, readers
+from skdp.schema import (
+    Categorical,
+    Numeric,
+    Schema,
+    Target,
+    Vector,
+    check,
+    level_key,
+    toml_files,
+)
+from skdp.tables import arrays, batches, readers
 from skdp.tables.batches import numbers
 from skdp.tables.cells import text_number
 from skdp.tables.keys import keys, magnitudes
+from skdp.tables.load import encode_all
 from skdp.tables.source import Source
 
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
 SCHEMA_IS_PUBLIC = "What the schema says is public."
-#: Descriptions that are still to be found; KIND is a range or levels.
+#: Descriptions that are still to be inferred; KIND is a range or levels.
 KIND, RANGE, LEVELS = "kind", "range", "levels"
-#: Stands for a column none of whose categories were frequent enough to be shown.
+#: Targets whose loss is checked while the true one is not known yet.
+TYPICAL: dict[str, Target] = {RANGE: Numeric(0, 1), LEVELS: Categorical([0, 1])}
+#: The only level of a column whose categories were all too rare to be released.
 NOTHING_FOUND = "(nothing found)"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Opening:
-    """A table whose public face is known, and what is still to be found.
+class OpenedTable:
+    """A table, its schema as far as it is known, and the entries to infer.
 
     Attributes
     ----------
     columns : dict
-        Description of each column, KIND or LEVELS where it is to be found.
+        Description of each column; KIND or LEVELS where it is to be inferred.
     target : Numeric, Categorical, (name, description), RANGE or LEVELS
-        The same of the target.
+        Description of the target; RANGE or LEVELS where it is to be inferred.
     row_norm : float, optional
         As in `Schema`.
     named : bool
         Whether the columns have names of their own.
     assumptions : tuple of str
-        What is taken as public.
+        The facts that are taken as public.
+    table : table
+        The table, as readers take it.
+    y : column or str, optional
+        The target as it was passed, if it is not a column that the schema names.
     source : Source
-        The table.
+        The reader of the table.
     apart : cells, optional
-        The target, if it comes apart.
+        The cells of `y`.
     """
 
     columns: dict[str, Any]
@@ -64,14 +81,16 @@ class Opening:
     row_norm: float | None
     named: bool
     assumptions: tuple[str, ...]
+    table: Any
+    y: Any
     source: Source
     apart: Any
 
     @property
-    def unknown(self) -> list[tuple[str, list[str] | None]]:
-        """Stages of finding: what, and names of columns, None for the target.
+    def stages(self) -> list[tuple[str, list[str] | None]]:
+        """The stages of inference: what, and names of columns, None for the target.
 
-        A column whose kind is to be found may have levels that are to be found then.
+        A column whose kind is to be inferred may turn out to have levels to infer.
         """
         kinds = [name for name, c in self.columns.items() if _is(c, KIND)]
         levels = [name for name, c in self.columns.items() if _is(c, LEVELS)]
@@ -81,33 +100,44 @@ class Opening:
         return stages + ([(LEVELS, None)] if _is(self.target, LEVELS) else [])
 
     @property
-    def needs_levels(self) -> bool:
-        """Whether categories may have to be found, which costs a part of δ."""
-        return any(what == LEVELS for what, _ in self.unknown)
+    def infers_levels(self) -> bool:
+        """Whether categories may have to be inferred, which costs a part of δ."""
+        return any(what == LEVELS for what, _ in self.stages)
 
     @property
-    def finds_target(self) -> bool:
-        """Whether the target's range or labels are to be found."""
+    def infers_target(self) -> bool:
+        """Whether the target's range or labels are to be inferred."""
         return isinstance(self.target, str)
 
-    def whole(self) -> Schema:
-        """Return the schema, of which nothing is to be found."""
+    @property
+    def schema(self) -> Schema | None:
+        """The schema, if nothing of it is to be inferred."""
+        if self.stages:
+            return None
         return Schema(self.columns, target=self.target, row_norm=self.row_norm)
 
+    @property
+    def typical_target(self) -> Target:
+        """The target's description, or one of its kind if it is to be inferred."""
+        target: Target | str = self.target
+        if isinstance(self.target, tuple):
+            target = self.target[1]
+        return TYPICAL[target] if isinstance(target, str) else target
+
     def count_rows(self, verbose: int = 0) -> int:
-        """Count the rows: for relations under which their number is public."""
+        """Count the rows, for neighbours under which their number is public."""
         if self.source.n_rows is not None:
             return self.source.n_rows
         if self.source.count is not None:
-            with reading(verbose, "counting rows") as told:
-                return self.source.count(told)
+            with show_reading(verbose, "counting rows") as progress:
+                return self.source.count(progress)
         return sum(arrays.length(cells[0]) for cells in self.source.read([0], ROWS))
 
-    def schema_by(
+    def infer_schema(
         self, record: PrivacyRecord, share: float, noise: Randomness
     ) -> Schema:
-        """Return the schema, what is unknown found for `share` of the budget."""
-        stages = self.unknown
+        """Return the schema; missing entries are inferred for `share` of the budget."""
+        stages = self.stages
         each = record.budget * share / max(len(stages), 1)
         z = 0.0 if each == math.inf else 1.0 / math.sqrt(each)
         n_levels = sum(what == LEVELS for what, _ in stages)
@@ -143,7 +173,7 @@ class Opening:
             elif what == RANGE:
                 target = found["target"]
             else:
-                target = _labels(found["target"])
+                target = _type_labels(found["target"])
         return Schema(known, target=target, row_norm=self.row_norm)
 
     def _read(
@@ -162,66 +192,70 @@ def _is(column: Any, what: str) -> bool:
     return isinstance(column, str) and column == what
 
 
-def _labels(column: Categorical) -> Categorical:
-    """Labels of a type that follows from what was found alone, in order.
+def _type_labels(column: Categorical) -> Categorical:
+    """Give released labels a type that follows from them alone, and sort them.
 
-    Truths if they are true and false, integers if all are integers, else texts: a
-    column of integers may be kept as integers, as floats (where one is missing) or as
-    texts (where one is not a number).
+    They are booleans if they are true and false, integers if all are integers, else
+    texts. The type of the table's column is ignored: integers may be stored as floats
+    (if one is missing) or as texts (if one is not a number).
     """
     check(
         len(column.levels) >= 2,
-        "A classifier needs more than one class, and the labels could not be found "
-        "within the budget: pass classes=[...], all labels there can be, or a larger "
-        "epsilon, or take a regressor if the target is continuous.",
+        "A classifier needs more than one class, and the labels could not be inferred "
+        "within the budget. Pass classes=[...] with all possible labels, or use a "
+        "regressor if the target is continuous.",
     )
     texts = sorted(str(level) for level in column.levels)
     if set(texts) <= {"false", "true"}:
         return Categorical([False, True])
-    values = [_number(text) for text in texts]
+    values = [_parse_number(text) for text in texts]
     if any(math.isnan(value) for value in values):
         return Categorical(texts)
     check(
         all(math.isinf(v) or v == int(v) for v in values),
-        "Unknown label type: continuous. A classifier needs classes: pass "
-        "classes=[...] if numbers with decimals are meant to be labels.",
+        "Unknown label type: continuous. Pass classes=[...] if numbers with decimals "
+        "are labels.",
     )
     return Categorical(sorted(values))
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     """A label as a number: an integer, exactly, if it is one."""
     digits = text.removeprefix("-")
     plain = digits.isascii() and digits.isdigit() and len(digits) <= 18
     return int(text) if plain else text_number(text)
 
 
-def opened(
+def open_table(
     X: Any,
     y: Any,
     *,
     schema: Schema | str | PathLike[str] | None,
     bounds: Any,
     target: Any,
-) -> Opening:
-    """Gather what is said about a table.
+    empty: bool = True,
+) -> OpenedTable:
+    """Open a table and gather its public description; no cell is read.
 
     Parameters
     ----------
     X, y : table and column
         As given to ``fit``.
     schema : Schema or path, optional
-        All of it, or all but the target.
+        The description of all columns, with or without the target.
     bounds : pair of floats or of arrays, optional
         Ranges of the columns of an array; for a sparse matrix the second is the bound
         on a row's norm.
     target : Numeric, Categorical, RANGE or LEVELS
         The target, where the schema does not describe it.
+    empty : bool
+        Whether the table may have no rows.
     """
+    X, y = accept_table(X, empty=empty), accept_column(y)
     check(
         type(X).__name__ != "RecordBatchReader",
-        "A RecordBatchReader can be read once, and a fit reads a table more often: "
-        "pass reader.read_all(), or a Parquet file.",
+        "A RecordBatchReader can be read only once, and a fit may read a table more "
+        "often. Pass reader.read_all() or a Parquet file.",
     )
     apart = None if y is None else readers.column(y, "target")
     schema = toml_files.given(schema)
@@ -233,26 +267,28 @@ def opened(
             described = described[1]
         check(
             y is not None or isinstance(described, tuple),
-            "fit needs the target: pass y, or name its column in the schema.",
+            "fit needs the target. Pass y, or name its column in the schema.",
         )
-        return Opening(
+        return OpenedTable(
             columns=dict(schema.columns),
-            target=sorted_target(target if described is None else described),
+            target=sort_target(target if described is None else described),
             row_norm=schema.row_norm,
-            named=source.names is not None,
+            named=source.names is not None and has_names(X),
             assumptions=(SCHEMA_IS_PUBLIC,),
+            table=X,
+            y=y,
             source=source,
             apart=apart,
         )
     check(
         y is not None,
-        "fit requires y to be passed, but the target y is None: pass it, or a schema "
-        "that names its column.",
+        "fit requires y to be passed, but the target y is None and no schema names "
+        "its column.",
     )
     check(
         not isinstance(X, (str, PathLike)) or Path(X).suffix.lower() not in TEXT_FILES,
-        "A text file does not say what its columns are: pass a schema "
-        "(skdp.schema_template writes a form to complete).",
+        "A text file does not say what its columns are. Pass a schema; "
+        "skdp.schema_template writes a form to complete.",
     )
     source = readers.source(X)
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
@@ -261,7 +297,7 @@ def opened(
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
     else:
-        pairs = _pairs(bounds, len(names))
+        pairs = _list_ranges(bounds, len(names))
         for name, kind, pair in zip(names, source.kinds, pairs, strict=True):
             known: Any = KIND if pair is None else Numeric(*pair)
             columns[name] = LEVELS if kind == "category" else known
@@ -270,12 +306,14 @@ def opened(
     public += [] if bounds is None else ["the bounds given"]
     given = " and ".join([", ".join(public[:-1]), public[-1]] if public[1:] else public)
     given += " are public."
-    return Opening(
+    return OpenedTable(
         columns=columns,
-        target=sorted_target(target),
+        target=sort_target(target),
         row_norm=None,
-        named=source.names is not None,
+        named=source.names is not None and has_names(X),
         assumptions=(given,),
+        table=X,
+        y=y,
         source=source,
         apart=apart,
     )
@@ -284,8 +322,8 @@ def opened(
 def _refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> None:
     """Refuse types that hold neither numbers nor texts: all cells would be missing.
 
-    Nobody's single cell makes a column of such a type; texts and numbers are another
-    matter, and are never refused for their type.
+    A single cell cannot give a column such a type. It can decide between texts and
+    numbers, so these are never refused.
     """
     types = dict(zip(source.names or names, source.kinds, strict=False))
     other = [name for name in names if types.get(name) == "other"][:1]
@@ -295,14 +333,65 @@ def _refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> No
         check(
             False,
             f"Column {name!r} holds dates, times or nested values, which are neither "
-            "numbers nor categories: convert it, or leave it out.",
+            "numbers nor categories. Convert it, or leave it out.",
         )
 
 
-def _pairs(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
-    """Range of each column, from one pair or a pair of arrays."""
+def _list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
+    """Return the range of each column, from one pair or a pair of arrays."""
     if bounds is None:
         return [None] * n_columns
-    check(len(bounds) == 2, "bounds must be a pair (low, high), of numbers or arrays.")
+    check(len(bounds) == 2, "bounds must be a pair (low, high) of numbers or arrays.")
     shaped = [np.broadcast_to(np.asarray(b, float), (n_columns,)) for b in bounds]
     return [(float(low), float(high)) for low, high in zip(*shaped, strict=True)]
+
+
+def sort_target(target: Any) -> Any:
+    """Return a target's description with its levels sorted, if it has levels.
+
+    Classes are in the order that scikit-learn gives them, whatever the order in the
+    schema: scorers take ``classes_[1]`` as the positive class and expect the columns of
+    ``predict_proba`` in the order of sorted labels. It is the order of ``np.unique``:
+    numbers by value, False before True, texts by code point. Levels of several types
+    are compared as numpy reads them together, so numbers among texts are texts.
+    """
+    if isinstance(target, tuple):
+        name, column = target
+        return name, sort_target(column)
+    if not isinstance(target, Categorical):
+        return target
+    try:
+        order = np.argsort(np.array(target.levels), kind="stable").tolist()
+    except TypeError:  # objects that numpy cannot compare
+        keys = [level_key(level) for level in target.levels]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+    return Categorical([target.levels[at] for at in order], target.other)
+
+
+def read_records(
+    table: Any,
+    schema: Schema,
+    *,
+    target: Any,
+    sample_weight: Any,
+    class_weight: Any,
+    intercept: bool,
+    max_weight: float,
+    verbose: int,
+) -> Records:
+    """Read and encode a table; records that outgrow memory are kept in a file."""
+    with show_reading(verbose) as progress:
+        read = batches(
+            table,
+            schema,
+            target=target,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+            progress=progress,
+        )
+        return encode_all(read, schema, intercept=intercept, max_weight=max_weight)
+
+
+def count_rows(records: Records) -> int:
+    """Count the rows of records, for neighbours under which the number is public."""
+    return sum(len(chunk.target) for chunk in records.chunks)

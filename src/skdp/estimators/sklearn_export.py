@@ -1,14 +1,16 @@
-"""A fitted model as an ordinary scikit-learn pipeline: post-processing, no privacy."""
+"""Export a fitted model as a scikit-learn pipeline; this is post-processing.
+
+`RENDERERS` has a function for each kind of column, which renders its feature map.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn import linear_model, svm
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
@@ -19,34 +21,26 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from skdp.estimators.margins import within_norm
-from skdp.schema import Categorical, FloatArray, Numeric, Vector, check, level_key
+from skdp.estimators.feature_map import convert_to_numbers, convert_to_text
+from skdp.schema import Categorical, FloatArray, Numeric, Vector, check
+from skdp.schema.columns import divide_by_norm
 from skdp.tables.source import library
-
-#: The model of scikit-learn that stands for each of ours.
-MODELS: dict[str, Any] = {
-    "LogisticRegression": linear_model.LogisticRegression,
-    "LinearSVC": svm.LinearSVC,
-    "LinearRegression": linear_model.LinearRegression,
-    "HuberRegressor": linear_model.HuberRegressor,
-    "PoissonRegressor": linear_model.PoissonRegressor,
-}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
-    """What becomes of a column.
+    """The transformers and weights of one column.
 
     Attributes
     ----------
     steps : list
         Named transformers, fitted.
     weights : float64 (width, k)
-        Weights of what they give.
+        Weights of their outputs.
     constant : float64 (k,)
         What the column adds to every margin.
     example : list
-        Cells that it may hold, to show the pipeline what a table looks like.
+        Cells that it may hold, from which the pipeline learns what a table looks like.
     """
 
     steps: list[tuple[str, Any]]
@@ -55,23 +49,23 @@ class Part:
     example: list[Any]
 
 
-def pipeline(model: Any) -> Pipeline:
+def make_pipeline(model: Any) -> Pipeline:
     """Return a fitted ``Pipeline`` of scikit-learn that predicts as `model` does.
 
     Parameters
     ----------
     model : PrivateLinearModel
-        A fitted one. Its schema must have no ``row_norm``, which binds columns
-        together as no transformer of scikit-learn does.
+        A fitted model. Its schema must have no ``row_norm``, which joins columns as no
+        transformer of scikit-learn does.
 
     Notes
     -----
     The pipeline takes a data frame if the model was fitted to named columns, else an
-    array. Its cells must be of a column's type: numbers, None or nan where a range is
-    described, and levels as they are written in the schema, or numbers where all
-    levels are numbers (others count as unknown). Text in place of a number, which
-    `model` takes as missing, raises. It pickles without a trace of skdp, unless
-    there is a `Vector`, whose rows a function of ours shortens.
+    array. Its cells must have a column's type: numbers, None or nan for a range, and
+    levels as they are written in the schema, or numbers where all levels are numbers
+    (others count as unknown). Text in place of a number, which `model` takes as
+    missing, raises an error. The pipeline pickles without a reference to skdp, unless
+    the schema has a `Vector`, whose rows a function of skdp scales.
 
     For ONNX use ``to_onnx()`` of the model: skl2onnx (1.20) refuses the functions of
     this pipeline and its one-hot bins, and reads a level of 1.5 as 1.
@@ -79,7 +73,7 @@ def pipeline(model: Any) -> Pipeline:
     schema, weights = model.schema_, model.weights_
     check(
         schema.row_norm is None,
-        "A schema with row_norm has no ordinary pipeline: use the model itself.",
+        "A model whose schema has row_norm cannot be exported as a pipeline.",
     )
     named = hasattr(model, "feature_names_in_")
     parts: dict[str, tuple[Part, list[Any]]] = {}
@@ -90,22 +84,23 @@ def pipeline(model: Any) -> Pipeline:
             constant = constant + weights[group.start]
             continue
         column = schema.columns[group.name]
-        own = list(column.names) if isinstance(column, Vector) else [group.name]
+        own = list(column.list_inputs(group.name))
         at = own if named else list(range(place, place + len(own)))
         place += len(own)
-        parts[group.name] = _part(column, weights[group.coordinates]), at
+        render = RENDERERS[type(column)]
+        parts[group.name] = render(column, weights[group.coordinates]), at
     for part, _ in parts.values():
         constant = constant + part.constant
     kept = [part.weights for part, _ in parts.values()]
-    final = _final(model, np.concatenate(kept), constant)
-    columns = _columns(parts, schema.inputs if named else None)
+    final = _make_final(model, np.concatenate(kept), constant)
+    columns = _join_columns(parts, schema.inputs if named else None)
     return Pipeline([("columns", columns), ("model", final)])
 
 
-def _columns(
+def _join_columns(
     parts: dict[str, tuple[Part, list[Any]]], names: list[str] | None
 ) -> ColumnTransformer:
-    """The transformers of all columns, fitted to rows that the schema itself gives."""
+    """Join the transformers of all columns, fitted to example rows of the schema."""
     listed = [
         (key, Pipeline(part.steps) if part.steps else "drop", at)
         for key, (part, at) in parts.items()
@@ -120,7 +115,7 @@ def _columns(
     elif all(not isinstance(cell, str) for cells in examples for cell in cells):
         table = table.astype(np.float64)
     whole = ColumnTransformer(listed, sparse_threshold=0.3).fit(table)
-    # Fitting has fitted copies of the steps to the example rows: put back our own.
+    # Fitting has replaced our steps by copies fitted to the example rows.
     ours = {key: step for key, step, _ in listed}
     whole.transformers_ = [
         (key, ours.get(key, step), at) for key, step, at in whole.transformers_
@@ -128,40 +123,40 @@ def _columns(
     return whole
 
 
-def _part(column: Any, weights: FloatArray) -> Part:
-    none = np.zeros(weights.shape[1])
-    if isinstance(column, Vector):
-        shorten = FunctionTransformer(within_norm, kw_args={"norm": column.norm})
-        return Part(
-            steps=[("shorten", shorten)],
-            weights=weights,
-            constant=none,
-            example=[0.0, column.norm, 0.0],
-        )
-    if isinstance(column, Categorical):
-        return _categorical(column, weights)
+def _render_vector(column: Vector, weights: FloatArray) -> Part:
+    """Divide rows by the norm, or by their own if it is larger."""
+    scale = FunctionTransformer(divide_by_norm, kw_args={"norm": column.norm})
     return Part(
-        steps=list(_numeric(column)),
+        steps=[("shorten", scale)],
         weights=weights,
-        constant=none,
+        constant=np.zeros(weights.shape[1]),
+        example=[0.0, column.norm, 0.0],
+    )
+
+
+def _render_numeric(column: Numeric, weights: FloatArray) -> Part:
+    """Clip, scale, replace missing values and cut into bins."""
+    return Part(
+        steps=list(_list_steps(column)),
+        weights=weights,
+        constant=np.zeros(weights.shape[1]),
         example=[column.low, column.high, math.nan],
     )
 
 
-def _numeric(column: Numeric) -> Iterator[tuple[str, Any]]:
-    """Clip, scale, fill in what is missing, cut into bins: exactly as `scaled`."""
-    span = column.high - column.low
-    edges = {"xp": [column.low, column.high], "fp": [0.0, span]}
+def _list_steps(column: Numeric) -> Iterator[tuple[str, Any]]:
+    """Yield transformers that equal `Numeric.compute_features` to the bit."""
+    edges = {"xp": [column.low, column.high], "fp": [0.0, column.high - column.low]}
     yield "clip", FunctionTransformer(np.interp, kw_args=edges)
     if column.scale == "log":
         yield "log", FunctionTransformer(np.log1p)
-        span = math.log1p(span)
+    span = column.span
     ends = np.array([[0.0], [span], [math.nan]])
     scale = StandardScaler(with_mean=False).fit(ends)
     scale.scale_, scale.var_ = np.array([span]), np.array([span**2])
     yield "scale", scale
     apart = column.indicator and column.bins is not None
-    default = float(column.scaled(np.array([math.nan]))[0][0])
+    default = float(column.rescale(np.array([math.nan]))[0][0])
     if column.indicator:
         default = 2.0 if apart else 0.0
     missing = SimpleImputer(
@@ -171,13 +166,13 @@ def _numeric(column: Numeric) -> Iterator[tuple[str, Any]]:
     )
     yield "missing", missing.fit(ends / span)
     if column.bins is not None:
-        yield "bins", _bins(column.bins, apart)
+        yield "bins", _make_bins(column.bins, apart)
 
 
-def _bins(n_bins: int, apart: bool) -> KBinsDiscretizer:
-    """Bins of [0, 1] whose edges are where floor(x · n_bins) steps up, to the bit."""
-    inner = [_step_up(place, n_bins) for place in range(1, n_bins)]
-    inner += [1.5] if apart else []  # what is missing was put at 2
+def _make_bins(n_bins: int, apart: bool) -> KBinsDiscretizer:
+    """Return bins of [0, 1] whose edges are where floor(x · n_bins) increases."""
+    inner = [_find_edge(place, n_bins) for place in range(1, n_bins)]
+    inner += [1.5] if apart else []  # missing values are at 2
     bins = KBinsDiscretizer(
         n_bins + apart, encode="onehot", strategy="uniform", subsample=None
     ).fit([[0.0], [2.0 if apart else 1.0]])
@@ -186,7 +181,7 @@ def _bins(n_bins: int, apart: bool) -> KBinsDiscretizer:
     return bins
 
 
-def _step_up(place: int, n_bins: int) -> float:
+def _find_edge(place: int, n_bins: int) -> float:
     """Return the smallest x with floor(x · n_bins) = place."""
     x = place / n_bins
     while math.floor(x * n_bins) < place:
@@ -196,11 +191,11 @@ def _step_up(place: int, n_bins: int) -> float:
     return x
 
 
-def _categorical(column: Categorical, weights: FloatArray) -> Part:
-    """One-hot levels; what is unknown is all zeros.
+def _render_categorical(column: Categorical, weights: FloatArray) -> Part:
+    """Encode levels as one-hot rows; an unknown cell is all zeros.
 
-    The level `other` gets no coordinate but a share of the intercept, which is how
-    anything unknown comes to count as it.
+    The level `other` has no coordinate, and its weight is part of the intercept. So
+    an unknown cell counts as `other`.
     """
     constant = np.zeros(weights.shape[1])
     levels = list(enumerate(column.levels))
@@ -212,9 +207,9 @@ def _categorical(column: Categorical, weights: FloatArray) -> Part:
         example = [column.levels[0]] * 3
         return Part(steps=[], weights=weights[:0], constant=constant, example=example)
     dtype: type = object
-    values: Any = as_numbers([level for _, level in levels])
+    values: Any = convert_to_numbers([level for _, level in levels])
     if values is None:
-        values = np.array([as_text(level) for _, level in levels], dtype=object)
+        values = np.array([convert_to_text(level) for _, level in levels], dtype=object)
     else:
         order = np.argsort(values)
         values, levels, dtype = values[order], [levels[i] for i in order], float
@@ -232,29 +227,24 @@ def _categorical(column: Categorical, weights: FloatArray) -> Part:
     )
 
 
-def as_numbers(levels: Sequence[Any]) -> FloatArray | None:
-    """Levels that are all numbers, True and False included; None if one is not."""
-    if all(isinstance(level, (int, float, np.number, np.bool_)) for level in levels):
-        return np.array([float(level) for level in levels])
-    return None
+#: Renders the feature map of each kind of column.
+RENDERERS: dict[type, Callable[[Any, FloatArray], Part]] = {
+    Numeric: _render_numeric,
+    Categorical: _render_categorical,
+    Vector: _render_vector,
+}
 
 
-def as_text(level: object) -> str:
-    """A level among texts, which is compared as a text."""
-    return level if isinstance(level, str) else level_key(level)
-
-
-def _final(model: Any, weights: FloatArray, constant: FloatArray) -> Any:
-    """The last step, its coefficients set."""
-    name = type(model).__name__
-    final = MODELS[name]()
+def _make_final(model: Any, weights: FloatArray, constant: FloatArray) -> Any:
+    """Return scikit-learn's counterpart of the model, with its coefficients set."""
+    final = model.sklearn_class()
     final.n_features_in_ = len(weights)
-    if name in ("LogisticRegression", "LinearSVC"):
+    if hasattr(model, "classes_"):
         final.classes_ = model.classes_
         final.coef_, final.intercept_ = weights.T.copy(), constant
         final.n_iter_ = np.array([0])
         return final
-    if name == "PoissonRegressor":  # what its link is, it learns in fit
+    if model.link == "log":  # scikit-learn sets the link in fit
         final.fit(np.zeros((1, len(weights))), [1.0])
     middle, half = model._target_units()
     final.coef_ = weights[:, 0] * half

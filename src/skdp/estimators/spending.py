@@ -1,4 +1,4 @@
-"""What a fit spends: charged to a ledger beforehand, told if the fit stops half-way."""
+"""Charge the budget of a fit to a ledger, and report it if the fit is interrupted."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from skdp.ledger import Ledger, refuse_unpaid
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import check
 
-#: Tells the ledger, at the end of a fit, which model is handed out.
-Tell = Callable[[Any], None]
+#: Enters the model, at the end of a fit, in the ledger.
+EnterModel = Callable[[Any], None]
 
 
-def refuse_no_budget(epsilon: Any, delta: Any) -> None:
-    """Refuse what is no number, and an ε that is not positive."""
-    for name, value, usual in (("epsilon", epsilon, "1"), ("delta", delta, "1e-6")):
+def check_budget_types(epsilon: Any, delta: Any) -> None:
+    """Refuse a budget that is not a number, and an ε that is not positive."""
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
         check(
             isinstance(value, Real) or (value is None and name == "delta"),
-            f"{name} must be a number. Got {value!r}: take, say, {usual}.",
+            f"{name} must be a number, got {value!r}.",
         )
-    check(epsilon > 0, f"epsilon must be positive. Got {epsilon}: take 1.")
+    check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
 
 
-def payer(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None:
+def open_ledger(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None:
     """Return the ledger that a fit charges, if any, before anything is read.
 
-    A path must be absolute: processes that fit at once may be in different folders.
+    A path must be absolute, because processes that fit at the same time may run in
+    different folders.
     """
     if ledger is None:
         return None
@@ -40,35 +41,35 @@ def payer(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None:
         return ledger
     check(
         isinstance(ledger, (str, os.PathLike)) and os.path.isabs(ledger),
-        "ledger must be a Ledger or the absolute path of one. Got "
-        f"{ledger!r}: pass skdp.Ledger(path), which resolves it now.",
+        f"ledger must be a Ledger or the absolute path of one, got {ledger!r}. "
+        "skdp.Ledger(path) resolves a relative path.",
     )
     return Ledger(ledger)
 
 
 @contextmanager
-def spending(
+def reserve_budget(
     record: PrivacyRecord, ledger: Ledger | None, *, query: str, described: Any
-) -> Iterator[Tell]:
-    """Reserve a fit's budget, settle it after, and say what was spent if it stops.
+) -> Iterator[EnterModel]:
+    """Reserve a fit's budget, settle it afterwards, and note it on any error.
 
-    Releases are charged before anything is drawn, so that neither the ledger nor the
-    note ever says less than what was spent; both hold public and released facts only.
+    Releases are charged before noise is drawn, so neither the ledger nor the note ever
+    says less than what was spent. Both hold public and released facts only.
     """
     with ExitStack() as stack:
-        ticket = None
+        reservation = None
         if ledger is not None:
             paid = ledger.spend(record, query=query, schema=described)
-            ticket = stack.enter_context(paid)
+            reservation = stack.enter_context(paid)
 
-        def tell(model: Any) -> None:
-            if ticket is not None:
-                ticket.plan = plan_digest(model.plan_)
-                ticket.schema = model.schema_
-                ticket.released = model_digest(model, record)
+        def enter_model(model: Any) -> None:
+            if reservation is not None:
+                reservation.plan = plan_digest(model.plan_)
+                reservation.schema = model.schema_
+                reservation.released = model_digest(model, record)
 
         try:
-            yield tell
+            yield enter_model
         except BaseException as stop:
             if record.events:
                 stop.add_note(f"Spent before the fit stopped:\n{record}")

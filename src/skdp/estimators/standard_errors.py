@@ -1,4 +1,7 @@
-"""Standard errors of a fitted model, in the user's units; no mathematics."""
+"""Standard errors of a fitted model, in the user's units.
+
+The mathematics is in `skdp.inference`.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,29 @@ from typing import Any
 
 import numpy as np
 
-from skdp.estimators.units import centred, user_units
+from skdp.estimators.feature_map import centre_categories, convert_to_user_units
 from skdp.inference import covariances
 from skdp.planning.plan import Plan
 from skdp.schema import FloatArray, Layout, check
 
 #: Standard errors that may be infinite; JSON has null for them.
 UNBOUNDED = ("std", "effects_std")
-#: Why a loaded or searched model may have none.
+#: Why a loaded or selected model may have none.
 NOT_KEPT = "The released values that standard errors follow from were not kept."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StandardErrors:
-    """Of each coefficient, the intercept's last: (width + 1,) each.
+    """The standard errors of all coefficients, the intercept last: (width + 1,) each.
 
     Attributes
     ----------
     noise_std, std : float64
-        Of ``coef_`` and ``intercept_``: due to privacy, and in all. A standard error is
-        infinite where the effect cannot be told.
+        Of ``coef_`` and ``intercept_``: due to privacy, and in total. A standard error
+        is infinite where noise hides the effect.
     effects, effects_noise_std, effects_std : float64
-        The same model with each column's categories relative to their mean, which the
-        intercept holds.
+        The same model with each column's categories relative to their mean, which is
+        part of the intercept.
     """
 
     noise_std: FloatArray
@@ -40,26 +43,26 @@ class StandardErrors:
     effects_std: FloatArray
 
 
-class Uncertain:
+class StandardErrorsMixin:
     """Attributes that say how far coefficients may be from the true ones.
 
-    They follow from what was released, and are computed when they are first asked for.
-    Where they are not known they are absent, and the error says why.
+    They follow from released values and are computed on first use. Where they are not
+    known the attributes are absent, and the error says why.
     """
 
-    #: Known ones, those of a loaded model too; None until they are asked for.
+    #: The computed or loaded ones; None before first use.
     _errors: StandardErrors | str | None
 
     def _standard_errors(self) -> StandardErrors | str:
-        """Standard errors, or a sentence that says why there are none."""
+        """Return standard errors, or a sentence that says why there are none."""
         known = self._errors
         if known is None:
-            known = self._errors = standard_errors(self)
+            known = self._errors = compute_standard_errors(self)
         return known
 
     def _error(self, name: str, which: str) -> FloatArray:
         if "weights_" not in self.__dict__:
-            raise AttributeError(f"{name} is known after fit: fit the model first.")
+            raise AttributeError(f"The model is not fitted, so it has no {name}.")
         known = self._standard_errors()
         if isinstance(known, str):
             raise AttributeError(f"There is no {name}. {known}")
@@ -67,31 +70,30 @@ class Uncertain:
 
     @property
     def coef_noise_std_(self) -> Any:
-        """Standard deviation of ``coef_`` due to the noise that privacy asks for."""
-        return self._shaped(self._error("coef_noise_std_", "noise_std"), "coef_")
+        """Standard deviation of ``coef_`` due to the noise of privacy."""
+        return self._reshape(self._error("coef_noise_std_", "noise_std"), "coef_")
 
     @property
     def coef_std_(self) -> Any:
-        """Standard error of ``coef_``, of sampling and privacy.
+        """Standard error of ``coef_``, from sampling and privacy.
 
-        It is infinite where the effect cannot be told: noise hides how much the column
-        varies.
+        It is infinite where noise hides how much the column varies.
         """
-        return self._shaped(self._error("coef_std_", "std"), "coef_")
+        return self._reshape(self._error("coef_std_", "std"), "coef_")
 
     @property
     def intercept_noise_std_(self) -> Any:
         """Standard deviation of ``intercept_`` due to the noise of privacy."""
         errors = self._error("intercept_noise_std_", "noise_std")
-        return self._shaped(errors, "intercept_")
+        return self._reshape(errors, "intercept_")
 
     @property
     def intercept_std_(self) -> Any:
-        """Standard error of ``intercept_``, of sampling and privacy."""
-        return self._shaped(self._error("intercept_std_", "std"), "intercept_")
+        """Standard error of ``intercept_``, from sampling and privacy."""
+        return self._reshape(self._error("intercept_std_", "std"), "intercept_")
 
-    def _shaped(self, errors: FloatArray, like: str) -> Any:
-        """Part of the errors, in the form of the attribute that they belong to."""
+    def _reshape(self, errors: FloatArray, like: str) -> Any:
+        """Return a part of the errors in the shape of the attribute it belongs to."""
         part = errors[:-1] if like == "coef_" else errors[-1:]
         form = getattr(self, like)
         return float(part[0]) if isinstance(form, float) else part.reshape(form.shape)
@@ -102,68 +104,69 @@ class Uncertain:
         Print it, or show it in a notebook. Categories are relative to the mean of their
         column. Three classes or more are relative to the mean of the classes, and have
         no standard errors. ``docs/uncertainty.md`` says what intervals cover and what
-        not.
+        they do not.
         """
-        from skdp.estimators.summary import summary  # which works on models
+        from skdp.estimators.summary import summarise  # which imports this file
 
-        return summary(self)
+        return summarise(self)
 
 
-def standard_errors(model: Any) -> StandardErrors | str:
+def compute_standard_errors(model: Any) -> StandardErrors | str:
     """Compute the standard errors of a model that was just fitted."""
     plan, transcript = model.plan_, model.privacy_.transcript
     if not isinstance(plan, Plan):
         if isinstance(plan, dict) and "solver" in plan:
-            return "Standard errors are known for solver='skgd'."
+            return "Standard errors are known for solver='skgd' only."
         return NOT_KEPT
     reason = covariances.unknown(plan)
     if reason is not None:
         return reason
     if model.__dict__.get("_weighted"):
-        return "Standard errors are known where all records count the same."
+        return "Standard errors are known for fits without weights only."
     if len(transcript) < plan.n_steps + 1:
         return NOT_KEPT
     found = covariances.estimate(plan, transcript, model.weights_)
-    errors = found.errors(*maps(model))
+    errors = found.errors(*make_unit_matrices(model))
     return StandardErrors(
         noise_std=errors.noise_std,
         std=errors.std,
-        effects=effects(model),
+        effects=compute_model_effects(model),
         effects_noise_std=errors.contrasts_noise_std,
         effects_std=errors.contrasts_std,
     )
 
 
-def maps(model: Any) -> tuple[FloatArray, FloatArray]:
-    """Matrices (width + 1, d) from weights to coefficients, and to effects."""
+def make_unit_matrices(model: Any) -> tuple[FloatArray, FloatArray]:
+    """Return matrices (width + 1, d) from weights to coefficients, and to effects."""
     layout, d = model._layout, len(model.weights_)
-    coef, intercept = user_units(model.schema_, layout, np.eye(d))
-    plain = _target_units(model)[1] * np.vstack([coef.T, intercept])
-    return plain, plain @ centring(layout)
+    coef, intercept = convert_to_user_units(model.schema_, layout, np.eye(d))
+    to_coefficients = _find_target_units(model)[1] * np.vstack([coef.T, intercept])
+    return to_coefficients, to_coefficients @ make_centring_matrix(layout)
 
 
-def effects(model: Any) -> FloatArray:
-    """Coefficients (width + 1,) of a model's first output: see `class_effects`."""
-    return class_effects(model)[:, 0]
+def compute_model_effects(model: Any) -> FloatArray:
+    """Return coefficients (width + 1,) of the first output: `compute_class_effects`."""
+    return compute_class_effects(model)[:, 0]
 
 
-def class_effects(model: Any) -> FloatArray:
-    """Coefficients (width + 1, k) of each output, the intercept's last.
+def compute_class_effects(model: Any) -> FloatArray:
+    """Return coefficients (width + 1, k) of each output, the intercept last.
 
-    Each column's categories are relative to their mean, which the intercept holds.
+    Each column's categories are relative to their mean, which is part of the intercept.
     Several classes are relative to the mean of the classes. No prediction changes.
     """
-    middle, scale = _target_units(model)
+    middle, scale = _find_target_units(model)
     weights = model.weights_ * scale
     if weights.shape[1] > 1:
         weights = weights - weights.mean(axis=1, keepdims=True)
     layout = model._layout
-    coef, intercept = user_units(model.schema_, layout, centred(layout, weights))
+    moved = centre_categories(layout, weights)
+    coef, intercept = convert_to_user_units(model.schema_, layout, moved)
     return np.vstack([coef.T, middle + intercept])
 
 
-def centring(layout: Layout) -> FloatArray:
-    """Matrix (d, d) that moves the mean weight of a column's levels to the intercept.
+def make_centring_matrix(layout: Layout) -> FloatArray:
+    """Return the matrix (d, d) that does what `centre_categories` does.
 
     Margins of rows that have a level in every column stay the same.
     """
@@ -176,7 +179,7 @@ def centring(layout: Layout) -> FloatArray:
     return matrix
 
 
-def _target_units(model: Any) -> tuple[float, float]:
+def _find_target_units(model: Any) -> tuple[float, float]:
     units = getattr(model, "_target_units", None)
     return (0.0, 1.0) if units is None else units()
 
@@ -201,7 +204,7 @@ def read(about: Any, model: Any) -> StandardErrors | str:
         check(isinstance(about["unknown"], str), "model.json needs a sentence there.")
         return str(about["unknown"])
     names = set(StandardErrors.__dataclass_fields__)
-    width = len(maps(model)[0])
+    width = len(make_unit_matrices(model)[0])
     numbers = set(about) == names and all(
         isinstance(values, list)
         and len(values) == width

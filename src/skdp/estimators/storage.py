@@ -29,26 +29,15 @@ import numpy as np
 import sklearn
 
 import skdp
-from skdp.estimators import standard_errors, stored_model, stored_record
+from skdp.estimators import base, standard_errors, stored_model, stored_record
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.huber import HuberRegressor
-from skdp.estimators.linear import LinearRegression
-from skdp.estimators.logistic import LogisticRegression, PrivateClassifier
+from skdp.estimators.classifiers import PrivateClassifier
 from skdp.estimators.plain import check_keys, dumps, loads
-from skdp.estimators.poisson import PoissonRegressor
-from skdp.estimators.svc import LinearSVC
 from skdp.schema import check, toml_files
 
 FORMAT, VERSION = "skdp model", 1
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {
-    kind.__name__: kind
-    for kind in (
-        LogisticRegression,
-        LinearSVC,
-        LinearRegression,
-        HuberRegressor,
-        PoissonRegressor,
-    )
+    kind.__name__: kind for kind in base.ESTIMATORS.values()
 }
 #: The files, and the most bytes of each that are read.
 FILES = {

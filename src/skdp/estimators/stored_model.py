@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skdp.estimators.labels import sorted_target
 from skdp.estimators.plain import number, read_number
+from skdp.estimators.preparation import sort_target
 from skdp.schema import Categorical, Schema, check, toml_files
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
     column = schema.target_column
     assert isinstance(column, Categorical)  # a classifier's loss has seen it
     check(
-        sorted_target(column) == column,
+        sort_target(column) == column,
         "The classes of this model are not sorted: it was saved by an earlier version. "
         "Load it with that version, or fit it again.",
     )

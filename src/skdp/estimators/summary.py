@@ -1,4 +1,4 @@
-"""A fitted model as a table: what statisticians look at first."""
+"""The table of coefficients and intervals that `model.summary()` returns."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.estimators.constant import constant_model
-from skdp.estimators.doubts import doubts
-from skdp.estimators.standard_errors import StandardErrors, class_effects, effects
+from skdp.estimators.fit_warnings import describe_constant, describe_doubts
+from skdp.estimators.standard_errors import (
+    StandardErrors,
+    compute_class_effects,
+    compute_model_effects,
+)
 from skdp.schema import Numeric
 
 #: Of a standard normal: 95 % lie within.
@@ -23,21 +26,21 @@ ERRORS = (
     "std err: sampling and privacy together; privacy: noise of the mechanism alone."
 )
 CATEGORIES = (
-    "Categories are relative to the mean of their column, which the intercept holds."
+    "Categories are relative to the mean of their column, which is in the intercept."
 )
 INTERVALS = (
-    "Intervals take the model as true: they do not cover a wrong form, values clipped "
-    "to their ranges, records that were chosen, nor several looks at one table."
+    "Intervals assume that the model is true. They do not cover a wrong form, values "
+    "clipped to their ranges, selected records or repeated analyses of one table."
 )
-UNTOLD = (
-    "No standard error: the effect cannot be told, because noise hides how much the "
-    "column varies. Where public knowledge allows it, narrow the column's range or "
-    "merge rare categories; or use more rows."
+HIDDEN = (
+    "No standard error where noise hides how much the column varies. Where public "
+    "knowledge allows it, narrow the column's range or merge rare categories; or use "
+    "more rows."
 )
 CLASSES = "Classes are relative to their mean, which changes no prediction."
-#: Classes beside each other; more of them follow below.
+#: Classes side by side; others follow below.
 MOST_COLUMNS = len(HEAD)
-#: Columns on a log scale that a note names; more are counted.
+#: Columns on a log scale that a note names; the number of the others is given.
 MOST_NAMES = 4
 
 
@@ -45,7 +48,7 @@ MOST_NAMES = 4
 class Line:
     """One coefficient; numbers that are not known are nan.
 
-    The standard error is infinite where the effect cannot be told.
+    The standard error is infinite where noise hides the effect.
     """
 
     column: str
@@ -64,10 +67,10 @@ class Line:
         """Ends of the 95 % interval."""
         return self.coef - Z * self.std, self.coef + Z * self.std
 
-    def cells(self) -> list[str]:
-        """Return the numbers as they are printed; one that is not known is empty."""
+    def format_cells(self) -> list[str]:
+        """Format the numbers; one that is not known is empty."""
         numbers = [self.coef, self.noise_std, self.std, self.z, *self.interval]
-        return [_written(v, 2 if i == 3 else None) for i, v in enumerate(numbers)]
+        return [_format_number(v, 2 if i == 3 else None) for i, v in enumerate(numbers)]
 
 
 @dataclass(frozen=True)
@@ -78,14 +81,14 @@ class ClassLine:
     label: str
     coefs: tuple[float, ...]
 
-    def cells(self) -> list[str]:
-        """Return the numbers as they are printed."""
-        return [_written(coef, None) for coef in self.coefs]
+    def format_cells(self) -> list[str]:
+        """Format the numbers."""
+        return [_format_number(coef, None) for coef in self.coefs]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What `summary()` returns: lines by column, and text or HTML made of them."""
+    """The lines of a summary by column; printed as text or HTML."""
 
     title: str
     facts: tuple[str, ...]
@@ -94,7 +97,7 @@ class Summary:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        rows = [("", [*self.head]), *self._table()]
+        rows = [("", [*self.head]), *self._list_rows()]
         first = max(len(label) for label, _ in rows)
         widths = [
             max(len(cells[i]) for _, cells in rows if cells)
@@ -117,15 +120,15 @@ class Summary:
         notes = [line for note in self.notes for line in textwrap.wrap(note, total)]
         return "\n".join([*text, "=" * total, *notes])
 
-    def _table(self) -> Iterator[tuple[str, list[str]]]:
-        """Label and cells of each printed line; a column's name has no cells."""
+    def _list_rows(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield label and cells of each printed line; a column's name has no cells."""
         last = None
         for line in self.lines:
             if line.column != line.label and line.column != last:
                 yield line.column, []
             last = line.column
             inside = line.column != line.label
-            yield ("  " if inside else "") + line.label, line.cells()
+            yield ("  " if inside else "") + line.label, line.format_cells()
 
     def __repr__(self) -> str:
         return str(self)
@@ -140,7 +143,7 @@ class Summary:
             name = html.escape(label).replace("  ", "&emsp;", 1)
             return f"<tr><th style='text-align:left'>{name}</th>{inner}</tr>"
 
-        body = "".join(row("td", label, cells) for label, cells in self._table())
+        body = "".join(row("td", label, cells) for label, cells in self._list_rows())
         words = "<br>".join(html.escape(n) for n in self.notes)
         facts = "<br>".join(html.escape(f) for f in self.facts)
         return (
@@ -150,8 +153,8 @@ class Summary:
         )
 
 
-def summary(model: Any) -> Summary:
-    """Return the table of a fitted model."""
+def summarise(model: Any) -> Summary:
+    """Return the summary of a fitted model."""
     check_is_fitted(model, "weights_")
     known = model._standard_errors()
     layout, record = model._layout, model.privacy_
@@ -182,19 +185,23 @@ def summary(model: Any) -> Summary:
     elif model.weights_.shape[1] == 1:
         lines = tuple(
             Line(*name, coef, math.nan, math.nan)
-            for name, coef in zip(names, effects(model).tolist(), strict=True)
+            for name, coef in zip(
+                names, compute_model_effects(model).tolist(), strict=True
+            )
         )
     else:
         head = tuple(str(level) for level in model.classes_)
         lines = tuple(
             ClassLine(*name, tuple(coefs))
-            for name, coefs in zip(names, class_effects(model).tolist(), strict=True)
+            for name, coefs in zip(
+                names, compute_class_effects(model).tolist(), strict=True
+            )
         )
     before, after = ([known], []) if isinstance(known, str) else ([ERRORS], [INTERVALS])
-    constant = constant_model(model)
+    constant = describe_constant(model)
     first = () if constant is None else (constant,)
-    first = (*first, *doubts(model), *before)
-    notes = (*first, *untold_notes(known), *unit_notes(model), *after)
+    first = (*first, *describe_doubts(model), *before)
+    notes = (*first, *note_hidden(known), *note_units(model), *after)
     target = model.schema_.target
     title = type(model).__name__ + (
         f" of {target[0]}" if isinstance(target, tuple) else ""
@@ -202,16 +209,16 @@ def summary(model: Any) -> Summary:
     return Summary(title=title, facts=tuple(facts), head=head, lines=lines, notes=notes)
 
 
-def unit_notes(model: Any) -> Iterator[str]:
-    """Say what coefficients are relative to, and per unit of, as far as it applies."""
+def note_units(model: Any) -> Iterator[str]:
+    """Yield notes on what coefficients are relative to, and per unit of."""
     if model.weights_.shape[1] > 1:
         yield CLASSES
     groups = model._layout.groups
-    # Without an intercept nothing holds their mean, and they stand as they are.
+    # Without an intercept categories are not centred.
     if groups[-1].kind == "ones" and any(group.kind == "code" for group in groups):
         yield CATEGORIES
     columns = model.schema_.columns.items()
-    on_log = [str(name) for name, column in columns if on_log_scale(column)]
+    on_log = [str(name) for name, column in columns if is_on_log_scale(column)]
     if on_log:
         more = len(on_log) - MOST_NAMES
         others = f" and {more} more" if more > 0 else ""
@@ -219,18 +226,18 @@ def unit_notes(model: Any) -> Iterator[str]:
         yield f"{named}{others}: per unit of log(1 + value - low), low of the schema."
 
 
-def untold_notes(known: StandardErrors | str) -> Iterator[str]:
-    """Say what it means that some effects cannot be told."""
+def note_hidden(known: StandardErrors | str) -> Iterator[str]:
+    """Yield a note if noise hides some effects."""
     if isinstance(known, StandardErrors) and math.isinf(known.effects_std.max()):
-        yield UNTOLD
+        yield HIDDEN
 
 
-def on_log_scale(column: Any) -> bool:
-    """Whether a column's coefficient is per unit of a logarithm."""
+def is_on_log_scale(column: Any) -> bool:
+    """Return whether a column's coefficient is per unit of a logarithm."""
     return isinstance(column, Numeric) and column.scale == "log" and not column.bins
 
 
-def _written(value: float, places: int | None) -> str:
+def _format_number(value: float, places: int | None) -> str:
     if not math.isfinite(value):
         return ""
     return f"{value:.{places}f}" if places is not None else f"{value:.4g}"

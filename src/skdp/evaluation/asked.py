@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.logistic import LogisticRegression
-from skdp.estimators.regression import PrivateRegressor, numeric_target
+from skdp.estimators.regressors import PrivateRegressor, check_range
 from skdp.evaluation import metrics
 from skdp.evaluation.predictions import LARGEST_LOSS
 from skdp.schema import Schema, check
@@ -18,11 +17,11 @@ def metrics_of(model: PrivateLinearModel, schema: Schema) -> list[str]:
     """Names of the scores that a model has, the one that decides first."""
     if isinstance(model, PrivateRegressor):
         return ["r2", "rmse", "mae", "mse"]
-    found = ["log_loss"] if isinstance(model, LogisticRegression) else []
+    found = ["log_loss"] if model.link == "logit" else []
     found.append("accuracy")
     if model._loss(schema).n_outputs == 1:
         found.append("auc")
-        found += [CALIBRATION] if isinstance(model, LogisticRegression) else []
+        found += [CALIBRATION] if model.link == "logit" else []
     return found
 
 
@@ -57,7 +56,7 @@ def scale_of(
             f"max_loss must be in (0, {LARGEST_LOSS:g}]. Got {max_loss}: 5 is usual.",
         )
         return metrics.Scale(max_loss)
-    column = numeric_target(schema)
+    column = check_range(schema.target_column)
     width = column.high - column.low
     largest = width if max_residual is None else float(max_residual)
     check(

@@ -8,10 +8,10 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
-from skdp.estimators.inputs import as_column, as_table
-from skdp.estimators.preparation import opened
-from skdp.estimators.regression import PrivateRegressor, numeric_target
-from skdp.estimators.spending import payer, refuse_no_budget, spending
+from skdp.estimators.inputs import accept_column, accept_table
+from skdp.estimators.preparation import open_table
+from skdp.estimators.regressors import PrivateRegressor, check_range
+from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
 from skdp.evaluation.asked import scale_of, wanted_metrics
 from skdp.evaluation.metrics import Scale
 from skdp.evaluation.results import Evaluation
@@ -123,11 +123,11 @@ def evaluate(
     check(
         0 < confidence < 1, f"confidence must be in (0, 1). Got {confidence}: take .95."
     )
-    refuse_no_budget(epsilon, delta)
-    book = payer(ledger, epsilon, random_state)
-    table, y = as_table(table), as_column(y)
-    sample_weight = as_column(sample_weight, "sample_weight")
-    about = opened(table, y, schema=model.schema_, bounds=None, target=None)
+    check_budget_types(epsilon, delta)
+    book = open_ledger(ledger, epsilon, random_state)
+    table, y = accept_table(table), accept_column(y)
+    sample_weight = accept_column(sample_weight, "sample_weight")
+    about = open_table(table, y, schema=model.schema_, bounds=None, target=None)
     public_rows = n_rows if neighbours == "add-remove" else about.count_rows()
     delta = default_delta(public_rows) if delta is None else delta
     guess = public_rows or EXPECTED_ROWS
@@ -141,7 +141,7 @@ def evaluate(
         + (("The number of rows given is public.",) if given else ()),
     )
     query = f"evaluation of a {type(model).__name__}"
-    with spending(record, book, query=query, described=about):
+    with reserve_budget(record, book, query=query, described=about):
         found = released_scores(
             model,
             encoded(model, table, y, sample_weight, max_weight),
@@ -171,7 +171,7 @@ def _notes(
     if "log_loss" in wanted:
         yield f"The log-loss of a row is clipped at {scale.largest:g}."
     if isinstance(model, PrivateRegressor):
-        column = numeric_target(model.schema_)
+        column = check_range(model.schema_.target_column)
         yield f"Predictions are clipped to [{column.low:g}, {column.high:g}]."
         if scale.largest < scale.width:
             yield f"Residuals are clipped at {scale.largest:g}."

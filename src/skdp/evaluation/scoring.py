@@ -11,8 +11,7 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.poisson import PoissonRegressor
-from skdp.estimators.reading import read_records
+from skdp.estimators.preparation import read_records
 from skdp.evaluation import metrics, score_cells
 from skdp.evaluation.asked import CALIBRATION
 from skdp.evaluation.predictions import Rows, margin_range, predicted
@@ -173,7 +172,7 @@ def _columns(
     scale: metrics.Scale,
 ) -> list[score_cells.Column]:
     """The columns that the wanted scores are computed from, each once."""
-    link = "log" if isinstance(model, PoissonRegressor) else "identity"
+    link = model.link
     part = scale.largest / scale.width
     made: dict[str, Callable[[], score_cells.Column]] = {
         metrics.RIGHT: lambda: score_cells.indicator(metrics.RIGHT, Rows.right),

@@ -9,13 +9,16 @@ from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 
 from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
-from skdp.estimators.doubts import doubts, warn_of_doubts
-from skdp.estimators.inputs import as_column, as_table
-from skdp.estimators.labels import warn_of_unknown_labels
-from skdp.estimators.preparation import Opening, opened
-from skdp.estimators.solving import delta_share
-from skdp.estimators.spending import payer, refuse_no_budget, spending
-from skdp.estimators.training_scores import remember
+from skdp.estimators.fit_warnings import (
+    describe_doubts,
+    remember_table,
+    warn_if_labels_unknown,
+    warn_of_doubts,
+)
+from skdp.estimators.inputs import accept_column, accept_table
+from skdp.estimators.other_solvers import find_delta_share
+from skdp.estimators.preparation import OpenedTable, open_table
+from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
 from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metrics
 from skdp.evaluation.chosen import Chosen
 from skdp.evaluation.folds import RandomFolds, rows_at, weights_at
@@ -177,9 +180,9 @@ class PrivateSearchCV(Chosen):
             "PrivateSearchCV takes a model of skdp, whose fits can be charged. Got "
             f"{type(self.estimator).__name__}: pass one, not a pipeline.",
         )
-        refuse_no_budget(self.epsilon, self.delta)
+        check_budget_types(self.epsilon, self.delta)
         check(
-            delta_share(self.estimator) == 0,
+            find_delta_share(self.estimator) == 0,
             f"solver={self.estimator.solver!r} charges δ beside μ, which a search does "
             "not add up: take solver='skgd'.",
         )
@@ -191,12 +194,12 @@ class PrivateSearchCV(Chosen):
             "estimator's.",
         )
         ledger = next((one for one in ledgers if one is not None), None)
-        book = payer(ledger, self.epsilon, self.random_state)
+        book = open_ledger(ledger, self.epsilon, self.random_state)
         model = self.estimator
         private_rows = model.neighbours == "add-remove"
-        table, y = as_table(X, empty=private_rows), as_column(y)
-        weights = as_column(sample_weight, "sample_weight")
-        about = opened(
+        table, y = accept_table(X, empty=private_rows), accept_column(y)
+        weights = accept_column(sample_weight, "sample_weight")
+        about = open_table(
             table, y, schema=model.schema, bounds=model.bounds, target=model._target()
         )
         rows = model.n_rows if private_rows else about.count_rows()
@@ -209,7 +212,7 @@ class PrivateSearchCV(Chosen):
         public = ("Models are public to the rows that score them.",)
         score_record = self._record(public, delta, len(candidates), stop)
         query = f"search among {len(candidates)} of {type(model).__name__}"
-        with spending(record, book, query=query, described=about) as tell:
+        with reserve_budget(record, book, query=query, described=about) as tell:
             score_record.budget = record.budget = min(
                 score_record.budget, record.budget
             )
@@ -220,10 +223,10 @@ class PrivateSearchCV(Chosen):
             best = max(found, key=lambda one: one.rank)
             tell(best.model)
         best.model._standard_errors()  # from its own releases, before they are all
-        said = doubts(best.model)  # likewise
+        said = describe_doubts(best.model)  # likewise
         best.model.privacy_ = record
-        remember(best.model, X)  # a score on it is not private, and says so
-        warn_of_unknown_labels(best.model)
+        remember_table(best.model, X)  # a score on it is not private, and says so
+        warn_if_labels_unknown(best.model)
         warn_of_doubts(said)
         self.best_estimator_ = best.model
         self.best_params_, self.best_score_ = best.trial.params, best.trial.score
@@ -256,19 +259,19 @@ class PrivateSearchCV(Chosen):
 
     def _trials(
         self,
-        about: Opening,
+        about: OpenedTable,
         given: tuple[Any, Any, Any],
         rows: int | None,
         record: SearchRecord,
     ) -> Trials:
         """Divide the table; what is public and wrong raises."""
-        check(
-            not about.unknown,
-            "A search needs a whole public description, or each fit would pay to find "
-            "it: give the estimator a schema, or bounds and classes (target_bounds).",
-        )
-        model = self.estimator
-        schema = about.whole()
+        schema, model = about.schema, self.estimator
+        if schema is None:
+            raise ValueError(
+                "A search needs a whole public description, because each fit would "
+                "pay to infer it. Give the estimator a schema, or bounds and classes "
+                "(target_bounds)."
+            )
         scoring = self.scoring or metrics_of(model, schema)[0]
         wanted_metrics(model, schema, scoring)
         check(

@@ -10,9 +10,11 @@ from typing import Any
 from sklearn.base import clone
 
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.constant import ConstantModelWarning
-from skdp.estimators.doubts import DoubtfulSchemaWarning
-from skdp.estimators.labels import UnknownLabelsWarning
+from skdp.estimators.fit_warnings import (
+    ConstantModelWarning,
+    DoubtfulSchemaWarning,
+    UnknownLabelsWarning,
+)
 from skdp.evaluation.metrics import Scale
 from skdp.evaluation.scoring import encoded, released_scores
 from skdp.privacy import accountant

@@ -13,7 +13,7 @@ from skdp.descent.intercept import InterceptOnly
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
 from skdp.planning import theory
-from skdp.planning.plan import Plan, check_budget
+from skdp.planning.plan import Plan, check_budget, check_calibration
 from skdp.planning.presets import NOISELESS_PASSES, PRESETS, choose_rate
 from skdp.planning.rule import (
     CONSTANT_STEPS,
@@ -39,23 +39,60 @@ SAMPLING_NAMES = {
     "importance": "dp_skgd_importance",
     "shuffled": "dp_skgd_shuffled",
 }
+SAMPLING_CHOICES = ("auto", *SAMPLING_NAMES)
+GEOMETRY_CHOICES = ("auto", "matrix", "diagonal")
 
 
 def make_penalty(
     layout: Layout, loss: Loss, alpha: float | str, l1_ratio: float
 ) -> ElasticNet:
     """Return alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), the intercept free."""
-    if alpha == "auto":
+    _check_penalty(alpha, l1_ratio)
+    if isinstance(alpha, str):
         alpha = LIGHT_ODDS_RIDGE if loss.n_classes else LIGHT_RIDGE
-    check(
-        not isinstance(alpha, str) and 0 <= alpha < math.inf and 0 <= l1_ratio <= 1,
-        "alpha must be 'auto' or a finite number of at least 0, and l1_ratio must be "
-        f"in [0, 1], got {alpha!r} and {l1_ratio}.",
-    )
-    assert not isinstance(alpha, str)
     return ElasticNet(
         l1=alpha * l1_ratio, l2=alpha * (1 - l1_ratio), penalised=layout.penalised
     )
+
+
+def _check_penalty(alpha: float | str, l1_ratio: float) -> None:
+    strong = not isinstance(alpha, str) and 0 <= alpha < math.inf
+    check(
+        (strong or alpha == "auto") and 0 <= l1_ratio <= 1,
+        "alpha must be 'auto' or a finite number of at least 0, and l1_ratio must be "
+        f"in [0, 1], got {alpha!r} and {l1_ratio}.",
+    )
+
+
+def check_options(
+    *,
+    epsilon: float,
+    delta: float,
+    alpha: float | str,
+    l1_ratio: float,
+    sampling: str | samplings.Sampling,
+    geometry: str | Geometry,
+    n_steps: int | str,
+    calibration: Any,
+) -> None:
+    """Refuse options of `make_plan` that no table can make right."""
+    _check_penalty(alpha, l1_ratio)
+    check(
+        isinstance(sampling, samplings.Sampling) or sampling in SAMPLING_CHOICES,
+        f"sampling must be one of {SAMPLING_CHOICES}, got {sampling!r}.",
+    )
+    check(
+        not isinstance(geometry, str) or geometry in GEOMETRY_CHOICES,
+        f"geometry must be one of {GEOMETRY_CHOICES}, got {geometry!r}.",
+    )
+    is_integer = isinstance(n_steps, (int, np.integer)) and not isinstance(
+        n_steps, bool
+    )
+    check(
+        n_steps == "auto" or (is_integer and int(n_steps) >= 1),
+        f"n_steps must be 'auto' or an integer of at least 1, got {n_steps!r}.",
+    )
+    check_calibration(calibration, epsilon, delta)
 
 
 def make_plan(
@@ -95,9 +132,15 @@ def make_plan(
         K.
     """
     check_budget(epsilon, delta, n_rows)
-    check(
-        n_steps == "auto" or (isinstance(n_steps, (int, np.integer)) and n_steps >= 1),
-        f"n_steps must be 'auto' or an integer of at least 1, got {n_steps!r}.",
+    check_options(
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        l1_ratio=l1_ratio,
+        sampling=sampling,
+        geometry=geometry,
+        n_steps=n_steps,
+        calibration=calibration,
     )
     penalty = make_penalty(layout, loss, alpha, l1_ratio)
     settings: dict[str, Any] = {
@@ -141,10 +184,6 @@ def make_plan(
     exact = mu == math.inf and sampling == "auto"
     law = _make_sampling("full" if exact else sampling, layout)
     if not isinstance(geometry, Diagonal):
-        check(
-            geometry == "diagonal",
-            f"geometry must be 'auto', 'matrix' or 'diagonal', got {geometry!r}.",
-        )
         v = smoothness.from_bounds(law, layout.blocks, loss.curvature)
         geometry = Diagonal(smoothness=v, momentum=exact)
     rate = None
@@ -178,10 +217,6 @@ def _make_sampling(
     if isinstance(sampling, samplings.Sampling):
         return sampling
     name = "shuffled" if sampling == "auto" else sampling
-    check(
-        name in SAMPLING_NAMES,
-        f"sampling must be 'auto' or one of {sorted(SAMPLING_NAMES)}, got {name!r}.",
-    )
     return PRESETS[SAMPLING_NAMES[name]](layout)
 
 

@@ -101,14 +101,7 @@ class Plan:
             f"sampling must have {self.layout.n_features} coordinates, as the layout "
             f"has, got {self.sampling.n_coordinates}.",
         )
-        check(
-            self.calibration in ("exact", "paper"),
-            f"calibration must be 'exact' or 'paper', got {self.calibration!r}.",
-        )
-        if self.calibration == "paper" and self.epsilon < math.inf:
-            paper_noise_multiplier(
-                self.epsilon, self.delta, 1
-            )  # raises if ε is too large
+        check_calibration(self.calibration, self.epsilon, self.delta)
 
     def noise_multiplier(self, budget: float) -> float:
         """Return the noise multiplier of every step, for a budget of μ²."""
@@ -177,6 +170,16 @@ def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
         f"delta must be positive and below 1/n_rows = {1.0 / n_rows:.3g}, because a "
         f"larger delta allows publishing a record by chance, got {delta}.",
     )
+
+
+def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
+    """Raise for an unknown calibration, and for an ε that Theorem 1 does not cover."""
+    check(
+        calibration in ("exact", "paper"),
+        f"calibration must be 'exact' or 'paper', got {calibration!r}.",
+    )
+    if calibration == "paper" and epsilon < math.inf:
+        paper_noise_multiplier(epsilon, delta, 1)  # raises if ε is too large
 
 
 def default_delta(n_rows: float | None) -> float:

@@ -10,7 +10,6 @@ from scipy.sparse import csr_array
 
 from skdp.privacy import grid
 from skdp.schema import Categorical, Column, Layout, Numeric, Schema, Vector, check
-from skdp.schema import level_key as key_of
 
 AnyArray = npt.NDArray[Any]
 #: Joint columns from which on only entries that are not zero are kept.
@@ -109,7 +108,7 @@ def encode(
     for batch in batches:
         parts = [_part(batch.columns[key], c) for key, c in schema.columns.items()]
         if schema.row_norm is not None:
-            parts = _shortened(parts, schema.row_norm)
+            parts = _shorten(parts, schema.row_norm)
         target, weight = _target(batch.target, schema.target_column)
         given = 1.0 if batch.weight is None else np.nan_to_num(batch.weight)
         weight *= np.clip(given, 0.0, float(most))
@@ -122,25 +121,20 @@ def encode(
 
 
 def _part(cells: Any, column: Column) -> AnyArray:
-    """One column's cells on the grid."""
+    """Put one column's cells on the grid: each row has norm at most one."""
     if isinstance(column, Vector):
         return grid.bound_rows(cells, column.norm).astype(np.int16)
-    if isinstance(column, Categorical):
-        return _codes(cells, column)
-    scaled, missing = column.scaled(np.asarray(cells, dtype=np.float64))
-    if column.bins is not None:
-        bins = np.minimum(np.floor(scaled * column.bins), column.bins - 1)
-        bins = np.where(missing & column.indicator, column.bins, bins)
-        return bins.astype(np.uint16)
-    value = grid.truncate(scaled).astype(np.int16)[:, None]
-    if not column.indicator:
-        return value
-    # The two coordinates exclude each other, so that the group's norm stays one.
-    absent = missing.astype(np.int16)[:, None]
-    return np.hstack([value * (1 - absent), absent * np.int16(grid.FEATURE_ONE)])
+    features: AnyArray = column.compute_features(cells)
+    if column.kind == "code":
+        codes: AnyArray = np.clip(features, 0, column.width)
+        return codes.astype(np.uint8 if column.width < 256 else np.uint16)
+    units = grid.truncate(features)
+    if units.shape[1] > 1:
+        units = grid.shrink_rows(units, float(grid.FEATURE_ONE**2))
+    return units.astype(np.int16)
 
 
-def _shortened(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
+def _shorten(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
     """Shrink the dense parts of rows longer than `row_norm`; a code has norm one."""
     coded = sum(part.ndim == 1 for part in parts)
     room = float(np.floor((row_norm**2 - coded) * grid.FEATURE_ONE**2))
@@ -153,21 +147,12 @@ def _shortened(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
     return [part if part.ndim == 1 else next(short) for part in parts]
 
 
-def _codes(cells: Coded, column: Categorical) -> AnyArray:
-    """Codes of the schema for codes as read; unknown and missing ones default."""
-    default = column.default_code
-    known = [column.codes.get(key_of(value), default) for value in cells.values]
-    inside = (cells.codes >= 0) & (cells.codes < len(known))
-    codes = np.array([*known, default])[np.where(inside, cells.codes, len(known))]
-    return codes.astype(np.uint8 if len(column.levels) < 256 else np.uint16)
-
-
 def _target(cells: Any, column: Numeric | Categorical) -> tuple[AnyArray, AnyArray]:
     """Target on its grid, and the weight of a row: zero if its class is unknown."""
     if isinstance(column, Numeric):
-        scaled, _ = column.scaled(np.asarray(cells, dtype=np.float64))
+        scaled, _ = column.rescale(np.asarray(cells, dtype=np.float64))
         units = np.rint(scaled * grid.FEATURE_ONE).astype(np.int16)
         return units, np.ones(len(units), np.float32)
-    codes = _codes(cells, column)
+    codes = _part(cells, column)
     known = codes < len(column.levels)
     return np.where(known, codes, 0), known.astype(np.float32)

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from skdp.estimators.standard_errors import StandardErrors, class_effects
-from skdp.estimators.summary import INTERVALS, Z, on_log_scale, untold_notes
-from skdp.estimators.units import user_units
+from skdp.estimators.feature_map import convert_to_user_units
+from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
+from skdp.estimators.summary import INTERVALS, Z, is_on_log_scale, note_hidden
 from skdp.reporting.formatting import (
     Scale,
     format_count,
@@ -101,10 +101,10 @@ def compute_effects(model: Any) -> list[Output]:
     """Compute the effects on each output of a fitted model."""
     layout, schema = model._layout, model.schema_
     errors = model._standard_errors()
-    coefficients = class_effects(model)
+    coefficients = compute_class_effects(model)
     several = coefficients.shape[1] > 1
     ones = np.ones((layout.n_features, 1))
-    units = user_units(schema, layout, ones)[0][0]
+    units = convert_to_user_units(schema, layout, ones)[0][0]
     width = len(units)
     noise, std = np.full(width + 1, math.nan), np.full(width + 1, math.nan)
     if isinstance(errors, StandardErrors):
@@ -242,10 +242,10 @@ def draw_coefficients(model: Any) -> Coefficients:
     found = compute_effects(model)
     known = model._standard_errors()
     notes = [f"No intervals. {known}"] if isinstance(known, str) else [INTERVALS]
-    notes += untold_notes(known)
+    notes += note_hidden(known)
     constant = all(e.effect == 0 for output in found for e in output.effects)
     columns = [] if constant else model.schema_.columns.values()
-    if any(map(on_log_scale, columns)):
+    if any(map(is_on_log_scale, columns)):
         notes.append(LOG)
     lines = MOST_LINES // min(len(found), MOST_CLASSES)
     return Coefficients(
@@ -262,15 +262,14 @@ def draw_coefficients(model: Any) -> Coefficients:
 
 def _describe_unit(model: Any) -> str:
     column = model.schema_.target_column
-    kind = type(model).__name__
     if isinstance(column, Categorical):
         if len(column.levels) > 2:
             return "log-odds of a class against the mean of the classes"
         last, first = column.levels[1], column.levels[0]
-        if kind == "LogisticRegression":
+        if model.link == "logit":
             return f"log-odds of “{last}” against “{first}”"
         return f"margin: above zero “{last}” is predicted, below it “{first}”"
-    if kind == "PoissonRegressor":
+    if model.link == "log":
         return "logarithm of the expected count"
     name = model.schema_.target_name
     return f"units of {name}" if name else "units of the target"

@@ -96,14 +96,6 @@ def group_by_purpose(record: PrivacyRecord) -> list[Purpose]:
     return found
 
 
-#: The estimators in words.
-MODEL_NAMES = {
-    "LogisticRegression": "Logistic regression",
-    "LinearSVC": "Linear support vector classifier",
-    "LinearRegression": "Linear regression by least squares",
-    "HuberRegressor": "Linear regression by Huber's loss",
-    "PoissonRegressor": "Poisson regression of counts",
-}
 GEOMETRIES = {
     "Matrix": "DP-SkGD in the metric of a released Gram matrix",
     "Diagonal": "DP-SkGD in a diagonal metric from public bounds",
@@ -121,8 +113,7 @@ MOST_LEVELS, MOST_COLUMNS = 12, 500
 def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     """Yield names and values of the facts about a fit."""
     schema, record = model.schema_, model.privacy_
-    kind = type(model).__name__
-    yield "Model", f"{MODEL_NAMES[kind]} ({kind})"
+    yield "Model", f"{model.title} ({type(model).__name__})"
     target = f"{schema.target_name}: " if schema.target_name else ""
     yield "Target", target + describe_column(schema.target_column)
     kinds = Counter(_kind(column) for column in schema.columns.values())

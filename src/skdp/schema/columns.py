@@ -1,4 +1,10 @@
-"""Columns: ranges, categories and vectors, all of them public."""
+"""Columns: ranges, categories and vectors, all of them public.
+
+Each class holds all that its kind of column means: the table's columns that it reads,
+the coordinates that it fills, the map from cells to scaled values or codes, and the
+units of its coefficients. Encoding puts the mapped values on a grid, predictions use
+them as they are, and exporters render the same map for other libraries.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +13,24 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from skdp.schema.validation import FloatArray, check
+
+
+class CodedCells(Protocol):
+    """Categorical cells as read: `values[codes]`; a code outside is missing."""
+
+    @property
+    def codes(self) -> npt.NDArray[Any]:
+        """Index of each cell's value."""
+
+    @property
+    def values(self) -> Sequence[object]:
+        """The values that the codes refer to."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +83,73 @@ class Numeric:
             f"Got missing={self.missing}: leave one of them out.",
         )
 
-    def scaled(self, values: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    signed = False
+
+    @property
+    def kind(self) -> Literal["dense", "code"]:
+        """How the coordinates are stored: values, or the number of a bin."""
+        return "dense" if self.bins is None else "code"
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates."""
+        return (self.bins or 1) + self.indicator
+
+    @property
+    def default(self) -> float:
+        """The value that stands for a missing one."""
+        return (self.low + self.high) / 2 if self.missing is None else self.missing
+
+    @property
+    def span(self) -> float:
+        """The number that values above `low` are divided by, after the logarithm."""
+        width = self.high - self.low
+        return math.log1p(width) if self.scale == "log" else width
+
+    def list_inputs(self, name: str) -> tuple[str, ...]:
+        """Return the names of the table's columns that are read."""
+        return (name,)
+
+    def list_labels(self, name: str) -> tuple[str, ...]:
+        """Return the names of the coordinates."""
+        bins = range(self.bins or 0)
+        labels = tuple(f"{name}#{bin}" for bin in bins) if bins else (name,)
+        return (*labels, f"{name}?") if self.indicator else labels
+
+    def rescale(self, values: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Map values to [0, 1]; also say which of them were missing (nan)."""
         missing = np.isnan(values)
-        default = (self.low + self.high) / 2 if self.missing is None else self.missing
-        clipped = np.clip(np.where(missing, default, values), self.low, self.high)
-        above, span = clipped - self.low, self.high - self.low
+        filled = np.where(missing, self.default, values)
+        above = np.clip(filled, self.low, self.high) - self.low
         if self.scale == "log":
-            above, span = np.log1p(above), math.log1p(span)
-        return np.clip(above / span, 0.0, 1.0), missing
+            above = np.log1p(above)
+        return np.clip(above / self.span, 0.0, 1.0), missing
+
+    def compute_features(self, cells: Any) -> npt.NDArray[Any]:
+        """Map floats (n,) to values (n, width) in [0, 1], or to bins (n,).
+
+        A missing number with an indicator has a value of zero and an indicator of one:
+        a row's norm is at most one.
+        """
+        scaled, missing = self.rescale(np.asarray(cells, dtype=np.float64))
+        if self.bins is not None:
+            bins = np.minimum(np.floor(scaled * self.bins), self.bins - 1).astype(int)
+            return np.where(missing & self.indicator, self.bins, bins)
+        if self.indicator:
+            return np.column_stack([np.where(missing, 0.0, scaled), missing])
+        return scaled[:, None]
+
+    def find_units(self) -> tuple[FloatArray, FloatArray]:
+        """Return offsets and divisors: a coordinate is x / divisor - offset.
+
+        x is the number in the user's units, or log(1 + x - low) on a log scale.
+        """
+        offsets, divisors = np.zeros(self.width), np.ones(self.width)
+        if self.bins is None:
+            divisors[0] = self.span
+            if self.scale == "linear":
+                offsets[0] = self.low / self.span
+        return offsets, divisors
 
 
 @dataclass(frozen=True)
@@ -108,6 +184,14 @@ class Categorical:
             f"Categorical needs 'other' among its levels. Add {self.other!r} to them.",
         )
 
+    signed = False
+    kind: ClassVar[Literal["dense", "code"]] = "code"
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates."""
+        return len(self.levels)
+
     @cached_property
     def codes(self) -> dict[str, int]:
         """Code of each level, by key; what is absent takes `default_code`."""
@@ -119,6 +203,31 @@ class Categorical:
         if self.other is None:
             return len(self.levels)
         return self.codes[level_key(self.other)]
+
+    def list_inputs(self, name: str) -> tuple[str, ...]:
+        """Return the names of the table's columns that are read."""
+        return (name,)
+
+    def list_labels(self, name: str) -> tuple[str, ...]:
+        """Return the names of the coordinates."""
+        return tuple(f"{name}={level}" for level in self.levels)
+
+    def compute_features(self, cells: CodedCells) -> npt.NDArray[Any]:
+        """Map cells to the codes (n,) of levels, in [0, len(levels)].
+
+        Codes of a reader that used these levels are final. Codes of other values are
+        mapped by the keys of the values. A code outside is missing.
+        """
+        default, codes, values = self.default_code, cells.codes, cells.values
+        inside = (codes >= 0) & (codes < len(values))
+        if values is self.levels:
+            return np.where(inside, codes, default)
+        known = [self.codes.get(level_key(value), default) for value in values]
+        return np.array([*known, default])[np.where(inside, codes, len(known))]
+
+    def find_units(self) -> tuple[FloatArray, FloatArray]:
+        """Return offsets and divisors: a coordinate is one or zero, without a unit."""
+        return np.zeros(self.width), np.ones(self.width)
 
 
 @dataclass(frozen=True)
@@ -147,11 +256,46 @@ class Vector:
             f"Vector needs a positive finite norm. Got {self.norm}: give a bound.",
         )
 
+    signed = True
+    kind: ClassVar[Literal["dense", "code"]] = "dense"
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates."""
+        return len(self.names)
+
+    def list_inputs(self, name: str) -> tuple[str, ...]:
+        """Return the names of the table's columns that are read."""
+        return tuple(self.names)
+
+    def list_labels(self, name: str) -> tuple[str, ...]:
+        """Return the names of the coordinates."""
+        return tuple(self.names)
+
+    def compute_features(self, cells: Any) -> FloatArray:
+        """Map floats (n, m) to rows of norm at most one, up to rounding."""
+        return divide_by_norm(cells, self.norm)
+
+    def find_units(self) -> tuple[FloatArray, FloatArray]:
+        """Return offsets and divisors: a coordinate is x / divisor - offset."""
+        return np.zeros(self.width), np.full(self.width, float(self.norm))
+
 
 Column = Numeric | Categorical | Vector
 
 
 Target = Numeric | Categorical
+
+
+def divide_by_norm(values: Any, norm: float) -> FloatArray:
+    """Divide rows by `norm`, or by their own norm if it is larger."""
+    finite = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0)
+    largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
+    direction = finite / np.where(largest > 0, largest, 1.0)
+    length = np.linalg.norm(direction, axis=1, keepdims=True)
+    with np.errstate(over="ignore"):
+        scale = np.minimum(largest / norm, 1.0 / np.where(length > 0, length, 1.0))
+    return np.asarray(direction * scale)
 
 
 def level_key(value: object) -> str:

@@ -10,9 +10,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from skdp.schema.columns import Categorical, Column, Numeric, Target, Vector
+from skdp.schema.columns import Column, Target
 from skdp.schema.layout import Group, Layout
 from skdp.schema.validation import check
 
@@ -55,7 +54,7 @@ class Schema:
         return [
             name
             for key, column in self.columns.items()
-            for name in (column.names if isinstance(column, Vector) else (key,))
+            for name in column.list_inputs(key)
         ]
 
     @property
@@ -89,22 +88,15 @@ class Schema:
         groups: list[Group] = []
         start = 0
         for key, column in self.columns.items():
-            kind: Literal["dense", "code"] = "dense"
-            if isinstance(column, Vector):
-                labels = tuple(column.names)
-            elif isinstance(column, Categorical):
-                kind = "code"
-                labels = tuple(f"{key}={level}" for level in column.levels)
-            elif column.bins is not None:
-                kind = "code"
-                labels = tuple(f"{key}#{bin}" for bin in range(column.bins))
-            else:
-                labels = (key,)
-            if isinstance(column, Numeric) and column.indicator:
-                labels += (f"{key}?",)
-            signed = isinstance(column, Vector)
+            labels = column.list_labels(key)
             groups.append(
-                Group(name=key, kind=kind, start=start, labels=labels, signed=signed)
+                Group(
+                    name=key,
+                    kind=column.kind,
+                    start=start,
+                    labels=labels,
+                    signed=column.signed,
+                )
             )
             start += len(labels)
         if intercept:

@@ -1,29 +1,17 @@
-"""skdp.plan: what a fit will do, before anybody touches a record."""
+"""skdp.plan: plan a fit without a table."""
 
 from __future__ import annotations
 
 from os import PathLike
 from typing import Any
 
-from skdp.estimators.base import COUNT_SHARE, PrivateLinearModel
-from skdp.estimators.huber import HuberRegressor
-from skdp.estimators.linear import LinearRegression
-from skdp.estimators.logistic import LogisticRegression
-from skdp.estimators.poisson import PoissonRegressor
+from skdp.estimators.base import COUNT_SHARE, ESTIMATORS
+from skdp.estimators.other_solvers import OWN
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
-from skdp.estimators.spending import refuse_no_budget
-from skdp.estimators.svc import LinearSVC
+from skdp.estimators.spending import check_budget_types
 from skdp.planning.plan import Plan, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Schema, check, toml_files
-
-MODELS: dict[str, type[PrivateLinearModel]] = {
-    "logistic": LogisticRegression,
-    "linear": LinearRegression,
-    "huber": HuberRegressor,
-    "svc": LinearSVC,
-    "poisson": PoissonRegressor,
-}
 
 
 def plan(
@@ -34,7 +22,7 @@ def plan(
     model: str = "logistic",
     **parameters: Any,
 ) -> Plan:
-    """Plan the fit that an estimator makes of a table with so many rows.
+    """Plan the fit of an estimator to a table with the given number of rows.
 
     Parameters
     ----------
@@ -42,8 +30,8 @@ def plan(
         The whole public description, the target included.
     n_rows : int
         Number of rows, a guess if it is private. Under add-remove, the default, the
-        plan is for a fit that releases the number: a hundredth of the budget is left
-        out for it, and δ is 1e-9 by default.
+        plan is for a fit that releases the number: a hundredth of the budget is set
+        aside for it, and δ is 1e-9 by default.
     epsilon, delta : float
         The budget.
     model : {"logistic", "linear", "huber", "svc", "poisson"}
@@ -66,20 +54,19 @@ def plan(
     80
     """
     check(
-        model in MODELS,
-        f"model must be one of {sorted(MODELS)}. Got {model!r}: choose one.",
+        model in ESTIMATORS,
+        f"model must be one of {sorted(ESTIMATORS)}, got {model!r}.",
     )
-    refuse_no_budget(epsilon, delta)
+    check_budget_types(epsilon, delta)
     described = toml_files.given(schema)
     if described is None:
-        raise ValueError("A plan needs a schema: pass it, or the path of its file.")
-    estimator = MODELS[model](
+        raise ValueError("schema must be a Schema or the path of its file, got None.")
+    estimator = ESTIMATORS[model](
         schema=described, epsilon=epsilon, delta=delta, n_rows=n_rows, **parameters
     )
     check(
-        estimator.solver == "skgd",
-        "Only solver='skgd' is planned beforehand. Got "
-        f"{estimator.solver!r}: its settings are in plan_ after the fit.",
+        estimator.solver == OWN,
+        f"Only solver='skgd' has a plan before the fit, got {estimator.solver!r}.",
     )
     private_rows = estimator.neighbours == "add-remove"
     usual = default_delta(None if private_rows else n_rows)

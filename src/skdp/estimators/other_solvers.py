@@ -1,4 +1,4 @@
-"""solver="…": another algorithm than DP-SkGD behind an estimator."""
+"""Fit an estimator by another algorithm than DP-SkGD: the parameter ``solver``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check
 
-#: The estimators' own algorithm, which is planned beforehand.
+#: The estimators' own algorithm, which is planned before the data is read.
 OWN = "skgd"
 
 
 class Outcome(NamedTuple):
-    """Weights, what they cost, what was decided and how many steps were taken."""
+    """The weights, privacy record, plan and number of steps of a fit."""
 
     weights: Any
     record: PrivacyRecord
@@ -29,39 +29,39 @@ class Outcome(NamedTuple):
     n_steps: int
 
 
-def delta_share(model: Any) -> float:
-    """Part of δ that the model's solver charges beside μ."""
-    return 0.0 if model.solver == OWN else _solver(model.solver).delta_share
+def find_delta_share(model: Any) -> float:
+    """Return the part of δ that the model's solver charges in addition to μ."""
+    return 0.0 if model.solver == OWN else _find_solver(model.solver).delta_share
 
 
-def refuse_unfit(model: Any, loss: Loss) -> None:
-    """Raise for a solver that is unknown or makes no sense here."""
+def check_solver(model: Any, loss: Loss) -> None:
+    """Refuse a solver that is unknown or cannot fit the model as it is set."""
     if model.solver == OWN:
         return
-    solver = _solver(model.solver)
+    solver = _find_solver(model.solver)
     check(
         not solver.losses or loss.name in solver.losses,
-        f"solver={model.solver!r} fits the loss {' or '.join(solver.losses)} only. Got "
-        f"{loss.name} of {type(model).__name__}: take solver='skgd'.",
+        f"solver={model.solver!r} fits the loss {' or '.join(solver.losses)} only, got "
+        f"{loss.name} of {type(model).__name__}.",
     )
     for name, default in (("sampling", "auto"), ("geometry", "auto")):
         check(
             isinstance(getattr(model, name), str) and getattr(model, name) == default,
-            f"{name} belongs to solver='skgd'. Got solver={model.solver!r}: leave it.",
+            f"{name} is an option of solver='skgd' only, got solver={model.solver!r}.",
         )
     check(
         model.calibration == "exact",
-        "calibration='paper' is that of solver='skgd'. Got "
-        f"solver={model.solver!r}: call skdp.solvers.{model.solver} for printed noise.",
+        "calibration='paper' is an option of solver='skgd' only, got "
+        f"solver={model.solver!r}.",
     )
     check(
         model.n_steps == "auto"
         or "n_steps" in inspect.signature(solver.run).parameters,
-        f"solver={model.solver!r} takes no n_steps. Got {model.n_steps!r}: leave it.",
+        f"n_steps is not an option of solver={model.solver!r}, got {model.n_steps!r}.",
     )
 
 
-def solve(
+def run_solver(
     model: Any,
     records: Records,
     loss: Loss,
@@ -70,10 +70,10 @@ def solve(
     noise: Randomness,
     engine: Any,
 ) -> Outcome:
-    """Spend what is left of a record by the model's solver, with its own defaults."""
+    """Spend the rest of the budget by the model's solver, with its own defaults."""
     from skdp.solvers import Problem
 
-    refuse_unfit(model, loss)  # again: labels that were found may ask for another loss
+    check_solver(model, loss)  # again, because inferred labels may need another loss
     net = make_penalty(records.layout, loss, model.alpha, model.l1_ratio)
     problem = Problem(
         records=records,
@@ -83,7 +83,7 @@ def solve(
         neighbours=record.neighbours,
     )
     own = {} if model.n_steps == "auto" else {"n_steps": model.n_steps}
-    solved = _solver(model.solver).run(
+    solved = _find_solver(model.solver).run(
         problem,
         epsilon=record.epsilon,
         delta=record.delta,
@@ -102,22 +102,22 @@ def solve(
         "l2": net.l2,
     }
     return Outcome(
-        solved.weights, record, plan | _plain(solved.settings), solved.n_steps
+        solved.weights, record, plan | _list_settings(solved.settings), solved.n_steps
     )
 
 
-def _solver(name: Any) -> Any:
+def _find_solver(name: Any) -> Any:
     from skdp.solvers import SOLVERS
 
     check(
         isinstance(name, str) and name in SOLVERS,
-        f"solver must be 'skgd' or one of {sorted(SOLVERS)}. Got {name!r}: choose one.",
+        f"solver must be 'skgd' or one of {sorted(SOLVERS)}, got {name!r}.",
     )
     return SOLVERS[name]
 
 
-def _plain(settings: Any) -> dict[str, Any]:
-    """Settings as numbers, texts and lists, so that they can be saved."""
+def _list_settings(settings: Any) -> dict[str, Any]:
+    """Return settings as numbers, texts and lists, which can be saved."""
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else number(value)
         for name, value in settings.items()

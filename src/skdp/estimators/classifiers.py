@@ -1,4 +1,4 @@
-"""Private logistic regression, binary and multinomial."""
+"""The classifiers: logistic regression and the linear support vector machine."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn import linear_model, svm
 from sklearn.base import ClassifierMixin
 
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.fit_warnings import ScoreMixin
 from skdp.estimators.preparation import LEVELS
-from skdp.estimators.training_scores import Scored
-from skdp.models.losses import Logistic, Loss, Softmax
-from skdp.schema import Categorical, FloatArray, Schema, check
+from skdp.models.losses import Logistic, Loss, SmoothedHinge, Softmax
+from skdp.schema import Categorical, FloatArray, Schema, Target, check
 
 
-class PrivateClassifier(Scored, ClassifierMixin, PrivateLinearModel):
-    """What classifiers share: labels and decisions."""
+class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
+    """The part that all classifiers share: labels and decisions."""
 
     def _target(self) -> Any:
         return LEVELS if self.classes is None else Categorical(list(self.classes))
@@ -30,38 +31,37 @@ class PrivateClassifier(Scored, ClassifierMixin, PrivateLinearModel):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # On tables as small as those of a test suite, noise drowns what there is.
+        # On the small tables of scikit-learn's tests, noise hides every effect.
         tags.classifier_tags.poor_score = self.epsilon != math.inf
         return tags
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Margins: (n,) for two classes, (n, n_classes) for more."""
+        """Return margins: (n,) for two classes, (n, n_classes) for more."""
         margins = self._margins(X)
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Any) -> Any:
-        """The class with the largest margin."""
+        """Return the class with the largest margin for each row."""
         margins = self._margins(X)
         if margins.shape[1] == 1:
             return self.classes_[(margins[:, 0] > 0).astype(int)]
         return self.classes_[np.argmax(margins, axis=1)]
 
 
-def check_classes(schema: Schema, at_most: int | None = None) -> int:
-    """Number of classes of the schema's target."""
-    column = schema.target_column
+def count_classes(target: Target, at_most: int | None = None) -> int:
+    """Return the number of classes; refuse a target that a classifier cannot have."""
     check(
-        isinstance(column, Categorical) and len(column.levels) >= 2,
-        "A classifier needs a categorical target with two classes or more: describe "
+        isinstance(target, Categorical) and len(target.levels) >= 2,
+        "A classifier needs a categorical target with two classes or more. Describe "
         "it as Categorical([...]) in the schema, or pass classes=[...].",
     )
-    assert isinstance(column, Categorical)
+    assert isinstance(target, Categorical)
     check(
-        at_most is None or len(column.levels) <= at_most,
-        f"Only binary classification is supported. Got {len(column.levels)} classes: "
-        "use LogisticRegression.",
+        at_most is None or len(target.levels) <= at_most,
+        "Only binary classification is supported, got "
+        f"{len(target.levels)} classes. LogisticRegression takes more.",
     )
-    return len(column.levels)
+    return len(target.levels)
 
 
 class LogisticRegression(PrivateClassifier):
@@ -76,16 +76,17 @@ class LogisticRegression(PrivateClassifier):
     epsilon : float
         Privacy budget ε; ``inf`` fits without noise and claims nothing.
     delta : float, optional
-        δ, below 1/n; by default min(1e-6, 1/(10 n)) where the number of rows is public
-        or given, and 1e-9 where it is private.
+        δ, below 1/n. The default is min(1e-6, 1/(10 n)) where the number of rows is
+        public or given, and 1e-9 where it is private.
     schema : Schema or path, optional
         Public ranges, categories and labels, or the path of a TOML file with them.
-        What it does not say is found privately, for a tenth of the budget.
+        Missing entries are inferred privately, for a tenth of the budget.
     bounds : (low, high), optional
         Ranges of the columns, numbers or arrays: a short schema for numeric arrays.
     classes : sequence, optional
-        All labels there can be, where the schema does not say. Labels that are found
-        are integers if all of them are, whatever type `y` has: one cell may decide it.
+        All possible labels, where the schema does not list them. Labels that are
+        inferred are integers if all of them are, whatever the type of `y`, because a
+        single cell may decide that type.
     target_bounds : (low, high), optional
         Range of a numeric target, for regressors.
     alpha, l1_ratio : float or "auto", float
@@ -96,25 +97,25 @@ class LogisticRegression(PrivateClassifier):
     class_weight : dict, optional
         Public weight of each class, multiplied into the sample weights.
     max_weight : float
-        What weights are clipped to; noise grows with it.
+        The bound that weights are clipped to; noise grows with it.
     sampling : str or Sampling
         "auto", "full", "coordinates", "columns", "importance" or "shuffled".
     geometry : str or Geometry
         "auto", "matrix" or "diagonal".
     n_steps : int or "auto"
-        Number of steps; `skdp.planning.rule` says how many by default.
+        Number of steps; `skdp.planning.rule` decides the default.
     slope_bound : float or "auto"
-        What a record's slope is clipped to, for losses that have no bound themselves.
+        The bound on a record's slope, for losses that have no bound themselves.
     solver : str
-        "skgd", or another algorithm of `skdp.solvers` with its own defaults; what it
-        decided is then a dict in ``plan_``. For comparisons: none was found better.
+        "skgd", or another algorithm of `skdp.solvers` with its own defaults, for
+        comparisons. ``plan_`` is then a dict of the settings that it used.
     calibration : {"exact", "paper"}
         Exact Gaussian accounting, or the constant of the paper's Theorem 1.
     neighbours : {"add-remove", "zero-out", "replace-one"}
-        Which tables must be hard to tell apart: those that differ by one row which is
-        added or removed, left out of every sum, or replaced. The number of rows is
-        private in the first: it is released, for a hundredth of the budget, unless
-        `n_rows` is given. In the other two it is public.
+        Which tables must be hard to distinguish: those that differ by one row that is
+        added or removed, left out of every sum, or replaced. Under add-remove the
+        number of rows is private; it is released, for a hundredth of the budget,
+        unless `n_rows` is given. Under the other two it is public.
     n_rows : int, optional
         The number of rows, if it is public, for add-remove.
     ledger : Ledger or absolute path, optional
@@ -124,28 +125,28 @@ class LogisticRegression(PrivateClassifier):
     n_threads : int, optional
         Threads of the compiled engine.
     random_state : int, optional
-        For tests only: a seeded fit claims no privacy, and its noise can be undone
-        by whoever sees this parameter. ``save`` never writes it; pickle does.
+        For tests only. A seeded fit claims no privacy, because anyone who knows the
+        seed can undo the noise. ``save`` never writes it; pickle does.
     verbose : int
         Show progress on standard error.
 
     Attributes
     ----------
     coef_, intercept_ : arrays
-        In the user's units, one column a coordinate of ``get_feature_names_out()``.
+        In the user's units, one column per name of ``get_feature_names_out()``.
     classes_ : array
-        The labels, sorted as ``np.unique`` sorts them; probabilities, margins and
-        coefficients are in this order, and ``classes_[1]`` is the positive of two.
+        The labels, sorted as ``np.unique`` sorts them. Probabilities, margins and
+        coefficients are in this order. Of two classes, ``classes_[1]`` is positive.
     plan_ : Plan
-        What was decided, from public and released facts, before the first step.
+        The plan, made from public and released facts before the first step.
     privacy_ : PrivacyRecord
-        What was spent.
+        The record of the budget that was spent.
     schema_ : Schema
         The public description that was used.
     n_features_in_, n_iter_ : int
-        Columns of the table, and steps taken.
+        Number of the table's columns, and of the steps taken.
     feature_names_in_ : array of str
-        Names of the columns, if they had some; new tables are read by them.
+        Names of the columns, if they have names; new tables are read by them.
 
     Examples
     --------
@@ -157,12 +158,17 @@ class LogisticRegression(PrivateClassifier):
     True
     """
 
-    def _loss(self, schema: Schema) -> Loss:
-        n_classes = check_classes(schema)
+    short_name = "logistic"
+    title = "Logistic regression"
+    sklearn_class = linear_model.LogisticRegression
+    link = "logit"
+
+    def _make_loss(self, target: Target) -> Loss:
+        n_classes = count_classes(target)
         return Logistic() if n_classes == 2 else Softmax(n_classes)
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Probability of each class, shape (n, n_classes)."""
+        """Return the probability of each class, shape (n, n_classes)."""
         margins = self._margins(X)
         if margins.shape[1] > 1:
             return np.asarray(softmax(margins, axis=1))
@@ -170,8 +176,29 @@ class LogisticRegression(PrivateClassifier):
         return np.hstack([1.0 - chance, chance])
 
     def predict_log_proba(self, X: Any) -> FloatArray:
-        """Logarithm of the probabilities."""
+        """Return the logarithm of the probabilities."""
         margins = self._margins(X)
         if margins.shape[1] > 1:
             return np.asarray(log_softmax(margins, axis=1))
         return np.hstack([log_expit(-margins), log_expit(margins)])
+
+
+class LinearSVC(PrivateClassifier):
+    """A linear support vector machine under differential privacy, two classes.
+
+    The hinge is rounded by a parabola of width ½. Parameters and attributes are those
+    of `LogisticRegression`; there are no probabilities.
+    """
+
+    short_name = "svc"
+    title = "Linear support vector classifier"
+    sklearn_class = svm.LinearSVC
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _make_loss(self, target: Target) -> Loss:
+        count_classes(target, at_most=2)
+        return SmoothedHinge()

@@ -1,0 +1,107 @@
+"""What a notebook shows of a model, and bars that show the progress of a fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+from skdp.descent.algorithm1 import Step
+from skdp.planning.plan import Plan, default_delta
+
+STYLE = "font-family:sans-serif;font-size:0.9em;margin:0.5em 0 0 0.3em;max-width:60em"
+
+
+class NotebookMixin:
+    """Adds the privacy statement to the diagram; comes before ``BaseEstimator``."""
+
+    def _repr_html_inner(self) -> str:
+        diagram: Any = super()._repr_html_inner  # type: ignore[misc]
+        return f"{diagram()}{render_promise(self)}"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle: Any = super()._repr_mimebundle_  # type: ignore[misc]
+        shown: dict[str, str] = bundle(**kwargs)
+        if "text/html" in shown:  # not where scikit-learn is set to display text
+            shown["text/html"] += render_promise(self)
+        return shown
+
+
+def render_promise(model: Any) -> str:
+    """Return HTML that says what a model has spent, or what its fit would spend."""
+    record = model.__dict__.get("privacy_")
+    first, *rest = _describe_fit(model) if record is None else str(record).splitlines()
+    lines = "".join(f"<li>{escape(line)}</li>" for line in rest)
+    more = "<code>skdp.statement(model)</code> says it in words."
+    if record is None:
+        more = "<code>skdp.plan(schema, n_rows, epsilon)</code> shows what to expect."
+    return (
+        f"<details style='{STYLE}'><summary><b>{escape(first)}</b></summary>"
+        f"<ul>{lines}<li>{more}</li></ul></details>"
+    )
+
+
+def _describe_fit(model: Any) -> list[str]:
+    """Say what a fit would promise; parameters may still be wrong."""
+    delta = "min(1e-6, 1/(10 rows))" if model.delta is None else str(model.delta)
+    private_rows = model.neighbours == "add-remove" and model.n_rows is None
+    if model.delta is None and private_rows:
+        delta = f"{default_delta(None):g}"
+    claim = f"A fit will spend ε = {model.epsilon}, δ = {delta}"
+    if model.epsilon == math.inf:
+        claim = "A fit will add no noise and claim no privacy (epsilon is infinite)"
+    elif model.random_state is not None:
+        claim = "A fit will claim no privacy (random_state is set)"
+    lines = [claim, f"neighbouring tables: {model.neighbours}"]
+    if private_rows:
+        lines.append("The number of rows is released, for a hundredth of it.")
+    if model.ledger is not None:
+        lines.append("A ledger is charged first.")
+    if model.schema is None and model.bounds is None:
+        lines.append("Ranges and categories are inferred, for a tenth of it.")
+    return lines
+
+
+@contextmanager
+def show_fitting(plan: Plan, verbose: int) -> Iterator[Callable[[Step], None] | None]:
+    """Yield a callback that moves a bar, or None if nothing is to be shown."""
+    if not verbose:
+        yield None
+        return
+    with _make_bar() as bar:
+        task = bar.add_task("fitting", total=plan.n_steps * plan.n_restarts)
+
+        def callback(step: Step) -> None:
+            bar.advance(task)
+
+        yield callback
+
+
+@contextmanager
+def show_reading(
+    verbose: int, what: str = "reading"
+) -> Iterator[Callable[[float], None] | None]:
+    """Yield a callback that takes the share of a table that was read, or None."""
+    if not verbose:
+        yield None
+        return
+    with _make_bar() as bar:
+        task = bar.add_task(what, total=1.0)
+
+        def callback(share: float) -> None:
+            bar.update(task, completed=share)
+
+        yield callback
+
+
+def _make_bar() -> Any:
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:
+        raise ImportError(
+            "verbose needs rich, which pip install 'skdp[cli]' installs."
+        ) from None
+    return Progress(console=Console(stderr=True))

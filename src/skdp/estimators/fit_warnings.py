@@ -1,0 +1,309 @@
+"""Every warning that a fit or a score can raise.
+
+A fit may say nothing about a single cell, because its owner would be found out. A cell
+that is not a number or not a level counts as missing, a number outside its range counts
+as the end of the range, and a row without a known label adds nothing to any sum. All
+warnings follow from public facts and released sums, so they cost nothing more:
+
+- the plan fits a constant, because rows and budget support no coefficient;
+- the released counts of the classes add up to far less than the number of rows;
+- the released Gram matrix, which has the mean and mean square of every number and the
+  count of every level, leaves no explanation but a mistake in the schema;
+- a score is computed on the table that the model was fitted to.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+from scipy.special import ndtri
+
+from skdp.descent.gram import fill_gram
+from skdp.descent.intercept import InterceptOnly
+from skdp.estimators.inputs import accept_column
+from skdp.planning.forecast import constant_in_words, in_words
+from skdp.planning.plan import Plan
+from skdp.privacy.queries import GramPattern
+from skdp.schema import Categorical, FloatArray, Group, IntArray, Numeric
+
+#: If a smaller share of cells or labels is among the levels, something is wrong.
+EXPECTED = 0.5
+#: Mean distance from an end of the range (or share of rows without the one level), mean
+#: square distance from what stands for missing cells, and variance, below which a
+#: column is in doubt. A standard normal in a range of ±5 has a variance of 0.01.
+AT_END, AT_DEFAULT, STILL = 0.02, 0.008, 0.0008
+#: Chance that noise alone causes a doubt in a fit, and the least number of standard
+#: deviations by which a released sum must differ.
+FALSE_ALARM, SURELY = 1e-3, 4.0
+#: Rounding of cells to the grid.
+EXACT = 1e-6
+#: Sentences in a warning; the number of the others is given.
+MOST = 3
+
+
+class DoubtfulSchemaWarning(UserWarning):
+    """Released sums show that the schema describes a column wrongly."""
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Released moments over n, their noise, and the least standard deviations."""
+
+    gram: FloatArray
+    noise: FloatArray
+    centred: IntArray
+    count_noise: float
+    surely: float
+
+    def is_negligible(self, value: float, noise: float, most: float) -> bool:
+        """Return whether a quantity may be zero and cannot be as large as `most`."""
+        room = self.surely * math.hypot(noise, self.count_noise) + EXACT
+        return value < room and value + room < most
+
+
+def describe_doubts(model: Any) -> list[str]:
+    """Return a sentence for each column that released sums contradict."""
+    found = _find_released_sums(model)
+    if found is None:
+        return []
+    return [
+        f"Column {group.name!r}: {said}"
+        for group in model.plan_.layout.groups
+        if group.kind != "ones"
+        for said in _doubt_column(group, model.schema_.columns[group.name], found)
+    ]
+
+
+def warn_of_doubts(said: list[str]) -> None:
+    """Warn of the first few doubts, if there are any."""
+    if said:
+        more = f" {len(said) - MOST} more columns." if len(said) > MOST else ""
+        text = " ".join(said[:MOST]) + more
+        warnings.warn(text, DoubtfulSchemaWarning, stacklevel=3)
+
+
+def _find_released_sums(model: Any) -> _Sums | None:
+    """Return the moments that a fit released; None if there are none, or no noise."""
+    plan = model.plan_
+    if not isinstance(plan, Plan):
+        return None
+    pattern = GramPattern.of(plan.layout, plan.neighbours, centred=True)
+    query = f"{len(pattern.rows)} entries of the Gram matrix"
+    transcript = model.privacy_.transcript
+    one = next((r for r in transcript if r.query == query), None)
+    if one is None or not np.any(one.noise_std):
+        return None
+    counts = [r.noise_std for r in transcript if r.query == "number of rows"]
+    std = np.broadcast_to(one.noise_std, one.values.shape)
+    n_tests = 4 * len(plan.layout.groups)
+    return _Sums(
+        gram=fill_gram(plan.layout, pattern, one.values, plan.n_rows) / plan.n_rows,
+        noise=fill_gram(plan.layout, pattern, std, 0.0) / plan.n_rows,
+        centred=pattern.shift,
+        count_noise=max((float(np.max(s)) for s in counts), default=0.0) / plan.n_rows,
+        surely=max(SURELY, float(ndtri(1.0 - FALSE_ALARM / n_tests))),
+    )
+
+
+def _doubt_column(group: Group, column: Any, found: _Sums) -> Iterator[str]:
+    """Yield at most one sentence about a column."""
+    if group.kind == "code":
+        said = _doubt_levels(group, column, found)
+    elif isinstance(column, Numeric) and column.indicator:
+        said = _doubt_missing(group, found)
+    elif isinstance(column, Numeric):
+        said = _doubt_numbers(group, column, found)
+    else:
+        return
+    if said is not None:
+        yield said
+
+
+def _doubt_levels(group: Group, column: Any, found: _Sums) -> str | None:
+    shares = np.diag(found.gram)[group.coordinates]
+    noise = float(np.diag(found.noise)[group.coordinates].max())
+    wide = noise * math.sqrt(group.width)
+    known = float(shares.sum())
+    if isinstance(column, Categorical):
+        room = found.surely * math.hypot(wide, found.count_noise)
+        if known + room < EXPECTED:
+            return (
+                f"about {max(0.0, known):.0%} of the cells are one of its levels, and "
+                "the others count for nothing. Compare how they are written."
+            )
+        if column.other is not None:
+            listed = known - float(shares[column.default_code])
+            if group.width > 1 and found.is_negligible(listed, wide, AT_END):
+                return (
+                    f"(nearly) all cells count as {column.other!r}. Compare how the "
+                    "levels are written."
+                )
+    most = int(np.argmax(shares))
+    if group.width > 1 and found.is_negligible(
+        1.0 - float(shares[most]), noise, AT_END
+    ):
+        return f"(nearly) all rows have {group.labels[most]!r}."
+    return None
+
+
+def _doubt_missing(group: Group, found: _Sums) -> str | None:
+    absent = group.start + group.width - 1
+    share, noise = found.gram[absent, absent], found.noise[absent, absent]
+    if found.is_negligible(1.0 - float(share), float(noise), AT_END):
+        return "(nearly) all cells are missing or not numbers."
+    return None
+
+
+def _doubt_numbers(group: Group, column: Numeric, found: _Sums) -> str | None:
+    at = group.start
+    if not found.centred[at]:  # no intercept, or rows are shortened
+        return None
+    first = float(found.gram[at, -1])  # mean of the scaled values, less ½
+    second, spread = float(found.gram[at, at]), float(found.noise[at, at])
+    noise = float(found.noise[at, -1])
+    for end, distance in (("low", 0.5 + first), ("high", 0.5 - first)):
+        if found.is_negligible(distance, noise, AT_END):
+            return (
+                f"(nearly) all values are at or beyond the {end} end of its range "
+                f"[{column.low:g}, {column.high:g}]. Check its unit."
+            )
+    default = float(column.rescale(np.array([math.nan]))[0][0]) - 0.5
+    square = second - 2.0 * default * first + default**2
+    near = abs(first - default) < found.surely * noise + EXACT
+    noise_of_square = math.hypot(spread, 2.0 * default * noise)
+    if near and found.is_negligible(square, noise_of_square, AT_DEFAULT):
+        return "(nearly) all cells seem to be missing or not numbers."
+    noise_of_variance = math.hypot(spread, 2.0 * first * noise)
+    if found.is_negligible(second - first**2, noise_of_variance, STILL):
+        return (
+            "(nearly) all values seem to be the same, or its range "
+            f"[{column.low:g}, {column.high:g}] is far wider than they are."
+        )
+    return None
+
+
+class UnknownLabelsWarning(UserWarning):
+    """Released counts show that most labels are not among the classes."""
+
+
+def describe_unknown_labels(model: Any) -> str | None:
+    """Return a sentence if the released counts cover only few of the rows.
+
+    Weighted fits are left out, because weights of zero leave rows out on purpose.
+    """
+    levels = () if model._weighted else getattr(model, "classes_", ())
+    query = f"counts of {len(levels)} classes"
+    for released in model.privacy_.transcript if len(levels) > 1 else ():
+        if released.query != query:
+            continue
+        rows, counted = model.plan_.n_rows, float(released.values.sum())
+        noise = float(np.max(released.noise_std)) * math.sqrt(len(levels))
+        if counted + SURELY * noise < EXPECTED * rows:
+            share = max(0.0, counted) / rows
+            return (
+                "The released counts of the classes add up to about "
+                f"{share:.0%} of {rows:,} rows. Most labels are not among the levels "
+                "and are ignored. Compare how they are written ('no' is not 'No', 0 is "
+                "not 'no'), and check that the file is UTF-8."
+            )
+    return None
+
+
+def warn_if_labels_unknown(model: Any) -> None:
+    """Warn if most labels are not among the classes."""
+    said = describe_unknown_labels(model)
+    if said is not None:
+        warnings.warn(said, UnknownLabelsWarning, stacklevel=3)
+
+
+class ConstantModelWarning(UserWarning):
+    """Only a constant was fitted, because the rows are too few for the privacy budget.
+
+    All coefficients are zero, and every row gets the same prediction. The plan decides
+    this before a record is read.
+    """
+
+
+def describe_constant(model: Any) -> str | None:
+    """Return a sentence if a fitted model is a constant."""
+    plan = model.plan_
+    if not isinstance(plan, dict):
+        constant = isinstance(plan.geometry, InterceptOnly)
+        return in_words(plan) if constant else None
+    if plan.get("geometry") != InterceptOnly.__name__:  # of a model that was loaded
+        return None
+    facts = ("loss", "n_rows", "epsilon", "delta", "neighbours")
+    return constant_in_words(**{name: plan[name] for name in facts})
+
+
+def warn_if_constant(model: Any) -> None:
+    """Warn if a fitted model is a constant."""
+    said = describe_constant(model)
+    if said is not None:
+        warnings.warn(said, ConstantModelWarning, stacklevel=3)
+
+
+class NotPrivateWarning(UserWarning):
+    """A score was computed on the private table that the model was fitted to.
+
+    The model is private but the score is not, because it is computed from the records
+    without noise. Score on rows that need no protection.
+    """
+
+
+# The table that each model was fitted to, by identity: a weak reference, or the path of
+# a file. Nothing is stored with the model, and nothing of the table.
+_FITTED_TO: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def remember_table(model: Any, table: Any) -> None:
+    """Note which table a model was fitted to."""
+    _FITTED_TO.pop(model, None)
+    if isinstance(table, (str, PathLike)):
+        path = str(table)
+        _FITTED_TO[model] = lambda: path
+        return
+    try:
+        _FITTED_TO[model] = ref(table)
+    except TypeError:  # dicts and lists cannot be referred to weakly
+        return
+
+
+class ScoreMixin:
+    """Warns of scores that are not private; comes before scikit-learn's mixin."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Score on rows that need no protection: accuracy, or R² of a regressor.
+
+        A score is computed without noise. On the table that the model was fitted to it
+        is not private, and a `NotPrivateWarning` says so, once per fit.
+        """
+        _warn_if_training(self, X)
+        score: Any = super().score  # type: ignore[misc]  # of the mixin that follows
+        return float(score(X, accept_column(y), sample_weight))
+
+
+def _warn_if_training(model: Any, table: Any) -> None:
+    """Warn, once per fit, if the table is the one that the model was fitted to."""
+    fitted_to = _FITTED_TO.get(model, lambda: None)()
+    if isinstance(table, PathLike):
+        table = str(table)
+    same = fitted_to is table
+    if isinstance(fitted_to, str) and isinstance(table, str):
+        same = fitted_to == table
+    if fitted_to is None or not same:
+        return
+    del _FITTED_TO[model]
+    warnings.warn(
+        "The score on the table that the model was fitted to is not private, because "
+        "no budget pays for it. Score on rows that need no protection.",
+        NotPrivateWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,139 @@
+"""The regressors: least squares, Huber's loss and counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn import linear_model
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.fit_warnings import ScoreMixin
+from skdp.estimators.preparation import RANGE
+from skdp.models.losses import Huber, Loss, Poisson, Squared
+from skdp.schema import FloatArray, Numeric, Schema, Target, check
+
+
+def check_range(target: Target) -> Numeric:
+    """Return the target's description; refuse one that is not a linear range."""
+    if not isinstance(target, Numeric):
+        raise ValueError(
+            "A regressor needs a numeric target. Describe it as Numeric(low, high) in "
+            "the schema, or pass target_bounds=(low, high)."
+        )
+    check(
+        target.scale == "linear" and target.bins is None and not target.indicator,
+        "A regressor needs a target with scale='linear' and without bins or indicator, "
+        f"got {target}.",
+    )
+    return target
+
+
+class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
+    """A model of (y - middle) / half-width, which lies in [-1, 1]."""
+
+    def _target(self) -> Any:
+        return RANGE if self.target_bounds is None else Numeric(*self.target_bounds)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # On the small tables of scikit-learn's tests, noise hides every effect.
+        tags.regressor_tags.poor_score = self.epsilon != math.inf
+        return tags
+
+    def _choose_slope_bound(self, default: float) -> float:
+        """Return the bound on slopes, for a target scaled to [-1, 1]."""
+        return default if self.slope_bound == "auto" else float(self.slope_bound)
+
+    def _target_units(self) -> tuple[float, float]:
+        """Return the middle and half-width of the target's range."""
+        column = check_range(self.schema_.target_column)
+        half = (column.high - column.low) / 2
+        return column.low + half, half
+
+    def _set_coefficients(self, coef: FloatArray, intercept: FloatArray) -> None:
+        middle, half = self._target_units()
+        self.coef_ = coef[0] * half
+        self.intercept_ = float(middle + intercept[0] * half)
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return predicted values, shape (n,)."""
+        check_is_fitted(self, "weights_")
+        middle, half = self._target_units()
+        return np.asarray(middle + half * self._margins(X)[:, 0])
+
+
+class LinearRegression(PrivateRegressor):
+    """Least squares (ridge by default) under differential privacy.
+
+    The target is scaled to [-1, 1] by its public range, and a record's residual is
+    clipped to ``slope_bound`` there (2, its whole range, by default). Parameters and
+    attributes are those of `LogisticRegression`; ``target_bounds`` is the target's
+    public range.
+    """
+
+    short_name = "linear"
+    title = "Linear regression by least squares"
+    sklearn_class = linear_model.LinearRegression
+
+    def _make_loss(self, target: Target) -> Loss:
+        check_range(target)
+        return Squared(self._choose_slope_bound(2.0))
+
+
+class HuberRegressor(PrivateRegressor):
+    """Huber regression under differential privacy.
+
+    Residuals beyond ``slope_bound`` (0.1 by default, for a target scaled to [-1, 1])
+    count linearly, which resists outliers and needs less noise. Parameters and
+    attributes are those of `LogisticRegression`.
+    """
+
+    short_name = "huber"
+    title = "Linear regression by Huber's loss"
+    sklearn_class = linear_model.HuberRegressor
+
+    def _make_loss(self, target: Target) -> Loss:
+        check_range(target)
+        return Huber(self._choose_slope_bound(0.1))
+
+
+class PoissonRegressor(PrivateRegressor):
+    """Poisson regression with a logarithmic link under differential privacy.
+
+    The rate is the largest count times exp(x·w); slopes are clipped to ``slope_bound``
+    (1, the whole range of counts, by default). The target's public range starts at 0.
+    Parameters and attributes are those of `LogisticRegression`.
+    """
+
+    short_name = "poisson"
+    title = "Poisson regression of counts"
+    sklearn_class = linear_model.PoissonRegressor
+    link = "log"
+
+    def _make_loss(self, target: Target) -> Loss:
+        low = check_range(target).low
+        check(low == 0, f"The range of a count must start at 0, got {low}.")
+        return Poisson(self._choose_slope_bound(1.0))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+    def _adapt_target(self, schema: Schema) -> Schema:
+        """Let the range start at 0, as counts do."""
+        high = check_range(schema.target_column).high
+        return replace(schema, target=Numeric(0.0, high if high > 0 else 1.0))
+
+    def _target_units(self) -> tuple[float, float]:
+        """Return the logarithm of the largest count, and one."""
+        return math.log(check_range(self.schema_.target_column).high), 1.0
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return predicted rates, shape (n,)."""
+        return np.exp(super().predict(X))
