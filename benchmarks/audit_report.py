@@ -1,4 +1,4 @@
-"""What benchmarks/audit.py found, as docs/audit.md, a table and a figure."""
+"""What benchmarks/audit.py found, as docs/evidence/audit.md, a table and a figure."""
 
 from __future__ import annotations
 

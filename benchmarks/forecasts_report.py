@@ -1,6 +1,6 @@
-"""What benchmarks/forecasts.py found: constants, docs/utility/forecasts.md, a figure.
+"""What benchmarks/forecasts.py found: constants, docs/evidence/utility/forecasts.md, a figure.
 
-Everything here is made from docs/utility/forecasts.csv. The page judges each table by
+Everything here is made from docs/evidence/utility/forecasts.csv. The page judges each table by
 constants that the other tables give, so that its ranges are forecasts in earnest.
 """
 
@@ -22,7 +22,7 @@ from skdp.planning.forecast import linearised
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = ROOT / "docs" / "utility"
+OUT = ROOT / "docs" / "evidence" / "utility"
 DELTA = 1e-6
 #: Share of the outcomes that is left out at each end of a range: less than 10 %, as a
 #: table that was not seen holds surprises.

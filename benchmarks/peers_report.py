@@ -1,4 +1,4 @@
-"""What benchmarks/peers.py found, as docs/peers/README.md."""
+"""What benchmarks/peers.py found, as docs/evidence/peers/README.md."""
 
 from __future__ import annotations
 

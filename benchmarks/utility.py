@@ -30,7 +30,7 @@ WIDE, WIDE_SEEDS = "reuters", range(5)
 DELTA = 1e-6
 #: Tables whose target is a number.
 NUMBERS = ("california", "bike", "wine")
-OUT = ROOT / "docs" / "utility"
+OUT = ROOT / "docs" / "evidence" / "utility"
 #: Differences that count as a tie, in log-loss and in R².
 TIE = {True: 0.0005, False: 0.001}
 

@@ -46,7 +46,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_what_is_named_exists():
-    table = read("docs/code.md").split("## In the repository")[1]
+    table = read("docs/guide/code.md").split("## In the repository")[1]
     paths = re.findall(r"`(src/[^`]+|\w+/)`", table)
     assert len(paths) > 15
     for path in paths:

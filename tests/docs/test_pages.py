@@ -96,7 +96,7 @@ def test_links_lead_somewhere(page):
 
 def test_the_map_of_equations_names_what_exists():
     """Each row: `file.py`: `name`, `name`; a file alone is looked up as a file."""
-    table = (DOCS / "method.md").read_text(encoding="utf-8")
+    table = (DOCS / "guide" / "method.md").read_text(encoding="utf-8")
     table = table.split("## Where each equation lives")[1].split("\n## ")[0]
     checked = 0
     for row in table.splitlines():

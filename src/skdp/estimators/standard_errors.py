@@ -101,7 +101,7 @@ class Uncertain:
 
         Print it, or show it in a notebook. Categories are relative to the mean of their
         column. Three classes or more are relative to the mean of the classes, and have
-        no standard errors. ``docs/uncertainty.md`` says what intervals cover and what
+        no standard errors. ``docs/guide/intervals.md`` says what intervals cover and what
         not.
         """
         from skdp.estimators.summary import summary  # which works on models
