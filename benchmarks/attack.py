@@ -188,7 +188,8 @@ def largest(lines: list[dict[str, Any]]) -> dict[str, float]:
 def written(lines: list[dict[str, Any]], summary: str) -> None:
     """Enter the summary in the table and the page."""
     rows = summed(lines)
-    with (ROOT / "docs" / "evidence" / "attack.csv").open("w", encoding="utf-8", newline="") as file:
+    table = ROOT / "docs" / "evidence" / "attack.csv"
+    with table.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

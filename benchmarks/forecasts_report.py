@@ -1,7 +1,8 @@
-"""What benchmarks/forecasts.py found: constants, docs/evidence/utility/forecasts.md, a figure.
+"""What benchmarks/forecasts.py found: constants, a page and a figure.
 
-Everything here is made from docs/evidence/utility/forecasts.csv. The page judges each table by
-constants that the other tables give, so that its ranges are forecasts in earnest.
+Everything in docs/evidence/utility/forecasts.md is made from forecasts.csv beside it. The
+page judges each table by constants that the other tables give, so its ranges are true
+forecasts.
 """
 
 from __future__ import annotations

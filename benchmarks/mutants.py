@@ -6,7 +6,7 @@ one fails. The same tests pass without it: they run first, all of them, in a cop
 nothing is planted in. A mistake that no test catches makes the exit code 1.
 
 Run ``python benchmarks/mutants.py [--only NAME ...] [--jobs 2] [--write]``. With
-``--write`` the results enter ``docs/evidence/mutants.csv`` and ``docs/evidence/mutants.md``.
+``--write`` the results enter ``mutants.csv`` and ``mutants.md`` in ``docs/evidence``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The released scikit-learn, diffprivlib and Opacus are installed under build/peers, run
 on the same encoded tables as ours at their defaults and at settings tuned on the test
 loss, and their ε is computed again by two accountants that are not theirs. Every fit is
-a row of docs/evidence/peers/results.csv; rows that are there are not measured again, so that a
-run that was interrupted goes on. docs/evidence/peers/README.md is written from it.
+a row of docs/evidence/peers/results.csv. Rows that exist are not measured again, so an
+interrupted run continues. docs/evidence/peers/README.md is written from it.
 """
 
 from __future__ import annotations

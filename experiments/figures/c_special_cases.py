@@ -237,7 +237,8 @@ def text(rows: Rows) -> str:
         else ""
     )
     return f"""The paper's section 4.3 says when its samplings beat DP-CD and DP-SGD by
-√d; erratum 10 of [the theory](../../guide/theory.md) says that the opposite exists. Both are run
+√d; erratum 10 of [the theory](../../guide/theory.md) says that the opposite exists.
+Both are run
 for d from {dimensions[0]} to {dimensions[-1]}, M_max/M_min = {SPREAD:g}d, ε =
 {EPSILON:g}, δ = {DELTA:g}, replace-one neighbours, each method with its own best K* (at
 most {steps} steps), {N_RUNS} runs for each of {seeds} seeds, in the simulation of

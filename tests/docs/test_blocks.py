@@ -35,7 +35,7 @@ PAGES = sorted(
 #: Tested elsewhere, with tables that are made once.
 ELSEWHERE = {
     "docs/guide/cli.md": "tests/cli/test_cli_docs.py runs it",
-    "docs/evidence/experiments/adding.md": "tests/experiments/test_runner.py adds its files",
+    "docs/evidence/experiments/adding.md": "tests/experiments/test_runner.py runs it",
 }
 #: Commands that are not run here: (start of the line, reason).
 NOT_RUN = {

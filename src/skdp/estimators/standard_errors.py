@@ -101,8 +101,8 @@ class Uncertain:
 
         Print it, or show it in a notebook. Categories are relative to the mean of their
         column. Three classes or more are relative to the mean of the classes, and have
-        no standard errors. ``docs/guide/intervals.md`` says what intervals cover and what
-        not.
+        no standard errors. ``docs/guide/intervals.md`` says what intervals cover
+        and what not.
         """
         from skdp.estimators.summary import summary  # which works on models
 
