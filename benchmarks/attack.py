@@ -7,8 +7,8 @@ differs by more than was paid for.
 
 Run ``python benchmarks/attack.py [--pairs 20000] [--jobs 2] [--write]``. Results are
 logged as they come. A run that was stopped continues where it was, unless the source
-has changed since. With ``--write`` the summary enters ``docs/attack.csv`` and
-``docs/attack.md``.
+has changed since. With ``--write`` the summary enters ``docs/evidence/attack.csv`` and
+``docs/evidence/attack.md``.
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ def largest(lines: list[dict[str, Any]]) -> dict[str, float]:
 def written(lines: list[dict[str, Any]], summary: str) -> None:
     """Enter the summary in the table and the page."""
     rows = summed(lines)
-    with (ROOT / "docs" / "attack.csv").open("w", encoding="utf-8", newline="") as file:
+    table = ROOT / "docs" / "evidence" / "attack.csv"
+    with table.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
@@ -202,7 +203,7 @@ def written(lines: list[dict[str, Any]], summary: str) -> None:
     page = PAGE.format(
         summary=summary, rows="\n".join(told), queries="\n".join(sorted(queries))
     )
-    (ROOT / "docs" / "attack.md").write_text(page, encoding="utf-8")
+    (ROOT / "docs" / "evidence" / "attack.md").write_text(page, encoding="utf-8")
 
 
 def main() -> int:

@@ -11,9 +11,9 @@ Four questions, each answered by games on made-up neighbouring tables (`skdp.aud
 3. What does a single fit with many canaries prove?
 4. What do single records prove without any assumption on the form of the claim?
 
-It writes docs/audit.md, docs/audit/results.csv and docs/audit/audit.svg. All noise is
-that of the operating system, so that numbers differ a little from run to run. Names of
-parts (``bug``, say) run those alone, and keep the other rows of the last report.
+It writes audit.md, audit/results.csv and audit/audit.svg in docs/evidence. All noise is
+that of the operating system, so numbers differ a little from run to run. Names of parts
+(``bug``, say) run those alone, and keep the other rows of the last report.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def main() -> None:
     asked = set(sys.argv[1:]) or PARTS
     if not asked <= PARTS:
         raise SystemExit(f"A part must be one of {sorted(PARTS)}. Got {sorted(asked)}.")
-    docs = ROOT / "docs"
+    docs = ROOT / "docs" / "evidence"
     rows = [row for row in read(docs) if row["part"] not in asked]
     jobs = [*claims(), *single_records(), *mistakes()]
     jobs = [job for job in jobs if job.part in asked]

@@ -1,4 +1,4 @@
-"""What benchmarks/audit.py found, as docs/audit.md, a table and a figure."""
+"""What benchmarks/audit.py found, as docs/evidence/audit.md, a table and a figure."""
 
 from __future__ import annotations
 
@@ -120,10 +120,10 @@ def text(rows: list[Row]) -> str:
     closest = max(r["mu_lower"] / r["mu"] for r in claims)
     return f"""# Audits
 
-What an attacker who sees every released number, and knows both tables, can prove about
-the claims of skdp. Written by `make bench NAME=audit`, which took {minutes:.0f} minutes
-of processor time, half of it on each of two cores; every row is in
-[results.csv](audit/results.csv). `skdp audit` runs a short version.
+An attacker sees every released number and knows both tables. These are the bounds that
+such an attacker can prove against the claims of skdp. They are written by
+`make bench NAME=audit` in {minutes:.0f} minutes of processor time on two cores.
+[results.csv](audit/results.csv) has every row, and `skdp audit` runs a short version.
 
 - **{len(claims)} settings with right noise: {flagged} refuted.** The highest lower
   bound is {closest:.2f} of its μ.
@@ -137,35 +137,35 @@ of processor time, half of it on each of two cores; every row is in
 A mechanism, or a whole fit, runs again and again on one of two neighbouring tables made
 to be as far apart as one record allows: a record at the edge of every column, present
 or zeroed out or removed, or with the opposite target. The attacker replays the run from
-its transcript. Weights are a function of what was released, so that the exact sums of
+its transcript. Weights are a function of the released values, so the exact sums of
 every step are known for both tables, and the likelihood ratio
-Σ⟨released − (f + f′)/2, f′ − f⟩/σ² is the best test there is. A second attacker does
-not trust the stated noise and measures its covariance in half of the games: noise that
-is shared, repeated or fixed betrays itself to it.
+Σ⟨released − (f + f′)/2, f′ − f⟩/σ² is the best possible test. A second attacker does
+not trust the stated noise and measures its covariance in half of the games. It detects
+noise that is shared, repeated or fixed.
 
 Two bounds follow from wrong guesses, by Clopper and Pearson at 99.9 %:
 
 - **gdp**: μ-GDP allows no error rate below Φ(−μ/2). This tests the claim itself, a μ,
   and ε is read from the proved μ at the same δ. A group of g records is protected by
-  gμ (Dong, Roth and Su 2022, Theorem 2.14), so that tables that differ in g ≈ 2/μ
-  records show most with the fewest runs; bounds are given for one record.
-- **plain**: (ε, δ)-DP allows no 1 − β above e^ε α + δ. It assumes nothing, and is far
-  below the truth at any number of runs that can be made.
+  gμ (Dong, Roth and Su 2022, Theorem 2.14), so tables that differ in g ≈ 2/μ records
+  show most with the fewest runs. Bounds are given for one record.
+- **plain**: (ε, δ)-DP allows no 1 − β above e^ε α + δ. This assumes nothing, and stays
+  far below the truth at any feasible number of runs.
 
-Beside them, two things are exact: the distance of the two tables in the stated noise
-(*reach*, as a share of the claim) may not exceed what was charged, and every release
-must have been charged.
+Two more checks are exact. The distance of the two tables in units of the stated noise
+(*reach*, as a share of the claim) must not exceed the charge, and every release must
+have been charged.
 
-A right claim is refuted by chance at most once in a thousand settings for each bound.
-What is refuted is therefore played again, and counts if it is refuted twice: over these
-{len(claims)} settings the chance of a false alarm is below {len(claims) * 4e-6:.1g}.
-Numbers of runs are chosen so that noise 20 % too small is found with a chance of 99 %,
-of {SURE:.2%} where it is planted, so that all such mistakes are found in one run.
+A right claim is refuted by chance at most once in a thousand settings for each bound. A
+refuted setting is therefore played again, and counts only if it is refuted twice. Over
+these {len(claims)} settings the chance of a false alarm is below
+{len(claims) * 4e-6:.1g}. The number of runs is chosen to find noise that is 20 % too
+small with a chance of 99 %, or {SURE:.2%} where it is planted.
 
-An audit can refute a claim and cannot prove it. It sees mistakes that are as large as
-those below; rounding, corner cases and side channels are for proofs and other tests.
+An audit can refute a claim but not prove it. It finds mistakes that are as large as
+those below. Proofs and other tests deal with rounding, corner cases and side channels.
 
-## Your own
+## Audit your own model
 
 ```python
 from skdp import LogisticRegression, audit
@@ -180,18 +180,17 @@ ledger charged.
 
 ## Right noise
 
-Proved ε, each with confidence 99.9 %, beside the claim; reach in brackets where it is
-not 1.
+The proved ε, with confidence 99.9 % each, beside the claim. The reach is in brackets
+where it is not 1.
 
 {_claim_table([r for r in claims if r["part"] != "plain"])}
 
-`rare level` is a category that only one record has: it may be shown with probability
+`rare level` is a category that only one record has. It may be shown with probability
 δ = 0.05 in this game, and hardly ever proves anything. Decisions of `levels` under
 replace-one show at most 1/√2 of the distance. Under replace-one no pair of tables
-reaches what a matrix geometry is charged: records that are furthest apart in gradients
-have the same Gram matrix. Under zero-out a record that was zeroed out keeps its target,
-so that a histogram of targets tells nothing. Fits are of 4 steps, but for those that
-say otherwise.
+reaches the charge of a matrix geometry, because records that are furthest apart in
+gradients have the same Gram matrix. Under zero-out a zeroed record keeps its target, so
+a histogram of targets reveals nothing. Fits have 4 steps unless they say otherwise.
 
 ## Single records
 
@@ -203,13 +202,14 @@ say otherwise.
 
 {_bug_table(bugs)}
 
-Noise of 0.8 times its scale is a μ 1.25 times as large: ε = 1.27 in place of 1, 5.15
-of 4, 10.4 of 8.
+Noise at 0.8 times its scale makes μ 1.25 times as large: ε = 1.27 instead of 1, 5.15
+instead of 4, 10.4 instead of 8.
 
 ## One fit with many canaries
 
-Steinke, Nasr and Jagielski (2023): each canary is there or not by the fall of a coin,
-and the surest are guessed. One fit proves less than thousands, and needs only one.
+Steinke, Nasr and Jagielski (2023): a coin decides whether each canary is in the table,
+and the attacker guesses those that are most certain. One fit proves less than thousands
+of fits do.
 
 {_one_table([r for r in rows if r["part"] == "one run"])}
 

@@ -4,7 +4,7 @@
 
 writes a table of hospital stays in pieces, then fits it by the command line, and reads
 the same file with pyarrow, typed and in a stream, in turn, each in a process of its
-own. Without options the results are written to the end of docs/speed.md.
+own. Without options the results are written to the end of docs/evidence/speed.md.
 """
 
 from __future__ import annotations

@@ -4,12 +4,13 @@ An outcome is what privacy cost a fit on rows that it did not see: the score of 
 without privacy of the same rows, less the score of the private one. Tables are those of
 `tables.py`, the hospital tables at many sizes, and R's tables where `r_tables.py` finds
 them, each cut to several numbers of rows. `utility.py` has measured whole tables: its
-fits are taken as they are. All outcomes go to docs/utility/forecasts.csv, with each
-table's shape, so that forecasts can be made again from that file alone.
+fits are taken as they are. All outcomes go to
+docs/evidence/utility/forecasts.csv, with each table's shape, so forecasts can be made
+again from that file alone.
 
 ``--measure`` fits all tables again (half an hour), or those whose names follow it;
 without it the file is read. Both print what
-`skdp.planning.calibration` should hold and write docs/utility/forecasts.md.
+`skdp.planning.calibration` should hold and write docs/evidence/utility/forecasts.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What benchmarks/forecasts.py found: constants, docs/utility/forecasts.md, a figure.
+"""What benchmarks/forecasts.py found: constants, a page and a figure.
 
-Everything here is made from docs/utility/forecasts.csv. The page judges each table by
-constants that the other tables give, so that its ranges are forecasts in earnest.
+docs/evidence/utility/forecasts.md is made from forecasts.csv beside it. It judges each
+table by constants that the other tables give, so its ranges are true forecasts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skdp.planning.forecast import linearised
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = ROOT / "docs" / "utility"
+OUT = ROOT / "docs" / "evidence" / "utility"
 DELTA = 1e-6
 #: Share of the outcomes that is left out at each end of a range: less than 10 %, as a
 #: table that was not seen holds surprises.
@@ -257,14 +257,14 @@ def page(rows: list[Row]) -> str:
         "`skdp plan` gives a range for the expected cost of privacy. Here "
         f"{n_tables} tables, cut to several numbers of rows, were fitted "
         f"{len(singles):,} times, at six budgets and under all neighbour relations. A "
-        "cost is the score of the fit without privacy of the same rows, less the score "
-        "of the private fit, on rows that neither saw. Ranges are those that the "
-        "*other* tables give: each table was left out when its constants were derived.",
+        "cost is the score of a fit without privacy on the same rows, less the score "
+        "of the private fit, on rows that neither saw. Each table was left out when "
+        "the constants for its ranges were derived.",
         "",
-        f"**{share(singles)}** of the single fits cost what the range says, and "
-        f"{share(means)} of the means over a cell's fits. “At most” counts as right "
-        "where privacy cost nothing. Plans that fit only a constant forecast nothing "
-        "and are not counted.",
+        f"The cost lies in the range for **{share(singles)}** of the single fits, and "
+        f"for {share(means)} of the means over the fits of a cell. “At most” counts as "
+        "right where privacy cost nothing. Plans that fit only a constant make no "
+        "forecast and are not counted.",
         "",
         "![Outcomes over forecasts](forecasts.svg)",
         "",

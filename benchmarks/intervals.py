@@ -7,8 +7,8 @@ Rows of real tables are drawn with replacement; the truth is then what the same
 estimator gives for the whole table without noise. An interval that is not given,
 because the effect cannot be told, holds the truth, and is counted.
 
-Results are written after each case to coverage.csv, one line per coefficient, and a
-run goes on where the last one stopped. The tables in docs/uncertainty.md follow.
+Results are written after each case to intervals.csv, one line per coefficient, and a
+run goes on where the last one stopped. The tables in docs/evidence/intervals.md follow.
 
     python benchmarks/intervals.py [--scale 1] [--only hospital] [--output DIRECTORY]
 """
@@ -64,8 +64,8 @@ FITS = {2_000: 100, 5_000: 100, 20_000: 100, 200_000: 40}
 #: Where the width is compared with that from true moments, in every fifth fit.
 COMPARED = (20_000, 1.0, "replace-one")
 Case = tuple[str, int, float, str]
-ROOT = Path(__file__).resolve().parents[1] / "docs"
-PAGE, START, END = ROOT / "uncertainty.md", "<!-- coverage -->", "<!-- /coverage -->"
+ROOT = Path(__file__).resolve().parents[1] / "docs" / "evidence"
+PAGE, START, END = ROOT / "intervals.md", "<!-- coverage -->", "<!-- /coverage -->"
 KEY = ("table", "rows", "epsilon", "neighbours")
 HEAD = (*KEY, "coefficient", "fits", "told", "held", "std_over_exact")
 
@@ -286,9 +286,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Coverage of 95 % intervals.")
     parser.add_argument("--scale", type=float, default=1.0, help="of the fits")
     parser.add_argument("--only", choices=[*HOSPITAL, *REAL])
-    parser.add_argument("--output", type=Path, default=ROOT / "uncertainty")
+    parser.add_argument("--output", type=Path, default=ROOT)
     given = parser.parse_args()
-    path = given.output / "coverage.csv"
+    path = given.output / "intervals.csv"
     run(path, given.scale, given.only)
     text = "\n".join(pages(read(path)))
     page = PAGE.read_text("utf-8")

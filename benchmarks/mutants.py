@@ -6,7 +6,7 @@ one fails. The same tests pass without it: they run first, all of them, in a cop
 nothing is planted in. A mistake that no test catches makes the exit code 1.
 
 Run ``python benchmarks/mutants.py [--only NAME ...] [--jobs 2] [--write]``. With
-``--write`` the results enter ``docs/mutants.csv`` and ``docs/mutants.md``.
+``--write`` the results enter ``mutants.csv`` and ``mutants.md`` in ``docs/evidence``.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def fail_without(bugs: list[Bug], healthy: Path, jobs: int, bar: Progress) -> li
 
 def written(results: list[Found], only: bool) -> None:
     """Enter results in the table and the page; `only` keeps the lines of others."""
-    table = ROOT / "docs" / "mutants.csv"
+    table = ROOT / "docs" / "evidence" / "mutants.csv"
     lines = {
         found.name: {name: str(value) for name, value in asdict(found).items()}
         for found in results
@@ -262,7 +262,7 @@ def written(results: list[Found], only: bool) -> None:
         f"took {seconds / 60:.0f} minutes of one core."
     )
     page = PAGE.format(summary=summary, rows="\n".join(rows))
-    (ROOT / "docs" / "mutants.md").write_text(page, encoding="utf-8")
+    (ROOT / "docs" / "evidence" / "mutants.md").write_text(page, encoding="utf-8")
 
 
 def main() -> int:

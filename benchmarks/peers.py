@@ -3,8 +3,8 @@
 The released scikit-learn, diffprivlib and Opacus are installed under build/peers, run
 on the same encoded tables as ours at their defaults and at settings tuned on the test
 loss, and their ε is computed again by two accountants that are not theirs. Every fit is
-a row of docs/peers/results.csv; rows that are there are not measured again, so that a
-run that was interrupted goes on. docs/peers/README.md is written from it.
+a row of docs/evidence/peers/results.csv. Rows that exist are not measured again, so an
+interrupted run continues. docs/evidence/peers/README.md is written from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import peers_report
 
 from tables import CATEGORICAL, NAMES, NUMERIC, ROOT, Table, load, split
 
-BUILD, OUT = ROOT / "build" / "peers", ROOT / "docs" / "peers"
+BUILD, OUT = ROOT / "build" / "peers", ROOT / "docs/evidence/peers"
 FILES = Path(__file__).resolve().parent / "peers"
 EPSILONS = (0.1, 0.5, 1.0, 3.0, 8.0)
 DELTA = 1e-6

@@ -1,4 +1,4 @@
-"""What benchmarks/peers.py found, as docs/peers/README.md."""
+"""What benchmarks/peers.py found, as docs/evidence/peers/README.md."""
 
 from __future__ import annotations
 
@@ -193,37 +193,36 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
     minutes = sum(row["seconds"] for row in rows) / 60
     versions = dict(sorted({(row["peer"], row["version"]) for row in rows}))
     text = [
-        "# Peers, run beside ours",
+        "# Other libraries on the same tables",
         "",
-        "Released versions, each in an environment of its own, on the same encoded "
-        "tables and the same 80/20 split: "
+        "Released versions, each in its own environment, on the same encoded tables "
+        "and the same 80/20 split: "
         + ", ".join(f"{k} {v}" for k, v in versions.items())
-        + ". Written by `make bench NAME=peers`; every fit, its setting and its CPU "
-        "time is in [results.csv](results.csv), the programs are "
-        "`benchmarks/peers.py` and `benchmarks/peers/`.",
+        + ". Written by `make bench NAME=peers` (`benchmarks/peers.py` and "
+        "`benchmarks/peers/`). [results.csv](results.csv) has every fit with its "
+        "setting and CPU time.",
         "",
         "- δ = 1e-6. Means over five seeds of noise ± their standard error.",
-        "- skdp is at its defaults: a schema, ε and δ. Opacus protects a row that is "
-        "added or removed while the number of rows is public, which is our zero-out; "
-        "diffprivlib claims pure ε (δ = 0, a stronger claim) for a row that is "
-        "replaced, and is held against our replace-one.",
+        "- skdp runs with its defaults: a schema, ε and δ. Opacus protects a row that "
+        "is added or removed while the number of rows is public, so it is compared "
+        "with our zero-out. diffprivlib claims pure ε (δ = 0, a stronger claim) for a "
+        "row that is replaced, so it is compared with our replace-one.",
         "- Opacus has no defaults for step, batch, epochs and clipping: SGD with 0.1, "
         "256, 10 and 1 (10 for numbers, whose targets reach 5 or 10) is what we would "
-        "try first. diffprivlib is given the public "
-        "bounds, and is otherwise as it comes.",
-        "- **Tuned** means: at every ε the best setting of a grid *on the test loss* "
-        "of one more seed. No private user has that; it flatters the peers, and is not "
-        "paid for. The grid was thinned to what two cores fit in half an hour: for "
-        "Opacus eight settings for classes and nine for numbers (step, clipping, SGD "
-        "or Adam, batch 256 or 1024, 10 or 30 epochs), for diffprivlib six values of C "
-        "with 1000 iterations; its linear regression has nothing to tune.",
+        "try first. diffprivlib gets the public bounds and otherwise its defaults.",
+        "- **Tuned** means the best setting of a grid *on the test loss* of one more "
+        "seed, at every ε. A private user cannot do that, and no budget pays for it, "
+        "so it flatters the peers. For Opacus the grid has eight settings for classes "
+        "and nine for numbers (step, clipping, SGD or Adam, batch 256 or 1024, 10 or "
+        "30 epochs), for diffprivlib six values of C with 1000 iterations. Two cores "
+        "fit it in half an hour. diffprivlib's linear regression has nothing to tune.",
         "",
         "## Scores on rows that were not fitted",
         "",
     ]
     for table in tables:
         text += scores(rows, cells, table)
-    text += ["## Where a peer beats us", ""]
+    text += ["## Where another library is better", ""]
     lost = beaten(cells)
     text += [
         f"- {table}, ε = {epsilon:g}: {line} {value:.4f}, ours {ours:.4f}"
@@ -241,9 +240,10 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         ),
         "## CPU seconds of a fit",
         "",
-        "Medians at the defaults, one thread. Ours include reading and encoding the "
-        "columns, the others' start from the encoded matrix; Opacus calibrates its "
-        "noise for seconds more, once a setting and ε, which a median hides. All "
+        "Medians at the defaults, one thread. Our times include reading and encoding "
+        "the columns; the others start from the encoded matrix. Opacus also spends "
+        "seconds to calibrate its noise, once per setting and ε, which a median hides. "
+        "All "
         f"{len(rows)} fits took {minutes:.0f} minutes.",
         "",
         *seconds(rows, tables),
@@ -254,16 +254,17 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         "distributions) and `skdp.privacy.subsampling`:",
         "",
         *accounting(rows),
-        "So its ε is confirmed. Its calibration stops within 0.01 below what is asked "
-        "for, and its accountant adds 0.01 for its own error: at ε = 0.1 up to a fifth "
-        "is left unused, which is part of why it does worse there.",
+        "This confirms its ε. Its calibration stops within 0.01 below the requested ε, "
+        "and its accountant adds 0.01 for its own error. At ε = 0.1 up to a fifth of "
+        "the budget is left unused, which partly explains its results there.",
         "",
         "diffprivlib's logistic regression cites a theorem for rows of norm one and a "
         "penalty on every weight. Its formula charges data_norm where the proof needs "
-        "its square, and leaves the intercept without penalty. What the theorem's "
-        "argument gives for its defaults on these tables (`provable` in "
-        "`benchmarks/peers_report.py`; ∞: nothing), if the minimiser is found, which "
-        f"its solver warned that it was not in {unconverged(rows)} fits:",
+        "its square, and leaves the intercept without penalty. The table shows the ε "
+        "that the theorem's argument gives for its defaults on these tables "
+        "(`provable` in `benchmarks/peers_report.py`; ∞ is no guarantee), if the "
+        "minimiser is found. Its solver warned that it was not in "
+        f"{unconverged(rows)} fits.",
         "",
         *table_of(
             ["claimed ε", *norms],
@@ -272,11 +273,11 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
                 for e in sorted({e for _, _, e in cells})
             ],
         ),
-        "## Violations, shown",
+        "## Violations",
         "",
         "`benchmarks/peers/audit_diffprivlib.py` fits tables of two rows that differ "
-        "in one and counts an event; the lower bounds on ε hold with confidence 99.9 % "
-        "each. It printed:",
+        "in one and counts an event. Each lower bound on ε holds with confidence "
+        "99.9 %. It printed:",
         "",
         "```text",
         found["audit"],
@@ -290,9 +291,9 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         found["import"],
         "```",
         "",
-        "For Opacus we know of no violation in what is run here, but that its noise is "
-        "drawn in floating point (its secure mode was not used), which its proof does "
-        "not cover.",
+        "For Opacus we know of no violation in what is run here, except that its noise "
+        "is drawn in floating point (its secure mode was not used), which its proof "
+        "does not cover.",
         "",
     ]
     return "\n".join(text)

@@ -1,8 +1,8 @@
-"""Draw docs/picture.svg, what the readme shows: make bench NAME=picture.
+"""Draw docs/evidence/picture.svg, what the readme shows: make bench NAME=picture.
 
 What privacy costs on rows that were not fitted, against ε, on a table of classes and
-one of numbers, from the committed docs/utility/results.csv (ours) and
-docs/peers/results.csv (theirs). Nothing is fitted here.
+one of numbers, from the committed docs/evidence/utility/results.csv (ours) and
+docs/evidence/peers/results.csv (theirs). Nothing is fitted here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ mpl.rcParams |= {"svg.hashsalt": "skdp", "font.size": 8.5, "axes.linewidth": 0.6
 from matplotlib import pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "evidence"
 #: After Okabe and Ito, whose colours all eyes tell apart; darker, as text has them too.
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#c04f00", "#00795a", "#555555"
 #: (peer, variant) -> colour, line and marker.

@@ -153,12 +153,13 @@ def page(found: dict[tuple[str, Setting], float], few: list[dict[str, Any]]) -> 
     lines = [
         "# Is the rule tuned to its tables?",
         "",
-        "Written by `make bench NAME=rule`.",
+        "Each constant of [the default method](../../guide/method.md) is halved and "
+        "doubled. Written by `make bench NAME=rule`.",
     ]
     for title, names in (("Public tables", NAMES), ("Generated", list(GENERATED))):
         lines += [
             "",
-            f"## {title}: excess with a constant changed, over the excess without",
+            f"## {title}: excess with a changed constant over the rule's excess",
             "",
             "Zero-out, ε = 0.1 and 1, geometric means over both and over three seeds.",
             "",
@@ -181,9 +182,9 @@ def page(found: dict[tuple[str, Setting], float], few: list[dict[str, Any]]) -> 
         "",
         "## Leave one out",
         "",
-        "The setting that is best on all public tables but one, and what it gives on "
-        "that one, over the rule as it is. Above 1, the rule is better than what would "
-        "have been chosen without the table.",
+        "The setting that is best on all public tables except one, and its excess on "
+        "that table over the rule's. Above 1, the rule is better than the setting that "
+        "would have been chosen without the table.",
         "",
         "| left out | chosen | its excess over the rule's |",
         "|---|---|---|",
@@ -200,10 +201,10 @@ def page(found: dict[tuple[str, Setting], float], few: list[dict[str, Any]]) -> 
         "",
         f"Geometric mean: {math.exp(float(np.mean(regrets))):.2f}.",
         "",
-        "## Few rows, small ε: worse than a constant by",
+        "## Few rows, small ε: compared with a constant",
         "",
         "Log-loss or R² by which the default is worse than the base rate or the mean "
-        "of the same rows (negative: better), and its standard error, ten seeds.",
+        "of the same rows (negative: better), with the standard error over ten seeds.",
         "",
         "| table | rows | ε | worse by | fitted |",
         "|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""All that is promised about speed and memory, measured: writes docs/speed.md.
+"""All that is promised about speed and memory, measured: writes docs/evidence/speed.md.
 
     python benchmarks/speed.py [--repeats 7] [--only fit pass scale start]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "speed.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs/evidence/speed.md"
 #: What follows it on the page is written by another command than what comes before.
 CSV_SECTION = "## A large CSV file"
 HEADER = "| what | ours | theirs | ratio | required | aim | met |\n" + "|---" * 7 + "|"

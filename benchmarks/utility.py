@@ -30,7 +30,7 @@ WIDE, WIDE_SEEDS = "reuters", range(5)
 DELTA = 1e-6
 #: Tables whose target is a number.
 NUMBERS = ("california", "bike", "wine")
-OUT = ROOT / "docs" / "utility"
+OUT = ROOT / "docs" / "evidence" / "utility"
 #: Differences that count as a tie, in log-loss and in R².
 TIE = {True: 0.0005, False: 0.001}
 
@@ -148,12 +148,12 @@ def page(rows: list[dict[str, Any]]) -> str:
         "",
         "Test log-loss (adult, bank, electricity, a9a, reuters: lower is better) and "
         "R² (california, bike, wine: higher is better) of `LogisticRegression` and "
-        "`LinearRegression` with nothing but a schema, ε and δ = 1e-6 (add-remove: "
-        "the number of rows is released too). Means over ten seeds "
-        "of noise, five on reuters, whose 8,315 columns are fitted under zero-out "
-        "alone; in brackets the best peer, tuned on the test loss. Written by "
-        "`make bench NAME=utility`; every fit is in [results.csv](results.csv), its "
-        "protocol in `benchmarks/utility.py`.",
+        "`LinearRegression` with only a schema, ε and δ = 1e-6. Under add-remove the "
+        "number of rows is released too. Numbers are means over ten seeds of noise "
+        "(five on reuters, whose 8,315 columns are fitted under zero-out only). The "
+        "best peer, tuned on the test loss, is in brackets. Written by "
+        "`make bench NAME=utility` (`benchmarks/utility.py`); "
+        "[results.csv](results.csv) has every fit.",
         "",
         "![Loss against ε](utility.svg)",
         "",

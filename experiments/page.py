@@ -57,33 +57,31 @@ def intro(folder: Path) -> str:
     minutes = sum(row["core_minutes"] for row in times)
     return f"""# Experiments
 
-The experiment section that the paper left open. All of it is made by
+The paper has no experiments. These are made by
 
 ```sh
 make bench NAME=experiments
 ```
 
-which takes {minutes:.0f} minutes of one core, shared by two processes; a run that was
-stopped goes on where it was. This page is generated (`experiments/page.py`): its
-numbers are computed from the CSV files beside it. A system, a table or a sampling of
-your own is [one more file](adding.md).
+in {minutes:.0f} minutes of one core, shared by two processes. A run that was stopped
+continues where it was. `experiments/page.py` writes this page from the CSV files beside
+it. To add a system, a table or a sampling, [add one file](adding.md).
 
 - **What is measured.** The excess risk f(w) − f*, where f is the mean loss over all
   rows plus the estimators' light ridge, and f* its minimum by Newton's method: the
-  training objective, which the theory speaks of. [Test scores](../utility/README.md)
-  are elsewhere.
-- **What is equal.** (ε, δ = 1e-6), one record being emptied (zero-out), and exact
-  accounting, unless a figure says otherwise. Nothing is tuned: every system has
-  defaults that are made of public facts.
+  training objective, which the theory is about. [Test scores](../utility/README.md)
+  have their own page.
+- **What is equal.** (ε, δ = 1e-6), zero-out neighbours and exact accounting, unless a
+  figure says otherwise. Nothing is tuned: the defaults of every system are computed
+  from public facts.
 - **What is uncertain.** Means are over at least ten seeds of the noise; intervals are
   95 %, Student's t, of logarithms for ratios.
-- **What is not private.** Seeds make runs repeatable, and a seeded run claims no
-  privacy; an excess is computed from the records without noise, which is for public
-  tables alone.
+- **What is not private.** The runs are seeded, so they claim no privacy. The excess is
+  computed from the records without noise, which is acceptable for public tables only.
 """
 
 
 def lost(points: list[str]) -> str:
     """Where our method loses, as the figures found it."""
-    head = "## Where our method loses\n\nBy figure, each case that its numbers show:\n"
+    head = "## Where our method loses\n\nEvery such case in the numbers, by figure:\n"
     return "\n".join([head, *points, ""]) if points else ""

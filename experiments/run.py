@@ -19,7 +19,7 @@ and, if it wants,
 
 Each finished cell is appended to ``build/experiments/FIGURE.jsonl`` at once, so that a
 run that was stopped goes on where it was; a changed figure needs that file deleted.
-Numbers go to ``docs/experiments/FIGURE.csv``, and figures and page are made from that.
+Numbers go to ``docs/evidence/experiments/FIGURE.csv``; figures and page follow from it.
 """
 
 import argparse
@@ -47,7 +47,7 @@ if __name__ in ("__main__", "__mp_main__"):
 from experiments import page, store  # noqa: E402
 from experiments.folders import modules  # noqa: E402
 
-BUILD, DOCS = ROOT / "build" / "experiments", ROOT / "docs" / "experiments"
+BUILD, DOCS = ROOT / "build" / "experiments", ROOT / "docs/evidence/experiments"
 Cell = dict[str, Any]
 
 

@@ -176,8 +176,9 @@ def test_a_loss_to_a_peer_is_reported_and_a_tie_is_not():
 
 
 def test_the_page_is_what_its_rows_say():
-    store = peers.Store(ROOT / "docs" / "peers" / "results.csv")
+    folder = ROOT / "docs" / "evidence" / "peers"
+    store = peers.Store(folder / "results.csv")
     assert {row["peer"] for row in store.rows} == set(peers.PEERS)
-    found = json.loads((ROOT / "docs/peers/violations.json").read_text("utf-8"))
+    found = json.loads((folder / "violations.json").read_text("utf-8"))
     page = peers_report.page(store.rows, peers.row_norms(), found)
-    assert page == (ROOT / "docs/peers/README.md").read_text("utf-8")
+    assert page == (folder / "README.md").read_text("utf-8")

@@ -29,16 +29,6 @@ def python(program):
     ).stdout
 
 
-def test_the_readme_prints_what_it_shows():
-    readme = read("README.md")
-    programs = re.findall(
-        r"```python\n(.*?)```\n\n```text\n(.*?)```", readme, re.DOTALL
-    )
-    assert len(programs) == readme.count("```python") == 1
-    for program, shown in programs:
-        assert python(program) == shown
-
-
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_links_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", read(page))
@@ -46,8 +36,10 @@ def test_links_lead_somewhere(page):
 
 
 def test_what_is_named_exists():
-    table = read("docs/code.md").split("## In the repository")[1]
+    table = read("docs/guide/code.md").split("## In the repository")[1]
     paths = re.findall(r"`(src/[^`]+|\w+/)`", table)
+    files = {path.name for path in (ROOT / "src").rglob("*.py")}
+    assert set(re.findall(r"`(\w+\.py)`", table)) <= files
     assert len(paths) > 15
     for path in paths:
         assert (ROOT / path).exists(), path
@@ -90,15 +82,16 @@ def test_every_file_has_the_version():
         f"skdp {skdp.__version__}\n"
     )
     assert f"\nversion: {skdp.__version__}\n" in read("CITATION.cff")
-    changelog = read("CHANGELOG.md")
-    assert "## [Unreleased]" in changelog or f"## [{skdp.__version__}]" in changelog
+    assert f"## [{skdp.__version__}] - 20" in read("CHANGELOG.md")
 
 
 def test_the_changelog_opens_every_version_with_privacy():
     versions = re.split(r"^## ", read("CHANGELOG.md"), flags=re.MULTILINE)[1:]
-    assert versions
+    assert len(versions) > 1
     for version in versions:
-        assert re.findall(r"^### (\w+)", version, re.MULTILINE)[0] == "Privacy"
+        sections = re.findall(r"^### (\w+)", version, re.MULTILINE)
+        assert sections[:1] in ([], ["Privacy"])
+        assert sections or version.startswith("[Unreleased]")
 
 
 @pytest.mark.parametrize("name", ["CITATION.cff", ".pre-commit-config.yaml"])

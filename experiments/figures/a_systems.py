@@ -238,15 +238,15 @@ def text(rows: Rows) -> str:
     lost = _by_cell(beaten(rows))
     seeds = min(len(runs) for systems in ends.values() for runs in systems.values())
     parts = [
-        f"""Excess f(w) − f* at the same (ε, δ = {DELTA:g}, zero-out), each system with
-its public defaults and nothing tuned. Means over {seeds} seeds; bands and brackets
-are 95 % intervals. A path shows what a run for this budget would have returned, had it
-stopped there; its noise is that of the whole run, and the dot is what it did return. A
-pass reads every cell once: a batch of rate q is q passes, a step on a column its share
-of the columns, DP-SVRG's correction two gradients of a batch. Our two releases before
-the first step, and those of M in DP-CD and importance sampling, are a pass each. Output
-and objective perturbation solve to machine precision and have no path: a dotted level.
-The table *hospital* is made up and small (10,000 rows), the others are real.""",
+        f"""Excess f(w) − f* at the same (ε, δ = {DELTA:g}, zero-out). Each system has
+its public defaults, and nothing is tuned. Means over {seeds} seeds; bands and brackets
+are 95 % intervals. A path shows what a run would have returned if it had stopped there,
+with the noise of the whole run; the dot is what it did return. A pass reads every cell
+once: a batch of rate q is q passes, a step on a column its share of the columns,
+DP-SVRG's correction two gradients of a batch. Our two releases before the first step,
+and those of M in DP-CD and importance sampling, are one pass each. Output and objective
+perturbation solve to machine precision and have no path, so a dotted level is drawn.
+The table *hospital* is made up and small (10,000 rows); the others are real.""",
         f"""**Ours** (the matrix rule, which is the default of the estimators) has the
 smallest mean excess in {first} of {len(ends)} pairs of a table and ε; in {len(lost)} of
 them some other system's is smaller by more than the intervals leave open.""",

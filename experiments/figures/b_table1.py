@@ -505,7 +505,8 @@ not −2 because of its logarithm.
 {slope_table(rows, "strong")}
 
 {verdict(rows, "strong")} One run with growing weights (Theorem C of [the
-theory](../theory.md)) in place of restarts has {weighted_gain(rows)} of their excess.
+theory](../../guide/theory.md)) in place of restarts has {weighted_gain(rows)} of their
+excess.
 
 **The program.** The above is a simulation in floating point. The same problems as
 tables of {PROGRAM_ROWS:,} records, run by `skdp.run` with its exact sums and releases

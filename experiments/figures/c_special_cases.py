@@ -231,14 +231,14 @@ def text(rows: Rows) -> str:
         abs(slopes(each, "own").mean - slopes(each, "bound").mean) for each in groups
     )
     why = (
-        " (no f is harder than h = M, so that coordinates which are hardly visited, or "
-        "whose M is far below DP-SGD's M_max, are easier than the bound has it)"
+        " (no f is harder than h = M, so coordinates that are hardly visited, or whose "
+        "M is far below DP-SGD's M_max, are easier than the bound says)"
         if gap > 0.05
         else ""
     )
     return f"""The paper's section 4.3 says when its samplings beat DP-CD and DP-SGD by
-√d; erratum 10 of [the theory](../theory.md) says that the opposite exists. Both are run
-for d from {dimensions[0]} to {dimensions[-1]}, M_max/M_min = {SPREAD:g}d, ε =
+√d. Erratum 10 of [the theory](../../guide/theory.md) says that the opposite exists. We
+run both for d from {dimensions[0]} to {dimensions[-1]}, M_max/M_min = {SPREAD:g}d, ε =
 {EPSILON:g}, δ = {DELTA:g}, replace-one neighbours, each method with its own best K* (at
 most {steps} steps), {N_RUNS} runs for each of {seeds} seeds, in the simulation of
 section B. A speed-up is the baseline's excess over the method's; slopes are those of

@@ -216,9 +216,9 @@ def text(rows: Rows) -> str:
         f"""
 Uniform sampling of b blocks, b from 1 (full gradients) to d (single coordinates), with
 the smoothness of public bounds and the K* of the bound that applies: Theorem A of
-[the theory](../theory.md) for b = 1, Theorem B for more blocks, for weights of norm 1 a
-column. *Columns* are whole columns put together (b below their number), columns
-(b equal to it) or pieces of columns; *random* blocks have the same sizes, and
+[the theory](../../guide/theory.md) for b = 1, Theorem B for more blocks, for weights of
+norm 1 per column. *Columns* are whole columns put together (b below their number),
+columns (b equal to it) or pieces of columns; *random* blocks have the same sizes, and
 coordinates drawn anew with each of {len(set(column(rows, "seed")))} seeds. The made up
 table has {MADE_COLUMNS} columns of {MADE_LEVELS} categories and {MADE_ROWS:,} rows. The
 bound drawn is that at the same K for the true w*, which only an experiment knows

@@ -87,14 +87,14 @@ def text(rows: Rows) -> str:
     """Say what reaching a level costs, and who never does."""
     return "\n\n".join(
         [
-            f"""From the paths of figure A (ε = {PATH_EPSILON:g}): how far a run had
-gone when it first reached an excess, given as a multiple of the least mean excess that
-any system ends with on that table. Medians over seeds, a seed that never gets there
-counting as infinite. Stopping there is no method, as nobody sees the excess; it is a
-measure. Seconds are CPU time of one thread, planning and the search for the noise
-included, in seeded runs on a machine that was shared: ratios count, not seconds. Lines
-end at the last level that a system reaches; a dash in the tables is for what has no
-path, or was not run.""",
+            f"""From the paths of figure A (ε = {PATH_EPSILON:g}): the cost at which a
+run first reached an excess, given as a multiple of the least mean excess that any
+system ends with on that table. Numbers are medians over seeds; a seed that never gets
+there counts as infinite. One cannot stop there in practice, because nobody sees the
+excess. Seconds are CPU time of one thread, with planning and calibration, in seeded
+runs on a shared machine, so compare ratios rather than seconds. Lines end at the last
+level that a system reaches. A dash stands for a system without a path, or one that was
+not run.""",
             *(_table(rows, factor) for factor in TOLD),
             _fastest(rows),
             _ratios(rows),

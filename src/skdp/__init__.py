@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from skdp.tables.template import schema_template
     from skdp.verification.verify import Verification, verify
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "Batch",

@@ -1,4 +1,4 @@
-"""Right noise is never flagged, planted mistakes always; see also docs/audit.md.
+"""Right noise is never flagged, planted mistakes always (docs/evidence/audit.md).
 
 Numbers of trials and the confidence make a wrong outcome a matter of one in a million,
 test by test.

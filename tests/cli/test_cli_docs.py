@@ -11,7 +11,7 @@ from skdp import cli
 from skdp.audit import suite
 from skdp.cli import demo_fits
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs/guide/cli.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 LINES = [
     line

@@ -15,7 +15,7 @@ import typer
 import skdp
 from skdp import cli
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs/guide/cli.md"
 
 
 def paths(command, words=()):

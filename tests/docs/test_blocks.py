@@ -34,8 +34,8 @@ PAGES = sorted(
 )
 #: Tested elsewhere, with tables that are made once.
 ELSEWHERE = {
-    "docs/cli.md": "tests/cli/test_cli_docs.py runs it",
-    "docs/experiments/adding.md": "tests/experiments/test_runner.py adds its files",
+    "docs/guide/cli.md": "tests/cli/test_cli_docs.py runs it",
+    "docs/evidence/experiments/adding.md": "tests/experiments/test_runner.py runs it",
 }
 #: Commands that are not run here: (start of the line, reason).
 NOT_RUN = {
@@ -168,7 +168,7 @@ def test_the_page_runs(page, tmp_path, monkeypatch):
 
 def test_pages_with_blocks_are_found():
     full = {page for page in PAGES if list(blocks(text_of(page)))}
-    assert {"README.md", "docs/tutorial.md", "docs/evaluation.md"} <= full
+    assert {"README.md", "docs/guide/tutorial.md", "docs/guide/evaluation.md"} <= full
     assert {page for page in ELSEWHERE if page in full} == set(ELSEWHERE)
 
 

@@ -96,11 +96,11 @@ def test_links_lead_somewhere(page):
 
 def test_the_map_of_equations_names_what_exists():
     """Each row: `file.py`: `name`, `name`; a file alone is looked up as a file."""
-    table = (DOCS / "method.md").read_text(encoding="utf-8")
-    table = table.split("## Where each equation lives")[1].split("\n## ")[0]
+    table = (DOCS / "guide" / "method.md").read_text(encoding="utf-8")
+    table = table.split("## What happens")[1].split("\n## ")[0]
     checked = 0
     for row in table.splitlines():
-        if not row.startswith("| ") or row.startswith("| equation"):
+        if not row.startswith("| ") or row.startswith(("| equation", "| step")):
             continue
         for part in row.rsplit("|", 2)[1].split(";"):
             file, *names = re.findall(r"`([^`]+)`", part)

@@ -177,7 +177,7 @@ def test_page_without_losses_does_not_claim_any(tmp_path):
 
 def test_the_page_says_what_the_numbers_say():
     """After a change of a text: ``python experiments/run.py --draw``."""
-    folder = ROOT / "docs/experiments"
+    folder = ROOT / "docs/evidence/experiments"
     shown = (folder / "README.md").read_text(encoding="utf-8")
     assert shown == page.written(folder, modules("figures"))
     for name in modules("figures"):
@@ -227,11 +227,11 @@ def test_labels_are_pushed_apart_no_more_than_needed():
 
 
 def test_files_of_the_page_turn_up_in_the_quick_run(tmp_path):
-    """What docs/experiments/adding.md shows works, written as it is shown."""
+    """What docs/evidence/experiments/adding.md shows works, written as it is shown."""
     shutil.copytree(ROOT / "experiments", tmp_path / "experiments")
     (tmp_path / "benchmarks").mkdir()
     shutil.copy(ROOT / "benchmarks" / "tables.py", tmp_path / "benchmarks")
-    shown = (ROOT / "docs/experiments/adding.md").read_text(encoding="utf-8")
+    shown = (ROOT / "docs/evidence/experiments/adding.md").read_text(encoding="utf-8")
     files = re.findall(r"```python\n# (experiments/\S+)\n(.*?)```", shown, re.DOTALL)
     assert [Path(name).parent.name for name, _ in files] == [
         "systems",

@@ -231,7 +231,7 @@ def test_c_says_who_wins():
 
 def test_theorem_1_asks_for_more_noise_than_needed():
     (row,) = f.measure({"kind": "noise", "epsilon": 1.0, "delta": 1e-5})
-    assert row["ratio"] == pytest.approx(1.575, abs=0.001)  # docs/theory.md: 1.58
+    assert row["ratio"] == pytest.approx(1.575, abs=0.001)  # docs/guide/theory.md: 1.58
 
 
 def test_f_says_what_rows_say():

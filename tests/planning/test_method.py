@@ -1,4 +1,4 @@
-"""The utility theorem of docs/method.md, against runs and against its recursion."""
+"""The utility theorem of docs/guide/method.md, against runs and its recursion."""
 
 import math
 

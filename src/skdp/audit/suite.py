@@ -1,4 +1,4 @@
-"""Lists of audits for the command line and the report in docs/audit.md."""
+"""Lists of audits for the command line and the report in docs/evidence/audit.md."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class StandardErrorsMixin:
 
         Print it, or show it in a notebook. Categories are relative to the mean of their
         column. Three classes or more are relative to the mean of the classes, and have
-        no standard errors. ``docs/uncertainty.md`` says what intervals cover and what
+        no standard errors. ``docs/guide/intervals.md`` says what intervals cover and what
         they do not.
         """
         from skdp.estimators.summary import summarise  # which imports this file

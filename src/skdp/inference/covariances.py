@@ -8,7 +8,7 @@ the covariance of what it returns is known exactly once the Hessian is:
 H, the variance of the records' gradients and what capped slopes leave as bias are means
 over rows that have the released moments (`surrogate_rows`). Noise in these moments
 makes H uncertain: `plausible` takes all that the release leaves possible. No record is
-read: this is post-processing. `docs/uncertainty.md` derives it.
+read: this is post-processing. `docs/guide/intervals.md` derives it.
 """
 
 from __future__ import annotations

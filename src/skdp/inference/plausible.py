@@ -10,7 +10,7 @@ Noise in the Gram matrix makes h uncertain. Each of the `N_POINTS` equally likel
 values of h has its own r, noise and sampling error, and the interval is the one that
 holds the truth in 95 % on average over them. If r is below `LEAST_RESPONSE` at a lower
 confidence bound of h, the effect cannot be told: its standard error is infinite.
-`docs/uncertainty.md` has more.
+`docs/guide/intervals.md` has more.
 """
 
 from __future__ import annotations

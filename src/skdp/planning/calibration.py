@@ -1,7 +1,7 @@
 """From a linearised cost to what fits really lost: constants that were measured.
 
 ``make bench NAME=forecasts`` compares plans with fits and derives all numbers here. The
-page docs/utility/forecasts.md shows how often ranges hold on tables left out.
+page docs/evidence/utility/forecasts.md shows how often ranges hold on tables left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The untuned rule, which chooses geometry, caps, floor, shrinkage and steps.
 
 It decides from public facts alone, so privacy does not depend on its decisions.
-`docs/method.md` derives its constants and says what else was tried.
+`docs/guide/method.md` derives its constants and says what else was tried.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Smoothness comes in two strengths. If ``Diag(M) ⪰ H``, as the paper assumes, u
 overapproximation (``E[I_S H I_S] ⪯ PM``; coordinate- or block-wise constants), use
 `convex_eso`, or multiply M by a factor s with ``s·Diag(M) ⪰ H`` (the number of blocks
 of a partition always works). Then `convex_tight`'s bound does not change, and its
-number of steps grows by s. Proofs are in docs/theory.md.
+number of steps grows by s. Proofs are in docs/guide/theory.md.
 
 References
 ----------

@@ -225,5 +225,6 @@ def _write_checks(record: PrivacyRecord) -> Part:
         f"The releases above add up to μ = {mu:.6g}: μ² is the sum of 1/(noise "
         f"multiplier)². {search}`skdp verify MODEL`, or skdp.verify(model), recomputes "
         "ε from the saved list of releases, with code that shares nothing with the "
-        "program that spent it. docs/verify.md explains how to check the rest."
+        "program that spent it. docs/guide/verification.md explains how to check the "
+        "rest."
     ]
