@@ -115,11 +115,20 @@ AGE = '[columns.age]\nkind = "numeric"\nlow = 1\nhigh = 2\n'
         ('[columns.a]\nkind = "numeric"\nlow = 1', "Column 'a': missing key `high`"),
         ('[columns.a]\nkind = "categorical"', "Column 'a': missing key `levels`"),
         (AGE + "hihg = 3", "Column 'age' has no key 'hihg'. Did you mean 'high'?"),
-        (AGE.replace("1", "true"), "Column 'age': expected `int | float`, got `bool` at low"),
-        (AGE.replace("1", "'x'"), "Column 'age': expected `int | float`, got `str` at low"),
+        (
+            AGE.replace("1", "true"),
+            "Column 'age': expected `int | float`, got `bool` at low",
+        ),
+        (
+            AGE.replace("1", "'x'"),
+            "Column 'age': expected `int | float`, got `str` at low",
+        ),
         (AGE.replace("1", "inf"), "Column 'age': Numeric needs finite low < high"),
         (AGE.replace("1", "3"), "Column 'age': Numeric needs finite low < high"),
-        (AGE + "bins = 2.0", "Column 'age': expected `int | null`, got `float` at bins"),
+        (
+            AGE + "bins = 2.0",
+            "Column 'age': expected `int | null`, got `float` at bins",
+        ),
         (
             '[columns.a]\nkind = "categorical"\nlevels = [nan]',
             "Column 'a': levels must be finite numbers",
@@ -130,7 +139,10 @@ AGE = '[columns.age]\nkind = "numeric"\nlow = 1\nhigh = 2\n'
             "The target: expected `str`, got `int` at name",
         ),
         (AGE + '[target]\nkind = "numeric"\nlow = 1', "The target: missing key `high`"),
-        ("row_norm = 'x'\n" + AGE, "The schema: expected `int | float | null`, got `str` at row_norm"),
+        (
+            "row_norm = 'x'\n" + AGE,
+            "The schema: expected `int | float | null`, got `str` at row_norm",
+        ),
     ],
 )
 def test_a_mistake_is_named_in_one_sentence(text, sentence):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.ledger import Ticket
+from skdp.ledger import Reservation
 from skdp.privacy import accountant
 from skdp.verification.independent_epsilon import closed_form_epsilon, pld_epsilon
 
@@ -205,12 +205,12 @@ def test_a_ledger_shows_that_it_is_the_record_of_the_run(tmp_path):
 def test_an_entry_that_says_less_than_the_record_fails(tmp_path, monkeypatch):
     path = tmp_path / "ledger"
     ledger = skdp.Ledger(path, epsilon=3.0, delta=1e-5, neighbours="replace-one")
-    settle = Ticket.settle
+    settle = Reservation.settle
 
-    def less(ticket, mu_squared, delta=0.0, **options):
-        settle(ticket, mu_squared * 0.99, delta, **options)
+    def less(reservation, mu_squared, delta=0.0, **options):
+        settle(reservation, mu_squared * 0.99, delta, **options)
 
-    monkeypatch.setattr(Ticket, "settle", less)
+    monkeypatch.setattr(Reservation, "settle", less)
     given = GIVEN | {"neighbours": "replace-one"}
     model = skdp.LogisticRegression(**given, ledger=ledger).fit(X, Y)
     assert "FAILED  ledger: its entry says less" in str(skdp.verify(model, ledger))

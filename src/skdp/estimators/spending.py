@@ -56,16 +56,16 @@ def spending(
     note ever says less than what was spent; both hold public and released facts only.
     """
     with ExitStack() as stack:
-        ticket = None
+        reservation = None
         if ledger is not None:
             paid = ledger.spend(record, query=query, schema=described)
-            ticket = stack.enter_context(paid)
+            reservation = stack.enter_context(paid)
 
         def tell(model: Any) -> None:
-            if ticket is not None:
-                ticket.plan = plan_digest(model.plan_)
-                ticket.schema = model.schema_
-                ticket.released = model_digest(model, record)
+            if reservation is not None:
+                reservation.plan = plan_digest(model.plan_)
+                reservation.schema = model.schema_
+                reservation.released = model_digest(model, record)
 
         try:
             yield tell

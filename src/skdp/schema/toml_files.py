@@ -67,7 +67,7 @@ _DEEP = re.compile(
 _MOST_BINS = 1 << 20  # of all columns, each with a name and a weight
 
 
-class SchemaForm(Form):
+class SchemaForm(Form, frozen=True, kw_only=True):
     """The tables of a file."""
 
     columns: dict[str, Any]
@@ -75,7 +75,7 @@ class SchemaForm(Form):
     row_norm: int | float | None = None
 
 
-class NumericForm(Form, tag_field="kind", tag="numeric"):
+class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeric"):
     """The table of a numeric column."""
 
     low: int | float
@@ -86,7 +86,9 @@ class NumericForm(Form, tag_field="kind", tag="numeric"):
     indicator: bool = False
 
 
-class CategoricalForm(Form, tag_field="kind", tag="categorical"):
+class CategoricalForm(
+    Form, frozen=True, kw_only=True, tag_field="kind", tag="categorical"
+):
     """The table of a categorical column."""
 
     levels: list[str | bool | int | float]
@@ -97,7 +99,7 @@ class CategoricalForm(Form, tag_field="kind", tag="categorical"):
         check(all(map(math.isfinite, numbers)), "levels must be finite numbers")
 
 
-class VectorForm(Form, tag_field="kind", tag="vector"):
+class VectorForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="vector"):
     """The table of several numeric columns."""
 
     names: list[str]

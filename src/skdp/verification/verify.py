@@ -113,7 +113,7 @@ def verify(model: Any, ledger: Any = None) -> Verification:
         `skdp.evaluate` returned.
     ledger : Ledger or path, optional
         The ledger that was charged: it must have an entry with the digest of what was
-        released, not smaller than the record, and its chain must be sound.
+        released, not smaller than the record, and its hashes must be right.
 
     Returns
     -------
