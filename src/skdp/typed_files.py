@@ -12,6 +12,7 @@ numbers, other encodings and files beyond a size are refused. Nothing is execute
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
@@ -115,6 +116,13 @@ def write_json(form: msgspec.Struct, what: str) -> str:
         refuse(what, error)
     parse_json(text, type(form), what)
     return text
+
+
+def to_json(value: Any) -> Any:
+    """Return a number as JSON takes it, which has neither infinity nor numpy's."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return "inf" if isinstance(value, float) and value == math.inf else value
 
 
 def _to_python(value: Any) -> Any:
