@@ -119,10 +119,10 @@ def write_json(form: msgspec.Struct, what: str) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """Return a number as JSON takes it, which has neither infinity nor numpy's."""
+    """Return a number as JSON takes it, which has no infinity and no numpy types."""
     if isinstance(value, np.generic):
         value = value.item()
-    return "inf" if isinstance(value, float) and value == math.inf else value
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def _to_python(value: Any) -> Any:

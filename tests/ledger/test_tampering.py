@@ -230,6 +230,28 @@ def test_what_skdp_never_writes_is_refused_though_the_hashes_are_right(path, nam
     refused(path)
 
 
+def test_a_key_that_occurs_twice_is_refused(path, original):
+    """Readers of JSON differ in which of the two they take."""
+    text = original[1][0].text()
+    twice = text.replace('"kind"', '"purpose":"another","kind"', 1)
+    for body, right in ((text, True), (twice, False)):
+        head = Head().after(body)
+        edit(
+            path,
+            "BEGIN",
+            *DROPPED,
+            "DELETE FROM entries",
+            ("INSERT INTO entries VALUES (0, ?, ?)", (body, head.hash)),
+            ("UPDATE head SET size = 1, hash = ?", (head.hash,)),
+            *RESTORED,
+            "COMMIT",
+        )
+        if right:
+            assert len(Ledger(path).entries()) == 1
+        else:
+            refused(path)
+
+
 def test_numbers_nesting_and_entries_of_any_length_are_refused(path):
     for text in (
         "9" * 5000,
