@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from skdp.estimators import stored_model
 from skdp.ledger import released_digest, schema_digest, transcript_digest
@@ -114,14 +115,7 @@ def make_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordForm:
         seeded=bool(record.seeded),
         assumptions=list(record.assumptions),
         releases=[
-            ReleaseForm(
-                query=event.query,
-                times=times,
-                sensitivity=event.sensitivity,
-                noise_multiplier=event.noise_multiplier,
-                n_draws=event.n_draws,
-                delta=event.delta,
-            )
+            ReleaseForm(times=times, **asdict(event))
             for event, times in record.events.items()
         ],
         spent_epsilon=to_json(record.spent_epsilon),
@@ -144,20 +138,12 @@ def read_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord:
         "reserved_delta": form.reserved_delta,
         "transcript_digest": form.transcript_digest,
     }
-    if form.search is None:
-        record = PrivacyRecord(**common)
-    else:
-        search = form.search
-        record = SearchRecord(n_trials=search.n_trials, stop=search.stop, **common)
+    search = None if form.search is None else structs.asdict(form.search)
+    record = PrivacyRecord(**common) if not search else SearchRecord(**search, **common)
     for release in form.releases:
-        event = Event(
-            query=release.query,
-            sensitivity=release.sensitivity,
-            noise_multiplier=release.noise_multiplier,
-            n_draws=release.n_draws,
-            delta=release.delta,
-        )
-        record.events[event] = release.times
+        values = structs.asdict(release)
+        times = values.pop("times")
+        record.events[Event(**values)] = times
     claimed = float(form.spent_epsilon)
     check(
         record.spent_epsilon == claimed,

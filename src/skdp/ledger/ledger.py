@@ -127,16 +127,12 @@ class Ledger:
         self.requester = Requester.of(purpose, user)
         self._log, self._totals = Log(self.path), Totals()
         named = None if table is None else check_label(table, "table")
-        asked = {
-            "epsilon": epsilon,
-            "delta": delta,
-            "reserved_delta": reserved_delta,
-            "neighbours": neighbours,
-        }
-        given = {name: value for name, value in asked.items() if value is not None}
+        given: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
+        given |= {"reserved_delta": reserved_delta, "neighbours": neighbours}
+        given = {name: value for name, value in given.items() if value is not None}
         digest = None if schema is None else schema_digest(schema)
         if {"epsilon", "delta"} <= set(given) and not os.path.lexists(self.path):
-            terms = Terms.of(**given)  # type: ignore[arg-type]  # checked there
+            terms = Terms.of(**given)
             name = named or check_label(Path(self.path).stem, "table")
             about = {"requester": self.requester, "schema": digest, "table": name}
             opening = new_entry("open", "the ceiling", terms, **about)  # type: ignore[arg-type]
@@ -245,7 +241,7 @@ class Ledger:
         ----------
         expected_head : Head or str, optional
             A head that was noted earlier: the entries must still lead to it. Without
-            one, a file that was rewritten as a whole cannot be told from a true one.
+            one, a file that was rewritten as a whole looks like a true one.
 
         Returns
         -------
@@ -319,9 +315,10 @@ class Ledger:
 
         Notes
         -----
-        **Guarantee.** For every amount, whoever else reserves or is killed at the same
-        time, either it is on disk when this returns, the sums over all entries being
-        within the ceiling, or this raises and the promise holds as if never asked.
+        **Guarantee.** For every amount, and whatever other processes reserve at the
+        same time or whenever one is killed, either the amount is on disk when this
+        returns, with the sums over all entries within the ceiling, or this raises and
+        the promise holds as if this had not been called.
         """
         terms, amount = self.terms, Amount.of(mu_squared, delta, n_draws)
         if neighbours != terms.neighbours:
