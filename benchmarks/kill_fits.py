@@ -7,7 +7,7 @@ random moment (``benchmarks/ledger_stress.py`` does so to spending alone). After
 kill
 
 - the model's name has a whole model that loads, or none if it was being exchanged,
-- the ledger opens, its chain is whole and it is below its ceiling,
+- the ledger opens, its hashes are right and it is below its ceiling,
 
 and at the end what the logs say was released is in total at
 most what the ledger has.
@@ -181,7 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"fits told that others saved     {count['unsaved']}")
     print(f"μ² released (logs)              {released:.12g}")
     print(f"μ² charged (ledger)             {total:.12g}")
-    print(f"chain                           whole, {head.size} entries")
+    print(f"hashes                          right, {head.size} entries")
     print(
         f"model whole after a kill        {kills - absent} of {kills}, absent {absent}"
     )

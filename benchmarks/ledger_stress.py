@@ -7,7 +7,7 @@ and starts another in its place. At the end, for every reservation and in total,
 
     released, by the logs  ≤  entered in the ledger  ≤  ceiling
 
-must hold, the chain must be whole and nothing may have raised but what was asked for.
+must hold, the hashes must be right and nothing may have raised but what was asked for.
 
 Run ``python benchmarks/ledger_stress.py [--seconds 60] [--processes 2] [--folder F]``.
 """
@@ -40,7 +40,7 @@ def spend(path: str, log: int, rng: random.Random) -> None:
         greedy = rng.random() < 0.05
         mu_squared = left * (rng.uniform(1, 2) if greedy else rng.random() ** 2 / 100)
         try:
-            ticket = ledger.reserve(
+            reservation = ledger.reserve(
                 mu_squared,
                 left_delta * rng.random() / 100,
                 neighbours="add-remove",
@@ -51,16 +51,16 @@ def spend(path: str, log: int, rng: random.Random) -> None:
             # Only what the others gave back in between can make a greedy one fit.
             os.write(log, b"refused\n")
             continue
-        amount = ticket.amount
+        amount = reservation.amount
         spent = spent_delta = 0.0
         for _ in range(rng.randrange(4)):
             part = (float(amount.mu_squared) - spent) * rng.random()
             other = (float(amount.delta) - spent_delta) * rng.random()
-            line = f"released {ticket.seq} {part.hex()} {other.hex()}\n"
+            line = f"released {reservation.seq} {part.hex()} {other.hex()}\n"
             spent, spent_delta = up(spent + part), up(spent_delta + other)
             os.write(log, line.encode())
             time.sleep(rng.random() * 0.002)
-        ticket.settle(
+        reservation.settle(
             min(spent, float(amount.mu_squared)),
             min(spent_delta, float(amount.delta)),
             kind=rng.choice(["commit", "stop"]),
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     for entry in entries:
         of = entry.seq if entry.of is None else entry.of
         charged[of] = entry.amount.mu_squared, entry.amount.delta
-    terms = ledger_terms(entries[0].terms)
+    terms = entries[0].terms.mu_squared, RESERVED
     nothing = Fraction(0), Fraction(0)
     totals = [
         [sum((pair[i] for pair in part.values()), Fraction(0)) for i in (0, 1)]
@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{name} released (logs)           {float(totals[0][i]):.12g}")
         print(f"{name} charged (ledger)          {float(totals[1][i]):.12g}")
         print(f"{name} ceiling                   {terms[i]:.12g}")
-    print(f"chain                        whole, {head.size} entries, {head.hash[:16]}…")
+    print(f"hashes                       right, {head.size} entries, {head.hash[:16]}…")
     wrong = {
         "the ledger is below what was released": totals[1] < totals[0]
         or any(b < a for a, b in zip(*totals, strict=True)),
@@ -189,11 +189,6 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"WRONG: {sentence}")
     print("WRONG" if any(wrong.values()) else "right")
     return sum(wrong.values())
-
-
-def ledger_terms(terms: dict[str, float] | None) -> tuple[float, float]:
-    """The ceilings of μ² and δ."""
-    return (0.0, 0.0) if terms is None else (terms["mu_squared"], RESERVED)
 
 
 if __name__ == "__main__":

@@ -272,6 +272,7 @@ def test_frozen_values_are_not_pried_open():
 # ---- imports go one way
 
 LAYERS = [
+    ["typed_files"],
     ["schema"],
     ["privacy"],
     ["ledger", "models", "tables"],

@@ -35,9 +35,9 @@ def ledger(tmp_path_factory):
     path = tmp_path_factory.mktemp("ledger") / "l.db"
     made = Ledger(path, epsilon=4.0, delta=1e-6)
     for settled in (True, False):
-        ticket = made.reserve(0.01, neighbours="replace-one", query="q", n_draws=1)
+        reservation = made.reserve(0.01, neighbours="add-remove", query="q", n_draws=1)
         if settled:
-            ticket.settle(0.005)
+            reservation.settle(0.005)
     return Bytes(path.read_bytes())
 
 
@@ -83,7 +83,7 @@ def test_damaged_bytes(place, ledger, data):
 
 
 def forged(rows):
-    """Write a history with its chain and head right, as only a forger would."""
+    """Write a history with its hashes and head right, as only a forger would."""
     head, written = Head(), []
     for seq, row in enumerate(rows):
         text = json.dumps(row, separators=(",", ":"))

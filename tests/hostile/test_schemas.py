@@ -79,7 +79,7 @@ def test_any_file(place, content):
     ],
 )
 def test_depth_and_digits_are_refused_in_a_short_sentence(line):
-    with limited(), pytest.raises(ValueError, match=r"nested|needs a") as error:
+    with limited(), pytest.raises(ValueError, match="nested") as error:
         toml_files.loads(f"{line}\n{TARGET}")
     assert len(str(error.value)) < 400
 
@@ -95,14 +95,14 @@ def test_more_bins_than_weights_fit_into_memory(place):
     Path("s.toml").write_text(TARGET + "".join(map(column.format, range(99))))
     code, _, err = command("plan", "--schema", "s.toml", "--rows", "100")
     assert (code, err.count("\n")) == (2, 1)
-    assert "6435000: take fewer" in err
+    assert "6435000" in err
 
 
 def test_a_file_without_an_end(place):
     os.truncate("s.toml", 1 << 40)
     code, _, err = command("plan", "--schema", "s.toml", "--rows", "100")
     assert (code, err.count("\n")) == (2, 1)
-    assert "at most 16 MiB" in err
+    assert "larger than 16 MiB" in err
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1", "cp037", "utf-7"])

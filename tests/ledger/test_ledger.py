@@ -2,7 +2,6 @@
 
 import copy
 import csv
-import dataclasses
 import hashlib
 import io
 import json
@@ -14,11 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from skdp import BudgetError, Categorical, Ledger, Numeric, PrivacyRecord, Schema
 from skdp.ledger import Entry, Head, LedgerError, schema_digest
-from skdp.ledger.ceiling import Amount, Terms, affordable
-from skdp.ledger.log import dumps
+from skdp.ledger.ceiling import Amount, Terms, find_epsilon
 from skdp.privacy import accountant
 from skdp.privacy.budget import Event
 
@@ -41,12 +40,12 @@ def ledger(path):
 
 
 def ask(ledger, mu_squared, delta=0.0, **options):
-    options = {"neighbours": "add-remove", "query": "a test"} | options
+    options = {"neighbours": "replace-one", "query": "a test"} | options
     return ledger.reserve(mu_squared, delta, **options)
 
 
 def record_of(epsilon, delta=1e-6, **options):
-    options = {"neighbours": "add-remove"} | options
+    options = {"neighbours": "replace-one"} | options
     return PrivacyRecord(epsilon=epsilon, delta=delta, **options)
 
 
@@ -55,12 +54,12 @@ def record_of(epsilon, delta=1e-6, **options):
 
 def test_a_fit_of_the_same_budget_fits_exactly_once(ledger, path):
     record = record_of(1.0, reserved_delta=1e-7)
-    with ledger.spend(record, query="all") as ticket:
+    with ledger.spend(record, query="all") as reservation:
         assert record.budget == ledger.terms.mu_squared
         assert ledger.remaining == 0.0
         z = accountant.noise_multiplier(math.sqrt(record.budget), 1)
         record.charge(Event("all of it", 1.0, z, 10, 1e-7))
-        assert ticket.amount.mu_squared == Fraction(ledger.terms.mu_squared)
+        assert reservation.amount.mu_squared == Fraction(ledger.terms.mu_squared)
     assert 0.999 < ledger.spent_epsilon <= 1.0
     with pytest.raises(BudgetError):
         ask(Ledger(path), 1e-9)
@@ -88,7 +87,7 @@ def test_a_larger_fit_is_not_cut_down(ledger):
     ],
 )
 def test_ceilings_that_mean_nothing_are_refused(path, terms):
-    with pytest.raises(ValueError, match="Got"):
+    with pytest.raises(ValueError, match="got"):
         Ledger(path, **terms)
     assert not path.exists()
 
@@ -105,7 +104,7 @@ def test_opening_again(ledger, path):
         {"reserved_delta": 0.0},
         {"neighbours": "zero-out"},
     ):
-        with pytest.raises(LedgerError, match="Got"):
+        with pytest.raises(LedgerError, match="got"):
             Ledger(path, **other)
 
 
@@ -124,7 +123,7 @@ def test_a_ledger_is_never_made_in_passing(path):
 
 def test_a_ledger_makes_no_folder(path):
     folder = path.parent / "none"
-    with pytest.raises(LedgerError, match=r"no folder .*: make it first"):
+    with pytest.raises(LedgerError, match="no folder"):
         Ledger(folder / "l.db", epsilon=1.0, delta=1e-6, neighbours="replace-one")
     assert not folder.exists()
 
@@ -134,23 +133,23 @@ def test_a_ledger_makes_no_folder(path):
 
 def test_reserve_and_settle(ledger):
     whole = ledger.remaining
-    ticket = ask(ledger, 0.02, 5e-8)
+    reservation = ask(ledger, 0.02, 5e-8)
     assert ledger.remaining <= whole - 0.02
     assert ledger.remaining_delta == pytest.approx(5e-8)
-    ticket.settle(0.01, 1e-8, n_draws=5)
+    reservation.settle(0.01, 1e-8, n_draws=5)
     assert ledger.remaining == pytest.approx(whole - 0.01)
     assert ledger.remaining_delta == pytest.approx(9e-8)
-    with pytest.raises(ValueError, match="settled before"):
-        ticket.settle(0.0)
+    with pytest.raises(ValueError, match="already settled"):
+        reservation.settle(0.0)
 
 
 @pytest.mark.parametrize("more", [(0.03,), (0.01, 1e-9), (0.01, 0.0, 11)])
 def test_no_more_is_settled_than_was_reserved(ledger, more):
-    ticket = ask(ledger, 0.02, n_draws=10)
+    reservation = ask(ledger, 0.02, n_draws=10)
     left = ledger.remaining
     mu_squared, delta, draws = (*more, 0.0, 5)[:3]
     with pytest.raises(ValueError, match="reservation stays"):
-        ticket.settle(mu_squared, delta, n_draws=int(draws))
+        reservation.settle(mu_squared, delta, n_draws=int(draws))
     assert ledger.remaining == left
 
 
@@ -197,7 +196,7 @@ def test_what_could_be_afforded_is_said_and_can_be(ledger):
 def test_affordable_is_the_largest_to_four_digits(mu_squared, exponent, share):
     delta = 10.0**exponent
     left = Amount.of(mu_squared, share * delta, 1 << 40)
-    epsilon = affordable(left, delta, share * delta)
+    epsilon = find_epsilon(left, delta, share * delta)
     if epsilon == 0:  # too little for the sampler's slack
         assert mu_squared < 1e-4
         return
@@ -265,7 +264,7 @@ def test_a_record_with_releases_is_too_late(ledger):
         pytest.fail("the block must not run")
 
 
-@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "add-remove"])
 def test_relations_are_not_mixed(ledger, neighbours):
     with pytest.raises(LedgerError, match="do not add"):
         ask(ledger, 0.01, neighbours=neighbours)
@@ -307,7 +306,9 @@ def test_a_table_without_a_name_has_that_of_the_file(ledger):
 @pytest.mark.parametrize("name", ["", " ", "two\nlines", "\x1b[2J", "x" * 201, 5])
 @pytest.mark.parametrize("which", ["table", "purpose", "user"])
 def test_names_that_cannot_be_shown_are_refused(path, name, which):
-    with pytest.raises(ValueError, match=f"{which} must be a text of 1 to 200"):
+    with pytest.raises(
+        ValueError, match=f"{which} must be a printable text of 1 to 200"
+    ):
         Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one", **{which: name})
     assert not path.exists()
 
@@ -365,20 +366,21 @@ def test_a_system_without_users_has_an_unknown_one(path, monkeypatch):
 
     monkeypatch.setattr("getpass.getuser", nobody)
     assert (
-        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one").asker.user
+        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one").requester.user
         == "unknown"
     )
 
 
 @pytest.mark.parametrize(
-    "name", [f.name for f in dataclasses.fields(Entry) if f.name not in ("seq", "hash")]
+    "name", [name for name in Entry.__struct_fields__ if name not in ("seq", "hash")]
 )
-def test_every_field_is_in_the_chain(name, ledger):
+def test_every_field_is_in_the_hash(name, ledger):
     """Whatever is changed in an entry changes its hash, and all after it."""
     ask(ledger, 0.01).settle(0.01)
     entry = ledger.entries()[-1]
-    other = dataclasses.replace(entry, **{name: "changed"})
-    assert Head().after(dumps(entry.body())) != Head().after(dumps(other.body()))
+    value = Terms.of(1.0, 1e-6) if name == "terms" else "changed"
+    other = structs.replace(entry, **{name: value})
+    assert Head().after(entry.text()) != Head().after(other.text())
 
 
 def test_a_digest_is_of_what_the_schema_means():
@@ -401,11 +403,11 @@ def test_a_digest_is_of_what_the_schema_means():
 
 
 def test_entries_say_what_was_asked(ledger):
-    ticket = ask(ledger, 0.02, schema=SCHEMA)
-    ticket.plan = "0" * 64
-    ticket.settle(0.01)
+    reservation = ask(ledger, 0.02, schema=SCHEMA)
+    reservation.plan = "0" * 64
+    reservation.settle(0.01)
     opening, reserve, commit = ledger.entries()
-    assert opening.terms["epsilon"] == 1.0
+    assert opening.terms.epsilon == 1.0
     assert (reserve.query, reserve.schema) == ("a test", schema_digest(SCHEMA))
     assert (commit.plan, commit.of, commit.seq) == ("0" * 64, 1, 2)
     assert commit.time.endswith("+00:00")
@@ -413,7 +415,7 @@ def test_entries_say_what_was_asked(ledger):
     assert commit.epsilon == ledger.spent_epsilon
 
 
-def test_anybody_can_recompute_the_chain_from_an_export(ledger):
+def test_anybody_can_recompute_the_hashes_from_an_export(ledger):
     ask(ledger, 0.02, query='Γ "quoted",\n and broken').settle(0.01)
     before, lines = "0" * 64, ledger.export().splitlines()
     for line in lines:
@@ -432,7 +434,7 @@ def test_anybody_can_recompute_the_chain_from_an_export(ledger):
 def test_words(ledger):
     ask(ledger, 0.02)
     text = str(ledger)
-    for part in ("(1, 1e-06)-differential privacy", "add-remove", "in full: 1"):
+    for part in ("(1, 1e-06)-differential privacy", "replace-one", "in full: 1"):
         assert part in text
     assert str(ledger.head) in text
     assert repr(ledger) == f"Ledger({ledger.path!r})"

@@ -20,11 +20,11 @@ from skdp.ledger.log import TRIGGERS, Head
 
 def spend(ledger, times):
     for i in range(times):
-        ticket = ledger.reserve(
-            0.001 * (i + 1), neighbours="add-remove", query=f"query {i}", n_draws=10
+        reservation = ledger.reserve(
+            0.001 * (i + 1), neighbours="replace-one", query=f"query {i}", n_draws=10
         )
         if i % 3:
-            ticket.settle(0.0005)
+            reservation.settle(0.0005)
 
 
 class Original(tuple):
@@ -154,7 +154,7 @@ def test_anything_added_is_noticed(path, command):
 
 
 def rewritten(path, change):
-    """Write a whole history anew, chain and head right, as only a forger would."""
+    """Write a whole history anew, hashes and head right, as only a forger would."""
     with contextlib.closing(sqlite3.connect(path)) as database:
         rows = [json.loads(b) for (b,) in database.execute("SELECT body FROM entries")]
     rows = change(rows)
@@ -209,13 +209,47 @@ FORGERIES = {
     "no object": lambda rows: [[1], *rows[1:]],
     "a control character": changed(query="\x1b[2J"),
     "a long query": changed(query="x" * 2000),
+    "fields in another order": lambda rows: [
+        rows[0],
+        dict(reversed(rows[1].items())),
+        *rows[2:],
+    ],
+    "a number written in another way": changed(delta=0),
+    "a number of the entry": changed(seq=1),
+    "terms twice": changed(terms={}),
+    "a digest of too few digits": changed(plan="0" * 63),
+    "a digest and a line feed": changed(plan="0" * 64 + "\n"),
+    "a purpose of spaces": changed(purpose="  "),
+    "more terms": opened(more=1),
 }
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_what_skdp_never_writes_is_refused_though_the_chain_is_right(path, name):
+def test_what_skdp_never_writes_is_refused_though_the_hashes_are_right(path, name):
     rewritten(path, FORGERIES[name])
     refused(path)
+
+
+def test_a_key_that_occurs_twice_is_refused(path, original):
+    """Readers of JSON differ in which of the two they take."""
+    text = original[1][0].text()
+    twice = text.replace('"kind"', '"purpose":"another","kind"', 1)
+    for body, right in ((text, True), (twice, False)):
+        head = Head().after(body)
+        edit(
+            path,
+            "BEGIN",
+            *DROPPED,
+            "DELETE FROM entries",
+            ("INSERT INTO entries VALUES (0, ?, ?)", (body, head.hash)),
+            ("UPDATE head SET size = 1, hash = ?", (head.hash,)),
+            *RESTORED,
+            "COMMIT",
+        )
+        if right:
+            assert len(Ledger(path).entries()) == 1
+        else:
+            refused(path)
 
 
 def test_numbers_nesting_and_entries_of_any_length_are_refused(path):
@@ -250,7 +284,7 @@ def test_a_history_rewritten_as_a_whole_is_told_by_a_noted_head_only(path):
     with pytest.raises(LedgerError, match="seen before"):
         _ = ledger.remaining
     with pytest.raises(LedgerError, match="seen before"):
-        ledger.reserve(0.001, neighbours="add-remove", query="x")
+        ledger.reserve(0.001, neighbours="replace-one", query="x")
 
 
 def test_an_older_copy_is_told_by_who_has_seen_more(path, tmp_path):
@@ -262,7 +296,7 @@ def test_an_older_copy_is_told_by_who_has_seen_more(path, tmp_path):
         _ = ledger.remaining
 
 
-def test_a_noted_head_is_found_in_a_longer_chain(path):
+def test_a_noted_head_is_found_in_a_longer_log(path):
     ledger = Ledger(path)
     noted = ledger.head
     spend(ledger, 2)
@@ -302,8 +336,8 @@ def test_what_is_no_file_is_refused(tmp_path):
     folder, pipe = tmp_path / "folder", tmp_path / "pipe"
     folder.mkdir()
     os.mkfifo(pipe)
-    assert "no file" in refused(folder)
-    assert "no file" in refused(pipe)
+    assert "not a regular file" in refused(folder)
+    assert "not a regular file" in refused(pipe)
     with pytest.raises(LedgerError, match=r"no folder '.*missing' for a ledger"):
         Ledger(
             tmp_path / "missing" / "x.db",
@@ -323,7 +357,7 @@ def test_a_ledger_that_cannot_be_written_says_so(path):
     path.chmod(0o400)
     ledger = Ledger(path)
     with pytest.raises(LedgerError, match="cannot be written"):
-        ledger.reserve(0.001, neighbours="add-remove", query="x")
+        ledger.reserve(0.001, neighbours="replace-one", query="x")
 
 
 # ---- any damage: refused, or harmless

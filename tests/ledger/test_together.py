@@ -25,7 +25,7 @@ STRESS = Path(__file__).parents[2] / "benchmarks" / "ledger_stress.py"
 
 
 def ask(ledger, mu_squared, **options):
-    options = {"neighbours": "add-remove", "query": "a test", "n_draws": 1} | options
+    options = {"neighbours": "replace-one", "query": "a test", "n_draws": 1} | options
     return ledger.reserve(mu_squared, **options)
 
 
@@ -53,11 +53,13 @@ def test_threads_never_overspend(ledger, shared):
             return ask(own, part)
 
     with ThreadPoolExecutor(8) as pool:
-        tickets = [ticket for ticket in pool.map(spend, range(60)) if ticket]
-    assert len(tickets) == 20
-    assert sorted(ticket.seq for ticket in tickets) == list(range(1, 21))
+        reservations = [
+            reservation for reservation in pool.map(spend, range(60)) if reservation
+        ]
+    assert len(reservations) == 20
+    assert sorted(reservation.seq for reservation in reservations) == list(range(1, 21))
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda ticket: ticket.settle(part / 2), tickets))
+        list(pool.map(lambda reservation: reservation.settle(part / 2), reservations))
     spent = Fraction(ledger.terms.mu_squared) - Fraction(ledger.remaining)
     assert spent == pytest.approx(float(20 * Fraction(part / 2)))
     assert ledger.check().size == 41
@@ -73,7 +75,7 @@ got = 0
 for _ in range(30):
     try:
         cost = float(sys.argv[2])
-        ledger.reserve(cost, neighbours="add-remove", query="x", n_draws=1)
+        ledger.reserve(cost, neighbours="replace-one", query="x", n_draws=1)
         got += 1
     except BudgetError:
         pass
@@ -204,12 +206,12 @@ FULL = """
 import os, resource, sys
 from skdp import Ledger
 ledger = Ledger(sys.argv[1])
-ticket = ledger.reserve(0.001, neighbours="add-remove", query="x", n_draws=1)
+reservation = ledger.reserve(0.001, neighbours="replace-one", query="x", n_draws=1)
 size = os.stat(sys.argv[1]).st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 for act in (
-    lambda: ledger.reserve(0.001, neighbours="add-remove", query="y" * 900, n_draws=1),
-    lambda: ticket.settle(0.0),
+    lambda: ledger.reserve(0.001, neighbours="replace-one", query="y" * 900, n_draws=1),
+    lambda: reservation.settle(0.0),
     lambda: Ledger(sys.argv[1] + "2", epsilon=1.0, delta=1e-6),
 ):
     try:
@@ -272,7 +274,7 @@ def test_the_sums_are_those_of_a_plain_list_and_never_above_the_ceiling(steps):
             reserved_delta=1e-7,
         )
         most = Fraction(ledger.terms.mu_squared), Fraction(1e-7)
-        counted, open_tickets = {}, []
+        counted, open_reservations = {}, []
 
         def total(i):
             return sum((pair[i] for pair in counted.values()), Fraction(0))
@@ -284,25 +286,25 @@ def test_the_sums_are_those_of_a_plain_list_and_never_above_the_ceiling(steps):
                     total(i) + Fraction(x) <= most[i] for i, x in enumerate(wanted)
                 )
                 try:
-                    ticket = ask(ledger, wanted[0], delta=wanted[1])
+                    reservation = ask(ledger, wanted[0], delta=wanted[1])
                 except BudgetError:
                     assert not fits
                     continue
                 assert fits
-                counted[ticket.seq] = tuple(map(Fraction, wanted))
-                open_tickets.append(ticket)
-            elif what == "settle" and open_tickets:
-                ticket = open_tickets.pop()
-                reserved = counted[ticket.seq]
+                counted[reservation.seq] = tuple(map(Fraction, wanted))
+                open_reservations.append(reservation)
+            elif what == "settle" and open_reservations:
+                reservation = open_reservations.pop()
+                reserved = counted[reservation.seq]
                 spent = float(reserved[0]) * a, float(reserved[1]) * b
                 try:
-                    ticket.settle(*spent)
+                    reservation.settle(*spent)
                 except ValueError:
                     assert any(
                         Fraction(x) > y for x, y in zip(spent, reserved, strict=True)
                     )
                     continue
-                counted[ticket.seq] = tuple(map(Fraction, spent))
+                counted[reservation.seq] = tuple(map(Fraction, spent))
             else:
                 ledger = Ledger(ledger.path)
             left = [most[i] - total(i) for i in (0, 1)]

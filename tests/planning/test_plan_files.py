@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
 from skdp.models.losses import LOSSES, Logistic
+from skdp.models.penalties import Box
 from skdp.planning import plan_files
 from skdp.planning.decide import SAMPLING_NAMES, make_plan, replan
 from skdp.planning.plan import run
@@ -57,6 +59,13 @@ def test_every_loss_is_written(name):
     assert plan_files.loads(plan_files.dumps(plan)).loss == plan.loss
 
 
+def test_bounds_that_are_infinite_are_written():
+    plan = make_plan(LAYOUT, Logistic(), n_rows=200, epsilon=1.0, delta=1e-6)
+    plan = replace(plan, penalty=Box(low=-math.inf))
+    again = plan_files.loads(plan_files.dumps(plan))
+    assert again.penalty == Box(low=-math.inf, high=math.inf)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -81,6 +90,12 @@ def test_a_plan_that_was_tampered_with_is_refused():
         ("sampling", {"kind": "SAMPLINGS"}),
         ("geometry", {"kind": "matrix", "radius": -1, "floor": 1}),
         ("average", "none"),
+        ("n_rows", True),
+        ("n_steps", 1.0),
+        ("neighbours", "friends"),
+        ("assumptions", [3]),
+        ("layout", {"groups": [{"name": "x"}], "row_norm": None}),
+        ("more", 1),
     ]:
         state = json.loads(plan_files.dumps(plan)) | {key: value}
         with pytest.raises(ValueError, match="This is not a plan of format 1"):

@@ -10,7 +10,7 @@ import pytest
 
 import skdp
 from skdp import Categorical, Numeric, Schema, Vector
-from skdp.estimators.stored_record import summary_digest
+from skdp.estimators.stored_record import ReleaseForm, summary_digest
 from skdp.solvers import SOLVERS
 from skdp.verification import sensitivities
 from skdp.verification.independent_epsilon import closed_form_epsilon
@@ -125,7 +125,7 @@ def test_twice_the_noise_fails_though_the_claim_follows_from_it(solver, change):
         for release in record["releases"]:
             release["noise_multiplier"] *= 2
         record["spent_epsilon"] = closed_form_epsilon(
-            record["releases"], record["delta"]
+            [ReleaseForm(**release) for release in record["releases"]], record["delta"]
         )
 
     found = change(solver, double)
@@ -217,7 +217,7 @@ def test_a_release_left_out_fails(solver, change):
     def leave_out(about, record):
         del record["releases"][-1]
         record["spent_epsilon"] = closed_form_epsilon(
-            record["releases"], record["delta"]
+            [ReleaseForm(**release) for release in record["releases"]], record["delta"]
         )
 
     found = change(solver, leave_out)

@@ -165,7 +165,7 @@ def check(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recompute chain and sums; exit with 1 if the file was changed.
+    """Recompute hashes and sums; exit with 1 if the file was changed.
 
     Somebody who rewrites all of the file can write any history: note the head that
     this prints elsewhere, and give it back as --head.
@@ -256,7 +256,7 @@ def _summary(opened: Ledger) -> dict[str, Any]:
 
 
 def _fields(entry: Entry) -> dict[str, Any]:
-    return {"seq": entry.seq, **entry.body(), "hash": entry.hash}
+    return {"seq": entry.seq, **entry.values(), "hash": entry.hash}
 
 
 def _print_table(entries: list[Entry]) -> None:

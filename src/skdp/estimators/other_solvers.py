@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skdp.estimators.plain import number
 from skdp.models.losses import Loss
 from skdp.planning.decide import make_penalty
 from skdp.planning.plan import Plan
@@ -15,6 +14,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check
+from skdp.typed_files import to_json
 
 #: The estimators' own algorithm, which is planned before the data is read.
 OWN = "skgd"
@@ -119,6 +119,6 @@ def _find_solver(name: Any) -> Any:
 def _list_settings(settings: Any) -> dict[str, Any]:
     """Return settings as numbers, texts and lists, which can be saved."""
     return {
-        name: value.tolist() if isinstance(value, np.ndarray) else number(value)
+        name: value.tolist() if isinstance(value, np.ndarray) else to_json(value)
         for name, value in settings.items()
     }

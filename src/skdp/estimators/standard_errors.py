@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from skdp.estimators.feature_map import centre_categories, convert_to_user_units
 from skdp.inference import covariances
 from skdp.planning.plan import Plan
 from skdp.schema import FloatArray, Layout, check
+from skdp.typed_files import Form
 
-#: Standard errors that may be infinite; JSON has null for them.
-UNBOUNDED = ("std", "effects_std")
 #: Why a loaded or selected model may have none.
 NOT_KEPT = "The released values that standard errors follow from were not kept."
 
@@ -41,6 +41,16 @@ class StandardErrors:
     effects: FloatArray
     effects_noise_std: FloatArray
     effects_std: FloatArray
+
+
+class ErrorsForm(Form, frozen=True, kw_only=True):
+    """`StandardErrors` in a file, where null is infinity."""
+
+    noise_std: list[float]
+    std: list[float | None]
+    effects: list[float]
+    effects_noise_std: list[float]
+    effects_std: list[float | None]
 
 
 class StandardErrorsMixin:
@@ -103,8 +113,7 @@ class StandardErrorsMixin:
 
         Print it, or show it in a notebook. Categories are relative to the mean of their
         column. Three classes or more are relative to the mean of the classes, and have
-        no standard errors. ``docs/guide/intervals.md`` says what intervals cover and what
-        they do not.
+        no standard errors. ``docs/guide/intervals.md`` says what intervals cover.
         """
         from skdp.estimators.summary import summarise  # which imports this file
 
@@ -184,45 +193,32 @@ def _find_target_units(model: Any) -> tuple[float, float]:
     return (0.0, 1.0) if units is None else units()
 
 
-def described(model: Any) -> dict[str, Any]:
-    """Return a model's standard errors as JSON takes them."""
+def make_form(model: Any) -> ErrorsForm | str:
+    """Return a model's standard errors as a form, or why there are none."""
     known = model._standard_errors()
     if isinstance(known, str):
-        return {"unknown": known}
-    return {
+        return known
+    values: dict[str, Any] = {
         name: [v if math.isfinite(v) else None for v in value.tolist()]
         for name, value in asdict(known).items()
     }
+    return ErrorsForm(**values)
 
 
-def read(about: Any, model: Any) -> StandardErrors | str:
-    """Read what `described` wrote; files of earlier versions have nothing."""
-    if about is None:
-        return NOT_KEPT
-    check(isinstance(about, dict), "model.json needs standard errors: it was changed.")
-    if set(about) == {"unknown"}:
-        check(isinstance(about["unknown"], str), "model.json needs a sentence there.")
-        return str(about["unknown"])
-    names = set(StandardErrors.__dataclass_fields__)
+def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
+    """Read what `make_form` returned, for a model of that many coefficients."""
+    if isinstance(form, str):
+        return form
     width = len(make_unit_matrices(model)[0])
-    numbers = set(about) == names and all(
-        isinstance(values, list)
-        and len(values) == width
-        and all(
-            (type(v) in (int, float) and math.isfinite(v))
-            or (v is None and name in UNBOUNDED)
-            for v in values
-        )
-        for name, values in about.items()
-    )
+    values = structs.asdict(form)
     check(
-        numbers,
-        f"model.json needs {width} finite standard errors of each kind, as its schema "
-        "says: it was changed.",
+        all(len(part) == width for part in values.values()),
+        f"model.json must have {width} standard errors of each kind, as its schema "
+        "says.",
     )
     return StandardErrors(
         **{
-            name: np.array([math.inf if v is None else v for v in values], float)
-            for name, values in about.items()
+            name: np.array([math.inf if v is None else v for v in part], float)
+            for name, part in values.items()
         }
     )

@@ -1,28 +1,99 @@
-"""Parameters, plan, weights and classes of a model as JSON, and back."""
+"""Parameters, plan, weights and classes of a model as a file, and back."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 import os
-import re
-from typing import TYPE_CHECKING, Any
+import platform
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+import sklearn
+from msgspec import Meta
 
-from skdp.estimators.plain import number, read_number
+import skdp
+from skdp.estimators import standard_errors
 from skdp.estimators.preparation import sort_target
 from skdp.schema import Categorical, Schema, check, toml_files
+from skdp.typed_files import Count, Epsilon, Form, Value, convert, to_json
 
 if TYPE_CHECKING:
     from skdp.estimators.base import PrivateLinearModel
 
-#: Types that classes may have, texts of up to 99,999 letters.
-_DTYPE = re.compile("[<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O")
+#: Types that classes may have, texts of up to 99,999 letters: numpy allocates whatever
+#: a type says.
+DTYPE = r"^([<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O)\Z"
+#: Parameters that are not saved as they are, and what stands for them.
+SAVED_AS: dict[str, Any] = {
+    "epsilon": Epsilon,
+    "max_weight": Epsilon,
+    "schema": str | None,
+    "class_weight": list[tuple[bool | int | float | str, int | float]] | None,
+}
+Size = Annotated[float, Meta(ge=0, le=1e100)]
 
 
-def parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
-    """Parameters as JSON, and the names of those that are objects of the user's."""
+class PlanNumbers(msgspec.Struct):
+    """The numbers of a plan's summary that are computed with; it has other keys."""
+
+    n_rows: Count = 0
+    n_steps: Count = 0
+    n_restarts: Count = 0
+    slope_bound: Size = 0.0
+    radius: Size | None = None
+
+
+class ModelForm(Form, frozen=True, kw_only=True):
+    """The content of model.json."""
+
+    format: Literal["skdp model"]
+    format_version: Literal[1]
+    versions: dict[str, str]
+    estimator: str
+    parameters: dict[str, Value]
+    parameters_left_out: list[str]
+    named: bool
+    classes_dtype: Annotated[str, Meta(pattern=DTYPE)] | None
+    n_iter: Count
+    plan: dict[str, Value]
+    weights: list[list[float]]
+    uncertainty: standard_errors.ErrorsForm | str
+
+    def __post_init__(self) -> None:
+        msgspec.convert(self.plan, PlanNumbers)
+
+
+def make_form(model: PrivateLinearModel) -> ModelForm:
+    """Return a fitted model as a form."""
+    classes = getattr(model, "classes_", None)
+    parameters, left_out = list_parameters(model)
+    return ModelForm(
+        format="skdp model",
+        format_version=1,
+        versions={
+            "skdp": skdp.__version__,
+            "scikit-learn": sklearn.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        estimator=type(model).__name__,
+        parameters=parameters,
+        parameters_left_out=left_out,
+        named=hasattr(model, "feature_names_in_"),
+        classes_dtype=None if classes is None else classes.dtype.str,
+        n_iter=int(model.n_iter_),
+        plan=plan_summary(model.plan_),
+        weights=model.weights_.tolist(),
+        uncertainty=standard_errors.make_form(model),
+    )
+
+
+def list_parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
+    """Return parameters as JSON takes them, and the names of those left out.
+
+    Those are objects of the user's.
+    """
     given = model.get_params(deep=False)
     del given["random_state"]
     if given["ledger"] is not None:  # a loaded model charges the same file
@@ -39,12 +110,12 @@ def parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
     left_out = [
         name for name in ("sampling", "geometry") if not isinstance(given[name], str)
     ]
-    kept = {name: number(v) for name, v in given.items() if name not in left_out}
+    kept = {name: to_json(v) for name, v in given.items() if name not in left_out}
     return kept, left_out
 
 
 def plan_digest(plan: Any) -> str | None:
-    """SHA-256 of a plan's JSON; None if it has parts of a user's own, or is none."""
+    """SHA-256 of a plan's JSON; None for a summary, or a plan with a user's parts."""
     if isinstance(plan, dict):
         return None
     try:
@@ -54,7 +125,7 @@ def plan_digest(plan: Any) -> str | None:
 
 
 def plan_summary(plan: Any) -> dict[str, Any]:
-    """Sum a plan up in numbers and names; a loaded model has nothing else.
+    """Summarise a plan in numbers and names; a loaded model has nothing else.
 
     Its digest is the one that a ledger's entry has.
     """
@@ -63,7 +134,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
     penalty = plan.penalty
     return {
         "n_rows": int(plan.n_rows),
-        "epsilon": number(plan.epsilon),
+        "epsilon": to_json(plan.epsilon),
         "delta": plan.delta,
         "neighbours": plan.neighbours,
         "calibration": plan.calibration,
@@ -82,95 +153,61 @@ def plan_summary(plan: Any) -> dict[str, Any]:
     }
 
 
-def check_plan(summary: dict[str, Any]) -> None:
-    """Refuse a summary of a plan whose numbers are none, or are negative."""
-    for name in ("n_rows", "n_steps", "n_restarts", "slope_bound", "radius"):
-        value = summary.get(name, 0)
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        real = isinstance(value, float) and name in ("slope_bound", "radius")
-        check(
-            ((whole or real) and 0 <= value <= 1e100)
-            or (name == "radius" and value is None),
-            f"model.json has a plan whose {name} is no such number: it was changed.",
-        )
-
-
 def read_parameters(
     given: dict[str, Any], kind: type[PrivateLinearModel]
 ) -> dict[str, Any]:
-    """Parameters for an estimator's constructor, which takes anything."""
+    """Return parameters for an estimator's constructor, which takes anything."""
     known = kind().get_params(deep=False)
-    read: dict[str, Any] = {}
-    for name, value in given.items():
+    for name in given:
         check(
             name in known and name != "random_state",
-            f"model.json has no parameter {name!r} of {kind.__name__}: take it out.",
+            f"model.json has a parameter {name!r}, which {kind.__name__} has not.",
         )
-        check(
-            value is None or isinstance(value, (bool, int, float, str, list)),
-            f"model.json needs a plain value of {name!r}: it was changed.",
-        )
-        read[name] = value
-    if read.get("schema") is not None:
-        check(isinstance(read["schema"], str), "model.json needs the schema as a text.")
-        read["schema"] = toml_files.loads(read["schema"])
-    if read.get("class_weight") is not None:
-        check(
-            isinstance(read["class_weight"], list)
-            and all(
-                isinstance(pair, list)
-                and len(pair) == 2
-                and isinstance(pair[0], (str, int, float))
-                and isinstance(pair[1], (int, float))
-                for pair in read["class_weight"]
-            ),
-            "model.json needs class_weight as pairs of a level and a number.",
-        )
-        read["class_weight"] = dict(map(tuple, read["class_weight"]))
+    typed = {
+        name: convert(given[name], form, f"model.json has a wrong parameter {name}")
+        for name, form in SAVED_AS.items()
+        if name in given
+    }
     for name in ("epsilon", "max_weight"):
-        if name in read:
-            read[name] = read_number(read[name], name)
-    return read
+        if name in typed:
+            typed[name] = float(typed[name])
+    if typed.get("schema") is not None:
+        typed["schema"] = toml_files.loads(typed["schema"])
+    if typed.get("class_weight") is not None:
+        typed["class_weight"] = dict(typed["class_weight"])
+    return given | typed
 
 
 def read_weights(given: list[Any], schema: Schema, model: PrivateLinearModel) -> Any:
-    """Weights (d, k) of the size that schema and loss ask for."""
+    """Return weights (d, k) of the size that schema and loss imply."""
     loss = model._loss(schema)
     shape = (schema.layout(model.fit_intercept).n_features, loss.n_outputs)
-    rows = all(isinstance(row, list) and len(row) == shape[1] for row in given)
     check(
-        len(given) == shape[0] and rows,
-        f"model.json needs {shape[0]} rows of {shape[1]} weights, as its schema says: "
-        "it was changed.",
+        len(given) == shape[0] and all(len(row) == shape[1] for row in given),
+        f"model.json must have {shape[0]} rows of {shape[1]} weights, as its schema "
+        "says.",
     )
-    numbers = all(
-        isinstance(w, (int, float)) and not isinstance(w, bool) and math.isfinite(w)
-        for row in given
-        for w in row
-    )
-    check(numbers, "model.json needs weights that are finite numbers: it was changed.")
     return np.array(given, dtype=np.float64).reshape(shape)
 
 
 def read_classes(dtype: str | None, schema: Schema) -> Any:
-    """The labels with the type that they had."""
+    """Return the labels with the type that they had."""
     column = schema.target_column
     assert isinstance(column, Categorical)  # a classifier's loss has seen it
     check(
         sort_target(column) == column,
-        "The classes of this model are not sorted: it was saved by an earlier version. "
-        "Load it with that version, or fit it again.",
+        "The classes of a saved model must be sorted, but those of its schema are not.",
     )
-    labels = np.array(column.levels)
-    typed = None
-    if _DTYPE.fullmatch(str(dtype)):  # numpy would make room for what it is told
+    labels, typed = np.array(column.levels), None
+    if dtype is not None:
         try:
-            typed = labels.astype(str(dtype))
+            typed = labels.astype(dtype)
         except (TypeError, ValueError, OverflowError):
             typed = None
     check(
         typed is not None
         and all(a == b for a, b in zip(typed.tolist(), column.levels, strict=True)),
-        f"model.json needs a type of the classes. Got {dtype!r}: it was changed.",
+        f"model.json says that classes are of type {dtype!r}, which those of "
+        "schema.toml are not.",
     )
     return typed

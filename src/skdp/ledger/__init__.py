@@ -1,22 +1,22 @@
-"""The total budget of a table on disk; `ledger` says what it promises.
+"""The total budget of a table on disk; `ledger` states the promise.
 
-One file an idea: `ceiling` proves the promise, `entries` are what is written, `books`
-add it up, `chain` keeps it on disk, `ticket` settles reservations, `released` says by
-a digest which run an entry paid for.
+`ceiling` proves the promise, `entries` defines what is written, `log` keeps it on disk,
+`totals` adds it up, `reservations` settles what was reserved, and `digests` identifies
+the run that an entry paid for.
 """
 
-from skdp.ledger.entries import Entry, schema_digest
+from skdp.ledger.digests import released_digest, schema_digest, transcript_digest
+from skdp.ledger.entries import Entry
 from skdp.ledger.ledger import Ledger
 from skdp.ledger.log import Head, LedgerError
-from skdp.ledger.released import released_digest, transcript_digest
-from skdp.ledger.reservations import Ticket, refuse_unpaid
+from skdp.ledger.reservations import Reservation, refuse_unpaid
 
 __all__ = [
     "Entry",
     "Head",
     "Ledger",
     "LedgerError",
-    "Ticket",
+    "Reservation",
     "refuse_unpaid",
     "released_digest",
     "schema_digest",

@@ -1,4 +1,4 @@
-r"""The ceiling of a ledger, and why what stays below it is private.
+r"""The ceiling of a ledger, and the proof that releases below it are private.
 
 **The ceiling is a rectangle.** A mechanism is (μ, d) if for neighbouring tables and all
 real ε' its output laws obey P(E) ≤ e^ε' Q(E) + h(ε', μ) + d, with h(ε', μ) =
@@ -9,8 +9,8 @@ the ledger is made, and
 
 are kept at all times, m = `accountant.calibrate` (ε, δ - r e^{Dη}, D)², all three fixed
 beforehand and added in exact rational numbers. To trade one against another later, by
-asking only that h(ε, √Σμ²) + Σd ≤ δ, would not be private: who goes on with μ² where
-the answers so far tell much, and takes what is left as d where they tell little, nearly
+requiring only that h(ε, √Σμ²) + Σd ≤ δ, would not be private: an analyst who spends μ²
+where the answers so far reveal much, and the rest as d where they reveal little, nearly
 reaches 2δ (`tests/ledger/test_ceiling.py` computes 1.96 δ).
 
 1. *Two steps.* If M₁ is (μ₁, d₁), and M₂, which sees its output x, is (μ₂, d₂) for
@@ -20,9 +20,9 @@ reaches 2δ (`tests/ledger/test_ceiling.py` computes 1.96 δ).
    convex and falls from 1 to 0, hence a mixture of functions (1 - γ/c)₊, and ∫ p₁ (1 -
    e^ε q₁/(c p₁))₊ ≤ h(ε - log c, μ₁) + d₁; the mixture of the h's is what two Gaussian
    mechanisms reach, h(ε, √(μ₁² + μ₂²)) (Dong, Roth & Su 2022, Corollary 3.3).
-2. *The whole.* Whatever is asked, by processes that run at once too, is a sequence of
-   releases, each with a (μᵢ, dᵢ) chosen knowing all earlier answers, whose sums stay
-   within m and r. It is (√m, r): by
+2. *The whole.* All queries together, also those of processes that run at once, are a
+   sequence of releases, each with a (μᵢ, dᵢ) chosen knowing all earlier answers, whose
+   sums stay within m and r. It is (√m, r): by
    induction on the number of releases, the first has constants (μ₁, d₁), the others
    are, for each answer to it, such a sequence within m - μ₁² and r - d₁, and two steps
    compose as above. (For d = 0 this is the filter of Smith & Thakurta, arXiv
@@ -41,18 +41,23 @@ of rows that the others publish. A ledger is for one relation and refuses the ot
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from skdp.privacy import accountant
 from skdp.privacy.budget import ALLOWED_DRAWS
 from skdp.privacy.queries import NEIGHBOURS, Neighbours
 from skdp.schema import check
+from skdp.typed_files import Count
 
 #: What records may be off by, relatively: 10⁻¹² (`PrivacyRecord.charge`) and roundings.
 ROUNDING = 2.0**-30
+#: A number that was read from a file; an exact sum of such stays finite.
+Finite = Annotated[float, Meta(ge=0, lt=1e300)]
 #: Full runs whose draws the slack leaves room for, per unit of ε, and at least.
 RUNS_PER_EPSILON, RUNS = 4096, 64
 
@@ -70,8 +75,8 @@ class Amount(NamedTuple):
         right = 0 <= mu_squared < math.inf and 0 <= delta < 1
         check(
             right and isinstance(n_draws, int) and 0 <= n_draws <= 1 << 53,
-            "A ledger holds finite μ² ≥ 0, δ in [0, 1) and whole numbers of draws. Got "
-            f"{mu_squared!r}, {delta!r}, {n_draws!r}: a release without noise cannot "
+            "A ledger holds finite μ² ≥ 0, δ in [0, 1) and whole numbers of draws, got "
+            f"{mu_squared!r}, {delta!r}, {n_draws!r}. A release without noise cannot "
             "be charged to it.",
         )
         return cls(Fraction(mu_squared), Fraction(delta), n_draws)
@@ -93,20 +98,14 @@ class Amount(NamedTuple):
         )
 
 
-def rounded(value: Fraction, towards: float) -> float:
-    """The nearest float on the side of `towards`."""
+def round_towards(value: Fraction, towards: float) -> float:
+    """Return the nearest float on the side of `towards`."""
     near = float(value)
     right = near >= value if towards > near else near <= value
     return near if right else math.nextafter(near, towards)
 
 
 NOTHING = Amount(Fraction(0), Fraction(0), 0)
-
-
-def is_number(value: object) -> bool:
-    """Whether a value read from a file is a number, and finite as a float."""
-    right = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return right and -1e300 < value < 1e300  # type: ignore[operator]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,12 +126,12 @@ class Terms:
         D.
     """
 
-    epsilon: float
-    delta: float
-    reserved_delta: float
+    epsilon: Finite
+    delta: Finite
+    reserved_delta: Finite
     neighbours: Neighbours
-    mu_squared: float
-    n_draws: int
+    mu_squared: Finite
+    n_draws: Count
 
     @classmethod
     def of(
@@ -145,16 +144,16 @@ class Terms:
         """Compute m and D from the ceiling (ε, δ)."""
         check(
             0 < epsilon <= 1e5,
-            f"A ledger needs epsilon in (0, 1e5]. Got {epsilon!r}: take, say, 1.",
+            f"epsilon of a ledger must be in (0, 1e5], got {epsilon!r}.",
         )
         check(
             0 <= reserved_delta < delta < 1,
-            "A ledger needs 0 ≤ reserved_delta < delta < 1. Got "
-            f"{reserved_delta!r} and {delta!r}: take delta below 1/n.",
+            "A ledger must have 0 ≤ reserved_delta < delta < 1, got "
+            f"{reserved_delta!r} and {delta!r}.",
         )
         check(
             neighbours in NEIGHBOURS,
-            f"neighbours must be one of {NEIGHBOURS}. Got {neighbours!r}: choose one.",
+            f"neighbours must be one of {NEIGHBOURS}, got {neighbours!r}.",
         )
         n_draws = ALLOWED_DRAWS * max(RUNS, math.ceil(RUNS_PER_EPSILON * epsilon))
         grown = math.exp(n_draws * accountant.SLACK_PER_DRAW) * (1 + ROUNDING)
@@ -169,16 +168,11 @@ class Terms:
             n_draws=n_draws,
         )
 
-    @classmethod
-    def read(cls, given: Any) -> Terms:
-        """Terms as they were entered; their m must be what ε and δ give."""
-        names = [f.name for f in fields(cls)]
-        check(isinstance(given, dict) and list(given) == names, "no terms")
-        check(all(is_number(given[n]) for n in names if n != "neighbours"), "no terms")
-        fresh = cls.of(*(given[name] for name in names[:4]))
-        near = math.isclose(given["mu_squared"], fresh.mu_squared, rel_tol=1e-9)
-        check(near and given["n_draws"] == fresh.n_draws, "other terms")
-        return cls(**given)
+    def check(self) -> None:
+        """Refuse terms that were read, unless m and D are what ε and δ give."""
+        fresh = Terms.of(self.epsilon, self.delta, self.reserved_delta, self.neighbours)
+        near = math.isclose(self.mu_squared, fresh.mu_squared, rel_tol=1e-9)
+        check(near and self.n_draws == fresh.n_draws, "m or D are not those of (ε, δ)")
 
     @cached_property
     def ceiling(self) -> Amount:
@@ -187,21 +181,21 @@ class Terms:
 
     def epsilon_of(self, amount: Amount) -> float:
         """The ε of an amount at the ledger's δ; never above the ceiling's."""
-        mu = math.sqrt(rounded(amount.mu_squared, math.inf)) * (1 + ROUNDING)
-        extra = rounded(amount.delta, math.inf) * (1 + ROUNDING)
+        mu = math.sqrt(round_towards(amount.mu_squared, math.inf)) * (1 + ROUNDING)
+        extra = round_towards(amount.delta, math.inf) * (1 + ROUNDING)
         own = accountant.spent_epsilon(mu, self.delta, amount.n_draws, extra)
         return min(self.epsilon, own)
 
 
-def affordable(left: Amount, delta: float, reserved_delta: float = 0.0) -> float:
-    """Largest ε, to four digits, of a fit with this δ that `left` pays; 0 if none."""
+def find_epsilon(left: Amount, delta: float, reserved_delta: float = 0.0) -> float:
+    """Return the largest ε, to four digits, of a fit that `left` pays, or 0."""
     most = delta - reserved_delta * (1 + 2.0**-25)  # as PrivacyRecord does
     short = left.delta < reserved_delta or left.n_draws < ALLOWED_DRAWS
     if short or left.mu_squared <= 0 or not 0 < most < 1:
         return 0.0
-    mu = math.sqrt(rounded(left.mu_squared, 0.0))
-    told = f"{accountant.spent_epsilon(mu, most, ALLOWED_DRAWS):.3e}"
-    epsilon, step = float(told), 10.0 ** (int(told.partition("e")[2]) - 3)
+    mu = math.sqrt(round_towards(left.mu_squared, 0.0))
+    text = f"{accountant.spent_epsilon(mu, most, ALLOWED_DRAWS):.3e}"
+    epsilon, step = float(text), 10.0 ** (int(text.partition("e")[2]) - 3)
     slack = 2 * ALLOWED_DRAWS * accountant.SLACK_PER_DRAW
     while epsilon > max(step, 1.001 * slack):
         if accountant.calibrate(epsilon, most, ALLOWED_DRAWS) ** 2 <= left.mu_squared:

@@ -1,11 +1,12 @@
 """The total budget of a table on disk, for everything that is ever computed from it.
 
-A ledger is opened once with a ceiling (ε, δ) and a neighbour relation. Every spending
-is *reserved* before a record is read and *settled* after, to what was released; what is
-never settled, because its process was killed, stays counted in full. What does not fit
-under the ceiling is refused before a record is read; only the number of rows, where the
-relation makes it public, may be counted before. A ledger knows what is charged to it:
-the scores that scikit-learn's searches compute from held-out rows are not.
+A ledger is opened once with a ceiling (ε, δ) and a neighbour relation. Each fit
+*reserves* its budget before a record is read and *settles* it afterwards, to what was
+released. A reservation that is never settled, because its process was killed, stays
+counted in full. A request above the ceiling is refused before a record is read; only
+the number of rows, where the relation makes it public, may be counted before. A ledger
+counts only what is charged to it: the scores that scikit-learn's searches compute from
+held-out rows are not.
 
 **What the records are.** The promise is about the table that the ledger belongs to.
 Fits on parts of it are covered if a record's part does not depend on other records:
@@ -23,12 +24,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from skdp.ledger.ceiling import Amount, Terms, rounded
-from skdp.ledger.entries import Asker, Entry, exported, label, new_entry
-from skdp.ledger.entries import schema_digest as digest_of
-from skdp.ledger.log import Chain, Head, LedgerError
-from skdp.ledger.reservations import Ticket, refuse_unpaid
-from skdp.ledger.totals import Books
+from skdp.ledger.ceiling import Amount, Terms, round_towards
+from skdp.ledger.digests import schema_digest
+from skdp.ledger.entries import (
+    Entry,
+    Requester,
+    check_label,
+    export_entries,
+    new_entry,
+)
+from skdp.ledger.log import Head, LedgerError, Log
+from skdp.ledger.reservations import Reservation, refuse_unpaid
+from skdp.ledger.totals import Totals
 from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
 from skdp.privacy.queries import Neighbours
 from skdp.schema import Schema, check
@@ -56,17 +63,17 @@ class Ledger:
         Take no other schema than this one, but for those that `admit` enters. By
         default any model of the table may be charged.
     purpose : str, optional
-        What this object is used for, in public words: it is entered with all that is
+        What this object is used for, in public words. It is entered with everything
         charged through it. See `for_purpose`.
     user : str, optional
-        Who asks; by default the operating system's name of the user.
+        By default the operating system's user name.
 
     Attributes
     ----------
     path : str
         Absolute, symbolic links resolved.
-    asker : Asker
-        User and purpose of what is charged through this object.
+    requester : Requester
+        User and purpose of everything charged through this object.
 
     Raises
     ------
@@ -117,39 +124,35 @@ class Ledger:
         user: str | None = None,
     ) -> None:
         self.path = os.path.realpath(os.fsdecode(path))
-        self.asker = Asker.of(purpose, user)
-        self._chain, self._books = Chain(self.path), Books()
-        named = None if table is None else label(table, "table")
-        asked = {
-            "epsilon": epsilon,
-            "delta": delta,
-            "reserved_delta": reserved_delta,
-            "neighbours": neighbours,
-        }
-        given = {name: value for name, value in asked.items() if value is not None}
-        digest = None if schema is None else digest_of(schema)
+        self.requester = Requester.of(purpose, user)
+        self._log, self._totals = Log(self.path), Totals()
+        named = None if table is None else check_label(table, "table")
+        given: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
+        given |= {"reserved_delta": reserved_delta, "neighbours": neighbours}
+        given = {name: value for name, value in given.items() if value is not None}
+        digest = None if schema is None else schema_digest(schema)
         if {"epsilon", "delta"} <= set(given) and not os.path.lexists(self.path):
-            terms = Terms.of(**given)  # type: ignore[arg-type]  # checked there
-            name = named or label(Path(self.path).stem, "table")
-            about = {"asker": self.asker, "schema": digest, "table": name}
+            terms = Terms.of(**given)
+            name = named or check_label(Path(self.path).stem, "table")
+            about = {"requester": self.requester, "schema": digest, "table": name}
             opening = new_entry("open", "the ceiling", terms, **about)  # type: ignore[arg-type]
-            self._chain.create(opening.body())
+            self._log.create(opening.text())
         own = self._read().terms
         for name, value in given.items():
             if getattr(own, name) != value:
                 raise LedgerError(
-                    f"The ledger {self.path!r} has {name} = {getattr(own, name)!r}. "
-                    f"Got {value!r}: open it without, or make another for other data."
+                    f"{name} of the ledger {self.path!r} is {getattr(own, name)!r}, "
+                    f"got {value!r}."
                 )
         if named not in (None, self.table):
             raise LedgerError(
-                f"The ledger {self.path!r} belongs to the table {self.table!r}. Got "
-                f"{named!r}: use the ledger of that table."
+                f"The ledger {self.path!r} belongs to the table {self.table!r}, got "
+                f"{named!r}."
             )
         self._check_schema(digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.path, self._chain.seen, self.asker)
+        return _reopen, (self.path, self._log.seen, self.requester)
 
     def __copy__(self) -> Self:
         return self
@@ -173,33 +176,33 @@ class Ledger:
         printer.text(str(self))  # what a notebook shows
 
     def __str__(self) -> str:
-        return f"ledger {self.path}\n{self._read().in_words(self.terms)}"
+        return f"ledger {self.path}\n{self._read().describe(self.terms)}"
 
     @property
     def terms(self) -> Terms:
         """The ceiling and the relation, as they were fixed."""
-        terms = self._books.terms or self._read().terms
+        terms = self._totals.terms or self._read().terms
         if terms is None:
-            raise LedgerError(f"The ledger {self.path!r} has no ceiling: make another.")
+            raise LedgerError(f"The ledger {self.path!r} has no ceiling.")
         return terms
 
     @property
     def table(self) -> str:
         """The public name of the table that the ledger belongs to."""
-        return self._books.table or self._read().table or ""
+        return self._totals.table or self._read().table or ""
 
     def for_purpose(self, purpose: str, user: str | None = None) -> Ledger:
-        """Return the same ledger, for another purpose: what is charged to it says so.
+        """Return the same ledger with another purpose, which its entries will state.
 
         Parameters
         ----------
         purpose : str
-            What the fits that are given it are for, in public words.
+            What the fits that use it are for, in public words.
         user : str, optional
-            Who asks; as before by default.
+            As before by default.
         """
-        asker = Asker.of(purpose, self.asker.user if user is None else user)
-        return _reopened(self.path, self._chain.seen, asker)
+        requester = Requester.of(purpose, self.requester.user if user is None else user)
+        return _reopen(self.path, self._log.seen, requester)
 
     @property
     def head(self) -> Head:
@@ -209,12 +212,12 @@ class Ledger:
     @property
     def remaining(self) -> float:
         """What is left of μ², rounded down."""
-        return rounded(self._read().left.mu_squared, -math.inf)
+        return round_towards(self._read().left.mu_squared, -math.inf)
 
     @property
     def remaining_delta(self) -> float:
         """What is left of the δ for what is not Gaussian, rounded down."""
-        return rounded(self._read().left.delta, -math.inf)
+        return round_towards(self._read().left.delta, -math.inf)
 
     @property
     def spent_epsilon(self) -> float:
@@ -227,18 +230,18 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """All entries, checked."""
-        books = Books(kept=[])
-        self._chain.read(books)
-        return books.kept or []
+        totals = Totals(kept=[])
+        self._log.read(totals)
+        return totals.kept or []
 
     def check(self, expected_head: Head | str | None = None) -> Head:
-        """Recompute the chain and the sums from the first entry on.
+        """Recompute the hashes and the sums from the first entry on.
 
         Parameters
         ----------
         expected_head : Head or str, optional
             A head that was noted earlier: the entries must still lead to it. Without
-            one, a file that was rewritten as a whole cannot be told from a true one.
+            one, a file that was rewritten as a whole looks like a true one.
 
         Returns
         -------
@@ -246,33 +249,33 @@ class Ledger:
             The head, to be noted.
         """
         noted = Head.of(expected_head) if isinstance(expected_head, str) else None
-        chain = Chain(self.path, noted or expected_head)  # type: ignore[arg-type]
-        chain.sound()
-        return chain.read(Books())
+        log = Log(self.path, noted or expected_head)  # type: ignore[arg-type]
+        log.check_pages()
+        return log.read(Totals())
 
     def export(self, form: str = "jsonl") -> str:
         """Write all entries as JSON lines or CSV, each with its hash last.
 
         A JSON line without its hash is the very text that is hashed.
         """
-        return exported(self.entries(), form)
+        return export_entries(self.entries(), form)
 
     def admit(self, schema: Schema) -> None:
         """Enter a further schema of the same table into a ledger made with a schema.
 
-        It notices that another table is charged to it by mistake; only a person can
-        say that a further schema describes the same records.
+        Such a ledger notices if another table is charged to it by mistake. Only a
+        person can know that a further schema describes the same records.
         """
-        terms, digest = self.terms, digest_of(schema)
+        terms, digest = self.terms, schema_digest(schema)
 
         def decide() -> Entry:
             check(
-                bool(self._books.schemas),
-                f"The ledger {self.path!r} takes every schema of its table, because "
-                "it was made without one: there is nothing to admit.",
+                bool(self._totals.schemas),
+                f"The ledger {self.path!r} was made without a schema and accepts every "
+                "schema of its table. There is nothing to admit.",
             )
             return new_entry(
-                "admit", "a schema", terms, asker=self.asker, schema=digest
+                "admit", "a schema", terms, requester=self.requester, schema=digest
             )
 
         self._append(decide)
@@ -287,8 +290,8 @@ class Ledger:
         schema: Any = None,
         n_draws: int = ALLOWED_DRAWS,
         fit_delta: float | None = None,
-    ) -> Ticket:
-        """Charge the most that is going to be spent; settle it when it was.
+    ) -> Reservation:
+        """Charge the most that may be spent; settle it when the spending is known.
 
         Parameters
         ----------
@@ -297,7 +300,7 @@ class Ledger:
         neighbours : str
             Which tables are neighbours: the ledger's.
         query : str
-            What is asked, in public words.
+            What is computed, in public words.
         schema : Schema, optional
             The public description of the table.
         n_draws : int
@@ -312,33 +315,33 @@ class Ledger:
 
         Notes
         -----
-        **Guarantee.** For every amount, whoever else reserves or is killed at the same
-        time, either it is on disk when this returns, the sums over all entries being
-        within the ceiling, or this raises and the promise holds as if never asked.
+        **Guarantee.** For every amount, and whatever other processes reserve at the
+        same time or whenever one is killed, either the amount is on disk when this
+        returns, with the sums over all entries within the ceiling, or this raises and
+        the promise holds as if this had not been called.
         """
         terms, amount = self.terms, Amount.of(mu_squared, delta, n_draws)
         if neighbours != terms.neighbours:
             raise LedgerError(
                 f"The ledger {self.path!r} is for {terms.neighbours} neighbours, and "
-                f"budgets of different relations do not add. Got {neighbours!r}: pass "
-                f"neighbours={terms.neighbours!r}, or use another ledger."
+                f"budgets of different relations do not add up, got {neighbours!r}."
             )
-        digest = None if schema is None else digest_of(schema)
+        digest = None if schema is None else schema_digest(schema)
 
         def decide() -> Entry:
             self._check_schema(digest)
-            books = self._books
-            books.refuse_dear(amount, fit_delta or terms.delta, query, self.path)
+            totals = self._totals
+            totals.refuse_excess(amount, fit_delta or terms.delta, query, self.path)
             return new_entry(
-                "reserve", query, terms, amount, asker=self.asker, schema=digest
+                "reserve", query, terms, amount, requester=self.requester, schema=digest
             )
 
-        return Ticket(self, self._append(decide), amount, query)
+        return Reservation(self, self._append(decide), amount, query)
 
     @contextmanager
     def spend(
         self, record: PrivacyRecord, *, query: str, schema: Any = None
-    ) -> Iterator[Ticket]:
+    ) -> Iterator[Reservation]:
         """Reserve a record's whole budget; after the block, settle to what it spent.
 
         A record that asks for no more than the ledger's own (ε, δ) gets at most the
@@ -351,7 +354,7 @@ class Ledger:
         if record.epsilon <= terms.epsilon and record.delta <= terms.delta:
             record.budget = min(record.budget, terms.mu_squared)
         check(not record.events, "A ledger is charged before the first release.")
-        ticket = self.reserve(
+        reservation = self.reserve(
             record.budget,
             record.reserved_delta,
             neighbours=record.neighbours,
@@ -360,25 +363,25 @@ class Ledger:
             fit_delta=record.delta,
         )
         try:
-            yield ticket
+            yield reservation
         except BaseException as stop:
             try:
-                ticket.settle_record(record, "stop")
+                reservation.settle_record(record, "stop")
             except ValueError as error:
                 stop.add_note(f"The reservation stays in full: {error}")
             raise
-        ticket.settle_record(record, "commit")
+        reservation.settle_record(record, "commit")
 
-    def _read(self) -> Books:
+    def _read(self) -> Totals:
         """The sums, up to date."""
-        self._chain.read(self._books)
-        return self._books
+        self._log.read(self._totals)
+        return self._totals
 
     def _append(self, decide: Callable[[], Entry]) -> int:
-        return self._chain.append(self._books, lambda: decide().body())
+        return self._log.append(self._totals, lambda: decide().text())
 
     def _check_schema(self, digest: str | None) -> None:
-        known = self._books.schemas
+        known = self._totals.schemas
         if digest is not None and known and digest not in known:
             raise LedgerError(
                 f"The ledger {self.path!r} was made for certain schemas of the table "
@@ -388,9 +391,9 @@ class Ledger:
             )
 
 
-def _reopened(path: str, seen: Head, asker: Asker) -> Ledger:
-    """The same file in another process, at least as far as it was seen."""
+def _reopen(path: str, seen: Head, requester: Requester) -> Ledger:
+    """Return the same ledger in another process, at least as far as it was seen."""
     ledger = Ledger.__new__(Ledger)
-    ledger.path, ledger.asker = path, asker
-    ledger._chain, ledger._books = Chain(path, seen), Books()
+    ledger.path, ledger.requester = path, requester
+    ledger._log, ledger._totals = Log(path, seen), Totals()
     return ledger

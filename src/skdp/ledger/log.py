@@ -6,23 +6,23 @@ for each entry, seq = 0, 1, 2, …; body is JSON on one line, and
     hash = SHA-256 of (hash of the entry before, a line feed, body) in hexadecimal,
 
 the hash before the first entry being 64 zeros. ``head`` has the number of entries and
-the last hash. Anybody can recompute the chain from the two columns.
+the last hash. Anybody can recompute the hashes from the two columns.
 
-An edited, removed or inserted row breaks the chain, a removed tail disagrees with the
-head. Whoever rewrites *all* of the file can write any history: only a head that was
-noted elsewhere tells (`Chain` objects remember the last one they saw).
+If a row is edited, removed or inserted, the hashes no longer agree; if the last rows
+are removed, the head does not. Somebody who rewrites *all* of the file can write any
+history. Only a head that was noted elsewhere reveals it (`Log` objects remember the
+last head they saw).
 
-Entries are written in one transaction each, with the rollback journal and
-``synchronous = EXTRA``: once `Chain.append` returns, the entry survives kills and power
-failures; before, all of it is there or nothing. This asks for a file system with
-working locks, which some network ones lack.
+Each entry is written in its own transaction, with the rollback journal and
+``synchronous = EXTRA``. Once `Log.append` returns, the entry survives kills and power
+failures; before that, either all of it is on disk or nothing. The file system must have
+working locks, which some network file systems lack.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import sqlite3
 import stat
@@ -35,7 +35,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-Body = dict[str, Any]
 #: Seconds to wait for others that write.
 PATIENCE = 60.0
 #: Largest file and longest entry that are read, in bytes.
@@ -71,7 +70,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class LedgerError(ValueError):
-    """A ledger that was changed, is no ledger, or cannot be reached."""
+    """A file that was changed, is not a ledger, or cannot be reached."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class Head:
         """Read one that was noted as text."""
         size, _, digits = text.strip().partition(":")
         if not (size.isdecimal() and len(size) < 18 and len(digits) == 64):
-            raise LedgerError(f"A head is written as number:hash. Got {text[:99]!r}.")
+            raise LedgerError(f"A head is written as number:hash, got {text[:99]!r}.")
         return cls(int(size), digits)
 
     def __str__(self) -> str:
@@ -105,17 +104,17 @@ class Reader(Protocol):
     def head(self) -> Head:
         """The head of what was taken."""
 
-    def take(self, head: Head, body: Body) -> None:
+    def take(self, head: Head, text: str) -> None:
         """Take an entry; ValueError, and nothing changes, if it cannot be one."""
 
 
-class Chain:
+class Log:
     """The log in one file.
 
     Parameters
     ----------
     path : str
-        Absolute; nothing is opened yet, and nothing is ever created but by `create`.
+        Absolute. Nothing is opened yet, and only `create` makes a file.
     seen : Head
         The last head known: the file must still lead to it.
     """
@@ -124,17 +123,15 @@ class Chain:
         self.path = path
         self.seen = seen or Head()
 
-    def create(self, body: Body) -> None:
+    def create(self, text: str) -> None:
         """Make the file with its first entry, unless there is a file already.
 
-        It is written beside and appears under its name complete.
+        It is written under another name first, and renamed when it is complete.
         """
         folder, name = os.path.split(self.path)
         if not os.path.isdir(folder):
-            raise LedgerError(
-                f"There is no folder {folder!r} for a ledger: make it first."
-            )
-        with _TURN, self._told():
+            raise LedgerError(f"There is no folder {folder!r} for a ledger.")
+        with _TURN, self._translate_errors():
             handle, beside = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
             os.close(handle)
             try:
@@ -144,7 +141,7 @@ class Chain:
                     for command in [*TABLES.values(), *TRIGGERS.values()]:
                         database.execute(command)
                     database.execute("INSERT INTO head VALUES (1, 0, ?)", (START,))
-                    _insert(database, Head(), body)
+                    _insert(database, Head(), text)
                     database.execute("COMMIT")
                 try:
                     os.link(beside, self.path)
@@ -157,23 +154,23 @@ class Chain:
     def read(self, reader: Reader) -> Head:
         """Check the entries that a reader has not taken yet; return the head."""
         with self._transaction("BEGIN") as database:
-            return self._checked(database, reader)
+            return self._follow(database, reader)
 
-    def append(self, reader: Reader, decide: Callable[[], Body]) -> int:
+    def append(self, reader: Reader, decide: Callable[[], str]) -> int:
         """Let a reader take what is new, then add the entry that `decide` returns.
 
         Nobody else writes in between. Returns the number of the entry added; if
         `decide` raises, nothing is.
         """
         with self._transaction("BEGIN IMMEDIATE") as database:
-            head = self._checked(database, reader)
+            head = self._follow(database, reader)
             after = _insert(database, head, decide())
             database.execute("COMMIT")
             self.seen = after
         return head.size
 
-    def _checked(self, database: sqlite3.Connection, reader: Reader) -> Head:
-        """Follow the chain from a head that was checked before to its end."""
+    def _follow(self, database: sqlite3.Connection, reader: Reader) -> Head:
+        """Check the entries from a head that was checked before to the last."""
         self._check_form(database)
         heads = _rows(database, "SELECT size, hash FROM head")
         at = reader.head
@@ -184,19 +181,19 @@ class Chain:
             if found != [(at.hash,)]:
                 self.refuse("entries that were seen before are gone or were rewritten")
         select = "SELECT seq, body, hash FROM entries WHERE seq >= ? ORDER BY seq"
-        for seq, body, told in _rows(database, select, at.size):
+        for seq, body, stored in _rows(database, select, at.size):
             number = at.size
             if seq != number or not isinstance(body, str):
                 self.refuse(f"entry {number} was removed or changed")
             at = at.after(body)
-            if told != at.hash:
+            if stored != at.hash:
                 self.refuse(f"entry {number} was changed")
             if at.size == self.seen.size and at.hash != self.seen.hash:
                 self.refuse("entries that were seen before were rewritten")
             try:
-                reader.take(at, json.loads(body, parse_constant=_no_constant))
-            except (ValueError, TypeError, OverflowError, RecursionError):
-                self.refuse(f"entry {number} is none that skdp writes")
+                reader.take(at, body)
+            except (ValueError, OverflowError):
+                self.refuse(f"entry {number} is not one that skdp writes")
         if heads != [(at.size, at.hash)] or not self.seen.size <= at.size > 0:
             self.refuse(f"its head does not fit its {at.size} entries: some are gone")
         self.seen = at
@@ -206,13 +203,13 @@ class Chain:
         """Refuse tables and triggers other than ours."""
         found = _rows(database, "SELECT name, sql FROM sqlite_master")
         if sorted(found) != sorted([*TABLES.items(), *TRIGGERS.items()]):
-            self.refuse("it is no ledger, or its triggers were taken off")
+            self.refuse("it is not a ledger, or its triggers were removed")
         if _rows(database, "PRAGMA journal_mode") != [("delete",)]:
             self.refuse("its journal mode was changed")
         if _rows(database, "SELECT seq FROM entries WHERE seq < 0 LIMIT 1"):
             self.refuse("an entry was put before the first")
 
-    def sound(self) -> None:
+    def check_pages(self) -> None:
         """Refuse a file whose pages SQLite finds damaged."""
         with self._transaction("BEGIN") as database:
             if _rows(database, "PRAGMA integrity_check(1)") != [("ok",)]:
@@ -221,14 +218,14 @@ class Chain:
     def refuse(self, why: str) -> NoReturn:
         """Raise: the file must not be trusted."""
         raise LedgerError(
-            f"The ledger {self.path!r} is refused: {why}. Nothing was read or spent; "
-            "restore it from a copy that has every entry, and find out who changed it."
+            f"The ledger {self.path!r} is refused: {why}. Nothing was read or spent. "
+            "Restore it from a copy that has every entry, and find out who changed it."
         ) from None
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         """One connection and one transaction, undone unless the block commits it."""
-        with _TURN, self._told():
+        with _TURN, self._translate_errors():
             self._check_file()
             with closing(_connection(self.path)) as database:
                 database.execute(begin)
@@ -239,9 +236,9 @@ class Chain:
                         database.execute("ROLLBACK")
 
     def _check_file(self) -> None:
-        """Refuse what is no ordinary file of its own; SQLite alone opens it.
+        """Refuse anything but a regular file with one name; only SQLite opens it.
 
-        To open it here as well would, on closing, let go of SQLite's locks.
+        Opening and closing it here as well would release SQLite's locks.
         """
         about = os.stat(self.path)
         for _ in range(10):  # one that is being made has two names for a moment
@@ -250,43 +247,43 @@ class Chain:
             time.sleep(0.05)
             about = os.stat(self.path)
         if not stat.S_ISREG(about.st_mode):
-            self.refuse("it is no file")
+            self.refuse("it is not a regular file")
         if about.st_nlink > 1:
             self.refuse("it has a second name (a hard link), under which it is unsafe")
         if not 0 < about.st_size <= LARGEST:
             self.refuse("it is empty or far too large")
         if _names_a_file(f"{self.path}-journal"):
-            self.refuse("the journal beside it is none of a ledger")
+            self.refuse("the -journal file next to it was not written by a ledger")
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say in a sentence what SQLite or the system says in a traceback."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Turn the errors of SQLite and of the system into one sentence."""
         try:
             yield
         except FileNotFoundError:
             raise LedgerError(
-                f"There is no ledger {self.path!r}: correct the path, or make it with "
-                "skdp.Ledger(path, epsilon=…, delta=…)."
+                f"There is no ledger {self.path!r}. skdp.Ledger(path, epsilon=…, "
+                "delta=…) makes one."
             ) from None
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None) or 0
             name = getattr(error, "sqlite_errorname", "")
             if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                why = f"others held it for {PATIENCE:g} seconds: try again"
+                why = f"other processes held it for {PATIENCE:g} seconds"
             elif code & 0xFF in _UNREACHABLE:
-                why = f"it cannot be written or read ({name}): see to disk and rights"
+                why = f"it cannot be written or read ({name})"
             else:
-                self.refuse("it is no ledger, or was cut or damaged")
+                self.refuse("it is not a ledger, or it was cut or damaged")
             raise LedgerError(
                 f"Nothing was entered into the ledger {self.path!r}: {why}."
             ) from None
         except UnicodeDecodeError:  # of damaged text, in SQLite's own messages too
-            self.refuse("it is no ledger, or was damaged")
+            self.refuse("it is not a ledger, or it was damaged")
         except OSError as error:
             word = errno.errorcode.get(error.errno or 0, "an error of the system")
             raise LedgerError(
-                f"The ledger {self.path!r} cannot be used ({word}): it needs a folder "
-                "that can be written, on a file system with locks and hard links."
+                f"The ledger {self.path!r} cannot be used ({word}). It must be in a "
+                "writable folder, on a file system with locks and hard links."
             ) from None
 
 
@@ -300,7 +297,7 @@ _UNREACHABLE = {
 
 
 def _connection(path: str) -> sqlite3.Connection:
-    """Open an existing file, and only such."""
+    """Open a file that exists."""
     name = f"{Path(path).as_uri()}?mode=rw"
     database = sqlite3.connect(name, timeout=PATIENCE, isolation_level=None, uri=True)
     try:
@@ -316,9 +313,9 @@ def _connection(path: str) -> sqlite3.Connection:
 
 
 def _names_a_file(journal: str) -> bool:
-    """Whether a journal is no file, or names another: SQLite would delete that one.
+    """Whether a journal is not a file, or names another, which SQLite would delete.
 
-    A transaction of one database, as all of ours are, leaves a journal without a name.
+    All our transactions are of one database, and leave a journal without a name.
     """
     try:
         if not stat.S_ISREG(os.lstat(journal).st_mode):
@@ -337,8 +334,7 @@ def _rows(
     return database.execute(select, values).fetchall()
 
 
-def _insert(database: sqlite3.Connection, head: Head, body: Body) -> Head:
-    text = dumps(body)
+def _insert(database: sqlite3.Connection, head: Head, text: str) -> Head:
     after = head.after(text)
     row = (head.size, text, after.hash)
     database.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
@@ -346,17 +342,8 @@ def _insert(database: sqlite3.Connection, head: Head, body: Body) -> Head:
     return after
 
 
-def dumps(body: Body) -> str:
-    """Write JSON on one line, in one way."""
-    return json.dumps(body, allow_nan=False, separators=(",", ":"))
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise ValueError(word)
-
-
 def _sync_folder(folder: str) -> None:
-    """Make a new name survive a power failure, where the system can."""
+    """Make a new name survive a power failure, if the system can."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

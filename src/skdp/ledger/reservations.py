@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from skdp.ledger.ceiling import Amount
-from skdp.ledger.entries import Entry, new_entry, schema_digest
-from skdp.ledger.released import released_digest
+from skdp.ledger.digests import released_digest, schema_digest
+from skdp.ledger.entries import Entry, new_entry
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import check
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from skdp.ledger.ledger import Ledger
 
 
-class Ticket:
-    """A reservation; see `Ledger.reserve`. It stays counted until it is settled.
+class Reservation:
+    """A part of the budget; see `Ledger.reserve`. It counts in full until settled.
 
     Attributes
     ----------
     plan : str, optional
         SHA-256 of the plan that was run, for the entry.
     released : str, optional
-        SHA-256 of what was handed out, for the entry; `settle_record` takes that of
-        the record's releases by default.
+        SHA-256 of what was released, for the entry; by default that of the record's
+        releases.
     schema : Schema, optional
         The public description that was used, if it was found out on the way.
     """
@@ -41,7 +41,7 @@ class Ticket:
         delta: float = 0.0,
         *,
         n_draws: int | None = None,
-        kind: str = "commit",
+        kind: Literal["commit", "stop"] = "commit",
     ) -> None:
         """Replace what was reserved by what was spent, which cannot be more.
 
@@ -52,36 +52,41 @@ class Ticket:
         n_draws : int, optional
             Noise values drawn; as reserved by default.
         kind : {"commit", "stop"}
-            Whether it ended well.
+            Whether the fit ended without an error.
         """
         draws = self.amount.n_draws if n_draws is None else n_draws
         amount = Amount.of(mu_squared, delta, draws)
         check(
             amount.within(self.amount),
-            f"{self.query} spent more than it reserved: the reservation stays.",
+            f"{self.query} spent more than it reserved. The reservation stays.",
         )
-        check(kind in ("commit", "stop"), f"kind is 'commit' or 'stop'. Got {kind!r}.")
+        check(
+            kind in ("commit", "stop"),
+            f"kind must be 'commit' or 'stop', got {kind!r}.",
+        )
         digest = None if self.schema is None else schema_digest(self.schema)
         entry = new_entry(
             kind,
             self.query,
             self.ledger.terms,
             amount,
-            asker=self.ledger.asker,
+            requester=self.ledger.requester,
             schema=digest,
             plan=self.plan,
             released=self.released if kind == "commit" else None,
             of=self.seq,
         )
-        books = self.ledger._books
+        totals = self.ledger._totals
 
         def decide() -> Entry:
-            check(self.seq in books.unsettled, f"{self.query} was settled before.")
+            check(self.seq in totals.unsettled, f"{self.query} is already settled.")
             return entry
 
         self.ledger._append(decide)
 
-    def settle_record(self, record: PrivacyRecord, kind: str) -> None:
+    def settle_record(
+        self, record: PrivacyRecord, kind: Literal["commit", "stop"]
+    ) -> None:
         """Settle to what a record was charged for, rounded up."""
         refuse_unpaid(record.epsilon, record.seeded)
         self.released = self.released or released_digest(record)
@@ -93,14 +98,14 @@ class Ticket:
 
 
 def refuse_unpaid(epsilon: float, seeded: bool) -> None:
-    """Refuse what claims no privacy: a ledger adds up claims."""
+    """Refuse a fit that claims no privacy, because a ledger adds up claims."""
     check(
         epsilon < math.inf,
-        "A fit with epsilon=inf has no noise, and no ledger can pay for it: give an "
-        "epsilon, or leave the ledger out for data that is public.",
+        "A fit with epsilon=inf has no noise and cannot be charged to a ledger. For "
+        "public data, leave the ledger out.",
     )
     check(
         not seeded,
-        "A seeded fit claims no privacy, and a ledger refuses it: leave random_state "
-        "out, or the ledger for data that is public.",
+        "A seeded fit claims no privacy and cannot be charged to a ledger. Leave "
+        "random_state out; for public data, leave the ledger out.",
     )

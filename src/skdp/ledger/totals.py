@@ -1,19 +1,19 @@
-"""What a ledger adds up, exactly and one entry at a time."""
+"""The exact sums over a ledger's entries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from skdp.ledger.ceiling import NOTHING, Amount, Terms, affordable
+from skdp.ledger.ceiling import NOTHING, Amount, Terms, find_epsilon
 from skdp.ledger.entries import Entry
-from skdp.ledger.log import Body, Head
+from skdp.ledger.log import Head
 from skdp.privacy.budget import BudgetError
 from skdp.schema import check
 
 
 @dataclass
-class Books:
-    """The sums over a ledger's entries, brought up to date one entry at a time."""
+class Totals:
+    """The sums over a ledger's entries, updated entry by entry."""
 
     head: Head = field(default_factory=Head)
     terms: Terms | None = None
@@ -35,10 +35,10 @@ class Books:
         own = (self.terms.delta, self.terms.reserved_delta) if self.terms else None
         if self.terms and self.spent == NOTHING and own == (delta, reserved_delta):
             return self.terms.epsilon  # such a fit gets the ledger's own μ²
-        return affordable(self.left, delta, reserved_delta)
+        return find_epsilon(self.left, delta, reserved_delta)
 
-    def in_words(self, terms: Terms) -> str:
-        """Say in lines what was spent of the ceiling and what is left."""
+    def describe(self, terms: Terms) -> str:
+        """Return lines that say what was spent of the ceiling and what is left."""
         spent = self.spent
         lines = [
             f"table: {self.table}",
@@ -54,41 +54,48 @@ class Books:
         ]
         return "\n".join(lines)
 
-    def refuse_dear(self, wanted: Amount, delta: float, query: str, path: str) -> None:
-        """Raise if an amount is not left, saying what a fit with this δ could have."""
+    def refuse_excess(
+        self, wanted: Amount, delta: float, query: str, path: str
+    ) -> None:
+        """Raise if an amount is not left, with what a fit with this δ could have."""
         left, kept = self.left, self.terms.reserved_delta if self.terms else 0.0
         if wanted.within(left):
             return
-        asked = float(wanted.delta)
+        wanted_delta = float(wanted.delta)
         if wanted.delta > left.delta:
             why = (
-                f"δ = {asked:.3g} for what is not Gaussian, and "
-                f"{float(left.delta):.3g} is left of the {kept:.3g} kept for it: give "
-                "a schema with all categories and classes, or make ledgers with "
-                "reserved_delta"
+                f"δ = {wanted_delta:.3g} for what is not Gaussian, but "
+                f"{float(left.delta):.3g} is left of the {kept:.3g} kept for it. A "
+                "schema with all categories and classes needs none of it"
             )
         elif wanted.n_draws > left.n_draws:
             why = (
-                f"{wanted.n_draws} draws of noise, and the sampler's slack covers "
-                f"{left.n_draws} more: too many fits were killed"
+                f"{wanted.n_draws} draws of noise, but the sampler's slack covers "
+                f"only {left.n_draws} more, because too many fits were killed"
             )
         else:
             why = (
-                f"μ² = {float(wanted.mu_squared):.6g}, and "
+                f"μ² = {float(wanted.mu_squared):.6g}, but "
                 f"{float(left.mu_squared):.6g} is left: "
-                f"epsilon={self.affordable(delta, asked):.4g} could be afforded at "
-                f"δ = {delta:g}"
+                f"epsilon={self.affordable(delta, wanted_delta):.4g} could be afforded "
+                f"at δ = {delta:g}"
             )
         n = len(self.unsettled)
-        also = f" ({n} unsettled reservations count in full)" if n else ""
+        many = "1 unsettled reservation counts" if n == 1 else ""
+        many = many or f"{n} unsettled reservations count"
+        also = f" ({many} in full)" if n else ""
         raise BudgetError(f"{query} asks the ledger {path!r} for {why}{also}.")
 
-    def take(self, head: Head, body: Body) -> None:
+    def take(self, head: Head, text: str) -> None:
         """Add an entry; ValueError, and nothing changes, if it cannot be one."""
-        entry = Entry.read(head, body)
+        entry = Entry.read(head, text)
         amount, spent, seq = entry.amount, self.spent, head.size - 1
-        terms = self.terms or Terms.read(entry.terms)
         check((entry.kind == "open") == (seq == 0), "an opening that is not the first")
+        check((entry.terms is None) == (seq > 0), "terms that are not the first's")
+        terms = self.terms or entry.terms
+        assert terms is not None  # the first entry has them
+        if self.terms is None:
+            terms.check()
         check((entry.table is None) == (seq > 0), "a name that is not the first's")
         check(entry.neighbours == terms.neighbours, "another relation")
         settles = entry.kind in ("commit", "stop")

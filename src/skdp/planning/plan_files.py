@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, structs
 
 from skdp.descent import averages, intercept, matrix, samplings  # noqa: F401
 from skdp.descent.geometry import Geometry
@@ -13,71 +14,115 @@ from skdp.models.losses import Loss
 from skdp.models.penalties import Penalty
 from skdp.planning import theory
 from skdp.planning.plan import Plan
+from skdp.privacy.queries import Neighbours
 from skdp.schema import Group, Layout, check
+from skdp.typed_files import Count, Epsilon, Form, parse_json, refuse, to_json
 
 FORMAT = 1
-_FIELDS = ("n_rows", "epsilon", "delta", "n_steps", "n_restarts", "neighbours")
+_WHAT = f"This is not a plan of format {FORMAT}"
+
+
+class LayoutForm(Form, frozen=True, kw_only=True):
+    """A `Layout`."""
+
+    groups: list[GroupForm]
+    row_norm: float | None
+
+
+class GroupForm(Form, frozen=True, kw_only=True):
+    """A `Group` of coordinates."""
+
+    name: str
+    kind: Literal["ones", "dense", "code"]
+    start: Count
+    labels: tuple[str, ...]
+    signed: bool
+
+
+class RateForm(Form, frozen=True, kw_only=True):
+    """A `theory.Rate`."""
+
+    theorem: str
+    n_steps: Count
+    n_restarts: Count
+    initial: float
+    noise: float
+    decay: float
+
+
+class PlanForm(Form, frozen=True, kw_only=True):
+    """A `Plan`; its parts that are registered are saved as their kind says."""
+
+    format: Literal[1]
+    n_rows: Count
+    epsilon: Epsilon
+    delta: Annotated[float, Meta(ge=0, lt=1)]
+    n_steps: Count
+    n_restarts: Count
+    neighbours: Neighbours
+    calibration: Literal["exact", "paper"]
+    average: str
+    assumptions: list[str]
+    layout: LayoutForm
+    loss: dict[str, Any]
+    penalty: dict[str, Any]
+    sampling: dict[str, Any]
+    geometry: dict[str, Any]
+    rate: RateForm | None
 
 
 def dumps(plan: Plan) -> str:
     """Return a plan as JSON; its average must be a named one."""
     names = [name for name, rule in averages.AVERAGES.items() if rule is plan.average]
     check(bool(names), "Only plans whose average is in AVERAGES can be written.")
-    state: dict[str, Any] = {"format": FORMAT}
-    state |= {name: getattr(plan, name) for name in _FIELDS}
-    state["epsilon"] = "inf" if plan.epsilon == math.inf else plan.epsilon
+    state = {name: getattr(plan, name) for name in PlanForm.__struct_fields__[1:]}
     state |= {
-        "calibration": plan.calibration,
+        "epsilon": to_json(plan.epsilon),
         "average": names[0],
-        "assumptions": list(plan.assumptions),
-        "layout": {
-            "groups": [asdict(group) for group in plan.layout.groups],
-            "row_norm": plan.layout.row_norm,
-        },
-        "loss": plan.loss.to_dict(),
-        "penalty": plan.penalty.to_dict(),
-        "sampling": plan.sampling.to_dict(),
-        "geometry": plan.geometry.to_dict(),
+        "layout": asdict(plan.layout),
         "rate": None if plan.rate is None else asdict(plan.rate),
     }
-    return json.dumps(state, indent=1, ensure_ascii=False)
-
-
-# Raised by texts of other content: wrong types, too deep, too large.
-_NOT_A_PLAN = (KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+    for part in ("loss", "penalty", "sampling", "geometry"):
+        values = getattr(plan, part).to_dict()
+        state[part] = {name: to_json(value) for name, value in values.items()}
+    whole = {"format": FORMAT} | state
+    return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def loads(text: str) -> Plan:
     """Read a plan from JSON; raise ValueError if it is not a plan of this version."""
+    form = parse_json(text, PlanForm, _WHAT)
     try:
-        state = json.loads(text)
-        check(state["format"] == FORMAT, "")
-        return _read_plan(state)
-    except (*_NOT_A_PLAN, ValueError) as error:
-        reason = f": {error}" if isinstance(error, ValueError) and str(error) else "."
-        raise ValueError(f"This is not a plan of format {FORMAT}{reason}") from None
+        return _read_plan(form)
+    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
+        refuse(_WHAT, error)  # parts that are not what their kind takes
 
 
-def _read_plan(state: dict[str, Any]) -> Plan:
-    groups = []
-    for group in state["layout"]["groups"]:
-        groups.append(Group(**(group | {"labels": tuple(group["labels"])})))
-    layout = Layout(groups=tuple(groups), row_norm=state["layout"]["row_norm"])
-    epsilon = state["epsilon"]
+def _read_plan(form: PlanForm) -> Plan:
+    groups = tuple(Group(**structs.asdict(group)) for group in form.layout.groups)
     return Plan(
-        layout=layout,
-        loss=Loss.from_dict(state["loss"]),
-        n_rows=state["n_rows"],
-        epsilon=math.inf if epsilon == "inf" else epsilon,
-        delta=state["delta"],
-        sampling=samplings.Sampling.from_dict(state["sampling"]),
-        geometry=Geometry.from_dict(state["geometry"]),
-        n_steps=state["n_steps"],
-        n_restarts=state["n_restarts"],
-        penalty=Penalty.from_dict(state["penalty"]),
-        average=averages.AVERAGES[state["average"]],
-        neighbours=state["neighbours"],
-        calibration=state["calibration"],
-        rate=None if state["rate"] is None else theory.Rate(**state["rate"]),
-        assumptions=tuple(state["assumptions"]),
+        layout=Layout(groups=groups, row_norm=form.layout.row_norm),
+        loss=Loss.from_dict(_read_part(form.loss)),
+        n_rows=form.n_rows,
+        epsilon=float(form.epsilon),
+        delta=form.delta,
+        sampling=samplings.Sampling.from_dict(_read_part(form.sampling)),
+        geometry=Geometry.from_dict(_read_part(form.geometry)),
+        n_steps=form.n_steps,
+        n_restarts=form.n_restarts,
+        penalty=Penalty.from_dict(_read_part(form.penalty)),
+        average=averages.AVERAGES[form.average],
+        neighbours=form.neighbours,
+        calibration=form.calibration,
+        rate=None if form.rate is None else theory.Rate(**structs.asdict(form.rate)),
+        assumptions=tuple(form.assumptions),
     )
+
+
+def _read_part(state: dict[str, Any]) -> dict[str, Any]:
+    """Read the infinite numbers that JSON has texts for."""
+    infinite = ("inf", "-inf")
+    return {
+        name: float(value) if isinstance(value, str) and value in infinite else value
+        for name, value in state.items()
+    }

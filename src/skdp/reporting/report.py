@@ -19,8 +19,8 @@ import sklearn
 import skdp
 from skdp.estimators import stored_model, stored_record
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.plain import loads
-from skdp.estimators.storage import load
+from skdp.estimators.storage import load, read_form
+from skdp.estimators.stored_model import ModelForm
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.search import PrivateSearchCV
 from skdp.planning.forecast import in_words
@@ -183,9 +183,8 @@ def _describe_limits(plan: Plan | None, summary: dict[str, Any]) -> str:
 def _closed_form(about: Subject) -> float | None:
     if not about.claims:
         return None
-    stored = stored_record.described(about.record, {})
-    search = stored.get("search")
-    return closed_form_epsilon(stored["releases"], about.record.delta, search)
+    stored = stored_record.make_form(about.record, {})
+    return closed_form_epsilon(stored.releases, about.record.delta, stored.search)
 
 
 def _describe_search(record: PrivacyRecord) -> str:
@@ -274,8 +273,7 @@ def read_subject(model: Any, ledger: Any = None) -> Subject:
     if isinstance(model, (str, PathLike)):
         source = Path(model)
         model, place = load(source), source.resolve().name
-        stored = loads(source / "model.json")["versions"]
-        versions = {str(name): str(version) for name, version in stored.items()}
+        versions = read_form(source, "model.json", ModelForm).versions
     check(
         isinstance(model, PrivateLinearModel) and hasattr(model, "privacy_"),
         "model must be a fitted model, its directory, a search or an evaluation, got "

@@ -29,22 +29,23 @@ target without a name comes apart from the table.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import math
-import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
+from msgspec import structs
 
 from skdp.schema.columns import Categorical, Column, Numeric, Vector
 from skdp.schema.schema import Schema
 from skdp.schema.validation import check
+from skdp.typed_files import Form, check_integers, convert, read_file
 
 LARGEST = 1 << 24
 """Most bytes of a file that are read."""
@@ -58,81 +59,68 @@ _FILLED = {
     "high": "high",
     "levels": "levels",
 }
-_CLASSES: Mapping[str, type[Column]] = {
-    "numeric": Numeric,
-    "categorical": Categorical,
-    "vector": Vector,
-}
-_WIDTH = 88
-_LARGEST = 10**300  # an integer that is still a float
 # What `tomllib` takes minutes for: a key of a hundred parts, in quotes or not.
 _DEEP = re.compile(
     r"""(?:^|[\[{,])[ \t]*+(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){99}""",
     re.ASCII | re.MULTILINE,
 )
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _MOST_BINS = 1 << 20  # of all columns, each with a name and a weight
 
 
-def _is_number(value: object) -> bool:
-    if isinstance(value, int):
-        return not isinstance(value, bool) and -_LARGEST < value < _LARGEST
-    return isinstance(value, float)
+class SchemaForm(Form, frozen=True, kw_only=True):
+    """The tables of a file."""
+
+    columns: dict[str, Any]
+    target: dict[str, Any] | None = None
+    row_norm: int | float | None = None
 
 
-def _is_level(value: object) -> bool:
-    return isinstance(value, (str, bool)) or (
-        _is_number(value) and math.isfinite(value)  # type: ignore[arg-type]
-    )
+class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeric"):
+    """The table of a numeric column."""
+
+    low: int | float
+    high: int | float
+    scale: str = "linear"
+    bins: int | None = None
+    missing: int | float | None = None
+    indicator: bool = False
 
 
-def _is_list(test: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, list) and all(map(test, value))
+class CategoricalForm(
+    Form, frozen=True, kw_only=True, tag_field="kind", tag="categorical"
+):
+    """The table of a categorical column."""
+
+    levels: list[str | bool | int | float]
+    other: str | bool | int | float | None = None
+
+    def __post_init__(self) -> None:
+        numbers = [v for v in (*self.levels, self.other) if isinstance(v, float)]
+        check(all(map(math.isfinite, numbers)), "levels must be finite numbers")
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+class VectorForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="vector"):
+    """The table of several numeric columns."""
+
+    names: list[str]
+    norm: int | float = 1.0
 
 
-_TYPES: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "low": (_is_number, "a number"),
-    "high": (_is_number, "a number"),
-    "scale": (_is_text, "a text"),
-    "bins": (lambda value: _is_number(value) and isinstance(value, int), "an integer"),
-    "missing": (_is_number, "a number"),
-    "indicator": (lambda value: isinstance(value, bool), "true or false"),
-    "levels": (_is_list(_is_level), "a list of texts, finite numbers or booleans"),
-    "other": (_is_level, "a text, a finite number or a boolean"),
-    "names": (_is_list(_is_text), "a list of texts"),
-    "norm": (_is_number, "a number"),
-    "row_norm": (_is_number, "a number"),
-    "name": (_is_text, "a text"),
-    "kind": (lambda value: value in _CLASSES, " or ".join(map(repr, _CLASSES))),
-    "columns": (lambda value: isinstance(value, dict), "a table of columns"),
-    "target": (lambda value: isinstance(value, dict), "a table"),
+_COLUMNS: Mapping[str, tuple[type[Form], type[Column]]] = {
+    "numeric": (NumericForm, Numeric),
+    "categorical": (CategoricalForm, Categorical),
+    "vector": (VectorForm, Vector),
 }
-"""What the value of each key has to be."""
 
 
 def read(path: str | PathLike[str]) -> Schema:
     """Read a schema from a TOML file."""
-    check(
-        not os.path.isdir(path),
-        f"{str(path)!r} is a directory: name a schema's TOML file.",
-    )
-    check(Path(path).is_file(), f"There is no file {str(path)!r}: correct its path.")
-    check(
-        Path(path).stat().st_size <= LARGEST,
-        f"A schema file has at most {LARGEST >> 20} MiB: shorten {str(path)!r}.",
-    )
+    what = f"The schema {str(path)!r}"
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = read_file(path, LARGEST).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError(
-            f"A schema file is UTF-8 text. Save {str(path)!r} as such."
-        ) from None
-    return _loaded(text, f"The schema {str(path)!r}")
+        raise ValueError(f"{what} is not UTF-8 text.") from None
+    return _parse(text, what)
 
 
 def given(schema: Schema | str | PathLike[str] | None) -> Schema | None:
@@ -141,8 +129,8 @@ def given(schema: Schema | str | PathLike[str] | None) -> Schema | None:
         return read(schema)
     check(
         schema is None or isinstance(schema, Schema),
-        "schema must be a Schema or the path of its TOML file. Got "
-        f"{type(schema).__name__}: skdp.schema.toml_files.read(path) reads one.",
+        "schema must be a Schema or the path of its TOML file, got "
+        f"{type(schema).__name__}.",
     )
     return schema
 
@@ -161,67 +149,80 @@ def loads(text: str) -> Schema:
         In one sentence that names the column: an unknown key, a value of the wrong
         type, a missing one, or what the schema itself refuses.
     """
-    return _loaded(text, "The schema")
+    return _parse(text, "The schema")
 
 
-def _loaded(text: str, what: str) -> Schema:
-    """A schema; `what` names it where it is no TOML, but perhaps another file."""
+def _parse(text: str, what: str) -> Schema:
+    """Make a schema; `what` names it in errors about the text as a whole."""
     try:
         if _DEEP.search(text):
             raise RecursionError
         tables = tomllib.loads(text)
+        check_integers(tables)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{what} is not TOML: {error}. Correct it.") from None
+        raise ValueError(f"{what} is not TOML: {error}.") from None
     except (RecursionError, ValueError):  # of a number of thousands of digits
         raise ValueError(
-            "The schema has a list or table nested too deeply, or a number of too many "
-            "digits: correct it."
+            f"{what} has a list or table nested too deeply, or a number with too many "
+            "digits."
         ) from None
-    _check_keys(tables, ("row_norm", "columns", "target"), "The schema")
-    check("columns" in tables, "The schema needs columns: add [columns.NAME].")
-    described = {_column(name): body for name, body in tables["columns"].items()}
-    for name, body in described.items():
-        check(isinstance(body, dict), f"{name} needs a table: write [columns.NAME].")
-    if "target" in tables:
-        described["The target"] = tables["target"]
-    _check_complete(described)
+    _check_keys(tables, SchemaForm, "The schema")
+    form = convert(tables, SchemaForm, "The schema")
+    target = dict(form.target or {})
+    name = target.pop("name", None)
+    check(
+        name is None or isinstance(name, str),
+        f"The target: expected `str`, got `{type(name).__name__}` at name.",
+    )
+    tables = {f"Column {key!r}": body for key, body in form.columns.items()}
+    for where, body in tables.items():
+        check(isinstance(body, dict), f"{where} must be a table.")
+    _check_complete(tables if form.target is None else tables | {"The target": target})
     columns = {
-        name: _made(body, _column(name)) for name, body in tables["columns"].items()
+        key: _read_column(body, where)
+        for key, (where, body) in zip(form.columns, tables.items(), strict=True)
     }
-    target: Any = None
-    if "target" in tables:
-        body = dict(tables["target"])
-        name = body.pop("name", None)
+    described: Any = None
+    if form.target is not None:
         check(
-            name is None or isinstance(name, str),
-            f"The target needs a text as name. Got {_shown(name)}: put it in quotes.",
+            target.get("kind") != "vector",
+            "The target must have kind 'numeric' or 'categorical', got 'vector'.",
         )
-        described_as = _made(body, "The target", ("numeric", "categorical"))
-        target = described_as if name is None else (name, described_as)
+        described = _read_column(target, "The target")
+        described = described if name is None else (name, described)
     bins = sum(c.bins or 0 for c in columns.values() if isinstance(c, Numeric))
     check(
         bins <= _MOST_BINS,
-        f"The schema needs at most {_MOST_BINS} bins in all. Got {bins}: take fewer.",
+        f"A schema may have at most {_MOST_BINS} bins in all columns, got {bins}.",
     )
-    return Schema(columns, target=target, row_norm=tables.get("row_norm"))
+    return Schema(columns, target=described, row_norm=form.row_norm)
 
 
 def dumps(schema: Schema) -> str:
     """Write a schema as TOML text; `loads` gives an equal schema back."""
-    head = {} if schema.row_norm is None else {"row_norm": schema.row_norm}
-    parts = [_lines(head)] if head else []
-    for name, column in schema.columns.items():
-        parts.append(f"[columns.{toml_key(name)}]\n{_lines(_body(column))}")
+    tables: dict[str, Any] = {}
+    if schema.row_norm is not None:
+        tables["row_norm"] = _to_python(schema.row_norm)
+    tables["columns"] = {
+        name: _write_column(column) for name, column in schema.columns.items()
+    }
     if schema.target is not None:
-        body = _body(schema.target_column)
-        if schema.target_name is not None:
-            body = {"name": schema.target_name} | body
-        parts.append(f"[target]\n{_lines(body)}")
-    return "\n".join(parts)
+        name = {} if schema.target_name is None else {"name": schema.target_name}
+        tables["target"] = name | _write_column(schema.target_column)
+    return write_toml(tables)
 
 
-def _column(name: str) -> str:
-    return f"Column {name!r}"
+def write_toml(tables: Mapping[str, Any]) -> str:
+    """Write tables as TOML whose every letter a terminal shows as it is."""
+    text = tomli_w.dumps(tables)
+    check(
+        not any("\ud800" <= letter <= "\udfff" for letter in text),
+        "A schema file is UTF-8 text, which cannot hold lone surrogates.",
+    )
+    # All that cannot be printed is inside of strings and keys, which have quotes.
+    return "".join(
+        c if c == "\n" or c.isprintable() else f"\\U{ord(c):08x}" for c in text
+    )
 
 
 def _check_complete(described: Mapping[str, Mapping[str, Any]]) -> None:
@@ -243,107 +244,48 @@ def _few(names: list[str]) -> str:
     return ", ".join(names[:3]) + more
 
 
-def _check_keys(body: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    known = list(known)
-    for key, value in body.items():
+def _check_keys(body: Mapping[str, Any], form: type[Form], where: str) -> None:
+    """Refuse a key that is not known, with the one that may have been meant."""
+    tag = form.__struct_config__.tag_field
+    known = [*([tag] if tag else []), *(f.name for f in structs.fields(form))]
+    for key in body:
         close = difflib.get_close_matches(key, known, 1)
         remedy = f"Did you mean {close[0]!r}?" if close else f"Use {', '.join(known)}."
         check(key in known, f"{where} has no key {key!r}. {remedy}")
-        holds, rule = _TYPES[key]
-        check(
-            holds(value),
-            f"{where} needs {rule} as {key}. Got {_shown(value)}: change it.",
-        )
 
 
-def _shown(value: object) -> str:
-    """A value in a message, which nobody wants to be long."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no integer of thousands of digits
-        text = "an integer of many digits"
-    return text if len(text) <= 200 else f"{text[:200]}…"
-
-
-def _made(
-    body: Mapping[str, Any], where: str, allowed: Sequence[str] = tuple(_CLASSES)
-) -> Any:
-    """A column from the keys of its table."""
-    choices = " or ".join(map(repr, allowed))
+def _read_column(body: Mapping[str, Any], where: str) -> Column:
+    """Make a column from its table."""
     kind = body.get("kind")
     check(
-        kind in allowed,
-        f"{where} needs a kind, {choices}. "
-        + ("Add it." if kind is None else f"Got {_shown(kind)}: change it."),
+        isinstance(kind, str) and kind in _COLUMNS,
+        f"{where} must have a kind, {' or '.join(map(repr, _COLUMNS))}"
+        + ("." if kind is None else f", got {str(kind)[:99]!r}."),
     )
-    made = _CLASSES[str(kind)]
-    fields = dataclasses.fields(made)
-    _check_keys(body, ["kind", *(field.name for field in fields)], where)
-    for field in fields:
-        check(
-            field.default is not dataclasses.MISSING or field.name in body,
-            f"{where} needs {field.name}: add it.",
-        )
+    form, made = _COLUMNS[str(kind)]
+    _check_keys(body, form, where)
+    values = structs.asdict(convert(dict(body), form, where))
     try:
-        return made(**{key: value for key, value in body.items() if key != "kind"})
+        return made(**values)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
 
-def _body(column: Column) -> dict[str, Any]:
-    """The keys of a column's table: what is not at its default."""
-    kind = next(name for name, made in _CLASSES.items() if isinstance(column, made))
+def _write_column(column: Column) -> dict[str, Any]:
+    """Return a column's table: its kind, and what is not at its default."""
+    kind = next(k for k, (_, made) in _COLUMNS.items() if isinstance(column, made))
+    form = _COLUMNS[kind][0]
     values = {
-        field.name: getattr(column, field.name)
-        for field in dataclasses.fields(column)
-        if field.default is dataclasses.MISSING
-        or getattr(column, field.name) != field.default
+        field.name: _to_python(getattr(column, field.name))
+        for field in structs.fields(form)
+        if getattr(column, field.name) != field.default
     }
+    convert({"kind": kind} | values, form, f"A schema file cannot hold {kind}")
     return {"kind": kind} | values
 
 
-def _lines(body: Mapping[str, Any]) -> str:
-    return "".join(f"{key} = {_value(value, key)}\n" for key, value in body.items())
-
-
-def _value(value: Any, key: str) -> str:
-    if not isinstance(value, tuple):
-        return _scalar(value, key)
-    items = [_scalar(item, key) for item in value]
-    line = f"[{', '.join(items)}]"
-    if len(key) + 3 + len(line) <= _WIDTH:
-        return line
-    return "[\n" + "".join(f"    {item},\n" for item in items) + "]"
-
-
-def _scalar(value: Any, key: str) -> str:
-    if isinstance(value, np.generic):
-        value = value.item()
-    check(
-        _is_level(value),
-        f"A schema file holds texts, finite numbers and booleans. Got {value!r} as "
-        f"{key}: change it.",
-    )
-    if isinstance(value, bool):
-        return str(value).lower()
-    return toml_string(value) if isinstance(value, str) else repr(value)
-
-
-def toml_key(name: str) -> str:
-    """A name as a key: bare if it may be."""
-    return name if _BARE.fullmatch(name) else toml_string(name)
-
-
-def toml_string(text: str) -> str:
-    """A basic string of TOML."""
-    check(
-        not any("\ud800" <= letter <= "\udfff" for letter in text),
-        f"A schema file is UTF-8 text, which cannot hold {text!r}: change it.",
-    )
-    # What no terminal shows as it is: TOML would take most of it, and move its cursor.
-    escaped = (
-        _ESCAPES.get(letter)
-        or (letter if letter.isprintable() else f"\\U{ord(letter):08x}")
-        for letter in text
-    )
-    return f'"{"".join(escaped)}"'
+def _to_python(value: Any) -> Any:
+    """Return Python's own number, text or list in place of numpy's or a tuple."""
+    if isinstance(value, tuple):
+        return [_to_python(part) for part in value]
+    return value.item() if isinstance(value, np.generic) else value

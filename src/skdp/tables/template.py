@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from skdp.schema import check
-from skdp.schema.toml_files import BLANK, toml_key, toml_string
+from skdp.schema.toml_files import BLANK, write_toml
 from skdp.tables import readers
 from skdp.tables.source import Kind
 
@@ -38,10 +38,11 @@ def schema_template(table: Any, target: str | None = None) -> str:
     parts = [_HELP]
     for name, kind in kind_of.items():
         if name != target:
-            parts.append(f"[columns.{toml_key(name)}]\n{_BODIES[kind]}")
+            body, comment = _BODIES[kind]
+            parts.append(write_toml({"columns": {name: body}}) + comment)
     if target is not None:
-        name = toml_string(target)
-        parts.append(f"[target]\nname = {name}\n{_BODIES[kind_of[target]]}")
+        body, comment = _BODIES[kind_of[target]]
+        parts.append(write_toml({"target": {"name": target} | body}) + comment)
     return "\n".join(parts)
 
 
@@ -61,11 +62,13 @@ _HELP = f"""\
 # Delete the columns that are not to be learned from. Turn [columns.NAME] of what is to
 # be predicted into [target], with name = "NAME" below it.
 """
-_BODIES: Mapping[Kind, str] = {
-    "number": f'kind = "numeric"\nlow = "{BLANK}"\nhigh = "{BLANK}"\n',
-    "text": f'kind = "categorical"\nlevels = "{BLANK}"\n',
-    "category": f'kind = "categorical"\nlevels = "{BLANK}"\n',
-    "truth": 'kind = "categorical"\nlevels = [false, true]\n',
-    "unknown": f'kind = "{BLANK}"\n# low =\n# high =\n# levels =\n',
-    "other": f'kind = "{BLANK}"  # dates and nested values are not read: delete it\n',
+_CATEGORICAL = {"kind": "categorical", "levels": BLANK}
+#: The table of a column of each type, and a comment below it.
+_BODIES: Mapping[Kind, tuple[dict[str, Any], str]] = {
+    "number": ({"kind": "numeric", "low": BLANK, "high": BLANK}, ""),
+    "text": (_CATEGORICAL, ""),
+    "category": (_CATEGORICAL, ""),
+    "truth": ({"kind": "categorical", "levels": [False, True]}, ""),
+    "unknown": ({"kind": BLANK}, "# low =\n# high =\n# levels =\n"),
+    "other": ({"kind": BLANK}, "# Dates and nested values are not read: delete it.\n"),
 }

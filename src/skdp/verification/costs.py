@@ -47,14 +47,14 @@ def batches(given: Given) -> Found:
     A replacement is a removal and an addition: with F(x) = Φ(Φ⁻¹(x) + μ), steps that
     cost (μ, δ₀) each way cost (2μ, δ₀ + F(δ₀)) together.
     """
-    charge = next(r for r in given.releases if "Poisson batches" in r["query"])
+    charge = next(r for r in given.releases if "Poisson batches" in r.query)
     rate, z = given.number("rate"), given.number("noise_multiplier")
     steps = int(given.number("n_steps")) if "n_steps" in given.plan else 0
     if "n_epochs" in given.plan:
         epochs, inner = given.number("n_epochs"), given.number("n_inner")
         steps = int(epochs * (inner - 1))
     said = f"{steps} batches of rate {rate:.6g} with noise {z:.6g}"
-    mu, delta = 1.0 / charge["noise_multiplier"], float(charge["delta"])
+    mu, delta = 1.0 / charge.noise_multiplier, float(charge.delta)
     if not (0 < rate <= 1 and z > 0 and 0 < steps < 1e7):
         return False, f"{said} are none"
     if given.apart == 2:
@@ -95,14 +95,14 @@ def tilt(given: Given) -> Found:
 
     and at most that of m-GDP at ε - log(1+κ) (`skdp.privacy.profiles` has the proof).
     """
-    charge = next(r for r in given.releases if r["query"].startswith("objective"))
+    charge = next(r for r in given.releases if r.query.startswith("objective"))
     std = given.number("noise_std")
     said = f"a tilt of standard deviation {std:.6g}"
     if not std > 0:
         return False, f"{said} hides nothing"
     signs = 1 if given.loss.name in ONE_SIGN else 2
     m = given.slope * math.sqrt(given.reach()) / std
-    target = 1.0 / charge["noise_multiplier"] / given.apart
+    target = 1.0 / charge.noise_multiplier / given.apart
     bend = STEEPER * given.loss.curvature * given.weight
     kappa = bend * given.reach([1.0 / q for q in given.quadratic()])
     epsilons = _epsilons(target)

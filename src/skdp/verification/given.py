@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from skdp.estimators import stored_model, stored_record
-from skdp.estimators.plain import check_keys, loads, read_number
-from skdp.estimators.storage import ESTIMATORS, MODEL_KEYS, check_files, load
+from skdp.estimators.storage import check_files, load, make_estimator, read_form
+from skdp.estimators.stored_model import ModelForm
+from skdp.estimators.stored_record import RecordForm, ReleaseForm, SearchForm
 from skdp.ledger import released_digest
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
@@ -29,8 +30,10 @@ class Given:
 
     Attributes
     ----------
-    parameters, plan, record : dict
+    parameters, plan : dict
         As they are saved.
+    record : RecordForm
+        As it is saved.
     n_iter : int
         Steps that the model says were taken.
     layout : Layout
@@ -43,32 +46,31 @@ class Given:
 
     parameters: dict[str, Any]
     plan: dict[str, Any]
-    record: dict[str, Any]
+    record: RecordForm
     n_iter: int
     layout: Layout
     loss: Loss
     digest: Callable[[], str]
 
     @property
-    def releases(self) -> list[dict[str, Any]]:
+    def releases(self) -> list[ReleaseForm]:
         """What was released, and how often."""
-        found: list[dict[str, Any]] = self.record["releases"]
-        return found
+        return self.record.releases
 
     @property
-    def search(self) -> dict[str, Any] | None:
+    def search(self) -> SearchForm | None:
         """Of a model that a search chose."""
-        return self.record.get("search")
+        return self.record.search
 
     @property
     def apart(self) -> float:
         """How many of a record's parts two neighbouring tables can be apart."""
-        return 2.0 if self.record["neighbours"] == "replace-one" else 1.0
+        return 2.0 if self.record.neighbours == "replace-one" else 1.0
 
     @property
     def weight(self) -> float:
         """Bound on a record's weight."""
-        return read_number(self.parameters.get("max_weight", 1.0), "max_weight")
+        return float(self.parameters.get("max_weight", 1.0))
 
     @property
     def slope(self) -> float:
@@ -142,12 +144,12 @@ def read(model: Any) -> Given:
         "verify takes a saved model's directory, a fitted estimator or an evaluation: "
         "fit it.",
     )
-    parameters, _ = stored_model.parameters(model)
+    parameters, _ = stored_model.list_parameters(model)
     plan = stored_model.plan_summary(model.plan_)
     return Given(
         parameters=parameters,
         plan=plan,
-        record=stored_record.described(model.privacy_, plan),
+        record=stored_record.make_form(model.privacy_, plan),
         n_iter=model.n_iter_,
         layout=model._layout,
         loss=model._loss(model.schema_),
@@ -157,31 +159,21 @@ def read(model: Any) -> Given:
 
 def _read_directory(source: Path) -> Given:
     check_files(source)
-    about = loads(source / "model.json")
-    check_keys(about, MODEL_KEYS, "model.json")
-    stored_model.check_plan(about["plan"])
-    record = loads(source / "privacy.json")
-    stored_record.check_types(record)
+    about = read_form(source, "model.json", ModelForm)
+    record = read_form(source, "privacy.json", RecordForm)
     schema = toml_files.read(source / "schema.toml")
-    check(
-        about["estimator"] in ESTIMATORS,
-        f"model.json needs an estimator of {sorted(ESTIMATORS)}. Got "
-        f"{about['estimator']!r}: save the model again.",
-    )
-    kind = ESTIMATORS[about["estimator"]]
-    model = kind(**stored_model.read_parameters(about["parameters"], kind))
     return Given(
-        parameters=about["parameters"],
-        plan=about["plan"],
+        parameters=about.parameters,
+        plan=about.plan,
         record=record,
-        n_iter=about["n_iter"],
-        layout=schema.layout(about["parameters"].get("fit_intercept") is not False),
-        loss=model._loss(schema),
+        n_iter=about.n_iter,
+        layout=schema.layout(about.parameters.get("fit_intercept") is not False),
+        loss=make_estimator(about)._loss(schema),
         digest=lambda: stored_record.model_digest(load(source)),
     )
 
 
-def read_evaluation(found: Any) -> tuple[dict[str, Any], str]:
-    """Return the record of an evaluation as JSON has it, and its digest."""
+def read_evaluation(found: Any) -> tuple[RecordForm, str]:
+    """Return the record of an evaluation as a form, and its digest."""
     record = found.privacy_
-    return stored_record.described(record, {}), released_digest(record)
+    return stored_record.make_form(record, {}), released_digest(record)

@@ -9,7 +9,10 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skdp.estimators.stored_record import ReleaseForm, SearchForm
 
 #: Digits of the closed form.
 DIGITS = 60
@@ -28,7 +31,7 @@ SLACK = 2.0**-50
 
 
 def closed_form_epsilon(
-    releases: list[dict[str, Any]], delta: float, search: dict[str, Any] | None = None
+    releases: list[ReleaseForm], delta: float, search: SearchForm | None = None
 ) -> float:
     """Smallest ε at δ, from the closed form of the Gaussian mechanism.
 
@@ -39,7 +42,7 @@ def closed_form_epsilon(
     """
     mp = _mpmath()
     with mp.workdps(DIGITS):
-        squares = [r["times"] / mp.mpf(r["noise_multiplier"]) ** 2 for r in releases]
+        squares = [r.times / mp.mpf(r.noise_multiplier) ** 2 for r in releases]
         mu = mp.sqrt(mp.fsum(squares))
 
         def curve(epsilon: Any) -> Any:
@@ -50,15 +53,15 @@ def closed_form_epsilon(
             return 0.0
         if mu > LARGEST_MU:  # digits by the thousands, for minutes
             return math.inf
-        draws = sum(r["times"] * r["n_draws"] for r in releases)
+        draws = sum(r.times * r.n_draws for r in releases)
         slack = draws * mp.mpf(SLACK)
-        if search is None or search["stop"] is None:
-            extra = mp.fsum(r["times"] * mp.mpf(r["delta"]) for r in releases)
+        if search is None or search.stop is None:
+            extra = mp.fsum(r.times * mp.mpf(r.delta) for r in releases)
             left = mp.mpf(delta) * mp.exp(-slack) - extra
             if left <= 0:
                 return math.inf
             return float(_first(lambda e: curve(e) <= left) + 2 * slack)
-        stop, slack = mp.mpf(search["stop"]), 2**24 * mp.mpf(SLACK)
+        stop, slack = mp.mpf(search.stop), 2**24 * mp.mpf(SLACK)
         shape = SEARCH_SHAPE
         trials = shape * (1 - stop) / stop / (1 - stop**shape) if stop < 1 else 1
         left = mp.mpf(delta) / trials * mp.exp(-slack)
@@ -84,15 +87,13 @@ def _first(holds: Callable[[Any], bool]) -> Any:
     return high
 
 
-def pld_epsilon(
-    releases: list[dict[str, Any]], delta: float
-) -> tuple[float | None, str]:
+def pld_epsilon(releases: list[ReleaseForm], delta: float) -> tuple[float | None, str]:
     """ε by dp-accounting's privacy loss distributions, or why it was not used."""
-    extra = math.fsum(r["times"] * r["delta"] for r in releases)
+    extra = math.fsum(r.times * r.delta for r in releases)
     mu = math.sqrt(mu_squared(releases))
     kinds: Counter[float] = Counter()
     for r in releases:
-        kinds[r["noise_multiplier"]] += r["times"]
+        kinds[r.noise_multiplier] += r.times
     low, high = PLD_MU
     if not low <= mu <= high or delta - extra < PLD_DELTA:
         return None, (
@@ -118,9 +119,9 @@ def pld_epsilon(
     return epsilon, f"ε = {epsilon:.6g} by dp-accounting"
 
 
-def mu_squared(releases: list[dict[str, Any]]) -> float:
+def mu_squared(releases: list[ReleaseForm]) -> float:
     """Sum of 1/z² over all releases."""
-    return math.fsum(r["times"] / r["noise_multiplier"] ** 2 for r in releases)
+    return math.fsum(r.times / r.noise_multiplier**2 for r in releases)
 
 
 def _mpmath() -> Any:

@@ -95,12 +95,10 @@ def before(given: Given) -> list[Asked]:
         Asked(what="histogram of the target.*", least=one, most=one * (1 + 1e-9)),
     ]
     for release in given.releases:
-        told = re.fullmatch(
-            r"(categories|magnitudes) of (\d+) columns?", release["query"]
-        )
+        told = re.fullmatch(r"(categories|magnitudes) of (\d+) columns?", release.query)
         if told and len(told[2]) < 9:
             size = math.sqrt(given.apart * max(1, int(told[2])))
-            found.append(Asked.exactly(re.escape(release["query"]), size))
+            found.append(Asked.exactly(re.escape(release.query), size))
     return found
 
 
@@ -134,7 +132,7 @@ def of_skgd(given: Given) -> list[Asked]:
 def follows_spread(given: Given) -> bool:
     """Whether caps follow the released spread of the target, which is not saved."""
     return "solver" not in given.plan and any(
-        r["query"].startswith("histogram of the target") for r in given.releases
+        r.query.startswith("histogram of the target") for r in given.releases
     )
 
 
@@ -225,7 +223,7 @@ def of_output_perturbation(given: Given) -> list[Asked]:
     reach = math.sqrt(given.reach([1.0 / q for q in quadratic]))
     moved = given.apart * given.slope * reach
     rest = 2 * given.number("tolerance") + 2.0**-30 * math.sqrt(len(quadratic))
-    if given.record["neighbours"] == "add-remove":  # tables of very many rows fade
+    if given.record.neighbours == "add-remove":  # tables of very many rows fade
         rest += moved
     z = given.number("noise_multiplier")
     return [
@@ -250,9 +248,9 @@ def of_objective_perturbation(given: Given) -> list[Asked]:
 
 def of_adassp(given: Given) -> list[Asked]:
     """The Gram matrix of rows, and the gradient at zero of slopes of at most one."""
-    known = given.intercept and given.record["neighbours"] != "add-remove"
+    known = given.intercept and given.record.neighbours != "add-remove"
     signed = any(group.signed for group in given.layout.groups)
-    acute = given.record["neighbours"] == "zero-out" or not signed
+    acute = given.record.neighbours == "zero-out" or not signed
     square = given.reach() ** 2 - (1.0 if known and acute else 0.0)
     moment = given.apart * given.weight * math.sqrt(given.reach())
     return [
@@ -300,18 +298,18 @@ def compared(given: Given) -> Compared:
     unknown: list[str] = []
     times = dict.fromkeys(range(len(asked)), 0)
     for release in given.releases:
-        query, sensitivity = release["query"], release["sensitivity"]
+        query, sensitivity = release.query, release.sensitivity
         kinds = [
             i
             for i, one in enumerate(asked)
-            if one.names(query, release["noise_multiplier"])
+            if one.names(query, release.noise_multiplier)
         ]
         if not kinds:
             unknown.append(query)
             continue
         one = asked[kinds[0]]
         if one.allows(sensitivity):
-            times[kinds[0]] += release["times"]
+            times[kinds[0]] += release.times
         elif given.search is not None:
             unknown.append(query)
         else:

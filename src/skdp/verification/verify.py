@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from skdp.estimators import stored_record
-from skdp.estimators.plain import read_number
+from skdp.estimators.stored_record import RecordForm, ReleaseForm
 from skdp.ledger import Ledger
 from skdp.verification import costs
 from skdp.verification.given import Given, read, read_evaluation
@@ -113,7 +113,7 @@ def verify(model: Any, ledger: Any = None) -> Verification:
         `skdp.evaluate` returned.
     ledger : Ledger or path, optional
         The ledger that was charged: it must have an entry with the digest of what was
-        released, not smaller than the record, and its chain must be sound.
+        released, not smaller than the record, and its hashes must be right.
 
     Returns
     -------
@@ -153,40 +153,40 @@ def verify(model: Any, ledger: Any = None) -> Verification:
     return _verified(given.record, checks, given.plan, ledger, given.digest)
 
 
-def _noiseless(record: dict[str, Any]) -> bool:
+def _noiseless(record: RecordForm) -> bool:
     """Whether nothing is claimed because there is no noise."""
-    if read_number(record["epsilon"], "epsilon") == math.inf:
+    if float(record.epsilon) == math.inf:
         return True
-    return not all(release["noise_multiplier"] for release in record["releases"])
+    return not all(release.noise_multiplier for release in record.releases)
 
 
 def _verified(
-    record: dict[str, Any],
+    record: RecordForm,
     checks: list[Check],
     plan: dict[str, Any],
     ledger: Any,
     digest: Callable[[], str],
 ) -> Verification:
     """Add what any record is checked for: its ε, in two ways, and its entry."""
-    delta, seeded, noiseless = record["delta"], record["seeded"], _noiseless(record)
-    claimed = read_number(record["spent_epsilon"], "spent_epsilon")
-    budget = read_number(record["epsilon"], "epsilon")
+    delta, seeded, noiseless = record.delta, record.seeded, _noiseless(record)
+    claimed = float(record.spent_epsilon)
+    budget = float(record.epsilon)
     if seeded or noiseless:
         claim = ("seeded" if seeded else "no noise") + ": no privacy claim"
     else:
         claim = f"claim: ({claimed:.6g}, {delta:g})-differential privacy"
     closed = pld = None
     if not noiseless:
-        search = record.get("search")
-        closed = closed_form_epsilon(record["releases"], delta, search)
+        search = record.search
+        closed = closed_form_epsilon(record.releases, delta, search)
         checks.append(_spent(claimed, closed, budget, plan, record))
         pld, why = None, "they are for releases that are all handed out"
-        if search is None or search["stop"] is None:
-            pld, why = pld_epsilon(record["releases"], delta)
+        if search is None or search.stop is None:
+            pld, why = pld_epsilon(record.releases, delta)
         agrees = None if pld is None else _close(pld, closed, PLD_CLOSE)
         checks.append(Check("privacy loss distributions", agrees, why))
     if ledger is not None and not noiseless:
-        checks.append(_entered(ledger, digest, record["releases"]))
+        checks.append(_entered(ledger, digest, record.releases))
     return Verification(
         claim=claim,
         claims=not (seeded or noiseless),
@@ -199,7 +199,7 @@ def _verified(
 
 
 def _entered(
-    ledger: Any, digest: Callable[[], str], releases: list[dict[str, Any]]
+    ledger: Any, digest: Callable[[], str], releases: list[ReleaseForm]
 ) -> Check:
     """Whether a sound ledger has the entry that paid for these very releases."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger).resolve())
@@ -209,7 +209,7 @@ def _entered(
     except ValueError as error:  # a directory that cannot be loaded
         return Check("ledger", False, str(error))
     spent = mu_squared(releases)
-    extra = math.fsum(r["times"] * r["delta"] for r in releases)
+    extra = math.fsum(r.times * r.delta for r in releases)
     found = "no entry paid for what this model released"
     for entry in book.entries():
         if entry.kind != "commit" or entry.released != mine:
@@ -230,11 +230,11 @@ def _spent(
     closed: float,
     budget: float,
     plan: dict[str, Any],
-    record: dict[str, Any],
+    record: RecordForm,
 ) -> Check:
     """Whether the ε claimed, the ε of the releases and the budget are one number."""
     found = f"ε = {closed:.9g} from the releases, {claimed:.9g} claimed"
-    search = record.get("search")
+    search = record.search
     right = _close(closed, claimed, CLOSE if search is None else SEARCH_CLOSE)
     right &= claimed <= budget * (1 + 1e-9)
     least = budget * (1 - _left_over(plan, record))
@@ -244,7 +244,7 @@ def _spent(
     return Check("closed form", right, found)
 
 
-def _left_over(plan: dict[str, Any], record: dict[str, Any]) -> float:
+def _left_over(plan: dict[str, Any], record: RecordForm) -> float:
     """Part of ε that an honest fit may leave.
 
     A ledger may allow a little less, for the slack of all its draws. Other solvers set
@@ -254,15 +254,15 @@ def _left_over(plan: dict[str, Any], record: dict[str, Any]) -> float:
     if "solver" not in plan:
         return 1e-3
     step = plan.get("noise_multiplier")
-    steps = [r for r in record["releases"] if r["query"].startswith("gradient of")]
-    asked = any(r["noise_multiplier"] != step for r in steps)
+    steps = [r for r in record.releases if r.query.startswith("gradient of")]
+    asked = any(r.noise_multiplier != step for r in steps)
     return SMOOTHNESS if plan["solver"] == "dp_cd" and not asked else 0.02
 
 
 def _agreements(given: Given) -> Iterator[Check]:
     """Compare the record with the plan, value by value."""
     plan, record, search = given.plan, given.record, given.search
-    digest = record["plan_digest"]
+    digest = record.plan_digest
     same = digest == stored_record.summary_digest(plan)
     yield Check("digest of the plan", same, f"{digest[:16]}…")
     if "solver" in plan:
@@ -270,7 +270,7 @@ def _agreements(given: Given) -> Iterator[Check]:
             asked = given.parameters.get(name)
             if (name != "neighbours" and search) or asked is None:
                 continue  # a trial has a part of ε; δ may be left to the fit
-            told = record["neighbours" if name == "neighbours" else name]
+            told = getattr(record, name)
             found = f"{told}" + ("" if asked == told else f", asked for {asked}")
             yield Check(name, asked == told, found)
         yield _of_the_loss(given)
@@ -284,8 +284,9 @@ def _agreements(given: Given) -> Iterator[Check]:
     for name in (
         ("neighbours", "delta") if search else ("neighbours", "delta", "epsilon")
     ):
-        same = plan.get(name) == record[name]
-        found = f"{record[name]}" + ("" if same else f", planned {plan.get(name)}")
+        claimed, planned = getattr(record, name), plan.get(name)
+        same = planned == claimed
+        found = f"{claimed}" + ("" if same else f", planned {planned}")
         yield Check(name, same, found)
     yield _of_the_loss(given)
     yield from _steps(given)
@@ -301,16 +302,14 @@ def _of_the_loss(given: Given) -> Check:
 def _steps(given: Given) -> Iterator[Check]:
     """Compare the releases of DP-SkGD with its plan, by their number."""
     plan, search = given.plan, given.search
-    steps = [r for r in given.releases if r["query"].startswith("gradient of")]
-    taken = sum(r["times"] for r in steps)
-    grams = sum(
-        r["times"] for r in given.releases if r["query"].endswith("Gram matrix")
-    )
+    steps = [r for r in given.releases if r.query.startswith("gradient of")]
+    taken = sum(r.times for r in steps)
+    grams = sum(r.times for r in given.releases if r.query.endswith("Gram matrix"))
     planned = plan.get("n_steps", 0) * plan.get("n_restarts", 1)
     wanted = 1 if plan.get("geometry") == "Matrix" else 0
     right = planned == given.n_iter
-    if search and search["stop"] is None:  # other candidates' plans are not saved
-        fits = search["n_trials"]
+    if search and search.stop is None:  # other candidates' plans are not saved
+        fits = search.n_trials
         right &= planned + fits - 1 <= taken
         yield Check("number of steps", right, f"{taken} releases in {fits} fits")
         right = wanted <= grams <= fits
@@ -318,7 +317,7 @@ def _steps(given: Given) -> Iterator[Check]:
         return
     found = f"{taken} releases, {planned} planned, {given.n_iter} reported"
     yield Check("number of steps", right and taken == planned, found)
-    noise = sorted({r["noise_multiplier"] for r in steps})
+    noise = sorted({r.noise_multiplier for r in steps})
     found = ", ".join(f"{z:.6g}" for z in noise)
     yield Check("one noise multiplier for all steps", len(noise) == 1, found)
     yield Check("releases of the Gram matrix", grams == wanted, f"{grams} of {wanted}")
@@ -343,7 +342,7 @@ def _recomputed(given: Given) -> Iterator[Check]:
         yield Check("caps of the steps", None, said)
     if given.search is not None or found.wrong:
         return
-    if any("Poisson batches" in release["query"] for release in given.releases):
+    if any("Poisson batches" in release.query for release in given.releases):
         yield Check("cost of the batches", *costs.batches(given))
     if solver == "objective_perturbation":
         yield Check("cost of the tilt", *costs.tilt(given))
