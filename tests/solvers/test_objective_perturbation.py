@@ -90,7 +90,7 @@ def pairs(loss, neighbours):
 def test_no_attacker_gains_more_than_is_charged(name, calibration, neighbours):
     loss = SmoothedHinge(0.01) if name == "hinge" else LOSSES[name]()
     problem = line(loss, neighbours=neighbours)
-    options = {"epsilon": 1.0, "delta": 1e-6, "seed": 0}
+    options = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
     solved = objective_perturbation(problem, calibration=calibration, **options)
     settings = 3 * solved.settings["ridge"], solved.settings["noise_std"]
     mu = charged(solved)
