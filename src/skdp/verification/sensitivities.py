@@ -257,7 +257,7 @@ def solved_apart(given: Given) -> float:
     What rounding can change, by the bounds of `skdp.solvers.certified`, computed anew.
     """
     quadratic, n = given.quadratic(), int(given.number("n_rows"))
-    full = max(2**24, 4 * n) if given.record["neighbours"] == "add-remove" else n
+    full = max(2**24, 4 * n) if given.record.neighbours == "add-remove" else n
     most = 2 * full if full > n else n
     d, reach = len(quadratic), math.sqrt(given.reach([1.0 / q for q in quadratic]))
     cells = sum(g.width if g.kind == "dense" else 1 for g in given.layout.groups)
