@@ -117,8 +117,8 @@ AGE = '[columns.age]\nkind = "numeric"\nlow = 1\nhigh = 2\n'
         (AGE + "hihg = 3", "Column 'age' has no key 'hihg'. Did you mean 'high'?"),
         (AGE.replace("1", "true"), "Column 'age' needs a number as low. Got True"),
         (AGE.replace("1", "'x'"), "Column 'age' needs a number as low. Got 'x'"),
-        (AGE.replace("1", "inf"), "Column 'age': Numeric needs finite low < high"),
-        (AGE.replace("1", "3"), "Column 'age': Numeric needs finite low < high"),
+        (AGE.replace("1", "inf"), "Column 'age': Numeric must have finite low < high"),
+        (AGE.replace("1", "3"), "Column 'age': Numeric must have finite low < high"),
         (AGE + "bins = 2.0", "Column 'age' needs an integer as bins. Got 2.0"),
         (
             '[columns.a]\nkind = "categorical"\nlevels = [nan]',
