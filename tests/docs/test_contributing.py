@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import skdp
 from skdp.descent import smoothness
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
+from skdp.estimators.base import ESTIMATORS
 from skdp.models.losses import LOSSES, Loss
 from skdp.planning import plan_files
 from skdp.planning.decide import make_plan
@@ -24,13 +26,15 @@ DATA = skdp.make_hospital(900, target="cost")
 @pytest.fixture(scope="module")
 def made():
     """What the page's programs define; their entries leave the registries after."""
-    before = dict(LOSSES)
+    before, estimators = dict(LOSSES), dict(ESTIMATORS)
     names = {"__name__": "contributing"}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S):
         exec(block, names)
     yield names
     LOSSES.clear()
     LOSSES.update(before)
+    ESTIMATORS.clear()
+    ESTIMATORS.update(estimators)
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +70,17 @@ def test_its_slope_is_the_derivative_of_its_value(made):
     assert np.abs(change / (2 * step) - slope).max() < 1e-4
     assert np.abs(slope).max() <= loss.slope_bound
     assert isinstance(loss, Loss)
+
+
+def test_an_estimator_is_planned_fitted_and_exported(made):
+    target = ("cost", skdp.Numeric(0, 200_000))
+    schema = skdp.Schema(DATA.schema.columns, target=target)
+    plan = skdp.plan(schema, 900, model="pseudo-huber")
+    assert plan.loss == made["PseudoHuber"](0.5)
+    model = made["PseudoHuberRegressor"](schema=schema, random_state=0)
+    model.fit(DATA.columns)
+    table = pd.DataFrame(dict(DATA.columns))
+    assert model.to_sklearn().predict(table) == pytest.approx(model.predict(table))
 
 
 def test_a_sampling_runs_and_is_saved(made, records):

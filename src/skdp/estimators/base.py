@@ -195,15 +195,16 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             check(rows > 0, "The table has no rows.")
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
+        self._check_parameters(opened.typical_target, delta)
+        share = 0.0 if self.solver == OWN else find_delta_share(self.solver)
+        share += DISCOVERY_SHARE * opened.infers_levels
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
             assumptions=opened.assumptions + self._row_assumption(),
-            reserved_delta=delta
-            * (find_delta_share(self) + DISCOVERY_SHARE * opened.infers_levels),
+            reserved_delta=delta * share,
         )
-        self._check_parameters(opened.typical_target, delta)
         query = f"fit of {type(self).__name__}"
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
             schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
@@ -284,7 +285,9 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             self.class_weight is None or isinstance(self.class_weight, Mapping),
             f"class_weight must map classes to weights, got {self.class_weight!r}.",
         )
-        check_solver(self, self._make_loss(target))
+        loss = self._make_loss(target)
+        if self.solver != OWN:
+            check_solver(self, loss)
         check_options(
             epsilon=self.epsilon,
             delta=delta,

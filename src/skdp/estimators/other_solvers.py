@@ -29,15 +29,13 @@ class Outcome(NamedTuple):
     n_steps: int
 
 
-def find_delta_share(model: Any) -> float:
-    """Return the part of δ that the model's solver charges in addition to μ."""
-    return 0.0 if model.solver == OWN else _find_solver(model.solver).delta_share
+def find_delta_share(solver: Any) -> float:
+    """Return the part of δ that a solver charges in addition to μ."""
+    return float(_find_solver(solver).delta_share)
 
 
 def check_solver(model: Any, loss: Loss) -> None:
     """Refuse a solver that is unknown or cannot fit the model as it is set."""
-    if model.solver == OWN:
-        return
     solver = _find_solver(model.solver)
     check(
         not solver.losses or loss.name in solver.losses,

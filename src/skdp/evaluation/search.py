@@ -16,7 +16,7 @@ from skdp.estimators.fit_warnings import (
     warn_of_doubts,
 )
 from skdp.estimators.inputs import accept_column, accept_table
-from skdp.estimators.other_solvers import find_delta_share
+from skdp.estimators.other_solvers import OWN, find_delta_share
 from skdp.estimators.preparation import OpenedTable, open_table
 from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
 from skdp.evaluation.asked import CALIBRATION, metrics_of, scale_of, wanted_metrics
@@ -182,7 +182,8 @@ class PrivateSearchCV(Chosen):
         )
         check_budget_types(self.epsilon, self.delta)
         check(
-            find_delta_share(self.estimator) == 0,
+            self.estimator.solver == OWN
+            or find_delta_share(self.estimator.solver) == 0,
             f"solver={self.estimator.solver!r} charges δ beside μ, which a search does "
             "not add up: take solver='skgd'.",
         )

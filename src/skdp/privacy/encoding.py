@@ -1,4 +1,4 @@
-"""Tables become records on the grid: bounded whatever the cells held."""
+"""Encode tables as records on the grid, bounded whatever their cells hold."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from skdp.privacy import grid
 from skdp.schema import Categorical, Column, Layout, Numeric, Schema, Vector, check
 
 AnyArray = npt.NDArray[Any]
-#: Joint columns from which on only entries that are not zero are kept.
+#: From this width on, only the entries of a part that are not zero are stored.
 SPARSE_WIDTH = 256
 
 
@@ -26,7 +26,7 @@ class Coded:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Batch:
-    """Rows as a reader hands them over.
+    """Rows as a reader returns them.
 
     Attributes
     ----------
@@ -34,9 +34,9 @@ class Batch:
         By key of the schema: floats (n,) for Numeric, Coded for Categorical, floats
         (n, m) for Vector.
     target : floats (n,) or Coded
-        What is predicted.
+        The target.
     weight : floats (n,), optional
-        What the record counts for, before it is clipped.
+        The weights of the records, before they are clipped.
     """
 
     columns: Mapping[str, Any]
@@ -50,14 +50,14 @@ class Chunk:
 
     Attributes
     ----------
-    parts : tuple of arrays, one a group
+    parts : tuple of arrays, one per group
         int16 (n, width) in units of 2⁻¹⁴ for dense groups, compressed by rows from
         `SPARSE_WIDTH` columns on, unsigned (n,) for codes (a code equal to the width
         touches nothing), empty (n, 0) for the intercept.
     target : array (n,)
         Class codes, or integers 0..2¹⁴ for a numeric target scaled to [0, 1].
     weight : float32 (n,)
-        What the slope is multiplied by, in [0, max_weight]; 0 for a null record.
+        The factor of the slope, in [0, max_weight]; 0 for a null record.
     """
 
     parts: tuple[Any, ...]
@@ -88,12 +88,12 @@ def encode(
     batches : iterable of Batch
         The table.
     schema : Schema
-        What is public about it.
+        Its public description.
     intercept : bool
         Append a coordinate that is always one.
     max_weight : float
-        Public bound that weights are clipped to; a missing weight is zero, and a row
-        of a table without weights counts one, or the bound if that is less.
+        Public bound that weights are clipped to. A missing weight is zero. Rows of a
+        table without weights have weight one, or the bound if that is less.
 
     Notes
     -----
@@ -101,15 +101,17 @@ def encode(
     most one in every group, at most ``schema.row_norm`` over all groups but the
     intercept, a weight in [0, max_weight], and depends on its own cells alone.
     """
-    check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30). Got {max_weight}.")
+    check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30), got {max_weight}.")
     most = np.float32(max_weight)  # in single precision, and not above the bound
     most = most if float(most) <= max_weight else np.nextafter(most, np.float32(0))
     chunks = []
     for batch in batches:
-        parts = [_part(batch.columns[key], c) for key, c in schema.columns.items()]
+        parts = [
+            _encode_column(batch.columns[key], c) for key, c in schema.columns.items()
+        ]
         if schema.row_norm is not None:
             parts = _shorten(parts, schema.row_norm)
-        target, weight = _target(batch.target, schema.target_column)
+        target, weight = _encode_target(batch.target, schema.target_column)
         given = 1.0 if batch.weight is None else np.nan_to_num(batch.weight)
         weight *= np.clip(given, 0.0, float(most))
         if intercept:
@@ -120,7 +122,7 @@ def encode(
     return Records(schema.layout(intercept), tuple(chunks), max_weight)
 
 
-def _part(cells: Any, column: Column) -> AnyArray:
+def _encode_column(cells: Any, column: Column) -> AnyArray:
     """Put one column's cells on the grid: each row has norm at most one."""
     if isinstance(column, Vector):
         return grid.bound_rows(cells, column.norm).astype(np.int16)
@@ -147,12 +149,14 @@ def _shorten(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
     return [part if part.ndim == 1 else next(short) for part in parts]
 
 
-def _target(cells: Any, column: Numeric | Categorical) -> tuple[AnyArray, AnyArray]:
-    """Target on its grid, and the weight of a row: zero if its class is unknown."""
+def _encode_target(
+    cells: Any, column: Numeric | Categorical
+) -> tuple[AnyArray, AnyArray]:
+    """Return targets on their grid, and weights: zero if the class is unknown."""
     if isinstance(column, Numeric):
         scaled, _ = column.rescale(np.asarray(cells, dtype=np.float64))
         units = np.rint(scaled * grid.FEATURE_ONE).astype(np.int16)
         return units, np.ones(len(units), np.float32)
-    codes = _part(cells, column)
+    codes = _encode_column(cells, column)
     known = codes < len(column.levels)
     return np.where(known, codes, 0), known.astype(np.float32)

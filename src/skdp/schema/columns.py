@@ -46,8 +46,8 @@ class Numeric:
     bins : int, optional
         Cut the scaled range into this many equal bins, one coordinate each.
     missing : float, optional
-        What stands for a missing or unparsable value; the middle of the range if None.
-        Not with `indicator`, which lets it stand for no value.
+        The value that stands for a missing or unparsable one; the middle of the range
+        if None. Not together with `indicator`.
     indicator : bool
         Give missing values a coordinate of their own instead.
     """
@@ -63,24 +63,24 @@ class Numeric:
         low, high, bins = self.low, self.high, self.bins
         check(
             math.isfinite(low) and math.isfinite(high - low) and low < high,
-            f"Numeric needs finite low < high. Got {low}, {high}: swap or widen them.",
+            f"Numeric must have finite low < high, got {low}, {high}.",
         )
         check(
             self.scale in ("linear", "log"),
-            f"Numeric needs scale 'linear' or 'log'. Got {self.scale!r}: choose one.",
+            f"scale must be 'linear' or 'log', got {self.scale!r}.",
         )
         check(
             bins is None or (isinstance(bins, int) and 2 <= bins <= 65000),
-            f"Numeric needs 2 to 65000 bins. Got {bins}: choose in that range.",
+            f"bins must be an integer from 2 to 65000, got {bins}.",
         )
         check(
             self.missing is None or low <= self.missing <= high,
-            f"Numeric needs missing in [low, high]. Got {self.missing}: move it in.",
+            f"missing must be in [low, high] = [{low}, {high}], got {self.missing}.",
         )
         check(
             self.missing is None or not self.indicator,
-            "Numeric needs missing= or indicator=True, not both. "
-            f"Got missing={self.missing}: leave one of them out.",
+            "missing and indicator=True exclude each other, got "
+            f"missing={self.missing}.",
         )
 
     signed = False
@@ -154,15 +154,15 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of the public `levels`; anything else falls on `other`.
+    """One of the public `levels`; any other value counts as `other`.
 
     Parameters
     ----------
     levels : sequence of str, int, float or bool
         All categories, known without looking at the records.
     other : optional
-        The level that missing and unknown values count as. If None they touch no
-        coordinate of the column (as a target: the record adds to no gradient).
+        The level that missing and unknown values count as. If None, they touch no
+        coordinate of the column; a record with an unknown target adds to no gradient.
     """
 
     levels: Sequence[object]
@@ -173,15 +173,15 @@ class Categorical:
         keys = [level_key(level) for level in self.levels]
         check(
             1 <= len(keys) <= 65000,
-            f"Categorical needs 1 to 65000 levels. Got {len(keys)}: list them all.",
+            f"Categorical must have 1 to 65000 levels, got {len(keys)}.",
         )
         twice = [key for key, times in Counter(keys).items() if times > 1][:1]
-        check(not twice, f"Categorical needs distinct levels. Remove one of {twice}.")
+        check(not twice, f"levels must be distinct, got {twice} more than once.")
         same = all(level == level for level in self.levels)
-        check(same, "Categorical needs levels other than nan: missing is no level.")
+        check(same, "levels must not contain nan, because missing is not a level.")
         check(
             self.other is None or level_key(self.other) in keys,
-            f"Categorical needs 'other' among its levels. Add {self.other!r} to them.",
+            f"other must be one of the levels, got {self.other!r}.",
         )
 
     signed = False
@@ -194,7 +194,7 @@ class Categorical:
 
     @cached_property
     def codes(self) -> dict[str, int]:
-        """Code of each level, by key; what is absent takes `default_code`."""
+        """Code of each level, by key; other keys have the `default_code`."""
         return {level_key(level): code for code, level in enumerate(self.levels)}
 
     @property
@@ -249,11 +249,11 @@ class Vector:
         object.__setattr__(self, "names", tuple(self.names))
         check(
             0 < len(self.names) == len(set(self.names)),
-            "Vector needs distinct column names: list each column once.",
+            "Vector must have at least one column name, and no name twice.",
         )
         check(
             0 < self.norm < math.inf,
-            f"Vector needs a positive finite norm. Got {self.norm}: give a bound.",
+            f"norm must be positive and finite, got {self.norm}.",
         )
 
     signed = True
@@ -299,7 +299,10 @@ def divide_by_norm(values: Any, norm: float) -> FloatArray:
 
 
 def level_key(value: object) -> str:
-    """How a category is compared: 1, 1.0 and "1" are one level, True is "true"."""
+    """Return the text that a category is compared by.
+
+    1, 1.0 and "1" are the same level; True is "true".
+    """
     if isinstance(value, (bool, np.bool_)):
         return str(bool(value)).lower()
     if isinstance(value, (float, np.floating)) and float(value).is_integer():

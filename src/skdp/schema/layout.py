@@ -17,7 +17,7 @@ class Group:
     """The consecutive coordinates that one column fills, of joint norm at most one.
 
     `kind` says how a row's part is stored: ``"ones"`` (the intercept, not stored),
-    ``"dense"`` (integers, one a coordinate) or ``"code"`` (which coordinate is one).
+    ``"dense"`` (integers, one per coordinate) or ``"code"`` (which coordinate is one).
     """
 
     name: str
@@ -57,7 +57,7 @@ class Layout:
 
     @property
     def blocks(self) -> list[IntArray]:
-        """One block a column: the partition that block sampling starts from."""
+        """One block per column: the partition that block sampling starts from."""
         return [group.coordinates for group in self.groups]
 
     @property

@@ -1,7 +1,7 @@
 """What is public about a table: its columns, their ranges and their categories.
 
 A schema is written by a person, never read from the records. It decides the layout
-of an encoded row: one *group* of coordinates a column, each of norm at most one.
+of an encoded row: one *group* of coordinates per column, each of norm at most one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Schema:
     columns : mapping of str to Numeric, Categorical or Vector
         Columns that are not listed are ignored.
     target : (str, Numeric or Categorical) or Numeric or Categorical
-        What is predicted; a bare description when the target comes apart.
+        The target; a description without a name if it is not a column of the table.
     row_norm : float, optional
         Bound on the norm of the encoded row, the intercept left out: numeric parts
         of longer rows are scaled down.
@@ -37,15 +37,18 @@ class Schema:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", dict(self.columns))
-        check(bool(self.columns), "Schema needs a column: list what to learn from.")
+        check(bool(self.columns), "A schema must have at least one column.")
         used = [*self.inputs, *([self.target_name] if self.target_name else [])]
         twice = [name for name, times in Counter(used).items() if times > 1][:1]
-        check(not twice, f"Schema needs one role a column. Remove one use of {twice}.")
+        check(
+            not twice,
+            f"Each column may appear only once in a schema, got {twice} more often.",
+        )
         fixed = sum(group.kind == "code" for group in self.layout(False).groups)
         check(
             self.row_norm is None or math.sqrt(fixed) < self.row_norm < 1e100,
-            f"Schema needs row_norm above √{fixed}, which categories reach by "
-            f"themselves. Got {self.row_norm}: raise it or leave it out.",
+            f"row_norm must be finite and above √{fixed}, which categories and bins "
+            f"reach by themselves, got {self.row_norm}.",
         )
 
     @property
@@ -67,7 +70,7 @@ class Schema:
         """Description of the target."""
         column = self.target[1] if isinstance(self.target, tuple) else self.target
         if column is None:
-            raise ValueError("Schema needs a target here: add target=(name, column).")
+            raise ValueError("The schema has no target. Add target=(name, column).")
         return column
 
     def to_toml(self) -> str:
@@ -84,7 +87,7 @@ class Schema:
         return loads(text)
 
     def layout(self, intercept: bool = True) -> Layout:
-        """Coordinates of an encoded row, one group a column, the intercept last."""
+        """Return the coordinates of a row, one group per column, the intercept last."""
         groups: list[Group] = []
         start = 0
         for key, column in self.columns.items():

@@ -1,4 +1,4 @@
-"""One way to refuse what is public and wrong, and the array types."""
+"""The one way to refuse a public mistake, and the types of arrays."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ IntArray = npt.NDArray[np.intp]
 
 
 def check(holds: bool, sentence: str) -> None:
-    """Refuse what is public and wrong; never called on a record's value.
+    """Refuse a public mistake; never called on a record's value.
 
-    The sentence names the rule, the value and the remedy.
+    The sentence names the rule and the value, and the remedy if it is not obvious.
     """
     if not holds:
         raise ValueError(sentence)
