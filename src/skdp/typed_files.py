@@ -100,11 +100,12 @@ def refuse(what: str, error: Exception) -> NoReturn:
 
 def check_integers(value: Any) -> None:
     """Refuse integers that floats cannot hold, in lists and dicts too."""
-    if isinstance(value, int) and not -LARGEST_INTEGER < value < LARGEST_INTEGER:
+    kind = type(value)
+    if kind is int and not -LARGEST_INTEGER < value < LARGEST_INTEGER:
         raise ValueError("an integer has too many digits")
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            if isinstance(part, int | dict | list):
+    if kind is dict or kind is list:
+        for part in value.values() if kind is dict else value:
+            if type(part) is not float:  # as most are
                 check_integers(part)
 
 
