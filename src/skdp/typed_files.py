@@ -34,7 +34,8 @@ _WORDS = {
     "Number": "a number is",
     "Integer value": "an integer is",
 }
-
+#: Raised by content that is not the form's; old versions of msgspec have their own.
+_REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 #: Integers from here on are no longer floats.
 LARGEST_INTEGER = 10**300
 #: Most letters of a message that come from a file.
@@ -70,7 +71,7 @@ def parse_json(text: bytes | str, form: type[F], what: str) -> F:
         if isinstance(found, msgspec.Struct):
             check_integers(msgspec.structs.asdict(found))
         return found
-    except (ValueError, RecursionError) as error:
+    except _REFUSED as error:
         refuse(what, error)
 
 
@@ -79,7 +80,7 @@ def convert(value: Any, form: type[F], what: str) -> F:
     try:
         check_integers(value)
         return msgspec.convert(value, form)
-    except (ValueError, RecursionError) as error:
+    except _REFUSED as error:
         refuse(what, error)
 
 
@@ -99,11 +100,12 @@ def refuse(what: str, error: Exception) -> NoReturn:
 
 def check_integers(value: Any) -> None:
     """Refuse integers that floats cannot hold, in lists and dicts too."""
-    if isinstance(value, int) and not -LARGEST_INTEGER < value < LARGEST_INTEGER:
+    kind = type(value)
+    if kind is int and not -LARGEST_INTEGER < value < LARGEST_INTEGER:
         raise ValueError("an integer has too many digits")
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            if isinstance(part, int | dict | list):
+    if kind is dict or kind is list:
+        for part in value.values() if kind is dict else value:
+            if type(part) is not float:  # as most are
                 check_integers(part)
 
 

@@ -99,7 +99,7 @@ def test_a_column_that_is_not_there_is_asked_for(call, files, models, here):
             ["{models}/nothing", "{files}/visits.csv", "--out", "a.csv"],
             "no saved model",
         ),
-        (["{files}", "{files}/visits.csv", "--out", "a.csv"], "has a file model.json"),
+        (["{files}", "{files}/visits.csv", "--out", "a.csv"], "model.json' is missing"),
         (["{models}/visits", "{files}/visits.csv", "--out", "a.txt"], "ends in .csv"),
         (["{models}/visits", "{files}/none.csv", "--out", "a.csv"], "There is no file"),
         (["{models}/visits", "{files}/visits.toml", "--out", "a.csv"], "ends in"),

@@ -134,9 +134,12 @@ class Entry(Form, frozen=True, kw_only=True):
         return Amount.of(self.mu_squared, self.delta, self.n_draws)
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
 def write_line(values: dict[str, Any]) -> str:
     """Write JSON on one line."""
-    return json.dumps(values, allow_nan=False, separators=(",", ":"))
+    return _ENCODER.encode(values)
 
 
 @dataclass(frozen=True, kw_only=True)
