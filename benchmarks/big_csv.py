@@ -33,12 +33,12 @@ Written by `make bench NAME=csv` ({machine}; {before} at the start, {after} at t
 
 {table}
 
-- Ours is `skdp fit --epsilon 1` from the start of its process to its end, all passes
-  over the file included; theirs is `pyarrow.csv.open_csv` with the columns' types, in a
+- Ours is `skdp fit --epsilon 1` from the start of its process to its end, with all
+  passes over the file. Theirs is `pyarrow.csv.open_csv` with the columns' types, in a
   stream, without its start and imports. They take turns, {repeats} times each, in
-  processes of their own; medians are given.
-- *Processor time* is that of all threads together. It says more than seconds where
-  other programs take the cores.
+  separate processes. Numbers are medians.
+- *Processor time* is that of all threads together. It is more telling than seconds if
+  other programs use the cores.
 - *Memory* is the largest resident size of the process, mapped files included.
 """
 

@@ -85,12 +85,11 @@ def pytest_configure():
 PAGE = """\
 # Planted bugs
 
-Realistic privacy mistakes, each planted in a copy of the source, and the first test \
-that fails with it. The same tests pass without them. Bugs by *b* were written by \
-someone who had not read the tests; they are tried on one fixed fast subset, `FAST` in \
-`benchmarks/mutants.py`. `make bench NAME=mutants` plants all of them anew \
-(`--only NAME` one of them, `--write` to renew this page); a bug is a file of \
-`tests/mutants`.
+Each row is a realistic privacy mistake, planted in a copy of the source, with the \
+first test that fails. The same tests pass without it. The author of the bugs by *b* \
+had not read the tests; these bugs are tried on one fixed fast subset, `FAST` in \
+`benchmarks/mutants.py`. A bug is a file in `tests/mutants`. `make bench NAME=mutants` \
+plants all of them (`--only NAME` plants one, `--write` renews this page).
 
 {summary}
 

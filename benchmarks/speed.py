@@ -37,26 +37,25 @@ end).
 
 What is counted:
 
-- Two sides run in turn in one process with the same number of threads, for the linear
-  algebra of both, for OpenMP and for our kernels; medians of {repeats} runs are given.
+- Both sides take turns in one process with the same number of threads for linear
+  algebra, OpenMP and our kernels. Numbers are medians of {repeats} runs.
 - *Whole fit on Adult*: ours starts from the raw data frame with its texts and ends with
-  a fitted model at ε = 1, δ = 1e-6: reading, encoding, planning and noise are in it.
-  Theirs is not private, starts from the dense one-hot array with numbers scaled to
-  [0, 1] (its making is not counted), and runs to convergence (`max_iter=1000`).
-- *A full pass*: one exact gradient when all weights have moved, against what each
-  further iteration adds to a fit by lbfgs.
-- *Two threads* need two cores. At a load near the number of cores or above, the line
-  of 2 threads against 1 says nothing about us, and the peer's fit on two threads is
-  slower than on one, because its linear algebra waits for cores that are busy: look
-  at the lines of one thread then.
-- *Seconds a row*: fits from Parquet files of {numbers} numbers, {levels} texts and a
-  target, on all cores, reading included; the small file is fitted before and after the
+  a fitted model at ε = 1, δ = 1e-6, with reading, encoding, planning and noise. Theirs
+  is not private. It starts from the dense one-hot array with numbers scaled to [0, 1],
+  whose making is not counted, and runs to convergence (`max_iter=1000`).
+- *A full pass*: one exact gradient after all weights have moved, against the time that
+  each further iteration adds to a fit by lbfgs.
+- *Two threads* need two cores. If the load is near the number of cores, the line of 2
+  threads against 1 is not meaningful, and the other side's fit on two threads is slower
+  than on one. Look at the lines of one thread then.
+- *Seconds per row*: fits from Parquet files of {numbers} numbers, {levels} texts and a
+  target, on all cores, with reading. The small file is fitted before and after the
   large one.
 - *Memory*: the largest resident size of that process until the end of the large fit,
-  less its size after importing pandas, pyarrow, scikit-learn, numba and skdp. Encoded
-  rows, margins, compiled kernels and the reader's buffers are in it; the raw table is
-  never in memory, and was written by another process.
-- *First fits* are of 10,000 rows, each in a fresh process.
+  less its size after importing pandas, pyarrow, scikit-learn, numba and skdp. It
+  includes encoded rows, margins, compiled kernels and the reader's buffers. The raw
+  table is never in memory.
+- *First fits* have 10,000 rows, each in a fresh process.
 """
 
 

@@ -1,4 +1,4 @@
-"""Fits of a file of ten million rows: seconds a row, and memory.
+"""Fits of a file of ten million rows: seconds per row, and memory.
 
     python benchmarks/speed_scale.py SMALL.parquet LARGE.parquet
 
@@ -105,7 +105,7 @@ def lines() -> Iterator[Line]:
     found = json.loads(done.stdout)
     small, large = found["small"] / N_SMALL, found["large"] / N_LARGE
     yield Line(
-        what=f"seconds a row of a fit, {N_LARGE:,} rows against {N_SMALL:,}",
+        what=f"seconds per row of a fit, {N_LARGE:,} rows against {N_SMALL:,}",
         ours=f"{1e9 * large:.0f} ns ({found['large']:.1f} s in all)",
         theirs=f"{1e9 * small:.0f} ns",
         figure=large / small,

@@ -2,9 +2,9 @@
 A first model
 =============
 
-A private logistic regression of hospital stays, with the weights that the table was
-drawn from beside it. The bars are 95 % intervals: they contain the chance of sampling
-and the noise of privacy.
+A private logistic regression of hospital stays, compared with the weights that the
+table was drawn from. The bars are 95 % intervals, which include sampling error and the
+noise of privacy.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,7 @@ print(clf.summary())
 
 # %%
 # ``coef_`` is in the units of the columns. The true weights are those of columns scaled
-# to [0, 1], so that they are compared on that scale.
+# to [0, 1], so they are compared on that scale.
 
 names = list(clf.get_feature_names_out())
 numbers = ["age", "length_of_stay", "prior_admissions", "creatinine", "medications"]

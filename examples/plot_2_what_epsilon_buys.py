@@ -2,10 +2,10 @@
 What ε buys
 ===========
 
-A plan is made from public facts, before a record is read, and gives a range for what
-privacy will cost. Here the range stands beside what fits really cost on a synthetic
-table. A plan is free; only the fits would spend. The range is not a bound: it holds for
-four of five fits, on the tables that it was calibrated on.
+A plan is made from public facts, before a record is read, and gives a range for the
+cost of privacy. Here the range is compared with the cost of real fits of a synthetic
+table. A plan is free; only fits spend. The range is not a bound: it is meant to hold
+for four of five fits.
 """
 
 import matplotlib.pyplot as plt

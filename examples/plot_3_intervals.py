@@ -2,10 +2,9 @@
 Intervals that hold
 ===================
 
-An interval is worth what it covers. Thirty fresh tables are drawn, a private model is
-fitted to each, and the 95 % interval of one weight is drawn: about one in twenty may
-miss the truth. Nothing more is spent for an interval: it follows from what the fit has
-released already.
+A private model is fitted to each of thirty fresh tables, and the 95 % interval of one
+weight is drawn. About one in twenty may miss the truth. An interval spends nothing: it
+is computed from what the fit has already released.
 """
 
 import matplotlib.pyplot as plt

@@ -3,7 +3,7 @@ Counts
 ======
 
 Poisson regression of the number of visits in the following year. The largest count is
-public: what is above is clipped, and rates are relative to it.
+public. Larger counts are clipped, and rates are relative to it.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ model.fit(data.columns)
 
 # %%
 # One patient at a time: the same stay with more prior admissions. This is computed from
-# the released weights alone, so that it is as private as they are.
+# the released weights alone, so it is as private as they are.
 
 admissions = np.arange(11)
 patient = {

@@ -2,9 +2,9 @@
 Sparse text
 ===========
 
-Rows of a document-term matrix under one joint norm. The vocabulary must be public: one
-that was read off the documents would show a rare word of one of them. Hashing words to
-a fixed number of columns needs no vocabulary at all.
+Rows of a document-term matrix under one joint norm. The vocabulary must be public,
+because a vocabulary that is read from the documents would show a rare word of one of
+them. Hashing words to a fixed number of columns needs no vocabulary.
 """
 
 import matplotlib.pyplot as plt
@@ -22,8 +22,8 @@ y = rng.integers(2, size=4_000)
 texts = [" ".join(rng.choice(words, size=40, p=topics[side])) for side in y]
 
 # %%
-# Each row has norm one, whatever its length, so that one document can change a sum by
-# no more than another. For a sparse matrix ``bounds`` gives that norm.
+# Each row has norm one, whatever its length, so no document can change a sum by more
+# than another. For a sparse matrix ``bounds`` gives that norm.
 
 hashing = HashingVectorizer(n_features=256, alternate_sign=False, norm="l2")
 X = hashing.transform(texts)

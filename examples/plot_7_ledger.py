@@ -2,13 +2,13 @@
 One budget for several processes
 ================================
 
-A ledger is a file with the total budget of a table. Every fit that is given it is
-charged before it reads a record, whichever clone, search or process makes it. Here
-scikit-learn's cross-validation fits in two processes; each of its folds is entered, and
-a fit that the rest does not cover is refused.
+A ledger is a file with the total budget of a table. Every fit with the ledger is
+charged before it reads a record, in every clone, search and process. Here
+scikit-learn's cross-validation fits in two processes. Each fold is entered, and a fit
+that the remaining budget does not cover is refused.
 
-Fits with a ledger are never seeded, so that the numbers of a model would differ from
-run to run; what is spent does not.
+Fits with a ledger are never seeded, so the models differ from run to run, but the
+spending does not.
 """
 
 import tempfile

@@ -3,7 +3,7 @@ Scores that are paid for
 ========================
 
 ``score`` of a private model on its records is not private. ``skdp.evaluate`` releases
-scores with noise, says how sure they are, and draws a calibration curve in the bargain.
+scores with noise, gives intervals for them, and includes a calibration curve.
 """
 
 import matplotlib.pyplot as plt
