@@ -11,7 +11,22 @@ settings.register_profile("skdp", deadline=None)
 settings.load_profile("skdp")
 
 #: Files and folders that take more than a few seconds each.
-SLOW = ("hostile", "docs", "experiments", "audit", "solvers", "cli", "reporting")
+SLOW = (
+    *("hostile", "docs", "experiments", "audit", "attack", "solvers", "cli"),
+    *("reporting", "evaluation", "inference"),
+    "privacy/test_discovery.py",
+    "privacy/test_randomness.py",
+    "privacy/test_sensitivity.py",
+    "ledger/test_together.py",
+    "ledger/test_released.py",
+    "ledger/test_fits.py",
+    "descent/test_geometry.py",
+    "estimators/test_checks.py",
+    "estimators/test_summary.py",
+    "estimators/test_sklearn_export.py",
+    "planning/test_forecast.py",
+    "test_project.py",
+)
 
 
 def pytest_addoption(parser):

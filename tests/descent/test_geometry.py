@@ -446,7 +446,9 @@ def test_senseless_matrices_are_refused(options):
 def test_a_cap_that_follows_the_target_needs_its_histogram():
     with pytest.raises(ValueError, match="scaled=True requires"):
         Matrix(radius=1.0, floor=0.1, scaled=True)
-    with pytest.raises(ValueError, match="shrinkage ≥ 0 and target_share ≥ 0"):
+    with pytest.raises(
+        ValueError, match="shrinkage and target_share must be at least 0"
+    ):
         Matrix(radius=1.0, floor=0.1, shrinkage=-1.0)
 
 

@@ -81,8 +81,8 @@ def test_any_csv(place, content):
 @pytest.mark.parametrize(
     ("content", "code"),
     [
-        (b"age,job,y\n", 2),
-        (b"age,job,y", 2),
+        (b"age,job,y\n", 0),
+        (b"age,job,y", 0),
         (b"age,job,y\n1,a,0\n", 0),
         (b"age\n1\n", 2),
         (b"age,age,job,y\n1,2,a,0\n", 2),
@@ -95,13 +95,20 @@ def test_any_csv(place, content):
         ("age,job,y\n1,a,0\n".encode("utf-16"), 2),
         (b"\0" * 1000, 2),
         (b"a" * (1 << 20), 2),
-        (b"," * (1 << 16) + b"age,job,y\n", 2),
+        (b"," * (1 << 16) + b"age,job,y\n", 0),
     ],
     ids=range(15),
 )
 def test_odd_files(place, content, code):
+    """A table without rows is as good as any: whether it has one is private."""
     Path("odd.csv").write_bytes(content)
     assert command("fit", "odd.csv", *FIT)[0] == code
+
+
+@pytest.mark.parametrize("content", [b"age,job,y\n", b"age,job,y"])
+def test_files_without_rows_are_refused_where_their_number_is_public(place, content):
+    Path("odd.csv").write_bytes(content)
+    assert command("fit", "odd.csv", *FIT, "--neighbours", "replace-one")[0] == 2
 
 
 @pytest.mark.parametrize("letter", ["\x1b", "\x7f", "\x9b", "\u2028", "\U000e0001"])
@@ -209,11 +216,13 @@ def test_any_type_of_parquet(place, name):
         assert len(codes) == 1
 
 
-@pytest.mark.parametrize(("rows", "code"), [(0, 2), (1, 0)])
-def test_none_and_one_record_of_a_parquet_file(place, rows, code):
+@pytest.mark.parametrize(("rows", "public"), [(0, 2), (1, 0)])
+def test_none_and_one_record_of_a_parquet_file(place, rows, public):
     columns = {"age": [1.0], "job": ["a"], "y": [0]}
     pq.write_table(pa.table(columns).slice(0, rows), "few.parquet")
-    assert command("fit", "few.parquet", *FIT)[0] == code
+    assert command("fit", "few.parquet", *FIT)[0] == 0
+    replace = ["--neighbours", "replace-one"]
+    assert command("fit", "few.parquet", *FIT, *replace)[0] == public
 
 
 @pytest.mark.parametrize("kind", [pa.list_, lambda t: pa.struct([("a", t)])])

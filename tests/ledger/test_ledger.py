@@ -35,7 +35,7 @@ def path(tmp_path):
 @pytest.fixture
 def ledger(path):
     return Ledger(
-        path, epsilon=1.0, delta=1e-6, neighbours="replace-one", reserved_delta=1e-7
+        path, epsilon=1.0, delta=1e-6, neighbours="add-remove", reserved_delta=1e-7
     )
 
 
@@ -95,7 +95,7 @@ def test_ceilings_that_mean_nothing_are_refused(path, terms):
 def test_opening_again(ledger, path):
     assert Ledger(path) == ledger
     assert (
-        Ledger(str(path), epsilon=1, delta=1e-6, neighbours="replace-one").terms
+        Ledger(str(path), epsilon=1, delta=1e-6, neighbours="add-remove").terms
         == ledger.terms
     )
     for other in (
@@ -114,7 +114,7 @@ def test_a_ledger_is_never_made_in_passing(path):
     with pytest.raises(LedgerError, match="There is no ledger"):
         Ledger(path, epsilon=1.0)
     assert not path.exists()
-    ledger = Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one")
+    ledger = Ledger(path, epsilon=1.0, delta=1e-6, neighbours="add-remove")
     path.unlink()
     with pytest.raises(LedgerError, match="There is no ledger"):
         ask(ledger, 0.01)
@@ -286,7 +286,7 @@ def test_sums_are_exact(path):
 
 def test_a_ledger_belongs_to_a_table_and_takes_all_its_schemas(path):
     ledger = Ledger(
-        path, epsilon=1.0, delta=1e-6, neighbours="replace-one", table="stays 2025"
+        path, epsilon=1.0, delta=1e-6, neighbours="add-remove", table="stays 2025"
     )
     for schema in (SCHEMA, OTHER, None):
         ask(ledger, 0.01, schema=schema)
@@ -315,7 +315,7 @@ def test_names_that_cannot_be_shown_are_refused(path, name, which):
 
 def test_a_ledger_made_with_a_schema_takes_no_other_unless_admitted(path):
     ledger = Ledger(
-        path, epsilon=1.0, delta=1e-6, neighbours="replace-one", schema=SCHEMA
+        path, epsilon=1.0, delta=1e-6, neighbours="add-remove", schema=SCHEMA
     )
     ask(ledger, 0.01, schema=SCHEMA)
     ask(ledger, 0.01, schema=Schema(SCHEMA.columns, target=("y", SCHEMA.target)))
@@ -334,7 +334,7 @@ def test_a_ledger_made_with_a_schema_takes_no_other_unless_admitted(path):
 def test_every_entry_has_a_purpose_and_a_user(path, monkeypatch):
     monkeypatch.setenv("LOGNAME", "ada")
     ledger = Ledger(
-        path, epsilon=1.0, delta=1e-6, neighbours="replace-one", purpose="first look"
+        path, epsilon=1.0, delta=1e-6, neighbours="add-remove", purpose="first look"
     )
     ask(ledger, 0.01).settle(0.01)
     other = ledger.for_purpose("yearly report", user="grace")
@@ -466,4 +466,4 @@ def test_relative_paths_and_links_lead_to_the_same_file(ledger, path, monkeypatc
 def test_a_dangling_link_is_no_new_ledger(path):
     path.symlink_to(path.parent / "nowhere" / "x.db")
     with pytest.raises(LedgerError):
-        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one")
+        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="add-remove")

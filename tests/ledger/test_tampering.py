@@ -41,7 +41,7 @@ class Original(tuple):
 def original(tmp_path_factory):
     """The bytes of a ledger of several pages, its entries and what it spent."""
     path = tmp_path_factory.mktemp("original") / "ledger.db"
-    ledger = Ledger(path, epsilon=4.0, delta=1e-6, neighbours="replace-one")
+    ledger = Ledger(path, epsilon=4.0, delta=1e-6, neighbours="add-remove")
     spend(ledger, 10)
     return Original(path.read_bytes(), ledger.entries(), ledger.remaining)
 
@@ -343,7 +343,7 @@ def test_what_is_no_file_is_refused(tmp_path):
             tmp_path / "missing" / "x.db",
             epsilon=1.0,
             delta=1e-6,
-            neighbours="replace-one",
+            neighbours="add-remove",
         )
 
 

@@ -39,7 +39,7 @@ def folder():
 @pytest.fixture
 def ledger(folder):
     return Ledger(
-        folder / "budget.db", epsilon=1.0, delta=1e-6, neighbours="replace-one"
+        folder / "budget.db", epsilon=1.0, delta=1e-6, neighbours="add-remove"
     )
 
 
@@ -107,7 +107,7 @@ def test_many_make_one_ledger(folder):
     path = folder / "new.db"
 
     def make(_):
-        return Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one").head
+        return Ledger(path, epsilon=1.0, delta=1e-6, neighbours="add-remove").head
 
     with ThreadPoolExecutor(8) as pool:
         heads = set(pool.map(make, range(16)))
@@ -119,7 +119,7 @@ def test_who_comes_second_makes_nothing(ledger, monkeypatch):
     """Two processes found no file, and one was faster: its entries stay."""
     ask(ledger, 0.001)
     monkeypatch.setattr("os.path.lexists", lambda _: False)
-    second = Ledger(ledger.path, epsilon=1.0, delta=1e-6, neighbours="replace-one")
+    second = Ledger(ledger.path, epsilon=1.0, delta=1e-6, neighbours="add-remove")
     assert second.head == ledger.head
     assert second.head.size == 2
 
@@ -196,7 +196,7 @@ def test_entries_are_on_disk_before_they_are_reported():
     """Power may fail: the journal's removal is synced too, not only its content."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "x.db")
-        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one")
+        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="add-remove")
         with contextlib.closing(log._connection(path)) as database:
             assert database.execute("PRAGMA synchronous").fetchone() == (3,)
             assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
@@ -270,7 +270,7 @@ def test_the_sums_are_those_of_a_plain_list_and_never_above_the_ceiling(steps):
             Path(folder) / "x.db",
             epsilon=1.0,
             delta=1e-6,
-            neighbours="replace-one",
+            neighbours="add-remove",
             reserved_delta=1e-7,
         )
         most = Fraction(ledger.terms.mu_squared), Fraction(1e-7)

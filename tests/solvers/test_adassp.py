@@ -52,7 +52,7 @@ def test_what_is_released(neighbours, monkeypatch):
     y = problem.records.chunks[0].target / 2**13 - 1
     sums = -moment.total.value.astype(float)[:, 0] * moment.total.unit
     assert sums == pytest.approx(X.T @ y, abs=1e-2)
-    pattern = module.sums.GramPattern.of(problem.layout, neighbours)
+    pattern = module.queries.GramPattern.of(problem.layout, neighbours)
     entries = gram.total.value.astype(float) * gram.total.unit
     filled = module._filled(problem.layout, pattern, entries, problem.n_rows)
     assert filled == pytest.approx(X.T @ X, abs=1e-9)
