@@ -58,7 +58,9 @@ def test_examples_of_the_help_are_usage_that_typer_takes(call, here):
     from importlib import import_module
 
     for name in cli.COMMANDS:
-        for example in getattr(import_module(f"skdp.cli.{name}"), "EXAMPLES", []):
+        for example in getattr(
+            import_module(f"skdp.cli.{name}_command"), "EXAMPLES", []
+        ):
             words = shlex.split(example)
             assert words[:2] == ["skdp", name]
             if name in ("schema", "plan", "fit", "predict", "compare"):

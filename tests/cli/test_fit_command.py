@@ -79,7 +79,9 @@ def test_a_large_epsilon_is_a_promise_in_name_only(
 ):
     code, out, err = call(*arguments(files, epsilon=epsilon), *more)
     assert (code, err) == (0, "")
-    line = "ε = 1000 is a promise in name only: choose 10 or less (docs: Choose ε)."
+    line = (
+        "ε = 1000 protects in name only. Choose 10 or less (see Choose ε in the docs)."
+    )
     assert (line in out.splitlines()) == said
     assert said or "in name only" not in out
     again = (*arguments(files, epsilon=epsilon), *more, "--force")
@@ -138,7 +140,7 @@ def test_records_in_a_file_give_the_same_model(call, files, here, monkeypatch):
 
 
 def test_progress_is_shown_to_whoever_looks(call, files, here, monkeypatch):
-    monkeypatch.setattr("skdp.cli.fit_command.watched", lambda *_: True)
+    monkeypatch.setattr("skdp.cli.fit_command.shows_progress", lambda *_: True)
     code, out, err = call(*arguments(files))
     assert code == 0
     assert "reading" in err
@@ -162,7 +164,7 @@ def test_force_replaces_nothing_but_models(call, files, here):
     (here / "model" / "thesis.txt").write_text("years of work")
     code, _, err = call(*arguments(files), "--force")
     assert code == 2
-    assert "no saved model" in err
+    assert "not a saved model" in err
     assert (here / "model" / "thesis.txt").read_text() == "years of work"
 
 
@@ -182,7 +184,7 @@ def test_a_ledger_pays_for_no_seeded_fit(call, files, here):
     fit = arguments(files)
     code, _, err = call(*fit, "--ledger", "stays.ledger", "--seed", "1")
     assert code == 2
-    assert "leave --seed out, or --ledger" in err
+    assert "Omit --seed, or omit --ledger" in err
     assert "random_state" not in err  # which is Python
     assert len(ledger.entries()) == 1
 

@@ -48,6 +48,10 @@ class Loss(Registered, ABC):
         they are not available.
     no_errors : str
         The message to show if `target_law` is None.
+    link : {"identity", "log"}
+        How a margin becomes the prediction of a numeric target.
+    score : str
+        What forecasts of its mean value are called.
     """
 
     n_outputs: int = 1
@@ -55,6 +59,8 @@ class Loss(Registered, ABC):
     curvature: float
     slope_bound: float
     target_law: ClassVar[Literal["bernoulli", "normal"] | None] = None
+    link: ClassVar[Literal["identity", "log"]] = "identity"
+    score: ClassVar[str] = "loss"
     no_errors: ClassVar[str] = (
         "Standard errors are not available for this loss, because it is not a "
         "likelihood."
@@ -258,6 +264,7 @@ class Poisson(Loss):
 
     slope_bound: float = 1.0
     kind = "poisson"
+    link = "log"
     no_errors = (
         "No standard errors for counts: clipping leaves a bias that we cannot "
         "estimate yet."
