@@ -253,7 +253,7 @@ def test_what_a_random_search_does_not_hand_out():
     for record in (found.privacy_, found.score_privacy_):
         assert len(record.transcript) == sum(record.events.values())
     assert pickle.loads(text).best_params_ == found.best_params_
-    assert "one. Time shows how many there were." in str(found.privacy_)
+    assert "The run time reveals the number of fits." in str(found.privacy_)
 
 
 def test_a_search_that_stops_has_charged_the_trial_it_was_in(tmp_path, monkeypatch):

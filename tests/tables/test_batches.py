@@ -55,7 +55,7 @@ def test_files(tmp_path):
     refuses(tmp_path / "t.parquet", SCHEMA, "which is a directory")
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "model.json").touch()
-    refuses(tmp_path / "m", SCHEMA, "m', a saved model: name a file")
+    refuses(tmp_path / "m", SCHEMA, "m', which is a saved model")
     (tmp_path / "t.csv").write_bytes(b"")
     refuses(tmp_path / "t.csv", SCHEMA, "has no header line")
     (tmp_path / "t.csv").write_bytes(b"age,job,y\r1,secret,no\r")
@@ -152,7 +152,7 @@ def test_class_weight_of_what_falls_on_other():
 
 
 def test_class_weight_mistakes():
-    refuses(TABLE, SCHEMA, "Got 'yse'. Did you mean 'yes'", class_weight={"yse": 1})
+    refuses(TABLE, SCHEMA, "got 'yse'. Did you mean 'yes'", class_weight={"yse": 1})
     refuses(TABLE, SCHEMA, "finite weights ≥ 0", class_weight={"yes": -1})
     refuses(TABLE, SCHEMA, "finite weights ≥ 0", class_weight={"yes": np.nan})
     refuses(TABLE, SCHEMA, "mapping of levels", class_weight="balanced")

@@ -48,6 +48,8 @@ class Loss(Registered, ABC):
         they are not available.
     no_errors : str
         The message to show if `target_law` is None.
+    one_sign : bool
+        Whether the class of a record determines the sign of its slope at every margin.
     link : {"identity", "log"}
         How a margin becomes the prediction of a numeric target.
     score : str
@@ -59,6 +61,7 @@ class Loss(Registered, ABC):
     curvature: float
     slope_bound: float
     target_law: ClassVar[Literal["bernoulli", "normal"] | None] = None
+    one_sign: ClassVar[bool] = False
     link: ClassVar[Literal["identity", "log"]] = "identity"
     score: ClassVar[str] = "loss"
     no_errors: ClassVar[str] = (
@@ -110,6 +113,7 @@ class Logistic(Loss):
     n_classes = 2
     curvature = 0.25
     slope_bound = 1.0
+    one_sign = True
     target_law = "bernoulli"
 
     @property
@@ -227,6 +231,7 @@ class SmoothedHinge(Loss):
     kind = "hinge"
     n_classes = 2
     slope_bound = 1.0
+    one_sign = True
 
     def __post_init__(self) -> None:
         check(

@@ -47,7 +47,7 @@ def batches(given: Given) -> Found:
     A replacement is a removal and an addition: with F(x) = Φ(Φ⁻¹(x) + μ), steps that
     cost (μ, δ₀) each way cost (2μ, δ₀ + F(δ₀)) together.
     """
-    charge = next(r for r in given.releases if "Poisson batches" in r["query"])
+    charge = next(r for r in given.releases if "Poisson batch" in r["query"])
     rate, z = given.number("rate"), given.number("noise_multiplier")
     steps = int(given.number("n_steps")) if "n_steps" in given.plan else 0
     if "n_epochs" in given.plan:

@@ -79,7 +79,7 @@ class Asked:
 
 
 GRADIENT = r"gradient of \d+ coordinates?"
-BATCHES = r"gradients of \d+ Poisson batches.*"
+BATCHES = r"gradients of \d+ Poisson batch(es)?, .*"
 GRAM = r"\d+ entries of the Gram matrix"
 MINIMISER = "minimiser of the penalised loss, charged beforehand"
 TILT = "objective perturbation,.*"

@@ -343,7 +343,7 @@ def _recomputed(given: Given) -> Iterator[Check]:
         yield Check("caps of the steps", None, said)
     if given.search is not None or found.wrong:
         return
-    if any("Poisson batches" in release["query"] for release in given.releases):
+    if any("Poisson batch" in release["query"] for release in given.releases):
         yield Check("cost of the batches", *costs.batches(given))
     if solver == "objective_perturbation":
         yield Check("cost of the tilt", *costs.tilt(given))
