@@ -114,8 +114,13 @@ def test_normals_are_drawn_by_release_alone():
     assert caller_files("generator") == public
     words = {"privacy/randomness.py", "privacy/mechanism.py"}
     # Who is in a batch is as private as the noise, and comes from the same source.
-    # So do the coins of the exponential mechanism and of a random search.
-    choices = {"solvers/poisson_batches.py", "privacy/coins.py"}
+    # So do the fold of a row, the coins of the exponential mechanism and of a random
+    # search.
+    choices = {
+        "solvers/poisson_batches.py",
+        "privacy/coins.py",
+        "evaluation/folds.py",
+    }
     assert caller_files("words") == words | choices
 
 

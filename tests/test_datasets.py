@@ -105,7 +105,7 @@ def test_the_seed_decides_the_table():
     ("arguments", "match"),
     [
         ({"n_rows": 0}, "n_rows must be at least 1"),
-        ({"seed": -1}, "seed must be at least 0"),
+        ({"random_state": -1}, "random_state must be at least 0"),
         ({"target": "mood"}, "must be one of"),
     ],
 )

@@ -18,7 +18,7 @@ def fit(
     callback: Callback | None = None,
 ) -> FloatArray:
     """Fit with public defaults."""
-    budget = {"epsilon": epsilon, "delta": delta, "seed": seed}
+    budget = {"epsilon": epsilon, "delta": delta, "random_state": seed}
     weights = adassp(problem, engine=ENGINE, **budget).weights
     if callback is not None:
         callback(1.0, weights)

@@ -18,5 +18,5 @@ def fit(
     callback: Callback | None = None,
 ) -> FloatArray:
     """Fit with public defaults."""
-    budget = {"epsilon": epsilon, "delta": delta, "seed": seed}
+    budget = {"epsilon": epsilon, "delta": delta, "random_state": seed}
     return objective_perturbation(problem, engine=ENGINE, **budget).weights

@@ -31,5 +31,5 @@ def fit(
         penalty=problem.penalty,
     )
     after = followed(callback, columns_share(problem.layout), plan.average)
-    options = {"engine": ENGINE, "seed": seed, "callback": after}
+    options = {"engine": ENGINE, "random_state": seed, "callback": after}
     return run(plan, problem.records, **options).weights

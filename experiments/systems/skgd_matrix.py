@@ -31,5 +31,5 @@ def fit(
     )
     # The Gram matrix and the target's histogram are a pass each.
     after = followed(callback, lambda step: 1.0, plan.average, before=2.0)
-    options = {"engine": ENGINE, "seed": seed, "callback": after}
+    options = {"engine": ENGINE, "random_state": seed, "callback": after}
     return run(plan, problem.records, **options).weights

@@ -171,7 +171,7 @@ def make_hospital(
         The table and its true weights.
     """
     check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
-    check(random_state >= 0, f"seed must be at least 0, got {random_state}.")
+    check(random_state >= 0, f"random_state must be at least 0, got {random_state}.")
     check(
         target in TARGETS,
         f"target must be one of {sorted(TARGETS)}, got {target!r}.",

@@ -105,7 +105,9 @@ def _estimator(draw, solver, neighbours):
     kind, target = draw.kind(SOLVERS[solver].losses if solver != "skgd" else ())
     schema = draw.schema(target)
     slow = solver == "dp_svrg"  # as many steps as rows and budget are worth
-    tables, n, lone = draw.neighbours(schema, neighbours, most=5 if slow else 300)
+    tables, n, lone = draw.neighbouring_tables(
+        schema, neighbours, most=5 if slow else 300
+    )
     own, weight = draw.estimator(solver, neighbours, schema, kind, n)
     own |= {"epsilon": draw.pick([0.01, 0.1])} if slow else {}
     if draw.chance(0.1):
@@ -138,7 +140,7 @@ def _problem(draw, neighbours, losses=()):
     if loss.n_classes:
         target = Categorical(list(range(loss.n_classes)))
     schema = draw.schema(target)
-    tables, n, lone = draw.neighbours(schema, neighbours)
+    tables, n, lone = draw.neighbouring_tables(schema, neighbours)
     own, weight = draw.weighing(schema)
     intercept, l2 = draw.chance(0.8), draw.pick([0.0, 0.0, 1e-3, 1.0])
     n_rows = draw.pick([n, n + 3, 1]) if neighbours == "add-remove" else n
@@ -245,7 +247,7 @@ def _discovery(draw, _, neighbours):
         text = draw.chance(0.4)
         columns[name] = Categorical(["a", "b"]) if text else Numeric(*draw.pick(RANGES))
     schema = Schema(columns, target=("y", target))
-    tables, n, lone = draw.neighbours(schema, neighbours, least=2)
+    tables, n, lone = draw.neighbouring_tables(schema, neighbours, least=2)
     classifier = isinstance(target, Categorical)
     own = {"epsilon": draw.pick([1.0, 8.0, 50.0, 200.0]), "neighbours": neighbours}
     own |= {"n_steps": 2, "engine": "reference", "fit_intercept": draw.chance(0.8)}
@@ -279,7 +281,7 @@ def _numbers(cells):
 def _evaluate(draw, _, neighbours):
     kind, target = draw.kind()
     schema = draw.schema(target)
-    tables, n, lone = draw.neighbours(schema, neighbours)
+    tables, n, lone = draw.neighbouring_tables(schema, neighbours)
     model = kind(
         schema=schema, fit_intercept=draw.chance(0.8), epsilon=math.inf, n_steps=1
     ).set_params(engine="reference")
@@ -305,7 +307,7 @@ def _evaluate(draw, _, neighbours):
 def _search(draw, _, neighbours):
     kind, target = draw.kind()
     schema = draw.schema(target)
-    tables, n, lone = draw.neighbours(schema, neighbours, least=8, most=60)
+    tables, n, lone = draw.neighbouring_tables(schema, neighbours, least=8, most=60)
     own, weight = draw.estimator("skgd", neighbours, schema, kind, n)
     own |= {"n_steps": 1, "verbose": 0}
     budget = {"epsilon": own.pop("epsilon"), "delta": own.pop("delta")}

@@ -42,7 +42,7 @@ from looks import differences, frozen, look
 
 import skdp
 from skdp.estimators import reading
-from skdp.evaluation import predictions
+from skdp.evaluation import folds, predictions
 from skdp.privacy import (
     discovery,
     exponential,
@@ -200,6 +200,7 @@ class Watch:
             watch = self
             put(randomness.Randomness, "words", lambda _, size: watch.words(size))
             put(randomness, "POOL", 64)
+            put(folds, "Randomness", lambda _: watch.fold_words())
             put(PrivacyRecord, "charge", lambda *given: watch.charge(*given))
             put(Batches, "charged", lambda *given: watch.charged(*given))
             yield
@@ -295,6 +296,12 @@ class Watch:
         self.drawings += 1
         source = Stream(f"rows {self.seed} {self.drawings}")
         return REAL["draw_batch"](records, rate, _Rows(source, self.lone, self.wrong))
+
+    def fold_words(self):
+        """Give a row that both tables have the same fold on both."""
+        self.drawings += 1
+        source = Stream(f"folds {self.seed} {self.drawings}")
+        return _Rows(source, self.lone, self.wrong)
 
     def gram(self, engine, pattern):
         """Leave out a record that was zeroed out: it adds nothing."""

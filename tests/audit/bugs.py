@@ -19,7 +19,7 @@ def noise_times(factor):
     def wrong(k, std, drawn, source):
         return right(k, factor * std, drawn, source)
 
-    with mock.patch.object(mechanism, "_rounded", wrong):
+    with mock.patch.object(mechanism, "_round_to_cell", wrong):
         yield
 
 

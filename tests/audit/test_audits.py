@@ -168,7 +168,7 @@ def test_fits_with_half_the_noise_are_found():
     assert any("gdp" in text for text in found.violations)
 
 
-@pytest.mark.parametrize("query", ["Gram", "counts"])
+@pytest.mark.parametrize("query", ["Gram", "histogram"])
 def test_a_release_that_is_not_charged_is_found(query):
     model = skdp.LinearRegression(neighbours="add-remove", **FITTED)
     with uncharged(query):

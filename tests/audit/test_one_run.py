@@ -55,7 +55,7 @@ def test_private_mechanisms_stay_below_their_p_values(together, delta):
 
 
 def test_too_many_guesses_are_refused():
-    with pytest.raises(ValueError, match="more correct guesses"):
+    with pytest.raises(ValueError, match="n_correct must be at most"):
         steinke.p_value(10, 5, 6, 1.0, 0.0)
 
 

@@ -41,7 +41,7 @@ def test_a_right_model_is_verified(call, parsed, model):
     [
         ('"spent_epsilon": 0.99', '"spent_epsilon": 0.49'),
         ('"times": 9', '"times": 8'),
-        ('"relation": "add-remove"', '"relation": "zero-out"'),
+        ('"neighbours": "add-remove"', '"neighbours": "zero-out"'),
     ],
 )
 def test_an_edited_model_exits_with_1(call, model, old, new):

@@ -34,6 +34,7 @@ PUBLIC = [
 ]
 #: Modules with a list of names that are not for users.
 INSIDE = {
+    "skdp.schema": "what the rest of the package uses; schemas are in skdp",
     "skdp.solvers.problem": "what solvers share; its public part is in skdp.solvers",
 }
 PAGES = sorted(

@@ -156,7 +156,7 @@ def test_a_record_shows_the_delta_of_its_releases():
     record = PrivacyRecord(
         epsilon=1.0, delta=1e-6, neighbours="replace-one", reserved_delta=1e-7
     )
-    model = skdp.LogisticRegression(random_state=None, bounds=(0, 1))
+    model = skdp.LogisticRegression(neighbours="replace-one", bounds=(0, 1))
     X = RNG.uniform(size=(20_000, 2))
     y = (X[:, 0] > 0.5).astype(int)
     assert "δ 1e-07 each" in str(model.fit(X, y).privacy_)

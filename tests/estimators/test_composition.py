@@ -187,7 +187,6 @@ def test_what_is_public_and_wrong_raises():
     for table, target, message in [
         (X, Y[:-1], "as many rows"),
         (X[0], Y, "Reshape your data"),
-        (X[:0], Y[:0], r"0 sample\(s\)"),
         (X[:, :0], Y, r"0 feature\(s\)"),
         (X + 1j, Y, "Complex data not supported"),
         (pd.DataFrame(X + 1j), Y, "Complex data not supported"),
@@ -197,6 +196,8 @@ def test_what_is_public_and_wrong_raises():
     ]:
         with pytest.raises(ValueError, match=message):
             model.fit(table, target)
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        clone(model).set_params(neighbours="replace-one").fit(X[:0], Y[:0])
     with pytest.raises(ValueError, match="X has 2 features, but LogisticRegression is"):
         model.fit(X, Y).predict(X[:, :2])
     for change, message in [
@@ -236,6 +237,8 @@ def test_private_rows_may_be_none_at_all():
     model = LogisticRegression(
         bounds=(0, 1), classes=[0, 1], neighbours="add-remove", n_rows=100
     )
+    assert model.fit(X[:0], Y[:0]).predict(X).shape == (N,)
+    model.set_params(n_rows=None)
     assert model.fit(X[:0], Y[:0]).predict(X).shape == (N,)
 
 

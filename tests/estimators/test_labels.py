@@ -33,7 +33,7 @@ def test_what_is_said_follows_from_what_was_released():
     place = model.privacy_.transcript.index(counts)
     few = type(counts)(counts.values * 0, counts.noise_std, counts.query)
     model.privacy_.transcript[place] = few
-    assert "0% of 2,000 rows" in unknown_labels(model)
+    assert f"0% of {model.plan_.n_rows:,} rows" in unknown_labels(model)
     # Noise that could have hidden them all: nothing is said.
     blurred = type(counts)(counts.values * 0, counts.noise_std * 100, counts.query)
     model.privacy_.transcript[place] = blurred

@@ -47,7 +47,7 @@ def test_plans_and_audits_take_it_too(path):
 
 @pytest.mark.parametrize("wrong", [{"age": (0, 1)}, 3, [DATA.schema]])
 def test_anything_else_is_refused_in_a_sentence(wrong):
-    sentence = f"the path of its TOML file. Got {type(wrong).__name__}: skdp.schema_fil"
+    sentence = f"the path of its TOML file. Got {type(wrong).__name__}"
     with pytest.raises(ValueError, match=sentence):
         skdp.LogisticRegression(schema=wrong).fit(DATA.columns)
     with pytest.raises(ValueError, match=sentence):

@@ -339,7 +339,7 @@ def test_intervals_of_noise_hold_zero():
 
 
 def test_a_standard_error_holds_privacy_and_sampling():
-    model = hidden(seed=1)
+    model = hidden(seed=1, neighbours="replace-one")
     found = estimate(model.plan_, model.privacy_.transcript, model.weights_)
     contrasts = maps(model)[1]
     sampling = np.diag(contrasts @ found.usual.sampling @ contrasts.T)
@@ -349,6 +349,20 @@ def test_a_standard_error_holds_privacy_and_sampling():
     assert told.sum() == 4
     assert np.all(errors.effects_std[told] > 0.98 * both[told])
     assert np.all(both[told] > 1.05 * np.sqrt(sampling[told]))
+
+
+def test_a_column_of_one_category_has_no_effect_to_tell():
+    rng = np.random.default_rng(0)
+    schema = skdp.Schema(
+        {"x": skdp.Numeric(0, 1), "only": skdp.Categorical(["a"])},
+        target=("y", skdp.Categorical([0, 1])),
+    )
+    table = {"x": rng.random(4000), "only": ["a"] * 4000}
+    table["y"] = (rng.random(4000) < table["x"]).astype(int)
+    model = skdp.LogisticRegression(schema=schema, random_state=0).fit(table)
+    told = {line.label: line.z for line in model.summary().lines}
+    assert told["x"] > 2
+    assert math.isnan(told["a"])
 
 
 def test_null_stands_only_for_what_cannot_be_told(tmp_path):

@@ -210,14 +210,15 @@ def test_wrong_noise_is_caught():
     """Counts of one cell that no row is in show the noise by itself."""
     made = model("logistic", size=1.0)
     table = pd.DataFrame(ROWS).assign(y=targets("logistic"))
+    given = {"epsilon": 1.0, "delta": 1e-6, "neighbours": "replace-one"}
     drawn = []
     for seed in range(30):
-        found = skdp.evaluate(made, table, epsilon=1.0, delta=1e-6, random_state=seed)
+        found = skdp.evaluate(made, table, **given, random_state=seed)
         released = found.privacy_.transcript[-1]
         drawn += (released.values[-1:] / score_cells.UNIT).tolist()
         std = float(released.noise_std[-1]) / score_cells.UNIT
     # Three columns under replace-one, nine tenths of μ² = 0.0560².
-    mu = skdp.evaluate(made, table, epsilon=1.0, delta=1e-6).privacy_.spent ** 0.5
+    mu = skdp.evaluate(made, table, **given).privacy_.spent ** 0.5
     assert std == pytest.approx(math.sqrt(6) / (mu * math.sqrt(0.9)), rel=1e-3)
     scaled = np.sum(np.square(drawn)) / std**2
     assert 14 < scaled < 52  # χ² of 30 degrees, beyond 0.5 % on either side

@@ -149,7 +149,7 @@ def test_a_trial_may_not_spend_more_than_its_charge():
         record.begin(record.budget)
     own = PrivacyRecord(epsilon=9.0, delta=1e-6, neighbours="replace-one")
     own.charge(Event("q", 1.0, 1 / math.sqrt(record.budget / 2 * 1.01), 3))
-    with pytest.raises(BudgetError, match="more than its part"):
+    with pytest.raises(BudgetError, match="more than its share"):
         record.end(charged, [own])
     assert charged in record.events
     own.events = {Event("q", 1.0, 1 / math.sqrt(record.budget / 2.01), 3): 1}

@@ -76,7 +76,7 @@ def schema_of(loss):
     return skdp.Schema(
         {
             "x": skdp.Numeric(0, 1),
-            "bin": skdp.Numeric(0, 1, bins=4, indicator=True, missing=0.5),
+            "bin": skdp.Numeric(0, 1, bins=4, indicator=True),
             "job": skdp.Categorical([0, 1, 2]),
             "v": skdp.Vector(NAMES),
         },
@@ -167,7 +167,7 @@ def test_solvers(name, kind):
                 neighbours=neighbours,
                 reserved_delta=1e-6 * share,
             )
-            own = FEW.get(name, {}) | {"seed": 1, "record": record}
+            own = FEW.get(name, {}) | {"random_state": 1, "record": record}
             return SOLVERS[name].run(problem, epsilon=epsilon, **own).record
 
         made = tables(40) if kind == "plain" else some_tables(40)
@@ -187,7 +187,7 @@ def test_ridges_at_and_below_what_is_allowed(name, loss, part):
     def act(table):
         problem = problem_of(table, loss, "replace-one")
         ridge = part * find_least_ridge(problem)
-        options = {"epsilon": 300.0, "delta": 1e-3, "seed": 1, "ridge": ridge}
+        options = {"epsilon": 300.0, "delta": 1e-3, "random_state": 1, "ridge": ridge}
         return SOLVERS[name].run(problem, **options).record
 
     outcome = same((which, lambda t=table: act(t)) for which, table in tables(20))

@@ -133,7 +133,7 @@ def test_reserved_delta_is_spent_and_no_more():
 
 @pytest.mark.parametrize("reserved", [1e-6, 2e-6, math.nan])
 def test_reserving_all_of_delta_is_refused(reserved):
-    with pytest.raises(ValueError, match="'delta' parameter"):
+    with pytest.raises(ValueError, match="delta must be"):
         make(delta=1e-6, reserved_delta=reserved)
 
 
@@ -171,13 +171,13 @@ def test_unknown_relations_are_refused(neighbours):
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
 def test_senseless_budgets_are_refused(epsilon):
-    with pytest.raises(ValueError, match="'epsilon' parameter"):
+    with pytest.raises(ValueError, match="epsilon must be"):
         make(epsilon=epsilon)
 
 
 @pytest.mark.parametrize("delta", [0.0, -1e-6, 1.0, math.nan])
 def test_senseless_deltas_are_refused(delta):
-    with pytest.raises(ValueError, match="'delta' parameter"):
+    with pytest.raises(ValueError, match="delta must be"):
         make(delta=delta)
 
 

@@ -30,7 +30,9 @@ def call(monkeypatch, capsys, tmp_path):
 def test_a_page_is_written_beside_the_model(call, tmp_path):
     code, out, err = call("model")
     assert (code, err) == (0, "")
-    assert out.startswith("(1, 1e-06)-differential privacy\nreport written to model.html")
+    assert out.startswith(
+        "(1, 1e-09)-differential privacy\nreport written to model.html"
+    )
     page = (tmp_path / "model.html").read_text("utf-8")
     assert page.startswith("<!doctype html>")
     assert "skdp verify model<" in page
@@ -53,7 +55,7 @@ def test_json_says_what_is_claimed(call, tmp_path):
     assert (code, err) == (0, "")
     told = json.loads(out)
     assert told["out"] == "new/page.html"
-    assert (told["claims"], told["delta"]) == (True, 1e-6)
+    assert (told["claims"], told["delta"]) == (True, 1e-9)
     assert told["epsilon"] == pytest.approx(1.0)
     told = json.loads(call("seeded", "--json")[1])
     assert told["claims"] is False
@@ -71,7 +73,7 @@ def test_what_is_wrong_is_said_in_one_sentence(call, tmp_path):
         assert sentence in err
     path = tmp_path / "model" / "privacy.json"
     about = json.loads(path.read_text())
-    path.write_text(json.dumps(about | {"neighbours": "add-remove"}))
+    path.write_text(json.dumps(about | {"neighbours": "replace-one"}))
     code, _, err = call("model", "--out", "forged.html")
     assert code == 2
     assert "the privacy record failed a check" in err

@@ -13,7 +13,7 @@ from skdp.privacy import accountant
 from skdp.solvers import adassp, certified
 
 module = importlib.import_module("skdp.solvers.adassp")
-OPTIONS = {"epsilon": 1.0, "delta": 1e-6, "seed": 0}
+OPTIONS = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
 
 
 def test_printed_noise_and_ridge():

@@ -32,7 +32,7 @@ AS_A_WHOLE = {"objective_perturbation"}
 
 def fit(name, problem=None, **options):
     problem = problem or problem_of(loss_of(name))
-    budget = {"epsilon": EPSILON, "delta": DELTA, "seed": 0}
+    budget = {"epsilon": EPSILON, "delta": DELTA, "random_state": 0}
     return SOLVERS[name].run(problem, **(budget | options))
 
 

@@ -18,7 +18,7 @@ from skdp.solvers import dp_gcd
 from skdp.solvers.problem import Problem, open_run
 
 module = importlib.import_module("skdp.solvers.dp_gcd")
-OPTIONS = {"epsilon": 1.0, "delta": 1e-6, "seed": 0}
+OPTIONS = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
 
 
 def text(n_rows=400, width=40, neighbours="zero-out"):

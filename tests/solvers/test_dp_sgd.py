@@ -198,7 +198,7 @@ def test_printed_noise_is_the_theorems():
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 def test_printed_noise_costs_far_less_than_it_claims(neighbours):
     problem = problem_of(neighbours=neighbours)
-    options = {"form": "analysed", "n_steps": 400, "seed": 0} | BUDGET
+    options = {"form": "analysed", "n_steps": 400, "random_state": 0} | BUDGET
     printed = dp_sgd(problem, calibration="paper", **options)
     tight = dp_sgd(problem, calibration="exact", **options)
     assert printed.record.spent_epsilon < 0.2

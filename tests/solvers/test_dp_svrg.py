@@ -163,7 +163,7 @@ def test_printed_noise_is_the_theorems():
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 def test_printed_constant_is_enough_or_refused(neighbours, monkeypatch):
     problem = problem_of(neighbours=neighbours)
-    options = {"seed": 0, "n_epochs": 5, "n_inner": 20, "calibration": "paper"}
+    options = {"random_state": 0, "n_epochs": 5, "n_inner": 20, "calibration": "paper"}
     seen = watched(monkeypatch)
     solved = dp_svrg(problem, **options, **BUDGET)
     assert 0.5 < solved.record.spent_epsilon < 1.0

@@ -41,7 +41,7 @@ def line(loss, n_rows=3, neighbours="zero-out"):
     return Problem(records=records, loss=loss, n_rows=n_rows, neighbours=neighbours)
 
 
-def charge_run(solved):
+def read_charge(solved):
     """μ of the one event that objective perturbation is charged as."""
     (event,) = [e for e in solved.record.events if "together" in e.query]
     return math.sqrt(event.mu_squared)
@@ -90,10 +90,10 @@ def pairs(loss, neighbours):
 def test_no_attacker_gains_more_than_is_charged(name, calibration, neighbours):
     loss = SmoothedHinge(0.01) if name == "hinge" else LOSSES[name]()
     problem = line(loss, neighbours=neighbours)
-    options = {"epsilon": 1.0, "delta": 1e-6, "seed": 0}
+    options = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
     solved = objective_perturbation(problem, calibration=calibration, **options)
     settings = 3 * solved.settings["ridge"], solved.settings["noise_std"]
-    mu = charge_run(solved)
+    mu = read_charge(solved)
     assert mu <= math.sqrt(solved.record.budget)
     seen = [excesses(loss, pair, settings, mu) for pair in pairs(loss, neighbours)]
     assert max(seen) <= 1e-9
@@ -277,17 +277,17 @@ def test_refusals():
         objective_perturbation(problem_of(), epsilon=1.0, calibration="exact")
     with pytest.raises(ValueError, match="every coordinate"):
         objective_perturbation(problem_of(), epsilon=1.0, ridge=0.0)
-    with pytest.raises(ValueError, match="raise it"):
+    with pytest.raises(ValueError, match="too small"):
         objective_perturbation(problem_of(), epsilon=0.1, ridge=1e-4)
     with pytest.raises(ValueError, match="one output"):
         objective_perturbation(problem_of("softmax"), epsilon=1.0)
-    with pytest.raises(ValueError, match="leave it out"):
+    with pytest.raises(ValueError, match="must be > 0"):
         objective_perturbation(
             problem_of(), epsilon=1.0, calibration="paper", ridge=0.0
         )
 
 
 def test_printed_noise_that_no_ridge_makes_good_is_refused(monkeypatch):
-    monkeypatch.setattr(profiles, "dominated", lambda *_: False)
-    with pytest.raises(ValueError, match="take calibration='exact'"):
+    monkeypatch.setattr(profiles, "is_dominated", lambda *_: False)
+    with pytest.raises(ValueError, match="Use calibration='exact'"):
         objective_perturbation(problem_of(), epsilon=1.0, calibration="paper")

@@ -72,7 +72,12 @@ def test_files(tmp_path):
 
 def test_no_target():
     refuses(TABLE, APART, "does not name the target")
-    refuses({"age": [1]}, Schema({"age": Numeric(0, 9)}), "does not describe a target", target=["no"])
+    refuses(
+        {"age": [1]},
+        Schema({"age": Numeric(0, 9)}),
+        "does not describe a target",
+        target=["no"],
+    )
     refuses(np.ones((2, 2)), SCHEMA, "has no column names, got 'y'")
 
 

@@ -146,7 +146,9 @@ def test_blocks_cut_between_records(data, size):
 @given(hostile, st.integers(1, 9))
 @example(b"a" * (2**20 - 3) + b',"\r\n', 1)  # where Arrow would cut by itself
 def test_blocks_of_any_size_give_the_same_columns(data, size):
-    expected = [([*record, b""][1], record[0]) for record in reader.parse_records(data, b",")]
+    expected = [
+        ([*record, b""][1], record[0]) for record in reader.parse_records(data, b",")
+    ]
     assert by_blocks(data, size, multiline=True) == expected
 
 
@@ -260,6 +262,8 @@ def test_a_mark_where_a_block_starts_changes_no_other_row(tmp_path):
         records = first + b"0.250000,1\n" * 20 + tail
         size = len(b"0.500,1\n" + b"0.250000,1\n" * 20)
         blocks = reader.cut_blocks(io.BytesIO(records), b",", size, multiline=True)
-        columns = [reader._read_columns(block, b",", 2, [1, 0], True) for block in blocks]
+        columns = [
+            reader._read_columns(block, b",", 2, [1, 0], True) for block in blocks
+        ]
         counts.add(sum(len(column[0]) for column in columns))
     assert len(counts) == 1

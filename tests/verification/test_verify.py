@@ -176,9 +176,10 @@ def test_an_edited_model_fails(name, tmp_path):
     assert "FAILED" in str(found)
 
 
-def test_a_consistent_lie_about_noise_does_not_pass(tmp_path):
+@pytest.mark.parametrize("name", ["matrix", "found"])
+def test_a_consistent_lie_about_noise_does_not_pass(name, tmp_path):
     """Twice the noise and half the ε add up, but not to the plan's budget."""
-    model = saved(tmp_path, n_steps=12)
+    model = saved(tmp_path, name)
     edit(model / "privacy.json", ((*LAST, "noise_multiplier"), lambda z: 2 * z))
     about = json.loads((model / "privacy.json").read_text())
     honest = closed_form_epsilon(about["releases"], about["delta"])

@@ -102,8 +102,6 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("solver", ALL)
 def test_honest_models_of_other_forms_pass(solver, form):
-    if form == "add-remove" and solver in WITH_RIDGE:
-        pytest.skip("needs a public number of rows")
     found = skdp.verify(model(solver, **FORMS[form]).fit(TABLE))
     assert found.passed, str(found)
 

@@ -17,7 +17,7 @@ from skdp.schema import Categorical, Numeric, Schema
 SCHEMA = Schema({"x": Numeric(-1.0, 1.0)}, target=Categorical([0, 1]))
 #: Losses are clipped to this value; every wrong prediction reaches it.
 MAX_LOSS = 0.25
-DELTA = 1e-3
+DELTA = 1e-4
 
 
 def make_evaluation_game(

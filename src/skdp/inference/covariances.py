@@ -112,9 +112,12 @@ class Uncertainty:
         Row by row, the plain ones (m, d) are the contrasts but for a level that no row
         can tell: its variance is added.
         """
+        noise_std, std = np.zeros(len(contrasts)), np.full(len(contrasts), np.inf)
+        some = contrasts.any(axis=1)  # a column of one category has no contrast
         with one_thread(plain.shape[1]):
-            varies = variances.remaining(self.gram, self.known, contrasts)
-            noise_std, std = self.learning.errors(contrasts, varies)
+            varies = variances.remaining(self.gram, self.known, contrasts[some])
+            found = self.learning.errors(contrasts[some], varies)
+            noise_std[some], std[some] = found
         level = self.usual.std(plain) ** 2 - self.usual.std(contrasts) ** 2
         noise = self.usual.noise_std(plain) ** 2 - self.usual.noise_std(contrasts) ** 2
         return Errors(

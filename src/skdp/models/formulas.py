@@ -40,7 +40,7 @@ def tabulate(
 ) -> FloatArray:
     """Tabulate ``function(points, *parameters)`` on [-16, high].
 
-    Tables are kept by function and parameters, so pass a named function.
+    Each table is computed once per function and parameters, so pass a named function.
     """
     points = np.arange(TABLE_LOW, high + 0.5 / TABLE_STEPS, 1 / TABLE_STEPS)
     values = function(points, *parameters)

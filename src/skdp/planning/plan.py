@@ -122,7 +122,7 @@ class Plan:
     def make_task(
         self,
         engine: queries.Engine,
-        release: Callable[[queries.BoundedSum, float], Released],
+        release_share: Callable[[queries.BoundedSum, float], Released],
     ) -> Task:
         """Return the task that the plan's geometry prepares."""
         max_weight = engine.records.max_weight
@@ -134,7 +134,7 @@ class Plan:
             neighbours=self.neighbours,
             n_rows=self.n_rows,
             penalty=self.penalty,
-            release=release,
+            release=release_share,
         )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

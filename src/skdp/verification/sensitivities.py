@@ -20,6 +20,10 @@ from skdp.verification.given import Given
 GRID = 2.0**-14
 #: Bounds that include a proved distance to a minimiser may be that much larger.
 PROVED = 1.5
+#: Bounds on what rounding changes may be that much larger.
+ROUNDED = 1.2
+#: Rounding of a float64, relatively.
+U = 2.0**-53
 #: Narrowest spread of a numeric target that caps can follow: half of one of 32 bins.
 NARROWEST = 1.0 / 32
 #: Joint columns that are wider have their means (DP-GCD) released, or their squares not
@@ -242,10 +246,34 @@ def of_output_perturbation(given: Given) -> list[Asked]:
 def of_objective_perturbation(given: Given) -> list[Asked]:
     """The tilt hides a record's gradient; a release hides what is not solved."""
     size = given.apart * given.slope * math.sqrt(given.reach())
+    away = solved_apart(given)
     return [
         Asked.exactly(TILT, size, 1),
-        Asked(what=DISTANCE, least=2 * given.number("tolerance"), times=1),
+        Asked(what=DISTANCE, least=away * (1 - 1e-6), most=away * ROUNDED, times=1),
     ]
+
+
+def solved_apart(given: Given) -> float:
+    """Distance of solutions of neighbouring tables that have the same tilted minimum.
+
+    What rounding can change, by the bounds of `skdp.solvers.certified`, computed anew.
+    """
+    quadratic, n = given.quadratic(), int(given.number("n_rows"))
+    full = max(2**24, 4 * n) if given.record["neighbours"] == "add-remove" else n
+    most = 2 * full if full > n else n
+    d, reach = len(quadratic), math.sqrt(given.reach([1.0 / q for q in quadratic]))
+    cells = sum(g.width if g.kind == "dense" else 1 for g in given.layout.groups)
+    summed = (4096 + most / 2048 + 4) * given.slope
+    fixed = 2 * most * reach * (512 * (given.weight + given.slope) + summed) * U
+    bend = 1.01 * given.loss.curvature * given.weight * (cells + 4) * reach
+    growth = (2 * most * reach * bend + 32) * U
+    floor, std = math.sqrt(min(quadratic)), given.number("noise_std")
+    pull = std * (1 + 2.0**-8) * (math.sqrt(d) + 8) / floor
+    start = 1.01 * most * given.weight * max(1.0, given.loss.slope_bound)
+    radius = 2 * pull + math.sqrt(2 * start)
+    found = 2 * 4.1 * (1.01 * fixed + 2 * growth * radius) + 16 * U * radius
+    found += radius / full if most > full else 0.0
+    return found + 2 * math.sqrt(d) * (std * 2.0**-35 / floor + 2.0**-31)
 
 
 def of_adassp(given: Given) -> list[Asked]:
