@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import skdp
-from skdp.planning.forecast import in_words
+from skdp.planning.forecast import describe_outlook
 from skdp.schema import toml_files
 from skdp.tables import load
 
@@ -56,7 +56,7 @@ def test_a_fit_says_that_only_a_constant_was_fitted(call, parsed, here):
     toml_files.write(data.schema, "few.toml")
     pd.DataFrame(data.columns).to_csv("few.csv", index=False)
     fit = ("fit", "few.csv", "--schema", "few.toml", "--epsilon", 0.1, "--rows", 300)
-    sentence = in_words(skdp.plan(data.schema, 300, 0.1, 1e-6))
+    sentence = describe_outlook(skdp.plan(data.schema, 300, 0.1, 1e-6))
     assert "Only a constant is fitted" in sentence
     code, out, err = call(*fit, "--out", "one")
     assert (code, err) == (0, "")

@@ -3,7 +3,7 @@ import pytest
 import skdp
 from skdp.cli.options import set_target
 from skdp.descent.intercept import InterceptOnly
-from skdp.planning.forecast import forecast, range_in_words
+from skdp.planning.forecast import forecast, format_range
 from skdp.schema import Categorical, Numeric, Schema, Vector, toml_files
 
 
@@ -53,7 +53,7 @@ def test_numbers_stay_where_bars_have_no_room(call, files, here, monkeypatch, co
             words = "– –"
             if not isinstance(plan.geometry, InterceptOnly):
                 seen = forecast(plan)
-                words = f"{range_in_words(seen)} {seen.sampling_excess:.1g}"
+                words = f"{format_range(seen)} {seen.sampling_excess:.1g}"
             lines = [
                 " ".join(line.replace("→", "").split()) for line in table.splitlines()
             ]

@@ -183,10 +183,10 @@ def test_classes_are_told_apart_and_sum_to_nothing():
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("softmax", "Standard errors are known for two classes"),
-        ("poisson", "What capped slopes of counts leave as bias is not known"),
-        ("svc", "is no model of the target"),
-        ("diagonal", "Standard errors need the Gram matrix"),
+        ("softmax", "Standard errors are available for two classes"),
+        ("poisson", "No standard errors for counts"),
+        ("svc", "not a likelihood"),
+        ("diagonal", "Standard errors require the Gram matrix"),
         ("dp_sgd", "Standard errors are known for solver='skgd'."),
         ("constant", "which is an intercept only"),
         ("zero-out", "Standard errors are known where all records count the same."),

@@ -52,7 +52,7 @@ def test_what_is_released(neighbours, monkeypatch):
     y = problem.records.chunks[0].target / 2**13 - 1
     sums = -moment.total.value.astype(float)[:, 0] * moment.total.unit
     assert sums == pytest.approx(X.T @ y, abs=1e-2)
-    pattern = module.sums.GramPattern.of(problem.layout, neighbours)
+    pattern = module.queries.GramPattern.of(problem.layout, neighbours)
     entries = gram.total.value.astype(float) * gram.total.unit
     filled = module._filled(problem.layout, pattern, entries, problem.n_rows)
     assert filled == pytest.approx(X.T @ X, abs=1e-9)
@@ -148,4 +148,4 @@ def test_refusals():
     with pytest.raises(ValueError, match="gram_share"):
         adassp(problem_of("squared"), gram_share=1.0, **OPTIONS)
     with pytest.raises(ValueError, match="calibration"):
-        adassp(problem_of("squared"), calibration="exact", **OPTIONS)
+        adassp(problem_of("squared"), calibration="printed", **OPTIONS)

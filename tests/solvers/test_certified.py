@@ -20,8 +20,8 @@ from skdp.solvers.certified import (
     find_least_ridge,
     locate_minimiser,
     minimise,
-    refuse_steep,
     read_ridge,
+    refuse_steep,
 )
 from skdp.solvers.penalised import Objective, bound_reach
 from skdp.solvers.problem import Problem
@@ -274,7 +274,7 @@ def test_a_ridge_too_small_for_every_table_is_refused_from_public_facts():
         refuse_steep(own, np.full(d, n * least))
         with pytest.raises(ValueError, match="ridge must be at least"):
             refuse_steep(own, np.full(d, n * least / 1.1))
-    with pytest.raises(ValueError, match="smaller slopes"):
+    with pytest.raises(ValueError, match="slopes is too large"):
         refuse_steep(replace(small("squared"), loss=Squared(1e99)), np.ones(d))
     with pytest.raises(ValueError, match="hide the minimiser"):
         Bounds.of(replace(small("squared"), loss=Squared(1e60)), np.ones(d))

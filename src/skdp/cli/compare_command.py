@@ -183,10 +183,10 @@ class Side:
     def format_lines(self) -> dict[str, str]:
         """Return the lines to show, by name. All values are public or released."""
         from skdp.estimators.constant import constant_model
-        from skdp.planning.forecast import range_in_words
+        from skdp.planning.forecast import format_range
 
         seen = self.expected
-        cost = range_in_words(seen)
+        cost = format_range(seen)
         lines = {
             f"expected cost of privacy in {seen.score}": (
                 "only a constant" if constant_model(self.model) else cost

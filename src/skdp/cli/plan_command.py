@@ -143,7 +143,7 @@ def _make_table(forecasts: dict[float, Any], asked: float, longest: int) -> Tabl
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from skdp.planning.forecast import range_in_words
+    from skdp.planning.forecast import format_range
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("ε", "privacy", "sampling", *([""] if longest else [])):
@@ -153,7 +153,7 @@ def _make_table(forecasts: dict[float, Any], asked: float, longest: int) -> Tabl
     for budget, seen in forecasts.items():
         cells, bar = ["–"] * 2, CONSTANT
         if seen is not None:
-            cells = [range_in_words(seen), f"{seen.sampling_excess:.1g}"]
+            cells = [format_range(seen), f"{seen.sampling_excess:.1g}"]
             length = longest * (math.log(seen.excess) - low) / (high - low)
             bar = _draw_bar(max(1, round(length)), seen.privacy_excess / seen.excess)
         mark = "→ " if budget == asked else ""

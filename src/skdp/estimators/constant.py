@@ -10,7 +10,7 @@ import warnings
 from typing import Any
 
 from skdp.descent.intercept import InterceptOnly
-from skdp.planning.forecast import constant_in_words, in_words
+from skdp.planning.forecast import describe_constant, describe_outlook
 
 
 class ConstantModelWarning(UserWarning):
@@ -25,11 +25,11 @@ def constant_model(model: Any) -> str | None:
     plan = model.plan_
     if not isinstance(plan, dict):
         constant = isinstance(plan.geometry, InterceptOnly)
-        return in_words(plan) if constant else None
+        return describe_outlook(plan) if constant else None
     if plan.get("geometry") != InterceptOnly.__name__:  # of a model that was loaded
         return None
     facts = ("loss", "n_rows", "epsilon", "delta", "neighbours")
-    return constant_in_words(**{name: plan[name] for name in facts})
+    return describe_constant(**{name: plan[name] for name in facts})
 
 
 def warn_of_a_constant(model: Any) -> None:

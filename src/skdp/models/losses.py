@@ -53,7 +53,7 @@ class Loss(Registered, ABC):
     link : {"identity", "log"}
         How a margin becomes the prediction of a numeric target.
     score : str
-        What forecasts of its mean value are called.
+        The unit of forecasts: a key of `skdp.planning.calibration.CALIBRATIONS`.
     """
 
     n_outputs: int = 1
@@ -115,6 +115,7 @@ class Logistic(Loss):
     slope_bound = 1.0
     one_sign = True
     target_law = "bernoulli"
+    score = "log-loss"
 
     @property
     def formula(self) -> SlopeFormula:
@@ -139,6 +140,7 @@ class Softmax(Loss):
     kind = "softmax"
     curvature = 0.5
     slope_bound = math.sqrt(2.0)
+    score = "log-loss"
     no_errors = "Standard errors are available for two classes, not for more."
 
     def __post_init__(self) -> None:
@@ -189,6 +191,7 @@ class Squared(Loss):
     kind = "squared"
     curvature = 1.0
     target_law = "normal"
+    score = "R²"
 
     def __post_init__(self) -> None:
         check(
@@ -232,6 +235,7 @@ class SmoothedHinge(Loss):
     n_classes = 2
     slope_bound = 1.0
     one_sign = True
+    score = "hinge loss"
 
     def __post_init__(self) -> None:
         check(
@@ -270,6 +274,7 @@ class Poisson(Loss):
     slope_bound: float = 1.0
     kind = "poisson"
     link = "log"
+    score = "D² (deviance explained)"
     no_errors = (
         "No standard errors for counts: clipping leaves a bias that we cannot "
         "estimate yet."
