@@ -286,7 +286,9 @@ def test_a_ledger_is_looked_into_and_its_path_not_shown(tmp_path):
     assert any(row[1] == "ledger" and "entry" in row[2] for row in read.rows)
     assert "secret place" not in read.text
     other = skdp.Ledger(tmp_path / "other.db", epsilon=3.0, delta=1e-5)
-    with pytest.raises(ValueError, match="no entry paid for what this model released"):
+    with pytest.raises(
+        ValueError, match="no entry paid for the releases of this model"
+    ):
         skdp.report(fitted, other)
 
 
