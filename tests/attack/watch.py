@@ -80,7 +80,7 @@ REAL = {
     "choose": exponential.choose,
     "minimise": certified.minimise,
 }
-CHARGE, CHARGED = PrivacyRecord.charge, Batches.charge
+CHARGE, CHARGED = PrivacyRecord.charge, Batches.charge_all
 #: Numerical accounting: a function of public numbers that takes most of the time.
 KEPT = [
     lru_cache(4096)(function)

@@ -16,12 +16,12 @@ from skdp.models.losses import LOSSES, Logistic
 from skdp.planning import calibration
 from skdp.planning.decide import make_plan
 from skdp.planning.forecast import (
-    forecast,
     describe_outlook,
+    find_rows_to_halve,
+    forecast,
     linearise_cost,
     prior_moments,
     prior_spectrum,
-    find_rows_to_halve,
 )
 from skdp.schema import Categorical, Numeric, Schema, Vector
 

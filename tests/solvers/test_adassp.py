@@ -54,7 +54,7 @@ def test_what_is_released(neighbours, monkeypatch):
     assert sums == pytest.approx(X.T @ y, abs=1e-2)
     pattern = module.queries.GramPattern.of(problem.layout, neighbours)
     entries = gram.total.value.astype(float) * gram.total.unit
-    filled = module._filled(problem.layout, pattern, entries, problem.n_rows)
+    filled = module._fill_gram(problem.layout, pattern, entries, problem.n_rows)
     assert filled == pytest.approx(X.T @ X, abs=1e-9)
     assert gram.noise_multiplier**-2 / moment.noise_multiplier**-2 == pytest.approx(
         2 / 3

@@ -147,7 +147,7 @@ def test_refusals():
     problem = problem_of()
     with pytest.raises(ValueError, match="smoothness must be 'private'"):
         dp_cd(problem, smoothness="other", **BUDGET)
-    with pytest.raises(ValueError, match="9 positive numbers"):
+    with pytest.raises(ValueError, match="each of 9 coordinates"):
         dp_cd(problem, smoothness=np.zeros(9), **BUDGET)
     with pytest.raises(ValueError, match="smoothness_share"):
         dp_cd(problem, smoothness_share=0.0, **BUDGET)

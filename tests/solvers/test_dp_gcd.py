@@ -106,7 +106,7 @@ def test_no_neighbour_moves_a_score_beyond_its_sensitivity(
                 return 0
 
             problem = problem_of("logistic", neighbours, table, penalty)
-            step = module._exponential(
+            step = module._make_exponential_step(
                 problem,
                 open_run(problem, **OPTIONS),
                 ReferenceEngine(problem.records),
@@ -137,7 +137,9 @@ def test_a_replaced_record_moves_a_score_by_twice_the_bound(monkeypatch):
         problem = problem_of("logistic", "replace-one", (columns, target, weight))
         adder = ReferenceEngine(problem.records)
         run = open_run(problem, **OPTIONS)
-        module._exponential(problem, run, adder, np.full(9, 0.25), (0.1, 10.0))(weights)
+        module._make_exponential_step(
+            problem, run, adder, np.full(9, 0.25), (0.1, 10.0)
+        )(weights)
     moved = abs(seen[0][-1] - seen[1][-1])
     assert 0.99 * module.SCORE_UNITS < moved <= module.SCORE_UNITS + 2
 
@@ -214,7 +216,7 @@ def test_smoothness_of_joint_columns_is_measured_and_paid_for():
 def test_means_are_those_of_the_columns():
     problem = text()
     run = open_run(problem, epsilon=math.inf, delta=1e-6, random_state=0)
-    means = module._means(problem, run, ReferenceEngine(problem.records))
+    means = module._release_means(problem, run, ReferenceEngine(problem.records))
     X = problem.records.chunks[0].parts[0]
     X = X.toarray() if hasattr(X, "toarray") else X
     assert means[:40] == pytest.approx(X.mean(axis=0) / 2**14)

@@ -169,7 +169,7 @@ def test_printed_constant_is_enough_or_refused(neighbours, monkeypatch):
     assert 0.5 < solved.record.spent_epsilon < 1.0
     assert len([one for one in seen if one.known]) == 100, "fresh noise every step"
     seen.clear()
-    with pytest.raises(BudgetError, match="leaves its constant open"):
+    with pytest.raises(BudgetError, match="which the paper leaves open"):
         dp_svrg(problem, constant=1.0, **options, **BUDGET)
     assert not seen, "refused before anything is drawn"
 

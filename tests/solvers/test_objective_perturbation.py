@@ -225,7 +225,7 @@ def test_no_tilt_moves_what_is_released_beyond_its_bound(length, monkeypatch):
         other = problem_of("logistic", "zero-out", (columns, target, weights))
         with monkeypatch.context() as patch:
             seen = watched(patch)
-            patch.setattr(module, "_tilt", tilt)
+            patch.setattr(module, "_draw_tilt", tilt)
             objective_perturbation(other, epsilon=1.0, delta=1e-6, random_state=0)
         real.append(seen[-1].total)
     assert distance(*real) <= real[0].sensitivity
@@ -274,7 +274,7 @@ def test_replace_one_takes_twice_the_noise():
 
 def test_refusals():
     with pytest.raises(ValueError, match="calibration"):
-        objective_perturbation(problem_of(), epsilon=1.0, calibration="exact")
+        objective_perturbation(problem_of(), epsilon=1.0, calibration="other")
     with pytest.raises(ValueError, match="every coordinate"):
         objective_perturbation(problem_of(), epsilon=1.0, ridge=0.0)
     with pytest.raises(ValueError, match="too small"):

@@ -48,7 +48,7 @@ def test_no_neighbour_moves_a_minimiser_beyond_the_bound(loss, neighbours):
         quadratic = np.exp(rng.uniform(-1, 6, size=one.layout.n_features))
         first, slack = minimiser(one, quadratic)
         second, _ = minimiser(two, quadratic)
-        bound = module.sensitivity(one, quadratic, slack)
+        bound = module.bound_sensitivity(one, quadratic, slack)
         largest = max(largest, float(np.linalg.norm(first - second)) / bound)
     assert largest <= 1
     assert largest > (0.9 if loss == "huber" else 0.3)

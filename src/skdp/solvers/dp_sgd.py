@@ -89,7 +89,7 @@ def dp_sgd(
     -----
     **Guarantee.** For all neighbouring tables, as the problem defines them, the
     weights and everything that the callback receives cost what the record says
-    (`skdp.privacy.subsampling`, `Batches.charge`).
+    (`skdp.privacy.subsampling`, `Batches.charge_all`).
     """
     check(
         form in ("practised", "analysed") and calibration in ("exact", "paper"),
@@ -249,7 +249,7 @@ def _run(
 ) -> FloatArray:
     steps, weights = batches.n_steps, problem.start
     n_draws = weights.size * steps if batches.noise_multiplier else 0
-    private = batches.charge(run, moves.most, n_draws)
+    private = batches.charge_all(run, moves.most, n_draws)
     shares = averages.most(steps)
     if moves.radius is not None or run.mu == math.inf:
         shares = averages.last(steps)

@@ -89,7 +89,7 @@ def dp_svrg(
     -----
     **Guarantee.** For all neighbouring tables, as the problem defines them, the
     weights and everything that the callback receives cost what the record says: full
-    gradients one by one, corrections together (`Batches.charge`).
+    gradients one by one, corrections together (`Batches.charge_all`).
     """
     check(
         calibration in ("exact", "paper"),
@@ -259,7 +259,7 @@ class _Descent:
         most = 2 * problem.slope_bound * problem.row_norm
         if batches.n_steps:
             n_draws = n_draws if batches.noise_multiplier else 0
-            self.private = batches.charge(run, most, n_draws)
+            self.private = batches.charge_all(run, most, n_draws)
 
     def run(self) -> FloatArray:
         """Return the last epoch's mean."""

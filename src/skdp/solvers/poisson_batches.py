@@ -108,7 +108,7 @@ class Batches:
             delta=delta,
         )
 
-    def charge(self, run: Run, sensitivity: float, n_draws: int) -> PrivacyRecord:
+    def charge_all(self, run: Run, sensitivity: float, n_draws: int) -> PrivacyRecord:
         """Charge all batches, and return a record for their releases.
 
         Notes
