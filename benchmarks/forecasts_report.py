@@ -18,7 +18,7 @@ import numpy as np
 
 import skdp
 from skdp.planning.calibration import SAMPLING, SLACK, Calibration
-from skdp.planning.forecast import linearised
+from skdp.planning.forecast import linearise_cost
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -136,7 +136,7 @@ def _planned(
     schema = schema_of(shape, classes)
     plan = skdp.plan(schema, n_rows, epsilon, DELTA, model, neighbours=neighbours)
     size = plan.layout.n_features * plan.loss.n_outputs / n_rows
-    return linearised(plan), size
+    return linearise_cost(plan), size
 
 
 @dataclass(frozen=True)

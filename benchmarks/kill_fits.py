@@ -30,7 +30,7 @@ from typing import Any
 
 import skdp
 from skdp import BudgetError, Ledger
-from skdp.cli.fitting import fitted
+from skdp.cli.fit_command import fit_file
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import toml_files
 
@@ -54,7 +54,7 @@ def prepared(folder: Path) -> None:
 
 def fit(folder: Path, epsilon: float) -> None:
     """Fit once and save the model over the last one."""
-    fitted(
+    fit_file(
         folder / "t.csv",
         toml_files.read(folder / "s.toml"),
         model="logistic",

@@ -32,8 +32,8 @@ from skdp.descent.geometry import Diagonal
 from skdp.engines.choice import choose_engine
 from skdp.planning.plan import Plan, run
 from skdp.schema import Categorical, FloatArray, Numeric, Schema
-from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, default_steps, squares
-from skdp.solvers.problem import Problem, Run, opened
+from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, choose_steps, release_squares
+from skdp.solvers.problem import Problem, Run, open_run
 from tables import Table
 
 TITLE = "Probabilities: importance, uniform or a prior"
@@ -120,14 +120,16 @@ def mean_squares(problem: Problem, source: str, opening: Run) -> FloatArray:
         found = np.diag(gram).astype(np.float64) / 2.0**28 / problem.n_rows
         return np.clip(found, 1e-6, 1.0)
     floor = min(1.0, math.sqrt(math.sqrt(d) / (problem.n_rows * opening.mu)))  # DP-CD
-    return np.clip(squares(problem, opening.share(SMOOTHNESS_SHARE)), floor, 1.0)
+    return np.clip(
+        release_squares(problem, opening.share(SMOOTHNESS_SHARE)), floor, 1.0
+    )
 
 
 def measure(cell: dict[str, Any]) -> Rows:
     """Algorithm 1 with the sampling and the smoothness of a cell."""
     case = raw(cell["table"], cell.get("spread"))
     problem, layout = case.problem, case.problem.layout
-    opening = opened(
+    opening = open_run(
         problem, epsilon=cell["epsilon"], delta=DELTA, random_state=cell["seed"]
     )
     m = mean_squares(problem, cell["M"], opening)
@@ -149,7 +151,7 @@ def measure(cell: dict[str, Any]) -> Rows:
         delta=DELTA,
         sampling=sampling,
         geometry=Diagonal(smoothness=M),
-        n_steps=default_steps(problem, opening, sampling, M),
+        n_steps=choose_steps(problem, opening, sampling, M),
         penalty=problem.penalty,
         neighbours=problem.neighbours,
     )

@@ -4,9 +4,9 @@ from experiments.paths import ENGINE, Callback, followed
 from skdp.descent import averages
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_sgd
-from skdp.solvers.dp_sgd import default_rate, default_steps
+from skdp.solvers.dp_sgd import choose_batch_rate, choose_steps
 from skdp.solvers.poisson_batches import DELTA_SHARE
-from skdp.solvers.problem import opened
+from skdp.solvers.problem import open_run
 
 NAME = "dp_sgd"
 LABEL = "DP-SGD, practised"
@@ -24,9 +24,9 @@ def fit(
     callback: Callback | None = None,
 ) -> FloatArray:
     """Fit with public defaults."""
-    facts = opened(problem, epsilon=epsilon, delta=delta, delta_share=DELTA_SHARE)
-    steps = default_steps(problem, facts)
-    rate = default_rate(problem.n_rows, facts.mu, steps)
+    facts = open_run(problem, epsilon=epsilon, delta=delta, delta_share=DELTA_SHARE)
+    steps = choose_steps(problem, facts)
+    rate = choose_batch_rate(problem.n_rows, facts.mu, steps)
     after = followed(callback, lambda step: rate, averages.most)
     return dp_sgd(
         problem,

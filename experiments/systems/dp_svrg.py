@@ -7,10 +7,10 @@ from skdp.descent import averages
 from skdp.descent.algorithm1 import Step
 from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_svrg
-from skdp.solvers.dp_sgd import default_rate, default_steps
+from skdp.solvers.dp_sgd import choose_batch_rate, choose_steps
 from skdp.solvers.dp_svrg import FULL_SHARE
 from skdp.solvers.poisson_batches import DELTA_SHARE
-from skdp.solvers.problem import opened
+from skdp.solvers.problem import open_run
 
 NAME = "dp_svrg"
 LABEL = "DP-SVRG"
@@ -28,12 +28,12 @@ def fit(
     callback: Callback | None = None,
 ) -> FloatArray:
     """Fit with public defaults."""
-    facts = opened(problem, epsilon=epsilon, delta=delta, delta_share=DELTA_SHARE)
-    steps = default_steps(problem, facts)
+    facts = open_run(problem, epsilon=epsilon, delta=delta, delta_share=DELTA_SHARE)
+    steps = choose_steps(problem, facts)
     epochs = math.ceil(math.sqrt(steps))
     inner = math.ceil(steps / epochs)
     mu = facts.share(1.0 - FULL_SHARE).mu
-    rate = default_rate(problem.n_rows, mu, epochs * (inner - 1))
+    rate = choose_batch_rate(problem.n_rows, mu, epochs * (inner - 1))
     passes, averaged = 0.0, running(averages.mean)
 
     def after(step: Step) -> None:

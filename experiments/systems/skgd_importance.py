@@ -14,8 +14,8 @@ from skdp.descent.samplings import SingleCoordinate
 from skdp.planning.plan import Plan, run
 from skdp.schema import FloatArray
 from skdp.solvers import Problem
-from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, default_steps, squares
-from skdp.solvers.problem import opened
+from skdp.solvers.dp_cd import SMOOTHNESS_SHARE, choose_steps, release_squares
+from skdp.solvers.problem import open_run
 
 NAME = "skgd_importance"
 LABEL = "DP-SkGD, importance"
@@ -31,10 +31,10 @@ def fit(
     callback: Callback | None = None,
 ) -> FloatArray:
     """Fit with public defaults."""
-    opening = opened(problem, epsilon=epsilon, delta=delta, random_state=seed)
+    opening = open_run(problem, epsilon=epsilon, delta=delta, random_state=seed)
     size = math.sqrt(problem.layout.n_features)
     floor = min(1.0, math.sqrt(size / (problem.n_rows * opening.mu)))
-    means = squares(problem, opening.share(SMOOTHNESS_SHARE))
+    means = release_squares(problem, opening.share(SMOOTHNESS_SHARE))
     smoothness = problem.curvature * np.clip(means, floor, 1.0)
     sampling = SingleCoordinate.importance(smoothness)
     left = opening.share(1.0 - SMOOTHNESS_SHARE)
@@ -46,7 +46,7 @@ def fit(
         delta=delta,
         sampling=sampling,
         geometry=Diagonal(smoothness=smoothness),
-        n_steps=default_steps(problem, left, sampling, smoothness),
+        n_steps=choose_steps(problem, left, sampling, smoothness),
         penalty=problem.penalty,
         neighbours=problem.neighbours,
     )

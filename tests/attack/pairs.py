@@ -186,7 +186,7 @@ def _own(draw, name):
         },
         "dp_cd": lambda: {
             "smoothness": draw.pick(["private", "public"]),
-            "calibration": draw.pick(["tight", "printed"]),
+            "calibration": draw.pick(["exact", "paper"]),
             "clip": draw.pick([None, 1e-3, 0.4]),
             "n_steps": draw.pick([1, 3]),
             "n_restarts": draw.pick([1, 2]),
@@ -199,9 +199,9 @@ def _own(draw, name):
         "output_perturbation": lambda: {"ridge": draw.pick(ridges)},
         "objective_perturbation": lambda: {
             "ridge": draw.pick([None, None, 1.0]),
-            "calibration": draw.pick(["tight", "tight", "printed"]),
+            "calibration": draw.pick(["exact", "exact", "paper"]),
         },
-        "adassp": lambda: {"calibration": draw.pick(["exact", "printed"])},
+        "adassp": lambda: {"calibration": draw.pick(["exact", "paper"])},
     }
     return options[name]()
 
@@ -211,7 +211,7 @@ def _solver(draw, name, neighbours):
     own = _own(draw, name)
     if own.get("selection") == "exponential":
         losses = ("one output",)
-        own["calibration"] = draw.pick(["exact", "exact", "printed"])
+        own["calibration"] = draw.pick(["exact", "exact", "paper"])
     given = _problem(draw, neighbours, losses)
     budget = draw.budget()
 

@@ -57,7 +57,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Chunk, Records
 from skdp.solvers import certified, poisson_batches
 from skdp.solvers.certified import Objective
-from skdp.solvers.objective_perturbation import steepness
+from skdp.solvers.objective_perturbation import bound_steepness
 from skdp.solvers.poisson_batches import Batches
 
 #: The target of a record that was zeroed out.
@@ -75,12 +75,12 @@ REAL = {
     "gram": queries.gram,
     "levels": discovery.levels,
     "read_records": preparation.read_records,
-    "predicted": predictions.predicted,
-    "drawn": poisson_batches.drawn,
+    "predict_rows": predictions.predict_rows,
+    "draw_batch": poisson_batches.draw_batch,
     "choose": exponential.choose,
     "minimise": certified.minimise,
 }
-CHARGE, CHARGED = PrivacyRecord.charge, Batches.charged
+CHARGE, CHARGED = PrivacyRecord.charge, Batches.charge_all
 #: Numerical accounting: a function of public numbers that takes most of the time.
 KEPT = [
     lru_cache(4096)(function)
@@ -219,7 +219,7 @@ class Watch:
         self.charges.append((event, record.budget < math.inf))
         CHARGE(record, event)
 
-    def charged(self, plan, run, *given):
+    def charge_run(self, plan, run, *given):
         """Note the record that releases of private batches go to."""
         record = CHARGED(plan, run, *given)
         self.batches.append(record)
@@ -291,11 +291,11 @@ class Watch:
         ):
             self.wrong.append(f"{total.query}: nobody paid for it")
 
-    def drawn(self, records, rate, noise):
+    def draw_batch(self, records, rate, noise):
         """Draw the same records from both tables."""
         self.drawings += 1
         source = Stream(f"rows {self.seed} {self.drawings}")
-        return REAL["drawn"](records, rate, _Rows(source, self.lone, self.wrong))
+        return REAL["draw_batch"](records, rate, _Rows(source, self.lone, self.wrong))
 
     def fold_words(self):
         """Give a row that both tables have the same fold on both."""
@@ -310,11 +310,11 @@ class Watch:
             engine = type(engine)(_without(engine.records, at))
         return REAL["gram"](engine, pattern)
 
-    def predicted(self, records, *given):
+    def predict_rows(self, records, *given):
         """Leave out a record that was zeroed out: it adds to no score."""
         at = _null_rows(records)
         records = records if at is None else _without(records, at)
-        return REAL["predicted"](records, *given)
+        return REAL["predict_rows"](records, *given)
 
     def read_records(self, table, schema, **given):
         """Empty the record whose target is `NULL`."""
@@ -380,7 +380,7 @@ class Watch:
         )
         root = np.sqrt(objective.quadratic)
         bent = (other_hessian - hessian) / np.outer(root, root)
-        kappa = steepness(objective.problem, objective.quadratic)
+        kappa = bound_steepness(objective.problem, objective.quadratic)
         most = float(np.abs(np.linalg.eigvalsh(bent)).max())
         self._reached("curvature of a record", most / kappa, 1 + ROOM)
         tilted = Objective(

@@ -4,7 +4,11 @@ import pandas as pd
 import pytest
 
 import skdp
-from skdp.cli.comparison import PLUS_MINUS, planned_total, together
+from skdp.cli.compare_command import (
+    PLUS_MINUS,
+    compose_budgets,
+    compose_records,
+)
 from skdp.privacy import accountant
 from skdp.schema import toml_files
 
@@ -101,9 +105,9 @@ def test_the_total_is_that_of_the_releases():
             )
         )
         records.append(record)
-    planned = planned_total([0.3, 0.4], delta)
-    assert together(records, delta) == pytest.approx(planned, rel=1e-6)
-    assert 0.4 < together(records, delta) <= planned < 0.7
+    planned = compose_budgets([0.3, 0.4], delta)
+    assert compose_records(records, delta) == pytest.approx(planned, rel=1e-6)
+    assert 0.4 < compose_records(records, delta) <= planned < 0.7
 
 
 def test_a_seeded_comparison_claims_nothing(call, parsed, files, here):

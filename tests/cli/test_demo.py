@@ -81,7 +81,7 @@ def test_shown_numbers_add_up(call, monkeypatch):
         "private, DP-SkGD of the paper": 0.38888,
         "base rate alone": 0.41119,
     }
-    monkeypatch.setattr(demo_fits, "_log_losses", lambda *given: losses)
+    monkeypatch.setattr(demo_fits, "_compute_log_losses", lambda *given: losses)
     _, out, _ = call("demo", "--rows", "500", "--seed", "1")
     rows = {
         name: [Decimal(cell) for cell in line.split()[-2:]]
@@ -92,14 +92,16 @@ def test_shown_numbers_add_up(call, monkeypatch):
     assert list(rows) == list(losses)
     best = rows["true weights"][0]
     assert all(loss - best == above for loss, above in rows.values())
-    cost = Decimal(out.split("cost ", 1)[1].split()[0])
+    cost = Decimal(out.split("log-loss by ", 1)[1].split()[0].rstrip("."))
     assert cost == rows["private, matrix geometry"][1] - rows["no privacy"][1]
     assert cost == Decimal("0.0002")
 
 
 def test_long_jobs_are_cut_and_lose_their_bound():
     layout = make_hospital(1).schema.layout()
-    short, long = (demo_fits._jobs(layout, rows, 8.0)[1] for rows in (2_000, 50_000))
+    short, long = (
+        demo_fits._plan_fits(layout, rows, 8.0)[1] for rows in (2_000, 50_000)
+    )
     assert short.plan.rate is not None
     assert "predicted" in short.words
     assert long.plan.rate is None

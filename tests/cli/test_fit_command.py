@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import skdp
-from skdp.planning.forecast import in_words
+from skdp.planning.forecast import describe_outlook
 from skdp.schema import toml_files
 from skdp.tables import load
 
@@ -56,7 +56,7 @@ def test_a_fit_says_that_only_a_constant_was_fitted(call, parsed, here):
     toml_files.write(data.schema, "few.toml")
     pd.DataFrame(data.columns).to_csv("few.csv", index=False)
     fit = ("fit", "few.csv", "--schema", "few.toml", "--epsilon", 0.1, "--rows", 300)
-    sentence = in_words(skdp.plan(data.schema, 300, 0.1, 1e-6))
+    sentence = describe_outlook(skdp.plan(data.schema, 300, 0.1, 1e-6))
     assert "Only a constant is fitted" in sentence
     code, out, err = call(*fit, "--out", "one")
     assert (code, err) == (0, "")
@@ -79,7 +79,9 @@ def test_a_large_epsilon_is_a_promise_in_name_only(
 ):
     code, out, err = call(*arguments(files, epsilon=epsilon), *more)
     assert (code, err) == (0, "")
-    line = "ε = 1000 is a promise in name only: choose 10 or less (docs: Choose ε)."
+    line = (
+        "ε = 1000 protects in name only. Choose 10 or less (see Choose ε in the docs)."
+    )
     assert (line in out.splitlines()) == said
     assert said or "in name only" not in out
     again = (*arguments(files, epsilon=epsilon), *more, "--force")
@@ -138,7 +140,7 @@ def test_records_in_a_file_give_the_same_model(call, files, here, monkeypatch):
 
 
 def test_progress_is_shown_to_whoever_looks(call, files, here, monkeypatch):
-    monkeypatch.setattr("skdp.cli.fit_command.watched", lambda *_: True)
+    monkeypatch.setattr("skdp.cli.fit_command.shows_progress", lambda *_: True)
     code, out, err = call(*arguments(files))
     assert code == 0
     assert "reading" in err
@@ -162,7 +164,7 @@ def test_force_replaces_nothing_but_models(call, files, here):
     (here / "model" / "thesis.txt").write_text("years of work")
     code, _, err = call(*arguments(files), "--force")
     assert code == 2
-    assert "no saved model" in err
+    assert "not a saved model" in err
     assert (here / "model" / "thesis.txt").read_text() == "years of work"
 
 
@@ -182,7 +184,7 @@ def test_a_ledger_pays_for_no_seeded_fit(call, files, here):
     fit = arguments(files)
     code, _, err = call(*fit, "--ledger", "stays.ledger", "--seed", "1")
     assert code == 2
-    assert "leave --seed out, or --ledger" in err
+    assert "Omit --seed, or omit --ledger" in err
     assert "random_state" not in err  # which is Python
     assert len(ledger.entries()) == 1
 

@@ -21,7 +21,7 @@ def test_version(call):
         (["demo", "--epsilon", "lots"], "--epsilon"),
         (["demo", "--rows", "0"], "n_rows must be at least 1"),
         (["demo", "--rows", "1.5"], "--rows"),
-        (["demo", "--rows", "99999999999"], "up to 2,000,000 rows"),
+        (["demo", "--rows", "99999999999"], "at most 2,000,000"),
         (["demo", "--bogus"], "No such option"),
         (["nothing"], "No such command"),
     ],
@@ -148,7 +148,7 @@ def test_bytes_of_a_file_are_not_quoted(call, here, monkeypatch):
     monkeypatch.setattr("skdp.schema.toml_files.read", read)
     code, _, err = call("plan", "--schema", "s.toml", "--rows", "9")
     assert code == 2
-    assert err == "skdp: A file could not be read (UnicodeDecodeError). Check it.\n"
+    assert err == "skdp: A file could not be read (UnicodeDecodeError).\n"
 
 
 #: What each shell loads to complete commands, and a word that it must hold.

@@ -1,9 +1,9 @@
 import pytest
 
 import skdp
-from skdp.cli.options import with_target
+from skdp.cli.options import set_target
 from skdp.descent.intercept import InterceptOnly
-from skdp.planning.forecast import forecast, range_in_words
+from skdp.planning.forecast import forecast, format_range
 from skdp.schema import Categorical, Numeric, Schema, Vector, toml_files
 
 
@@ -53,7 +53,7 @@ def test_numbers_stay_where_bars_have_no_room(call, files, here, monkeypatch, co
             words = "– –"
             if not isinstance(plan.geometry, InterceptOnly):
                 seen = forecast(plan)
-                words = f"{range_in_words(seen)} {seen.sampling_excess:.1g}"
+                words = f"{format_range(seen)} {seen.sampling_excess:.1g}"
             lines = [
                 " ".join(line.replace("→", "").split()) for line in table.splitlines()
             ]
@@ -106,24 +106,28 @@ NUMBER, CLASS = Numeric(0, 1), Categorical([0, 1])
 
 def test_the_target_is_found_where_it_is_described():
     named = Schema({"a": NUMBER}, target=("y", CLASS))
-    assert with_target(named, None) == named
-    assert with_target(named, "y") == named
+    assert set_target(named, None) == named
+    assert set_target(named, "y") == named
     unnamed = Schema({"a": NUMBER}, target=CLASS)
-    assert with_target(unnamed, "y") == named
+    assert set_target(unnamed, "y") == named
     among = Schema({"a": NUMBER, "y": CLASS})
-    assert with_target(among, "y") == named
+    assert set_target(among, "y") == named
 
 
 @pytest.mark.parametrize(
     ("schema", "name", "sentence"),
     [
-        (Schema({"a": NUMBER}), None, "What is to be predicted"),
-        (Schema({"a": NUMBER}, target=CLASS), None, "What is to be predicted"),
-        (Schema({"a": NUMBER}, target=("y", CLASS)), "a", "change one of them"),
-        (Schema({"a": NUMBER}), "y", "describes no target"),
-        (Schema({"v": Vector(["p", "q"])}), "v", "describes no target"),
+        (Schema({"a": NUMBER}), None, "has no named target"),
+        (Schema({"a": NUMBER}, target=CLASS), None, "has no named target"),
+        (
+            Schema({"a": NUMBER}, target=("y", CLASS)),
+            "a",
+            "must be the schema's target",
+        ),
+        (Schema({"a": NUMBER}), "y", "does not describe"),
+        (Schema({"v": Vector(["p", "q"])}), "v", "does not describe"),
     ],
 )
 def test_a_target_that_is_not_described_is_refused(schema, name, sentence):
     with pytest.raises(ValueError, match=sentence):
-        with_target(schema, name)
+        set_target(schema, name)

@@ -27,7 +27,7 @@ def test_predictions_are_those_of_the_model(
     words = ("predict", models / target, files / f"{target}.{form}")
     code, out, err = call(*words, "--out", f"new.{form}")
     assert (code, err) == (0, "")
-    assert out == f"predictions in new.{form}: prediction\n"
+    assert out == f"predictions written to new.{form}: prediction\n"
     read = pd.read_csv if form == "csv" else pd.read_parquet
     found = read(f"new.{form}")["prediction"].to_numpy()
     expected = skdp.load(models / target).predict(files / f"{target}.csv")
@@ -86,9 +86,9 @@ def test_a_column_that_is_not_there_is_asked_for(call, files, models, here):
     pd.read_csv(files / "visits.csv").drop(columns="age").to_csv("no.csv", index=False)
     code, _, err = call("predict", models / "visits", "no.csv", "--out", "p.csv")
     assert code == 2
-    assert "no column 'age'. A fitted model needs it: add it, or rename the tab" in err
+    assert "no column 'age'. A fitted model needs all" in err
     table = pd.read_csv(files / "visits.csv").drop(columns="visits")
-    with pytest.raises(ValueError, match=r"'visits'\. A fitted model needs it"):
+    with pytest.raises(ValueError, match=r"'visits'\. A fitted model needs all"):
         skdp.evaluate(skdp.load(models / "visits"), table, epsilon=1.0)
 
 
@@ -100,12 +100,15 @@ def test_a_column_that_is_not_there_is_asked_for(call, files, models, here):
             "no saved model",
         ),
         (["{files}", "{files}/visits.csv", "--out", "a.csv"], "model.json' is missing"),
-        (["{models}/visits", "{files}/visits.csv", "--out", "a.txt"], "ends in .csv"),
+        (
+            ["{models}/visits", "{files}/visits.csv", "--out", "a.txt"],
+            "must end in .csv",
+        ),
         (["{models}/visits", "{files}/none.csv", "--out", "a.csv"], "There is no file"),
-        (["{models}/visits", "{files}/visits.toml", "--out", "a.csv"], "ends in"),
+        (["{models}/visits", "{files}/visits.toml", "--out", "a.csv"], "must end in"),
         (
             ["{models}/visits", "{files}/visits.csv", "--out=a.csv", "--probabilities"],
-            "gives no probabilities",
+            "has no probabilities",
         ),
     ],
 )

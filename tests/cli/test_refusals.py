@@ -130,8 +130,8 @@ def test_no_cell_shows_in_what_is_said(place, capsys, column):
     [
         (["fit", "missing.csv"], "There is no file 'missing.csv'"),
         (["fit", "folder.csv"], "There is no file 'folder.csv'"),
-        (["fit", "."], "A file of records ends in"),
-        (["fit", "."], "Got '.', a directory: name a file."),
+        (["fit", "."], "The file must end in"),
+        (["fit", "."], "got '.', which is a directory."),
         (["fit", "empty.csv"], "has no header line"),
         (
             ["fit", "none.csv", "--neighbours", "replace-one"],
@@ -143,13 +143,13 @@ def test_no_cell_shows_in_what_is_said(place, capsys, column):
         (["fit", "t.csv", "--schema", "t.csv"], "The schema 't.csv' is not TOML"),
         (["fit", "t.csv", "--schema", "folder.csv"], "'folder.csv' is a directory"),
         (["fit", "t.csv", "--schema", "wide.csv"], "UTF-8"),
-        (["fit", "t.csv", "--out", "empty.csv/m"], "Nothing can be written"),
+        (["fit", "t.csv", "--out", "empty.csv/m"], "is not writable"),
         (["fit", "t.csv", "--out", "folder.csv"], "exists"),
         (["fit", "t.csv", "--out", "dangling"], "exists"),
         (["fit", "t.csv", "--epsilon", "0"], "epsilon must be positive"),
         (["fit", "t.csv", "--model", "logistik"], "'--model': 'logistik' is not one"),
         (["fit", "t.csv", "--delta", "1"], "delta must be"),
-        (["fit", "t.csv", "--target", "job"], "change one of them"),
+        (["fit", "t.csv", "--target", "job"], "--target must be the schema's"),
         (["fit", "t.csv", "--model", "huber"], "needs a numeric target"),
         (["fit", "t.csv", "--ledger", "missing"], "There is no ledger"),
         (["fit", "t.csv", "--ledger", "empty.csv"], "ledger"),
@@ -197,9 +197,7 @@ def test_a_header_is_utf8(place, capsys, delimiter):
     ):
         code, out, err = command(words, capsys)
         assert (code, out) == (2, "")
-        assert err == (
-            "skdp: The header of 'latin.csv' is not UTF-8: save it as UTF-8.\n"
-        )
+        assert err == ("skdp: The header of 'latin.csv' is not UTF-8.\n")
     # Cells may be anything.
     Path("latin.csv").write_bytes("age,job,y\n1,é,0\n".encode("latin-1"))
     assert command(["fit", "latin.csv", *usual, "--force"], capsys)[0] == 0

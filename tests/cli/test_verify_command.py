@@ -87,4 +87,4 @@ def test_a_ledger_is_looked_into(call, model, tmp_path):
     other = skdp.Ledger(tmp_path / "other.sqlite", epsilon=3.0, delta=1e-5)
     code, out, _ = call("verify", saved, "--ledger", other.path)
     assert code == 1
-    assert "no entry paid for what this model released" in out
+    assert "no entry paid for the releases of this model" in out

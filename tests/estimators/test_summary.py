@@ -213,7 +213,7 @@ def test_more_classes_have_a_column_each_and_no_errors():
     text = str(found)
     lines = text.splitlines()
     assert ["<high>", "low", "middle"] in [line.split() for line in lines]
-    assert "Standard errors are known for two classes, not for more." in found.notes
+    assert "Standard errors are available for two classes, not for more." in found.notes
     assert "std err" not in text
     assert "coef_" not in text
     age = next(line for line in lines if line.startswith("a "))

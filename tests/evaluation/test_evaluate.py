@@ -9,7 +9,7 @@ import pytest
 from sklearn import metrics
 
 import skdp
-from skdp.evaluation.asked import metrics_of
+from skdp.evaluation.metrics import list_metrics
 from skdp.evaluation.scoring import BINS_SHARE
 from skdp.privacy.accountant import gdp_mu
 
@@ -71,7 +71,7 @@ MODELS = {
 def test_without_noise_the_scores_are_the_exact_ones(name, weighted):
     model, y = MODELS[name]
     weight = RNG.uniform(0, 2, N) if weighted else None
-    wanted = [m for m in metrics_of(model, model.schema_) if m != "calibration"]
+    wanted = [m for m in list_metrics(model, model.schema_) if m != "calibration"]
     found = skdp.evaluate(
         model,
         X,
@@ -273,8 +273,8 @@ def test_reading_by_name_and_printing(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"metrics": ["r2"]}, "choose among them"),
-        ({"metrics": []}, "name a score"),
+        ({"metrics": ["r2"]}, "must be among"),
+        ({"metrics": []}, "at least one of"),
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"epsilon": "1"}, "epsilon must be a number"),
         ({"delta": 0.5}, "delta must be"),
@@ -290,7 +290,7 @@ def test_public_mistakes_raise(given, message):
 
 
 def test_only_fitted_models_of_ours():
-    for model, message in ((object(), "a model of skdp"), (skdp.LinearSVC(), "fitted")):
+    for model, message in ((object(), "an skdp model"), (skdp.LinearSVC(), "fitted")):
         with pytest.raises(ValueError, match=message):
             skdp.evaluate(model, X, Y, epsilon=1.0)
     with pytest.raises(ValueError, match="max_residual must be in"):
@@ -313,7 +313,7 @@ def test_a_ledger_is_charged_and_can_refuse(tmp_path):
 def test_a_number_of_rows_that_is_found_to_be_none_divides_nothing(model):
     """Noise may hide all rows of a small table, whose number is private."""
     given = {"epsilon": math.inf, "neighbours": "add-remove"}
-    known = metrics_of(model, model.schema_)
+    known = list_metrics(model, model.schema_)
     metrics = [name for name in known if name != "calibration"]
     found = skdp.evaluate(model, X[:0], Y[:0], metrics=metrics, **given)
     assert all(not math.isinf(found[name]) for name in metrics)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import skdp
 from skdp.engines.reference import to_dense
 from skdp.evaluation import metrics, score_cells, scoring
-from skdp.evaluation.asked import metrics_of, scale_of
-from skdp.evaluation.predictions import predicted
-from skdp.evaluation.scoring import Bins, _columns, encoded
+from skdp.evaluation.metrics import choose_scale, list_metrics
+from skdp.evaluation.predictions import predict_rows
+from skdp.evaluation.scoring import Bins, _list_columns, encode_table
 from skdp.privacy.grid import WeightGrid
 from skdp.privacy.mechanism import Released, release
 
@@ -69,16 +69,18 @@ def asked(kind, made, rows, neighbours="replace-one", weighted=False):
     """The exact sum that is released for all scores of a model."""
     table = {name: np.array(cells_, dtype=object) for name, cells_ in rows.items()}
     weight = "w" if weighted else None
-    records = encoded(made, table, None, weight, 1.0)
+    records = encode_table(made, table, None, weight, 1.0)
     bins = (
         Bins(np.array([-1.0, 0.0, 2.0]), np.full(4, 0.5))
         if kind == "logistic"
         else None
     )
-    wanted = metrics_of(made, made.schema_)
-    columns = _columns(made, wanted, bins, scale_of(made, made.schema_, 5.0, None))
-    pieces = predicted(records, made.weights_, weighted)
-    return score_cells.bounded_sum(columns, pieces, neighbours), columns
+    wanted = list_metrics(made, made.schema_)
+    columns = _list_columns(
+        made, wanted, bins, choose_scale(made, made.schema_, 5.0, None)
+    )
+    pieces = predict_rows(records, made.weights_, weighted)
+    return score_cells.sum_columns(columns, pieces, neighbours), columns
 
 
 HOSTILE = [math.nan, math.inf, -math.inf, 1e308, 5e-324, -0.0, None, "", "x", 10**400]
@@ -157,8 +159,8 @@ def test_margins_are_exact():
     made = model("softmax", size=3.0)
     table = {name: np.array(ROWS[name], dtype=object) for name in ROWS}
     table["y"] = np.array(targets("softmax"), dtype=object)
-    records = encoded(made, table, None, None, 1.0)
-    (rows,) = predicted(records, made.weights_, False)
+    records = encode_table(made, table, None, None, 1.0)
+    (rows,) = predict_rows(records, made.weights_, False)
     grid = WeightGrid.of(records.layout)
     units = [[int(w) for w in row] for row in grid.units(made.weights_)]
     at = np.arange(records.layout.n_features)

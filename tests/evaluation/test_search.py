@@ -17,8 +17,14 @@ from sklearn.base import clone, is_classifier, is_regressor
 import skdp
 from skdp.estimators.fit_warnings import NotPrivateWarning
 from skdp.evaluation import search as searching
-from skdp.evaluation.folds import RandomFolds, rows_at
-from skdp.evaluation.trials import Outcome, Trial, Trials, epsilon_of
+from skdp.evaluation.folds import RandomFolds, take_rows
+from skdp.evaluation.trials import (
+    Outcome,
+    Trial,
+    Trials,
+    compute_epsilon,
+    run_random,
+)
 from skdp.privacy.accountant import calibrate, gdp_mu
 from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
 
@@ -186,11 +192,13 @@ def test_a_private_number_of_rows_never_raises(method, n_rows):
 
 
 def test_auto_takes_what_gives_a_candidate_more():
-    assert search({"alpha": [0.1, 1.0]}, epsilon=1.0)._stop(2, 1e-6, False) is None
-    stop = search(epsilon=1.0)._stop(10, 1e-6, False)
+    assert (
+        search({"alpha": [0.1, 1.0]}, epsilon=1.0)._choose_stop(2, 1e-6, False) is None
+    )
+    stop = search(epsilon=1.0)._choose_stop(10, 1e-6, False)
     assert stop is not None
-    assert search(epsilon=1.0)._stop(10, 1e-6, True) is None
-    assert search(epsilon=math.inf)._stop(10, 1e-6, False) is None
+    assert search(epsilon=1.0)._choose_stop(10, 1e-6, True) is None
+    assert search(epsilon=math.inf)._choose_stop(10, 1e-6, False) is None
 
 
 class Toy(Trials):
@@ -213,15 +221,15 @@ draws = np.random.default_rng(0)
 def test_the_number_of_trials_and_the_best_have_the_law_of_the_theorem():
     mean = 4.0
     made = search(method="random", n_trials=mean)
-    stop = made._stop(3, 1e-6, False)
-    record, scored = (made._record((), 1e-6, 3, stop) for _ in range(2))
+    stop = made._choose_stop(3, 1e-6, False)
+    record, scored = (made._open_record((), 1e-6, 3, stop) for _ in range(2))
     trials = object.__new__(Toy)
     vars(trials)["noise"] = searching.Randomness(0)
     candidates = [{"alpha": alpha} for alpha in GRID["alpha"]]
     best, rounds = [], 600
     calls.clear()
     for _ in range(rounds):
-        one = searching._some(trials, candidates, record, scored, record.stop)
+        one = run_random(trials, candidates, record, scored, record.stop)
         best.append(one.trial.score)
         record.events.clear()
         scored.events.clear()
@@ -245,7 +253,7 @@ def test_what_a_random_search_does_not_hand_out():
     for record in (found.privacy_, found.score_privacy_):
         assert len(record.transcript) == sum(record.events.values())
     assert pickle.loads(text).best_params_ == found.best_params_
-    assert "one. Time shows how many there were." in str(found.privacy_)
+    assert "The run time reveals the number of fits." in str(found.privacy_)
 
 
 def test_a_search_that_stops_has_charged_the_trial_it_was_in(tmp_path, monkeypatch):
@@ -285,7 +293,7 @@ def test_a_ledger_is_charged_with_all_of_it(tmp_path):
     assert ledger.entries()[-1].mu_squared == pytest.approx(found.privacy_.spent)
     with pytest.raises(skdp.BudgetError):
         search(ledger=ledger, delta=1e-6).fit(X, Y)
-    with pytest.raises(ValueError, match="no better than a split"):
+    with pytest.raises(ValueError, match="cannot be charged to a ledger"):
         search(ledger=ledger, method="random").fit(X, Y)
     with pytest.raises(ValueError, match="seeded"):
         search(ledger=ledger, random_state=1).fit(X, Y)
@@ -311,7 +319,7 @@ def test_a_ledger_of_the_estimator_is_charged_too(tmp_path):
     model = clone(LOGISTIC).set_params(ledger=ledger)
     found = search(estimator=model, delta=1e-6).fit(X, Y)
     assert ledger.entries()[-1].mu_squared == pytest.approx(found.privacy_.spent)
-    with pytest.raises(ValueError, match="both given a ledger"):
+    with pytest.raises(ValueError, match="not on both"):
         search(estimator=model, ledger=ledger).fit(X, Y)
 
 
@@ -392,29 +400,29 @@ def test_every_table_in_memory_is_divided_alike(kind):
 
 def test_a_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match="in memory"):
-        rows_at(tmp_path / "t.csv", np.arange(3))
+        take_rows(tmp_path / "t.csv", np.arange(3))
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"grid": {"epsilon": [1.0, 2.0]}}, "must leave 'epsilon' alone"),
-        ({"grid": {"calibration": ["paper"]}}, "must leave 'calibration' alone"),
+        ({"grid": {"epsilon": [1.0, 2.0]}}, "must not contain 'epsilon'"),
+        ({"grid": {"calibration": ["paper"]}}, "must not contain 'calibration'"),
         ({"epsilon": "1"}, "epsilon must be a number"),
         ({"grid": {"nonsense": [1]}}, "Invalid parameter 'nonsense'"),
-        ({"grid": []}, "must have a candidate"),
-        ({"estimator": skdp.LogisticRegression(bounds=(0, 1))}, "whole public"),
-        ({"estimator": object()}, "a model of skdp"),
+        ({"grid": []}, "at least one candidate"),
+        ({"estimator": skdp.LogisticRegression(bounds=(0, 1))}, "complete public"),
+        ({"estimator": object()}, "an skdp model"),
         (
             {"estimator": clone(LOGISTIC).set_params(solver="dp_sgd")},
-            "charges δ beside",
+            "charges δ as well",
         ),
         ({"method": "best"}, "method must be"),
         ({"n_trials": 0.5}, "n_trials must be"),
-        ({"scoring": "r2"}, "choose among them"),
-        ({"scoring": "calibration"}, "one number"),
+        ({"scoring": "r2"}, "must be among"),
+        ({"scoring": "calibration"}, "a single number"),
         ({"epsilon": 0.0}, "epsilon must be positive"),
-        ({"epsilon": 1e-6, "method": "split"}, "too small for a search"),
+        ({"epsilon": 1e-6, "method": "split"}, "too small for this search"),
         ({"delta": 0.1}, "delta must be"),
     ],
 )
@@ -455,7 +463,7 @@ def test_it_is_an_estimator_of_scikit_learn_s():
 
 @pytest.mark.parametrize("budget", [1e-4, 0.05, 2.0])
 def test_a_part_of_the_budget_buys_no_more_than_it_is(budget):
-    epsilon = epsilon_of(budget, 1e-6)
+    epsilon = compute_epsilon(budget, 1e-6)
     bought = calibrate(epsilon, 1e-6, ALLOWED_DRAWS) ** 2
     assert budget * (1 - 1e-3) < bought <= budget
 

@@ -243,11 +243,11 @@ def test_heads_come_up_exactly_as_often_as_their_chance():
         tapes = [Coins(Tape([top << 61])) for top in range(8)]
         chance = Fraction(numerator, 8)
         if 0 < chance < 1 and chance.denominator == 8:
-            assert sum(coins.heads(chance) for coins in tapes) == numerator
+            assert sum(coins.toss(chance) for coins in tapes) == numerator
     least = Fraction(2.0**-60 * 3)
     below = Coins(Tape([2 << 4]))
-    assert below.heads(least)
-    assert not Coins(Tape([3 << 4])).heads(least)
+    assert below.toss(least)
+    assert not Coins(Tape([3 << 4])).toss(least)
 
 
 @pytest.mark.parametrize("mean", [1, 2.5, 8.0])

@@ -18,7 +18,7 @@ from skdp.models import losses
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.solvers import SOLVERS, Problem
-from skdp.solvers.certified import least_ridge
+from skdp.solvers.certified import find_least_ridge
 
 WIDE = 31
 NAMES = [f"w{j}" for j in range(WIDE)]
@@ -191,7 +191,7 @@ def test_ridges_at_and_below_what_is_allowed(name, loss, part):
 
     def act(table):
         problem = problem_of(table, loss, "replace-one")
-        ridge = part * least_ridge(problem)
+        ridge = part * find_least_ridge(problem)
         options = {"epsilon": 300.0, "delta": 1e-3, "random_state": 1, "ridge": ridge}
         return SOLVERS[name].run(problem, **options).record
 

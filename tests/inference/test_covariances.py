@@ -26,7 +26,7 @@ def test_recursion_is_that_of_the_steps(name):
     """Unit noise at one step at a time, and a unit force at all, run by hand."""
     values, beta, pull, n_steps = np.array([0.0, 0.02, 0.2]), 0.25, 0.01, 30
     shares = averages.AVERAGES[name](n_steps)
-    noise, response = plausible.recursion(values, beta, pull, shares)
+    noise, response = plausible.solve_recursion(values, beta, pull, shares)
 
     def returned(forces):
         u, total = np.zeros(3), np.zeros(3)
@@ -43,7 +43,7 @@ def test_recursion_is_that_of_the_steps(name):
 
 def test_a_long_run_answers_a_force_by_the_inverse_hessian():
     values, pull = np.array([0.05, 0.2]), 0.01
-    _, response = plausible.recursion(values, 0.25, pull, averages.last(2000))
+    _, response = plausible.solve_recursion(values, 0.25, pull, averages.last(2000))
     np.testing.assert_allclose(response, 1.0 / (values + pull), rtol=1e-6)
 
 
@@ -65,14 +65,14 @@ def exact_gram(records, n_rows):
 
 def test_made_up_rows_have_the_moments_that_were_released(hospital):
     pattern, released = exact_gram(hospital, 20_000)
-    known = surrogate_rows.moments(hospital.layout, pattern, released, 20_000)
+    known = surrogate_rows.estimate_moments(hospital.layout, pattern, released, 20_000)
     at = np.arange(hospital.layout.n_features)
     true = np.concatenate(
         [datasets.compute_margins(hospital, np.eye(len(at)))[:, [j]] for j in at],
         axis=1,
     )
     np.testing.assert_allclose(known.mean, true.mean(axis=0), atol=1e-6)
-    rows = surrogate_rows.rows(hospital.layout, known)
+    rows = surrogate_rows.make_rows(hospital.layout, known)
     np.testing.assert_allclose(rows.mean(axis=0), true.mean(axis=0), atol=0.012)
     codes = [g.coordinates for g in hospital.layout.groups if g.kind == "code"]
     for group in codes:  # one level each
@@ -90,7 +90,7 @@ def test_made_up_rows_have_the_moments_that_were_released(hospital):
 
 def test_positive_numbers_are_raised_no_more_than_noise_allows():
     value, std = np.array([10.0, 0.0, -3.0, 2.0]), np.array([1.0, 1.0, 1.0, 0.0])
-    raised = surrogate_rows._positive(value, std)
+    raised = surrogate_rows._estimate_positive(value, std)
     np.testing.assert_allclose(raised[[0, 1, 3]], [10.0, 0.797885, 2.0], atol=1e-5)
     assert 0 < raised[2] < 0.5
 
@@ -110,7 +110,7 @@ def test_what_caps_hide_is_found():
 
     reached = solve(mean_slope, true).x
     assert np.abs(reached - true).max() > 0.3
-    bias = covariances._capping(rows, reached, caps)
+    bias = covariances._compute_capping(rows, reached, caps)
     np.testing.assert_allclose(bias, reached - true, atol=0.01)
 
 
@@ -175,19 +175,19 @@ def test_a_bias_widens_by_what_95_percent_need():
 def test_what_is_not_known_is_said():
     _, layout = small(Numeric(-1, 1), 10)
     plan = make_default_plan(layout, Logistic(), n_rows=4000, epsilon=4.0)
-    assert covariances.unknown(plan) is None
+    assert covariances.find_obstacle(plan) is None
     bare = Schema({"a": Numeric(0, 1)}, target=Numeric(0, 1)).layout(False)
     d = layout.n_features
     for said, other in {
         "two classes": replace(plan, loss=Softmax(3)),
         "counts": replace(plan, loss=Poisson()),
-        "hinge": replace(plan, loss=SmoothedHinge()),
+        "likelihood": replace(plan, loss=SmoothedHinge()),
         "Diagonal": replace(plan, geometry=Diagonal(smoothness=np.ones(d))),
         "full steps": replace(plan, sampling=samplings.Nice(d, 2)),
         "intercept": make_default_plan(bare, Logistic(), n_rows=4000, epsilon=4.0),
         "ridge": replace(plan, penalty=lasso(0.1)),
         "histogram": make_default_plan(layout, Squared(), n_rows=4000),
     }.items():
-        assert said in (covariances.unknown(other) or "")
+        assert said in (covariances.find_obstacle(other) or "")
         with pytest.raises(ValueError, match=said):
             covariances.estimate(other, [], np.zeros((d, 1)))

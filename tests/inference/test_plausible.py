@@ -44,11 +44,11 @@ def test_quadratic_forms_and_their_noise(neighbours):
     X, rng = rows(), np.random.default_rng(1)
     q = np.array([[1.0, -0.5, 0.3, 0.0, 0.2, -0.4], [0.0, 0.0, 2.0, -1.0, -1.0, 0.0]])
     exact = released(X, neighbours)
-    margins = X @ exact.encoded(q).T
-    value, std = exact.forms(q)
+    margins = X @ exact.uncentre(q).T
+    value, std = exact.evaluate_forms(q)
     np.testing.assert_allclose(value, np.square(margins).mean(axis=0))
     np.testing.assert_array_equal(std, 0.0)
-    drawn = [released(X, neighbours, 50.0, rng).forms(q) for _ in range(800)]
+    drawn = [released(X, neighbours, 50.0, rng).evaluate_forms(q) for _ in range(800)]
     spread = np.std([values for values, _ in drawn], axis=0)
     np.testing.assert_allclose(drawn[0][1], spread, rtol=0.13)  # 5 deviations
 
@@ -57,8 +57,8 @@ def test_what_remains_of_a_column_is_its_residual_variance():
     X = rows()
     X[:, 1] = 0.5 * X[:, 0] + 0.1 * X[:, 1] + 0.2 * X[:, 2]
     gram = released(X)
-    known = surrogate_rows.moments(LAYOUT, gram.pattern, gram.released, N_ROWS)
-    found = variances.remaining(gram, known, np.eye(6)[:2])
+    known = surrogate_rows.estimate_moments(LAYOUT, gram.pattern, gram.released, N_ROWS)
+    found = variances.measure_remaining(gram, known, np.eye(6)[:2])
     for k in range(2):
         others = np.delete(X, k, axis=1)
         rest = X[:, k] - others @ np.linalg.lstsq(others, X[:, k], rcond=None)[0]
@@ -70,8 +70,10 @@ def test_noise_does_not_decide_which_columns_are_alike():
     X, rng = rows(0.02), np.random.default_rng(2)
     for _ in range(20):
         gram = released(X, noise=10.0, rng=rng)
-        known = surrogate_rows.moments(LAYOUT, gram.pattern, gram.released, N_ROWS)
-        found = variances.remaining(gram, known, np.eye(6)[:2])
+        known = surrogate_rows.estimate_moments(
+            LAYOUT, gram.pattern, gram.released, N_ROWS
+        )
+        found = variances.measure_remaining(gram, known, np.eye(6)[:2])
         assert found.estimate[0] > 4 * found.std[0]
         assert found.estimate[1] < 4.5 * found.std[1]
         assert found.std[1] < 0.02
@@ -79,10 +81,12 @@ def test_noise_does_not_decide_which_columns_are_alike():
 
 def test_margins_explain_no_more_than_noise_allows():
     X, w = rows(), np.array([1.0, -1.0, 0.2, 0.1, 0.0, 3.0])
-    np.testing.assert_allclose(variances.explained(released(X), w), np.var(X @ w))
+    np.testing.assert_allclose(
+        variances.measure_explained(released(X), w), np.var(X @ w)
+    )
     noisy = released(X, noise=40.0)
-    assert 0 < variances.explained(noisy, w) < np.var(X @ w) - 0.04
-    assert variances.explained(released(X, noise=1e6), w) == 0.0
+    assert 0 < variances.measure_explained(noisy, w) < np.var(X @ w) - 0.04
+    assert variances.measure_explained(released(X, noise=1e6), w) == 0.0
 
 
 def test_lanczos_knows_functions_of_a_matrix_that_was_changed_along_its_start():
@@ -100,17 +104,17 @@ def test_lanczos_knows_functions_of_a_matrix_that_was_changed_along_its_start():
 
 def test_widths_hold_the_truth_on_average():
     one = np.ones(1)
-    assert plausible.half_width(0 * one, one) == pytest.approx(1.96, abs=1e-3)
-    assert plausible.half_width(10 * one, one) == pytest.approx(11.645, abs=1e-3)
-    wide = plausible.half_width(np.zeros(2), np.array([1.0, 3.0]))
+    assert plausible.find_half_width(0 * one, one) == pytest.approx(1.96, abs=1e-3)
+    assert plausible.find_half_width(10 * one, one) == pytest.approx(11.645, abs=1e-3)
+    wide = plausible.find_half_width(np.zeros(2), np.array([1.0, 3.0]))
     rng = np.random.default_rng(4)
     drawn = rng.standard_normal((2, 10**6)) * [[1.0], [3.0]]
     assert np.mean(np.abs(drawn) > wide) == pytest.approx(0.05, abs=0.002)
 
 
 def test_values_that_noise_leaves_possible():
-    np.testing.assert_array_equal(plausible._possible(2.0, 0.0), [2.0])
-    found = plausible._possible(1.0, 1.0)
+    np.testing.assert_array_equal(plausible._list_possible(2.0, 0.0), [2.0])
+    found = plausible._list_possible(1.0, 1.0)
     assert len(found) == plausible.N_POINTS
     assert found.min() == 0.0
     assert math.isclose(np.median(found), 1.0)

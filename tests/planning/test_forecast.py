@@ -16,12 +16,12 @@ from skdp.models.losses import LOSSES, Logistic
 from skdp.planning import calibration
 from skdp.planning.decide import make_plan
 from skdp.planning.forecast import (
+    describe_outlook,
+    find_rows_to_halve,
     forecast,
-    in_words,
-    linearised,
+    linearise_cost,
     prior_moments,
     prior_spectrum,
-    rows_to_halve,
 )
 from skdp.schema import Categorical, Numeric, Schema, Vector
 
@@ -63,13 +63,13 @@ def test_shrinkage_costs_all_that_is_to_know_where_it_is_large():
     plan = make_plan(LAYOUT, Logistic(), n_rows=10**6, epsilon=1.0, delta=1e-7)
     held = replace(plan, geometry=replace(plan.geometry, shrinkage=1e9))
     # Half the curvature, 1/8, times half the variance of the best log-odds.
-    assert linearised(held) == pytest.approx(3 / 16, rel=1e-3)
-    assert linearised(plan) < 1e-3
+    assert linearise_cost(held) == pytest.approx(3 / 16, rel=1e-3)
+    assert linearise_cost(plan) < 1e-3
 
 
 def test_more_rows_halve_the_error():
     plan = make_plan(LAYOUT, Logistic(), n_rows=1000, epsilon=0.1, delta=1e-6)
-    rows = rows_to_halve(plan)
+    rows = find_rows_to_halve(plan)
     assert rows is not None
     more = make_plan(
         LAYOUT, Logistic(), n_rows=round(1000 * rows), epsilon=0.1, delta=1e-6
@@ -138,7 +138,7 @@ def test_words_name_the_score_the_limit_and_a_caveat_that_fits(name):
     loss = LOSSES[name]()
 
     def words(n_rows, epsilon):
-        return in_words(
+        return describe_outlook(
             make_plan(LAYOUT, loss, n_rows=n_rows, epsilon=epsilon, delta=1e-9)
         )
 
@@ -171,11 +171,13 @@ def test_a_plan_of_another_geometry_says_that_its_range_is_rough():
     plan = make_plan(
         LAYOUT, Logistic(), n_rows=9000, epsilon=1.0, delta=1e-6, geometry="diagonal"
     )
-    assert "measured with the matrix geometry and is rough here" in in_words(plan)
+    assert "measured with the matrix geometry and is rough here" in describe_outlook(
+        plan
+    )
 
 
 def test_every_loss_is_calibrated():
-    assert set(calibration.CALIBRATIONS) == set(LOSSES)
+    assert {loss.score for loss in LOSSES.values()} == set(calibration.CALIBRATIONS)
     for known in calibration.CALIBRATIONS.values():
         assert 0 <= known.below < 1 < known.above
         assert known.power > 0
@@ -219,7 +221,7 @@ def test_the_constants_are_those_that_were_measured(outcomes):
     report, rows = outcomes
     for model, measured in report.calibrations(rows).items():
         for loss in report.LOSSES[model]:
-            known = calibration.CALIBRATIONS[loss]
+            known = calibration.CALIBRATIONS[LOSSES[loss].score]
             assert known.n_tables == measured.n_tables
             for name in ("score", "constant", "clipped"):
                 assert getattr(known, name) == getattr(measured, name)

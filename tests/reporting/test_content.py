@@ -183,10 +183,10 @@ def test_classes_are_told_apart_and_sum_to_nothing():
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("softmax", "Standard errors are known for two classes"),
-        ("poisson", "What capped slopes of counts leave as bias is not known"),
-        ("svc", "is no model of the target"),
-        ("diagonal", "Standard errors need the Gram matrix"),
+        ("softmax", "Standard errors are available for two classes"),
+        ("poisson", "No standard errors for counts"),
+        ("svc", "not a likelihood"),
+        ("diagonal", "Standard errors require the Gram matrix"),
         ("dp_sgd", "Standard errors are known for solver='skgd'."),
         ("constant", "which is an intercept only"),
         ("zero-out", "Standard errors are known for fits without weights only."),
@@ -286,7 +286,9 @@ def test_a_ledger_is_looked_into_and_its_path_not_shown(tmp_path):
     assert any(row[1] == "ledger" and "entry" in row[2] for row in read.rows)
     assert "secret place" not in read.text
     other = skdp.Ledger(tmp_path / "other.db", epsilon=3.0, delta=1e-5)
-    with pytest.raises(ValueError, match="no entry paid for what this model released"):
+    with pytest.raises(
+        ValueError, match="no entry paid for the releases of this model"
+    ):
         skdp.report(fitted, other)
 
 

@@ -30,7 +30,9 @@ def call(monkeypatch, capsys, tmp_path):
 def test_a_page_is_written_beside_the_model(call, tmp_path):
     code, out, err = call("model")
     assert (code, err) == (0, "")
-    assert out.startswith("(1, 1e-09)-differential privacy\nwritten to model.html")
+    assert out.startswith(
+        "(1, 1e-09)-differential privacy\nreport written to model.html"
+    )
     page = (tmp_path / "model.html").read_text("utf-8")
     assert page.startswith("<!doctype html>")
     assert "skdp verify model<" in page

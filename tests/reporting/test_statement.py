@@ -102,7 +102,7 @@ def test_what_is_not_protected_is_said():
         "ledger",
     ):
         assert said in told
-    assert "categories of 1 columns" in told
+    assert "categories of 1 column" in told
 
 
 @pytest.mark.parametrize("given", [{"random_state": 5}, {"epsilon": math.inf}])

@@ -18,7 +18,7 @@ OPTIONS = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
 
 def test_printed_noise_and_ridge():
     problem = problem_of("squared")
-    solved = adassp(problem, calibration="printed", **OPTIONS)
+    solved = adassp(problem, calibration="paper", **OPTIONS)
     z = math.sqrt(math.log(6e6)) / (1 / 3)
     settings = solved.settings
     assert settings["gram_noise_multiplier"] == pytest.approx(z)
@@ -35,10 +35,10 @@ def test_printed_noise_and_ridge():
 
 def test_a_third_of_the_budget_does_not_cover_the_printed_noise_but_all_of_it_does():
     for epsilon in (1.0, 3.0, 8.0):
-        z = module.printed_noise_multiplier(epsilon, 1e-6)
+        z = module.compute_paper_noise(epsilon, 1e-6)
         assert accountant.gdp_delta(epsilon / 3, 1 / z) > 1e-6 / 3
         assert accountant.gdp_delta(epsilon, math.sqrt(3) / z) < 1e-6
-    z = module.printed_noise_multiplier(0.1, 1e-6)
+    z = module.compute_paper_noise(0.1, 1e-6)
     assert accountant.gdp_delta(0.1 / 3, 1 / z) < 1e-6 / 3
 
 
@@ -54,7 +54,7 @@ def test_what_is_released(neighbours, monkeypatch):
     assert sums == pytest.approx(X.T @ y, abs=1e-2)
     pattern = module.queries.GramPattern.of(problem.layout, neighbours)
     entries = gram.total.value.astype(float) * gram.total.unit
-    filled = module._filled(problem.layout, pattern, entries, problem.n_rows)
+    filled = module._fill_gram(problem.layout, pattern, entries, problem.n_rows)
     assert filled == pytest.approx(X.T @ X, abs=1e-9)
     assert gram.noise_multiplier**-2 / moment.noise_multiplier**-2 == pytest.approx(
         2 / 3
@@ -83,7 +83,7 @@ def test_one_record_moves_the_least_eigenvalue_by_its_squared_norm(monkeypatch):
         with monkeypatch.context() as patch:
             seen = watched(patch)
             problem = problem_of("squared", "replace-one", (columns, target, weight))
-            adassp(problem, calibration="printed", **OPTIONS)
+            adassp(problem, calibration="paper", **OPTIONS)
         values.append(seen[0].total)
     one, other = values
     assert one.query == "least eigenvalue of the Gram matrix"
@@ -107,7 +107,7 @@ def test_one_row_more_moves_it_no_further_where_their_number_is_private(monkeypa
         with monkeypatch.context() as patch:
             seen = watched(patch)
             known = replace(problem, n_rows=12)
-            adassp(known, calibration="printed", **OPTIONS)
+            adassp(known, calibration="paper", **OPTIONS)
         values.append(seen[0].total)
     for one, other in pairwise(values):
         assert one.sensitivity == other.sensitivity
@@ -148,4 +148,4 @@ def test_refusals():
     with pytest.raises(ValueError, match="gram_share"):
         adassp(problem_of("squared"), gram_share=1.0, **OPTIONS)
     with pytest.raises(ValueError, match="calibration"):
-        adassp(problem_of("squared"), calibration="tight", **OPTIONS)
+        adassp(problem_of("squared"), calibration="printed", **OPTIONS)

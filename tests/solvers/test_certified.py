@@ -17,13 +17,13 @@ from skdp.schema import Categorical, Schema, Vector
 from skdp.solvers import certified
 from skdp.solvers.certified import (
     Bounds,
-    least_ridge,
-    located,
+    find_least_ridge,
+    locate_minimiser,
     minimise,
+    read_ridge,
     refuse_steep,
-    ridge_of,
 )
-from skdp.solvers.penalised import Objective, reach_of
+from skdp.solvers.penalised import Objective, bound_reach
 from skdp.solvers.problem import Problem
 
 LOSSES = ("logistic", "hinge", "squared", "huber", "poisson")
@@ -68,7 +68,7 @@ def exact_gradient(problem, quadratic, linear, w):
 def test_the_gradient_is_as_small_as_certified_in_rational_numbers(loss):
     problem = small(loss)
     rng = np.random.default_rng(1)
-    quadratic = ridge_of(problem) + 0.7
+    quadratic = read_ridge(problem) + 0.7
     linear = rng.normal(size=len(quadratic)) * 5
     objective = Objective(problem, quadratic, linear)
     for w in (rng.normal(size=len(quadratic)), 300 * rng.normal(size=len(quadratic))):
@@ -110,7 +110,7 @@ def test_hostile_tables_are_solved(loss):
             problem = replace(problem, loss=SmoothedHinge(0.01))
         if loss == "squared":
             problem = replace(problem, loss=Squared(0.01))
-        for ridge in (least_ridge(problem), 100.0 / 60):
+        for ridge in (find_least_ridge(problem), 100.0 / 60):
             quadratic = np.full(problem.layout.n_features, 60 * ridge)
             refuse_steep(problem, quadratic)
             objective = Objective(problem, quadratic)
@@ -214,7 +214,7 @@ def test_bounds_are_the_same_for_neighbours(loss, neighbours):
             fewer = {key: column[1:] for key, column in table[0].items()}
             other = problem_of(loss, neighbours, (fewer, table[1][1:], table[2][1:]))
             other = replace(other, n_rows=one.n_rows)
-        quadratic = ridge_of(one) + 1.0
+        quadratic = read_ridge(one) + 1.0
         assert Bounds.of(one, quadratic) == Bounds.of(other, quadratic)
 
 
@@ -229,9 +229,11 @@ def test_tables_beyond_the_rows_that_are_covered_fade_out(monkeypatch):
             quadratic = np.full(problem.layout.n_features, 1.0)
             bounds = Bounds.of(problem, quadratic)
         assert Bounds.of(problem, quadratic) == bounds
-        seen.append(located(Objective(problem, quadratic), bounds, proved=True))
-    assert certified.covered_rows(problem) == (12, 24)
-    reach = reach_of(problem, quadratic) * problem.slope_bound
+        seen.append(
+            locate_minimiser(Objective(problem, quadratic), bounds, proved=True)
+        )
+    assert certified.count_covered_rows(problem) == (12, 24)
+    reach = bound_reach(problem, quadratic) * problem.slope_bound
     for one, other in pairwise(seen):
         assert np.linalg.norm(one - other) <= reach + bounds.slack
     assert not seen[23].any()
@@ -257,7 +259,7 @@ def test_results_are_within_the_slack_however_long_the_tilt_is():
             other = replace(problem, records=records, neighbours="add-remove")
             tilt = -Objective(other, quadratic).gradient(w)
             objective = Objective(other, quadratic, tilt)
-            found.append(located(objective, bounds, proved=True))
+            found.append(locate_minimiser(objective, bounds, proved=True))
         apart = objective.length(found[0] - found[1])
         assert apart <= bounds.slack
         assert objective.length(found[0]) <= bounds.radius * (1 + 1e-9)
@@ -268,11 +270,11 @@ def test_a_ridge_too_small_for_every_table_is_refused_from_public_facts():
     d, n = problem.layout.n_features, problem.n_rows
     for neighbours in ("zero-out", "add-remove"):
         own = replace(problem, neighbours=neighbours)
-        least = least_ridge(own)
+        least = find_least_ridge(own)
         refuse_steep(own, np.full(d, n * least))
         with pytest.raises(ValueError, match="ridge must be at least"):
             refuse_steep(own, np.full(d, n * least / 1.1))
-    with pytest.raises(ValueError, match="smaller slopes"):
+    with pytest.raises(ValueError, match="slopes is too large"):
         refuse_steep(replace(small("squared"), loss=Squared(1e99)), np.ones(d))
     with pytest.raises(ValueError, match="hide the minimiser"):
         Bounds.of(replace(small("squared"), loss=Squared(1e60)), np.ones(d))
@@ -312,6 +314,6 @@ def test_wide_sparse_tables():
 def test_refusals():
     problem = problem_of("logistic", penalty=lasso(0.1))
     with pytest.raises(ValueError, match="ridge penalty or none"):
-        ridge_of(problem)
+        read_ridge(problem)
     with pytest.raises(ValueError, match="one output"):
         Objective(problem_of("softmax"), np.ones(9))

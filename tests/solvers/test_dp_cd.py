@@ -9,16 +9,16 @@ from cases import features, objective, optimum, problem_of, watched
 from skdp.models.penalties import ElasticNet
 from skdp.planning.theorem1 import paper_noise_multiplier
 from skdp.solvers import dp_cd
-from skdp.solvers.dp_cd import clips, squares
-from skdp.solvers.problem import opened
+from skdp.solvers.dp_cd import compute_clips, release_squares
+from skdp.solvers.problem import open_run
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 
 
 def test_squares_are_the_columns_mean_squares():
     problem = problem_of()
-    run = opened(problem, epsilon=1e6, delta=1e-6, random_state=0)
-    found = squares(problem, run)
+    run = open_run(problem, epsilon=1e6, delta=1e-6, random_state=0)
+    found = release_squares(problem, run)
     exact = (features(problem) ** 2).mean(axis=0)
     assert np.allclose(found, exact, atol=1e-3)
 
@@ -31,8 +31,8 @@ def test_squares_share_their_budget_and_have_equal_noise(neighbours, each):
     exact = (features(problem) ** 2).mean(axis=0)
     noise = []
     for seed in range(150):
-        run = opened(problem, **BUDGET, random_state=seed).share(0.1)
-        noise.append((squares(problem, run) - exact)[:-1] * problem.n_rows)
+        run = open_run(problem, **BUDGET, random_state=seed).share(0.1)
+        noise.append((release_squares(problem, run) - exact)[:-1] * problem.n_rows)
     # Four columns: a record moves the vector of sums by at most √4.
     std = each * math.sqrt(4) / run.mu
     found = np.std(noise, axis=0)
@@ -65,8 +65,8 @@ def test_public_smoothness_costs_nothing(monkeypatch, smoothness):
 
 def test_clips_follow_smoothness():
     M = np.array([0.25, 0.01, 0.04])
-    assert clips(M, 2.0) == pytest.approx(2.0 * np.sqrt(M / 0.3))
-    assert np.linalg.norm(clips(M, 2.0)) == pytest.approx(2.0)
+    assert compute_clips(M, 2.0) == pytest.approx(2.0 * np.sqrt(M / 0.3))
+    assert np.linalg.norm(compute_clips(M, 2.0)) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_each_coordinate_is_clipped_to_its_own_bound(monkeypatch, neighbours, ea
         callback=steps.append,
         **BUDGET,
     )
-    bounds = np.minimum(clips(M, 1.5), 1.0)
+    bounds = np.minimum(compute_clips(M, 1.5), 1.0)
     for one, step in zip(seen, steps, strict=True):
         assert len(step.at) == 1
         expected = each * bounds[step.at[0]]
@@ -101,7 +101,7 @@ def test_printed_noise_is_the_theorems(monkeypatch):
         problem,
         random_state=0,
         smoothness="public",
-        calibration="printed",
+        calibration="paper",
         n_steps=20,
         n_restarts=3,
         **BUDGET,
@@ -147,7 +147,7 @@ def test_refusals():
     problem = problem_of()
     with pytest.raises(ValueError, match="smoothness must be 'private'"):
         dp_cd(problem, smoothness="other", **BUDGET)
-    with pytest.raises(ValueError, match="9 positive numbers"):
+    with pytest.raises(ValueError, match="each of 9 coordinates"):
         dp_cd(problem, smoothness=np.zeros(9), **BUDGET)
     with pytest.raises(ValueError, match="smoothness_share"):
         dp_cd(problem, smoothness_share=0.0, **BUDGET)

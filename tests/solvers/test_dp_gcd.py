@@ -15,7 +15,7 @@ from skdp.privacy import profiles
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Schema, Vector
 from skdp.solvers import dp_gcd
-from skdp.solvers.problem import Problem, opened
+from skdp.solvers.problem import Problem, open_run
 
 module = importlib.import_module("skdp.solvers.dp_gcd")
 OPTIONS = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
@@ -74,12 +74,12 @@ def test_roundings_of_scores_are_within_their_sensitivity(n_rows, penalty):
     )
     d = problem.layout.n_features
     M, largest = np.full(d, problem.curvature), 0
-    reach = module.score_reach(problem, M)
+    reach = module.bound_score(problem, M)
     for _ in range(2000):
         weights = rng.uniform(1000, 1024, size=(d, 1))
         total = rng.uniform(-1, 1, size=(d, 1)) * n_rows
         scores = [
-            np.rint(module.scored(problem, M, weights, given, reach))
+            np.rint(module.score_coordinates(problem, M, weights, given, reach))
             for given in (total, total + problem.slope_bound)
         ]
         largest = max(largest, float(np.abs(scores[1] - scores[0]).max()))
@@ -106,9 +106,9 @@ def test_no_neighbour_moves_a_score_beyond_its_sensitivity(
                 return 0
 
             problem = problem_of("logistic", neighbours, table, penalty)
-            step = module._exponential(
+            step = module._make_exponential_step(
                 problem,
-                opened(problem, **OPTIONS),
+                open_run(problem, **OPTIONS),
                 ReferenceEngine(problem.records),
                 np.full(9, 0.25),
                 (0.1, 10.0),
@@ -136,8 +136,10 @@ def test_a_replaced_record_moves_a_score_by_twice_the_bound(monkeypatch):
         columns["x"][0], target[0] = value, 1 - value
         problem = problem_of("logistic", "replace-one", (columns, target, weight))
         adder = ReferenceEngine(problem.records)
-        run = opened(problem, **OPTIONS)
-        module._exponential(problem, run, adder, np.full(9, 0.25), (0.1, 10.0))(weights)
+        run = open_run(problem, **OPTIONS)
+        module._make_exponential_step(
+            problem, run, adder, np.full(9, 0.25), (0.1, 10.0)
+        )(weights)
     moved = abs(seen[0][-1] - seen[1][-1])
     assert 0.99 * module.SCORE_UNITS < moved <= module.SCORE_UNITS + 2
 
@@ -182,7 +184,7 @@ def test_a_wrong_rate_would_be_caught():
 def test_printed_scales_cost_less_than_the_budget():
     problem = problem_of("logistic", "replace-one")
     solved = dp_gcd(
-        problem, selection="exponential", calibration="printed", n_steps=9, **OPTIONS
+        problem, selection="exponential", calibration="paper", n_steps=9, **OPTIONS
     )
     root = math.sqrt(9 * math.log(1e6))
     scale = 8 * root / problem.n_rows  # λ of the paper, L = 1
@@ -213,8 +215,8 @@ def test_smoothness_of_joint_columns_is_measured_and_paid_for():
 
 def test_means_are_those_of_the_columns():
     problem = text()
-    run = opened(problem, epsilon=math.inf, delta=1e-6, random_state=0)
-    means = module._means(problem, run, ReferenceEngine(problem.records))
+    run = open_run(problem, epsilon=math.inf, delta=1e-6, random_state=0)
+    means = module._release_means(problem, run, ReferenceEngine(problem.records))
     X = problem.records.chunks[0].parts[0]
     X = X.toarray() if hasattr(X, "toarray") else X
     assert means[:40] == pytest.approx(X.mean(axis=0) / 2**14)
@@ -225,7 +227,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="selection"):
         dp_gcd(problem_of(), selection="laplace", **OPTIONS)
     with pytest.raises(ValueError, match="calibration"):
-        dp_gcd(problem_of(), calibration="printed", **OPTIONS)
+        dp_gcd(problem_of(), calibration="paper", **OPTIONS)
     with pytest.raises(ValueError, match="smoothness"):
         dp_gcd(problem_of(), smoothness="exact", **OPTIONS)
     with pytest.raises(ValueError, match="one output"):

@@ -14,9 +14,9 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.randomness import Randomness
 from skdp.solvers import dp_sgd
-from skdp.solvers.dp_sgd import printed_noise_multiplier
-from skdp.solvers.poisson_batches import Batches, drawn, rounded_rate
-from skdp.solvers.problem import opened
+from skdp.solvers.dp_sgd import compute_paper_noise
+from skdp.solvers.poisson_batches import Batches, draw_batch, round_rate
+from skdp.solvers.problem import open_run
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 
@@ -103,7 +103,7 @@ def test_all_batches_are_one_event_charged_before_the_first_draw(monkeypatch):
 
 
 def test_everybody_is_drawn_by_himself_with_the_rate():
-    problem, noise, rate, times = problem_of(), Randomness(1), rounded_rate(0.3), 400
+    problem, noise, rate, times = problem_of(), Randomness(1), round_rate(0.3), 400
     job = problem.layout.groups[2].name
     assert job == "job"
     counts = np.zeros(problem.n_rows)
@@ -113,7 +113,7 @@ def test_everybody_is_drawn_by_himself_with_the_rate():
     marked = Chunk(whole.parts, marks, whole.weight)
     records = Records(problem.layout, (marked,), 1.0)
     for _ in range(times):
-        (chunk,) = drawn(records, rate, noise).chunks
+        (chunk,) = draw_batch(records, rate, noise).chunks
         counts[chunk.target] += 1
         sizes.append(len(chunk.target))
         assert all(len(part) == len(chunk.target) for part in chunk.parts)
@@ -135,20 +135,20 @@ def test_sparse_columns_are_drawn_by_rows():
     sparse = csr_array(np.arange(40).reshape(8, 5))
     chunk = Chunk((sparse,), np.arange(8), np.ones(8, np.float32))
     records = Records(problem_of().layout, (chunk,), 1.0)
-    (batch,) = drawn(records, rounded_rate(0.5), Randomness(2)).chunks
+    (batch,) = draw_batch(records, round_rate(0.5), Randomness(2)).chunks
     assert 0 < len(batch.target) < 8
     assert np.array_equal(batch.parts[0].toarray(), sparse.toarray()[batch.target])
 
 
 def test_rates_are_what_is_charged():
-    assert rounded_rate(0.1) >= 0.1
-    assert rounded_rate(0.1) * 2**32 == int(rounded_rate(0.1) * 2**32)
-    assert rounded_rate(1.0) == 1.0
-    assert rounded_rate(1e-12) == 2.0**-32
+    assert round_rate(0.1) >= 0.1
+    assert round_rate(0.1) * 2**32 == int(round_rate(0.1) * 2**32)
+    assert round_rate(1.0) == 1.0
+    assert round_rate(1e-12) == 2.0**-32
     with pytest.raises(ValueError, match="rate must be"):
-        rounded_rate(1.5)
-    run = opened(problem_of(), **BUDGET, delta_share=0.1)
-    assert Batches.calibrated(run, 0.3, 5).rate == rounded_rate(0.3)
+        round_rate(1.5)
+    run = open_run(problem_of(), **BUDGET, delta_share=0.1)
+    assert Batches.calibrate(run, 0.3, 5).rate == round_rate(0.3)
 
 
 def test_empty_batches_are_released_too():
@@ -191,7 +191,7 @@ def test_printed_noise_is_the_theorems():
     n, delta, epsilon, lipschitz = 500, 1e-6, 0.7, 3.0
     sigma = math.sqrt(32 * math.log(n / delta) * math.log(1 / delta)) / epsilon
     sigma *= lipschitz * n
-    z = printed_noise_multiplier(epsilon, delta, n, 1 / n, n**2)
+    z = compute_paper_noise(epsilon, delta, n, 1 / n, n**2)
     assert z * lipschitz * n == pytest.approx(sigma, rel=1e-12)
 
 
@@ -199,8 +199,8 @@ def test_printed_noise_is_the_theorems():
 def test_printed_noise_costs_far_less_than_it_claims(neighbours):
     problem = problem_of(neighbours=neighbours)
     options = {"form": "analysed", "n_steps": 400, "random_state": 0} | BUDGET
-    printed = dp_sgd(problem, calibration="printed", **options)
-    tight = dp_sgd(problem, calibration="tight", **options)
+    printed = dp_sgd(problem, calibration="paper", **options)
+    tight = dp_sgd(problem, calibration="exact", **options)
     assert printed.record.spent_epsilon < 0.2
     assert tight.record.spent_epsilon == pytest.approx(1.0, rel=1e-3)
     ratio = printed.settings["noise_multiplier"] / tight.settings["noise_multiplier"]
@@ -237,7 +237,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="form must be"):
         dp_sgd(problem, form="other", **BUDGET)
     with pytest.raises(ValueError, match="form='analysed'"):
-        dp_sgd(problem, calibration="printed", **BUDGET)
+        dp_sgd(problem, calibration="paper", **BUDGET)
     with pytest.raises(ValueError, match="clip must be positive"):
         dp_sgd(problem, clip=-1.0, n_steps=2, **BUDGET)
     with pytest.raises(ValueError, match="n_steps must be a whole number"):

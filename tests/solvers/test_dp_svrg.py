@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from skdp.models.losses import LOSSES
 from skdp.privacy.budget import BudgetError
 from skdp.solvers import dp_svrg
-from skdp.solvers.dp_svrg import Difference, margin_bound, printed_noise_multipliers
+from skdp.solvers.dp_svrg import Difference, bound_margin, compute_paper_noises
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 
@@ -81,7 +81,7 @@ def test_corrections_need_less_noise_near_the_anchor(monkeypatch):
 
 
 @pytest.mark.parametrize("step", [0.3, 20.0])
-@pytest.mark.parametrize("calibration", ["tight", "printed"])
+@pytest.mark.parametrize("calibration", ["exact", "paper"])
 def test_without_noise_and_drawing_it_is_gradient_descent(step, calibration):
     """Corrections are clipped nowhere: with the longer step slopes differ by one."""
     problem = problem_of()
@@ -119,7 +119,7 @@ finite = st.floats(-5, 5, width=32)
 @given(arrays(float, (9, 1), elements=finite))
 def test_margins_move_by_no_more_than_their_bound(move):
     problem = problem_of()
-    reach = margin_bound(problem.layout, move)
+    reach = bound_margin(problem.layout, move)
     assert np.abs(features(problem) @ move).max() <= reach * (1 + 1e-9) + 1e-12
     if (move >= 0).all():  # attained where numbers are one and the worst categories
         total = sum(move[g.coordinates].max() for g in problem.layout.groups)
@@ -147,14 +147,14 @@ def test_slopes_differ_by_no_more_than_curvature_times_margins(name):
 def test_printed_noise_is_the_theorems():
     """σ² = c G² T m log(1/δ)/(nε)²: ṽ's and the correction's variances add up to it."""
     c, G, n, steps, rate, delta, epsilon = 5.0, 2.0, 1000, 50, 0.1, 1e-6, 0.5
-    full, correction = printed_noise_multipliers(
+    full, correction = compute_paper_noises(
         c, epsilon=epsilon, delta=delta, n_steps=steps, replace=False
     )
     of_full = full * G / n
     of_correction = correction * rate * 2 * G / (rate * n)
     sigma2 = c * G**2 * steps * math.log(1 / delta) / (n * epsilon) ** 2
     assert of_full**2 + of_correction**2 == pytest.approx(sigma2, rel=1e-12)
-    replaced, _ = printed_noise_multipliers(
+    replaced, _ = compute_paper_noises(
         c, epsilon=epsilon, delta=delta, n_steps=steps, replace=True
     )
     assert replaced * 2 * G / n == pytest.approx(of_full)
@@ -163,18 +163,13 @@ def test_printed_noise_is_the_theorems():
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 def test_printed_constant_is_enough_or_refused(neighbours, monkeypatch):
     problem = problem_of(neighbours=neighbours)
-    options = {
-        "random_state": 0,
-        "n_epochs": 5,
-        "n_inner": 20,
-        "calibration": "printed",
-    }
+    options = {"random_state": 0, "n_epochs": 5, "n_inner": 20, "calibration": "paper"}
     seen = watched(monkeypatch)
     solved = dp_svrg(problem, **options, **BUDGET)
     assert 0.5 < solved.record.spent_epsilon < 1.0
     assert len([one for one in seen if one.known]) == 100, "fresh noise every step"
     seen.clear()
-    with pytest.raises(BudgetError, match="leaves its constant open"):
+    with pytest.raises(BudgetError, match="which the paper leaves open"):
         dp_svrg(problem, constant=1.0, **options, **BUDGET)
     assert not seen, "refused before anything is drawn"
 

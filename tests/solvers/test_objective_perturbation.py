@@ -41,7 +41,7 @@ def line(loss, n_rows=3, neighbours="zero-out"):
     return Problem(records=records, loss=loss, n_rows=n_rows, neighbours=neighbours)
 
 
-def charged(solved):
+def read_charge(solved):
     """μ of the one event that objective perturbation is charged as."""
     (event,) = [e for e in solved.record.events if "together" in e.query]
     return math.sqrt(event.mu_squared)
@@ -85,7 +85,7 @@ def pairs(loss, neighbours):
 
 
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
-@pytest.mark.parametrize("calibration", ["tight", "printed"])
+@pytest.mark.parametrize("calibration", ["exact", "paper"])
 @pytest.mark.parametrize("name", ["logistic", "hinge", "huber", "squared", "poisson"])
 def test_no_attacker_gains_more_than_is_charged(name, calibration, neighbours):
     loss = SmoothedHinge(0.01) if name == "hinge" else LOSSES[name]()
@@ -93,11 +93,11 @@ def test_no_attacker_gains_more_than_is_charged(name, calibration, neighbours):
     options = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
     solved = objective_perturbation(problem, calibration=calibration, **options)
     settings = 3 * solved.settings["ridge"], solved.settings["noise_std"]
-    mu = charged(solved)
+    mu = read_charge(solved)
     assert mu <= math.sqrt(solved.record.budget)
     seen = [excesses(loss, pair, settings, mu) for pair in pairs(loss, neighbours)]
     assert max(seen) <= 1e-9
-    if calibration == "tight":  # with less noise somebody would gain more
+    if calibration == "exact":  # with less noise somebody would gain more
         less = 0.75 if name in ("logistic", "hinge") else 0.4
         less /= 2 if neighbours == "replace-one" else 1  # a line has no worst pair
         caught = [
@@ -149,7 +149,9 @@ def test_the_result_minimises_the_tilted_objective(monkeypatch):
     *levels, last = seen
     tilt = sum(one.released.values for one in levels)
     assert not any(one.known for one in seen)  # all were charged beforehand
-    quadratic = certified.ridge_of(problem) + problem.n_rows * solved.settings["ridge"]
+    quadratic = (
+        certified.read_ridge(problem) + problem.n_rows * solved.settings["ridge"]
+    )
     exact = last.total.value.astype(float)[:, 0] * last.total.unit / np.sqrt(quadratic)
     objective = Objective(problem, quadratic, tilt)
     gradient = objective.gradient(exact)
@@ -209,7 +211,7 @@ def test_no_tilt_moves_what_is_released_beyond_its_bound(length, monkeypatch):
     w = np.random.default_rng(0).normal(size=problem.layout.n_features)
 
     def tilt(own, run, std, d):
-        quadratic = certified.ridge_of(own) + own.n_rows * ridge
+        quadratic = certified.read_ridge(own) + own.n_rows * ridge
         objective = Objective(own, quadratic)
         return -objective.gradient(length * w)
 
@@ -223,7 +225,7 @@ def test_no_tilt_moves_what_is_released_beyond_its_bound(length, monkeypatch):
         other = problem_of("logistic", "zero-out", (columns, target, weights))
         with monkeypatch.context() as patch:
             seen = watched(patch)
-            patch.setattr(module, "_tilt", tilt)
+            patch.setattr(module, "_draw_tilt", tilt)
             objective_perturbation(other, epsilon=1.0, delta=1e-6, random_state=0)
         real.append(seen[-1].total)
     assert distance(*real) <= real[0].sensitivity
@@ -250,7 +252,7 @@ def test_the_tilt_is_fine_grained_and_of_the_right_size(monkeypatch):
 def test_printed_noise(neighbours):
     problem = problem_of("logistic", neighbours)
     solved = objective_perturbation(
-        problem, epsilon=1.0, delta=1e-6, random_state=0, calibration="printed"
+        problem, epsilon=1.0, delta=1e-6, random_state=0, calibration="paper"
     )
     times = 2 if neighbours == "replace-one" else 1
     size = times * problem.row_norm * math.sqrt(8 * math.log(2e6) + 4)
@@ -272,20 +274,20 @@ def test_replace_one_takes_twice_the_noise():
 
 def test_refusals():
     with pytest.raises(ValueError, match="calibration"):
-        objective_perturbation(problem_of(), epsilon=1.0, calibration="exact")
+        objective_perturbation(problem_of(), epsilon=1.0, calibration="other")
     with pytest.raises(ValueError, match="every coordinate"):
         objective_perturbation(problem_of(), epsilon=1.0, ridge=0.0)
-    with pytest.raises(ValueError, match="raise it"):
+    with pytest.raises(ValueError, match="too small"):
         objective_perturbation(problem_of(), epsilon=0.1, ridge=1e-4)
     with pytest.raises(ValueError, match="one output"):
         objective_perturbation(problem_of("softmax"), epsilon=1.0)
-    with pytest.raises(ValueError, match="leave it out"):
+    with pytest.raises(ValueError, match="must be > 0"):
         objective_perturbation(
-            problem_of(), epsilon=1.0, calibration="printed", ridge=0.0
+            problem_of(), epsilon=1.0, calibration="paper", ridge=0.0
         )
 
 
 def test_printed_noise_that_no_ridge_makes_good_is_refused(monkeypatch):
     monkeypatch.setattr(profiles, "is_dominated", lambda *_: False)
-    with pytest.raises(ValueError, match="take calibration='tight'"):
-        objective_perturbation(problem_of(), epsilon=1.0, calibration="printed")
+    with pytest.raises(ValueError, match="Use calibration='exact'"):
+        objective_perturbation(problem_of(), epsilon=1.0, calibration="paper")

@@ -13,8 +13,8 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import SOLVERS, certified, output_perturbation
-from skdp.solvers.certified import Bounds, least_ridge, located
-from skdp.solvers.penalised import Objective, reach_of
+from skdp.solvers.certified import Bounds, find_least_ridge, locate_minimiser
+from skdp.solvers.penalised import Objective, bound_reach
 from skdp.solvers.problem import Problem
 
 module = importlib.import_module("skdp.solvers.output_perturbation")
@@ -22,7 +22,7 @@ module = importlib.import_module("skdp.solvers.output_perturbation")
 
 def minimiser(problem, quadratic):
     bounds = Bounds.of(problem, quadratic)
-    found = located(Objective(problem, quadratic), bounds, proved=True)
+    found = locate_minimiser(Objective(problem, quadratic), bounds, proved=True)
     return found * np.sqrt(quadratic), bounds.slack
 
 
@@ -48,7 +48,7 @@ def test_no_neighbour_moves_a_minimiser_beyond_the_bound(loss, neighbours):
         quadratic = np.exp(rng.uniform(-1, 6, size=one.layout.n_features))
         first, slack = minimiser(one, quadratic)
         second, _ = minimiser(two, quadratic)
-        bound = module.sensitivity(one, quadratic, slack)
+        bound = module.bound_sensitivity(one, quadratic, slack)
         largest = max(largest, float(np.linalg.norm(first - second)) / bound)
     assert largest <= 1
     assert largest > (0.9 if loss == "huber" else 0.3)
@@ -65,8 +65,8 @@ def test_the_bound_is_the_papers_where_the_penalty_is_the_same_everywhere():
 def test_the_tolerance_is_paid_for():
     problem = problem_of()
     settings = output_perturbation(problem, epsilon=1.0, random_state=0).settings
-    quadratic = certified.ridge_of(problem) + problem.n_rows * settings["ridge"]
-    exact = problem.slope_bound * reach_of(problem, quadratic)
+    quadratic = certified.read_ridge(problem) + problem.n_rows * settings["ridge"]
+    exact = problem.slope_bound * bound_reach(problem, quadratic)
     slack = Bounds.of(problem, quadratic).slack
     assert slack > 2 * settings["tolerance"] > 0
     assert settings["sensitivity"] >= exact + slack
@@ -121,7 +121,7 @@ def test_a_small_ridge_is_refused_for_every_table_alike(name):
         said.append((str(error.value), record.spent))
     assert said[0] == said[1]
     assert said[0][1] == 0
-    least = least_ridge(one)
+    least = find_least_ridge(one)
     for problem in (one, other):
         output_perturbation(problem, epsilon=8.0, ridge=least, random_state=0)
 

@@ -32,48 +32,53 @@ def test_missing_and_double_columns(form):
     table = form({"Age": [1], "job": [SECRET], "y": ["no"]})
     refuses(table, SCHEMA, "has no column 'age'. Did you mean 'Age'")
     table = form({"job": [SECRET], "y": ["no"]})
-    refuses(table, SCHEMA, "has no column 'age'. A fitted model needs it: add it, or")
-    refuses(form({"q": [SECRET]}), SCHEMA, "Nor has it any other of the schema's")
+    refuses(table, SCHEMA, "has no column 'age'. A fitted model needs all")
+    refuses(form({"q": [SECRET]}), SCHEMA, "Is the header missing")
 
 
 def test_double_columns():
     table = pd.DataFrame(
         [[1, SECRET, "no", 2, 3]], columns=["age", "job", "y", "age", "q"]
     )
-    refuses(table, SCHEMA, r"two columns \['age'\]: rename one")
+    refuses(table, SCHEMA, r"two columns named \['age'\]")
     table.columns = ["age", "job", "y", "q", "q"]
     assert len(list(batches(table, SCHEMA))) == 1
     twice = pa.table([pa.array([1]), pa.array([2])], names=["age", "age"])
-    refuses(twice, APART, "two columns", target=["no"])
+    refuses(twice, APART, "two columns named", target=["no"])
 
 
 def test_files(tmp_path):
     refuses(tmp_path / "absent.csv", SCHEMA, "There is no file")
-    refuses(str(tmp_path / "t.xlsx"), SCHEMA, "ends in .csv, .tsv, .parquet, .pq. Got")
-    refuses(tmp_path, SCHEMA, f"Got '{tmp_path}', a directory: name a file")
+    refuses(str(tmp_path / "t.xlsx"), SCHEMA, "end in .csv, .tsv, .parquet, .pq, got")
+    refuses(tmp_path, SCHEMA, f"got '{tmp_path}', which is a directory")
     (tmp_path / "t.parquet").mkdir()
-    refuses(tmp_path / "t.parquet", SCHEMA, "but a directory: correct its path")
+    refuses(tmp_path / "t.parquet", SCHEMA, "which is a directory")
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "model.json").touch()
-    refuses(tmp_path / "m", SCHEMA, "m', a saved model: name a file")
+    refuses(tmp_path / "m", SCHEMA, "m', which is a saved model")
     (tmp_path / "t.csv").write_bytes(b"")
     refuses(tmp_path / "t.csv", SCHEMA, "has no header line")
     (tmp_path / "t.csv").write_bytes(b"age,job,y\r1,secret,no\r")
-    refuses(tmp_path / "t.csv", SCHEMA, "need to end with a line feed")
+    refuses(tmp_path / "t.csv", SCHEMA, "must end with a line feed")
     (tmp_path / "t.csv").write_bytes("âge,age,job,y\n1,2,é,no\n".encode("latin-1"))
-    refuses(tmp_path / "t.csv", SCHEMA, "'t.csv' is not UTF-8: save it as UTF-8")
+    refuses(tmp_path / "t.csv", SCHEMA, "'t.csv' is not UTF-8")
     (tmp_path / "t.csv").write_bytes(b"1,secret,no\n2,a,yes\n")
-    refuses(tmp_path / "t.csv", SCHEMA, "Nor has it any other")
+    refuses(tmp_path / "t.csv", SCHEMA, "Is the header missing")
     (tmp_path / "t.csv").write_bytes(b"agee,secret,no\n2,a,yes\n")
-    refuses(tmp_path / "t.csv", SCHEMA, "Nor has it any other")
+    refuses(tmp_path / "t.csv", SCHEMA, "Is the header missing")
     (tmp_path / "t.csv").write_bytes(b"agee,job,y\n1,secret,no\n")
     refuses(tmp_path / "t.csv", SCHEMA, "no column 'age'. Did you mean 'agee'")
 
 
 def test_no_target():
-    refuses(TABLE, APART, "does not name its column: pass the target")
-    refuses({"age": [1]}, Schema({"age": Numeric(0, 9)}), "description", target=["no"])
-    refuses(np.ones((2, 2)), SCHEMA, "An array has no column names, .* 'y'")
+    refuses(TABLE, APART, "does not name the target")
+    refuses(
+        {"age": [1]},
+        Schema({"age": Numeric(0, 9)}),
+        "does not describe a target",
+        target=["no"],
+    )
+    refuses(np.ones((2, 2)), SCHEMA, "has no column names, got 'y'")
 
 
 def test_a_schema_without_target_gives_batches_without():
@@ -82,13 +87,13 @@ def test_a_schema_without_target_gives_batches_without():
 
 
 def test_arrays_of_the_wrong_shape():
-    refuses(np.ones((2, 3)), APART, "needs the 1 columns .* Got 3", target=["no", "no"])
-    refuses(np.ones(2), APART, "two dimensions. Got 1", target=["no", "no"])
-    refuses(np.ones((2, 1)), APART, "needs one dimension", target=np.ones((2, 2)))
-    refuses(object(), APART, "A table is .* Got object", target=["no"])
-    refuses(np.ones((2, 1)), APART, "needs to be an array", target=object())
-    refuses({"age": [1, 2], "job": ["a"], "y": ["no"]}, SCHEMA, "columns of one length")
-    refuses(TABLE, SCHEMA, "batch_rows needs to be positive", batch_rows=0)
+    refuses(np.ones((2, 3)), APART, "schema has 1, the array 3", target=["no", "no"])
+    refuses(np.ones(2), APART, "2 dimensions, got 1", target=["no", "no"])
+    refuses(np.ones((2, 1)), APART, "must have 1 dimension", target=np.ones((2, 2)))
+    refuses(object(), APART, "A table must be .* got object", target=["no"])
+    refuses(np.ones((2, 1)), APART, "must be an array", target=object())
+    refuses({"age": [1, 2], "job": ["a"], "y": ["no"]}, SCHEMA, "the same length")
+    refuses(TABLE, SCHEMA, "batch_rows must be at least 1", batch_rows=0)
 
 
 def test_lengths_that_differ_are_not_told():
@@ -152,9 +157,9 @@ def test_class_weight_of_what_falls_on_other():
 
 
 def test_class_weight_mistakes():
-    refuses(TABLE, SCHEMA, "Got 'yse'. Did you mean 'yes'", class_weight={"yse": 1})
-    refuses(TABLE, SCHEMA, "finite weights from zero", class_weight={"yes": -1})
-    refuses(TABLE, SCHEMA, "finite weights from zero", class_weight={"yes": np.nan})
+    refuses(TABLE, SCHEMA, "got 'yse'. Did you mean 'yes'", class_weight={"yse": 1})
+    refuses(TABLE, SCHEMA, "finite weights ≥ 0", class_weight={"yes": -1})
+    refuses(TABLE, SCHEMA, "finite weights ≥ 0", class_weight={"yes": np.nan})
     refuses(TABLE, SCHEMA, "mapping of levels", class_weight="balanced")
     numeric = Schema({"age": Numeric(0, 9)}, target=Numeric(0, 1))
     refuses(TABLE, numeric, "categorical target", target=[0, 1], class_weight={0: 1})

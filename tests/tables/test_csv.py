@@ -127,7 +127,7 @@ def test_the_lexer_reads_as_arrow_does(block, width):
     block = block.replace(b"\r", b"\r\n")
     found = by_arrow(block, width)
     if found is not None:  # else the lexer's word is the only one
-        records = reader.lexed(block, b",")
+        records = reader.parse_records(block, b",")
         assert [(r + [b""] * width)[:width] for r in records] == found
 
 
@@ -136,25 +136,27 @@ def test_the_lexer_reads_as_arrow_does(block, width):
 @example(b'a,"b""', 3)
 @example(b'"a"\r', 4)
 def test_blocks_cut_between_records(data, size):
-    whole = reader.lexed(data, b",")
-    cut = list(reader.blocks(io.BytesIO(data), b",", size, multiline=True))
+    whole = reader.parse_records(data, b",")
+    cut = list(reader.cut_blocks(io.BytesIO(data), b",", size, multiline=True))
     assert b"".join(cut) == data
-    assert [r for block in cut for r in reader.lexed(block, b",")] == whole
+    assert [r for block in cut for r in reader.parse_records(block, b",")] == whole
 
 
 @settings(max_examples=200, deadline=None)
 @given(hostile, st.integers(1, 9))
 @example(b"a" * (2**20 - 3) + b',"\r\n', 1)  # where Arrow would cut by itself
 def test_blocks_of_any_size_give_the_same_columns(data, size):
-    expected = [([*record, b""][1], record[0]) for record in reader.lexed(data, b",")]
+    expected = [
+        ([*record, b""][1], record[0]) for record in reader.parse_records(data, b",")
+    ]
     assert by_blocks(data, size, multiline=True) == expected
 
 
 def by_blocks(data, size, multiline):
     """Second and first field of each record, read in blocks."""
     columns = [
-        reader._columns(block, b",", 2, [1, 0], multiline)
-        for block in reader.blocks(io.BytesIO(data), b",", size, multiline)
+        reader._read_columns(block, b",", 2, [1, 0], multiline)
+        for block in reader.cut_blocks(io.BytesIO(data), b",", size, multiline)
     ]
     return [
         r for two in columns for r in zip(*(c.to_pylist() for c in two), strict=True)
@@ -213,8 +215,8 @@ def test_what_was_written_is_read(rows, line_end):
     data = text.getvalue().encode("utf-8", "surrogatepass")
     expected = [[c.encode("utf-8", "surrogatepass") for c in row] for row in rows]
     if line_end == "\r\n":
-        assert reader.lexed(data, b",") == expected
-    assert len(reader.lexed(data, b",")) == len(rows)
+        assert reader.parse_records(data, b",") == expected
+    assert len(reader.parse_records(data, b",")) == len(rows)
 
 
 plain = st.lists(
@@ -259,7 +261,9 @@ def test_a_mark_where_a_block_starts_changes_no_other_row(tmp_path):
         first = b"0.5" + b"0" * pad + b",1\n"
         records = first + b"0.250000,1\n" * 20 + tail
         size = len(b"0.500,1\n" + b"0.250000,1\n" * 20)
-        blocks = reader.blocks(io.BytesIO(records), b",", size, multiline=True)
-        columns = [reader._columns(block, b",", 2, [1, 0], True) for block in blocks]
+        blocks = reader.cut_blocks(io.BytesIO(records), b",", size, multiline=True)
+        columns = [
+            reader._read_columns(block, b",", 2, [1, 0], True) for block in blocks
+        ]
         counts.add(sum(len(column[0]) for column in columns))
     assert len(counts) == 1

@@ -1,17 +1,17 @@
-"""The command line. It shows public and released values only.
+"""The `skdp` command. It prints public and released values only.
 
-To add a command `skdp NAME`: write `cli/NAME.py`, put NAME on the list COMMANDS below.
-The file defines NAME, either a function (its parameters are the options, its docstring
-is the help) and a list EXAMPLES of command lines, which the help shows; or, for
-sub-commands, a `typer.Typer(help=..., no_args_is_help=True)`.
+To add a command `skdp NAME`, write `cli/NAME_command.py` and add NAME to COMMANDS
+below. The file defines NAME. It is either a function, whose parameters are the options
+and whose docstring is the help, with a list EXAMPLES of command lines for the help; or,
+for sub-commands, a `typer.Typer(help=..., no_args_is_help=True)`.
 
-- Import what computes inside the function, not at the top: `skdp --help` imports every
-  file of a command, and must stay fast.
-- Raise ValueError, or call `skdp.schema.check`, for what is wrong: `main` prints the
-  sentence, or an object with it after --json, and exits with code 2. A check that
-  fails exits with 1: `typer.Exit(1)`.
+- Import numpy and the rest of skdp inside the function, not at the top. `skdp --help`
+  imports every command's file and must stay fast.
+- Raise ValueError, or call `skdp.schema.check`, for bad input. `main` prints the
+  message (as a JSON object with --json) and exits with code 2. If a check of the
+  user's data fails, raise `typer.Exit(1)`.
 - Take the options that all commands share (`--json` ...) from `cli/console.py`.
-- No sentence and no exit code may depend on a record unless it was released.
+- No message and no exit code may depend on a record unless it was released.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from typing import Annotated, Any, NoReturn
 import skdp
 
 try:
-    import rich  # noqa: F401 (asked for here, so that its absence is said once)
+    import rich  # noqa: F401 (imported here to report once that it is missing)
     import typer
 except ModuleNotFoundError:
     sys.stderr.write("The skdp command needs an extra: pip install 'skdp[cli]'.\n")
     raise SystemExit(2) from None
 
-from skdp.cli.console import json_text, shown
+from skdp.cli.console import escape, format_json
 
 #: Every command, in the order of the help.
 COMMANDS = [
@@ -52,8 +52,8 @@ COMMANDS = [
     "audit",
 ]
 
-#: For whoever sees it for the first time.
-FIRST = """\b
+#: Shown below the help of `skdp` itself.
+FIRST_STEPS = """\b
 Start in an empty directory:
   skdp demo --save .
   skdp plan --schema stays.toml --rows 50000
@@ -65,37 +65,37 @@ Options and examples of a command:
 app = typer.Typer(
     name="skdp",
     help="Differentially private linear models.",
-    epilog=FIRST,
+    epilog=FIRST_STEPS,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-#: What typer raises for bad usage; its own name for it differs between versions.
+#: typer's exception for bad usage. Its name differs between versions.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
-#: Exit codes beside 0, and 1 for a check that failed.
+#: Exit codes other than 0 (success) and 1 (a check failed).
 REFUSED, INTERNAL, INTERRUPTED, CLOSED = 2, 70, 130, 141
 IMPORTS = (ImportError, ModuleNotFoundError)
 
 
 def main() -> NoReturn:
-    """Run the command: exit code 0, or another and one sentence for what is wrong."""
+    """Run the command; on failure, print one sentence and exit with a nonzero code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a letter that it lacks is no error
+        if isinstance(stream, io.TextIOWrapper):  # escape what it cannot encode
             stream.reconfigure(errors="backslashreplace")
     # A library's warning may depend on a record.
-    warnings.showwarning = _say_nothing
+    warnings.showwarning = _ignore
     try:
         code = app(prog_name="skdp", standalone_mode=False) or 0
-        sys.stdout.flush()  # here, so that a pipe that was closed is noticed
+        sys.stdout.flush()  # raises BrokenPipeError here if the reader is gone
         sys.exit(code)
     except _USAGE_ERROR as error:
-        _stop(_usage(error), REFUSED)
+        _stop(_describe_usage(error), REFUSED)
     except (ValueError, ImportError) as error:
-        _stop(_sentence(error), REFUSED, error)
-    except (Closed, BrokenPipeError):  # whoever read stdout has seen enough
+        _stop(_describe_error(error), REFUSED, error)
+    except (Closed, BrokenPipeError):  # the reader of stdout closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(CLOSED)
     except OSError as error:
@@ -104,24 +104,24 @@ def main() -> NoReturn:
     except (Interrupted, KeyboardInterrupt, typer.Abort) as error:
         _stop("Interrupted.", INTERRUPTED, error)
     except Exception as error:
-        # Neither its message nor a traceback is shown: they may quote a record.
+        # Print neither the message nor a traceback, because they may quote a record.
         if os.environ.get("SKDP_DEBUG"):
             raise
         _stop(
-            f"Something is wrong inside skdp ({type(error).__name__}). Set "
-            "SKDP_DEBUG=1 to see where; what it shows may quote records.",
+            f"Internal error in skdp ({type(error).__name__}). Set SKDP_DEBUG=1 to see "
+            "the traceback, which may quote records.",
             INTERNAL,
         )
 
 
-def _say_nothing(*_: Any, **__: Any) -> None:
+def _ignore(*_: Any, **__: Any) -> None:
     pass
 
 
-def _usage(error: Any) -> str:
-    """What is wrong with the usage, and where the right one is said."""
+def _describe_usage(error: Any) -> str:
+    """Return typer's message about bad usage, with a pointer to the command's help."""
     sentence = str(getattr(error, "format_message", error.__str__)())
-    for words in (" Value error,", " (env var: 'None')"):  # of typer's parser
+    for words in (" Value error,", " (env var: 'None')"):  # noise of typer's parser
         sentence = sentence.replace(words, "")
     command = getattr(getattr(error, "ctx", None), "command_path", None)
     if command is None or sentence.startswith("Usage:"):
@@ -131,54 +131,56 @@ def _usage(error: Any) -> str:
 
 
 class Interrupted(Exception):
-    """A KeyboardInterrupt with its notes, which typer would drop."""
+    """A KeyboardInterrupt that keeps its notes, which typer would drop."""
 
 
 class Closed(Exception):
-    """A BrokenPipeError, for which typer has an exit code of its own."""
+    """A BrokenPipeError. typer would turn it into its own exit code."""
 
 
-def _heard(command: Callable[..., None]) -> Callable[..., None]:
+def _translate_interrupts(command: Callable[..., None]) -> Callable[..., None]:
+    """Let KeyboardInterrupt and BrokenPipeError pass through typer to `main`."""
+
     @wraps(command)
-    def heard(*arguments: Any, **options: Any) -> None:
+    def run(*arguments: Any, **options: Any) -> None:
         try:
             command(*arguments, **options)
         except KeyboardInterrupt as stop:
-            told = Interrupted()
+            interrupted = Interrupted()
             for note in getattr(stop, "__notes__", []):
-                told.add_note(note)
-            raise told from None
+                interrupted.add_note(note)
+            raise interrupted from None
         except BrokenPipeError:
             raise Closed from None
 
-    return heard
+    return run
 
 
-def _sentence(error: Exception) -> str:
-    """What an error says, if it is no other library's: those may quote a record."""
+def _describe_error(error: Exception) -> str:
+    """Return the message of our own errors; other libraries' may quote a record."""
     kind = type(error)
-    # Not those that Python derives from ValueError: a UnicodeError quotes bytes.
+    # Exactly these classes: a subclass such as UnicodeError quotes bytes of the file.
     if kind.__module__.startswith("skdp.") or kind in (ValueError, *IMPORTS):
         return str(error)
-    return f"A file could not be read ({type(error).__name__}). Check it."
+    return f"A file could not be read ({type(error).__name__})."
 
 
 def _stop(sentence: str, code: int, error: BaseException | None = None) -> NoReturn:
-    """Say on stderr what is wrong and what a fit that stopped half-way has spent."""
+    """Print the error, and the budget spent by an interrupted fit, to stderr."""
     notes = list(getattr(error, "__notes__", []))
-    # Usage that is wrong was not parsed, so that the words themselves are asked.
+    # Look at the raw arguments, because bad usage was not parsed.
     if "--json" in sys.argv[1:]:
-        said = json_text({"error": sentence, "notes": notes, "exit_code": code})
+        text = format_json({"error": sentence, "notes": notes, "exit_code": code})
     else:
         # Without a command the "sentence" is the help.
         prefix = "" if sentence.startswith("Usage:") else "skdp: "
-        said = _wrapped(shown("\n".join([prefix + sentence, *notes])))
-    sys.stderr.write(f"{said}\n")
+        text = _wrap(escape("\n".join([prefix + sentence, *notes])))
+    sys.stderr.write(f"{text}\n")
     sys.exit(code)
 
 
-def _wrapped(text: str) -> str:
-    """Lines that a terminal need not break inside a word; others get long ones."""
+def _wrap(text: str) -> str:
+    """Wrap lines between words if stderr is a terminal; leave them long otherwise."""
     if not sys.stderr.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -209,16 +211,16 @@ def _skdp(
     """Differentially private linear models."""
 
 
-def _add(name: str) -> None:
+def _add_command(name: str) -> None:
     module = import_module(f"skdp.cli.{name}_command")
     command = getattr(module, name)
     if isinstance(command, typer.Typer):
         app.add_typer(command, name=name)
         return
     lines = "\n".join(f"  {example}" for example in module.EXAMPLES)
-    # The backspace keeps the lines as they are.
-    app.command(name, epilog=f"\b\nExamples:\n{lines}")(_heard(command))
+    # The \b keeps typer from rewrapping the lines.
+    app.command(name, epilog=f"\b\nExamples:\n{lines}")(_translate_interrupts(command))
 
 
 for _name in COMMANDS:
-    _add(_name)
+    _add_command(_name)

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skdp.cli.console import AsJson, Quiet, hushed, print_json, screen, watched
+from skdp.cli.console import (
+    AsJson,
+    Quiet,
+    open_console,
+    print_json,
+    shows_progress,
+    silence_compiler,
+)
 
 if TYPE_CHECKING:
     from skdp.audit import Audit, OneRun
@@ -17,19 +24,19 @@ EXAMPLES = ["skdp audit", "skdp audit --epsilon 4 --json"]
 
 
 def audit(
-    epsilon: Annotated[float, typer.Option(help="The claim to be tested.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="The δ that goes with it.")] = 1e-6,
+    epsilon: Annotated[float, typer.Option(help="The claimed ε to test.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="The claimed δ.")] = 1e-6,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Try to refute what this installation claims of its noise.
+    """Try to refute this installation's privacy claims.
 
-    It takes some minutes. Every mechanism and whole fits run again and again on made-up
-    neighbouring tables, and an attacker who sees all that was released guesses which
-    table it was. Correct guesses prove lower bounds on ε, each with confidence 99.9 %:
-    one above the claim is a privacy bug. What is refuted is played again, and the
-    command exits with 1 if it is refuted twice. Noise that is 20 % too small is found
-    with a chance of 98 %.
+    This takes a few minutes. Every mechanism and several whole fits run many times on
+    synthetic neighbouring tables. An attacker who sees everything that was released
+    guesses which table was used. Correct guesses prove a lower bound on ε, each with
+    confidence 99.9 %; a bound above the claim is a privacy bug. A refuted claim is
+    tested again, and the command exits with 1 if it is refuted twice. Noise that is
+    20 % too small is found with probability 98 %.
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -39,11 +46,11 @@ def audit(
     from skdp.planning.plan import check_budget
 
     check_budget(epsilon, delta, 1)
-    hushed(as_json, quiet)
+    silence_compiler(as_json, quiet)
     settings = list_quick_settings(epsilon, delta)
-    # Sums this small gain nothing from BLAS threads, and lose much on a busy machine.
+    # Sums this small gain nothing from BLAS threads and are slower on a busy machine.
     with threadpool_limits(1, "blas"):
-        found = _played(settings, watched(as_json, quiet))
+        found = _run_audits(settings, shows_progress(as_json, quiet))
         model = HuberRegressor(epsilon=epsilon, geometry="diagonal", n_steps=20)
         single = one_run(model.set_params(delta=delta), n_canaries=1000)
     passed = single.passed and all(result.passed for result in found)
@@ -56,7 +63,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def _played(settings: list[Setting], show: bool) -> list[Audit]:
+def _run_audits(settings: list[Setting], show: bool) -> list[Audit]:
     """Run all audits, with progress on stderr."""
     from rich.console import Console
     from rich.progress import Progress
@@ -77,7 +84,7 @@ def _show(found: list[Audit], single: OneRun, quiet: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    console = screen(quiet=quiet)
+    console = open_console(quiet=quiet)
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in ("audited", "neighbours"):
         table.add_column(name, no_wrap=True)
@@ -85,7 +92,7 @@ def _show(found: list[Audit], single: OneRun, quiet: bool) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for one in found:
-        table.add_row(*_cells(one))
+        table.add_row(*_format_row(one))
     table.add_row(
         "one fit",
         "zero-out",
@@ -100,17 +107,17 @@ def _show(found: list[Audit], single: OneRun, quiet: bool) -> None:
         for why in one.violations:
             console.print(f"{one.name}, {one.neighbours}: {why}", markup=False)
     console.print(
-        "One fit held a thousand canaries, in or out by a coin each: "
+        "The one fit contained a thousand canaries, each included by a coin flip; "
         f"{single.n_correct} of {single.n_guesses} guesses were right."
     )
     wrong = sum(not one.passed for one in found) + (not single.passed)
     console.print(
         f"[bold]{wrong} of {len(found) + 1} claims refuted.[/bold] "
-        "An audit can refute a claim, not prove it."
+        "An audit can refute a claim but not prove it."
     )
 
 
-def _cells(one: Audit) -> tuple[Any, ...]:
+def _format_row(one: Audit) -> tuple[Any, ...]:
     return (
         one.name,
         one.neighbours,

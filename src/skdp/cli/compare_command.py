@@ -1,9 +1,13 @@
-"""`skdp compare`: a model at several budgets, side by side, all of it charged."""
+"""`skdp compare`: fit a model at several budgets and show them side by side."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,12 +16,13 @@ from skdp.cli.console import (
     Force,
     Quiet,
     check_out,
-    hushed,
+    escape,
+    open_console,
     print_json,
-    screen,
-    shown,
-    watched,
+    shows_progress,
+    silence_compiler,
 )
+from skdp.cli.fit_command import fit_file, summarise
 from skdp.cli.options import (
     Delta,
     Ledger,
@@ -31,17 +36,25 @@ from skdp.cli.options import (
     Table,
     TargetName,
     User,
-    model_name,
-    paid_by,
+    choose_model,
+    choose_reader,
+    open_ledger,
     read_schema,
-    table_of,
 )
 
 if TYPE_CHECKING:
-    from skdp.cli.comparison import Comparison
+    from skdp.estimators.base import PrivateLinearModel
+    from skdp.evaluation.results import Evaluation
+    from skdp.planning.forecast import Forecast
+    from skdp.privacy.budget import PrivacyRecord
+    from skdp.schema import Schema
 
-#: Budgets that fit beside each other on a terminal.
+#: Number of budgets that fit side by side on a terminal.
 MOST = 6
+#: Explains the scores of `Side.format_lines`.
+PLUS_MINUS = (
+    "±: one standard deviation of the privacy noise, without the sampling error."
+)
 
 EXAMPLES = [
     "skdp compare stays.csv --schema stays.toml --epsilon 0.5 --epsilon 1 "
@@ -53,19 +66,13 @@ def compare(
     file: Table,
     schema: SchemaFile,
     epsilon: Annotated[
-        list[float], typer.Option(help="Budget of a fit; give two or more.")
+        list[float], typer.Option(help="ε of one fit; repeat for each.")
     ],
-    total: Annotated[
-        float, typer.Option(help="The ε that all of them together may spend.")
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Directory of the models, one each.")
-    ],
+    total: Annotated[float, typer.Option(help="Largest ε for everything together.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for all models.")],
     score: Annotated[
         float | None,
-        typer.Option(
-            help="ε to score each model with, on the same rows; none if left out."
-        ),
+        typer.Option(help="ε for scoring each model; not scored if omitted."),
     ] = None,
     target: TargetName = None,
     delta: Delta = None,
@@ -73,7 +80,7 @@ def compare(
     neighbours: NeighboursName = Neighbours.add_remove,
     rows: Annotated[
         int | None,
-        typer.Option(help="Number of rows, if it is public, for add-remove."),
+        typer.Option(help="Number of rows, if it is public (add-remove only)."),
     ] = None,
     multiline: Multiline = False,
     ledger: Ledger = None,
@@ -84,38 +91,37 @@ def compare(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit at several ε, which add up, and show them side by side.
+    """Fit at several ε and show the models side by side.
 
-    Every fit and every score spends privacy, and so does choosing among them by what
-    they show: the sum is what holds. It is computed first, and refused above --total.
-    To see what a budget may buy without spending any, use `skdp plan`.
+    Every fit and every score spends privacy, so the guarantee is that of all of them
+    together. It is computed first, and the command stops if it exceeds --total. Use
+    `skdp plan` to see what a budget may buy without spending any.
     """
-    from skdp.cli.comparison import compared
     from skdp.schema import check
 
-    hushed(as_json, quiet)
+    silence_compiler(as_json, quiet)
     epsilons = sorted(set(epsilon))
     check(
         2 <= len(epsilons) <= MOST,
-        f"Compare 2 to {MOST} budgets. Got {len(epsilons)}: repeat --epsilon.",
+        f"--epsilon must be repeated for 2 to {MOST} budgets, got {len(epsilons)}.",
     )
     for budget in epsilons:
         check_out(out / f"epsilon-{budget:g}", force)
     described = read_schema(schema, target)
-    found = compared(
-        table_of(file, multiline),
+    found = compare_budgets(
+        choose_reader(file, multiline),
         described,
         epsilons=epsilons,
         total=total,
         score=score,
         out=out,
-        model=model_name(model, described),
+        model=choose_model(model, described),
         delta=delta,
         neighbours=neighbours.value,
         n_rows=rows,
-        ledger=paid_by(ledger, purpose, user),
+        ledger=open_ledger(ledger, purpose, user),
         seed=seed,
-        verbose=watched(as_json, quiet),
+        verbose=shows_progress(as_json, quiet),
     )
     if as_json:
         print_json(found.to_dict())
@@ -128,16 +134,240 @@ def _show(found: Comparison, quiet: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = screen(quiet=quiet)
+    console = open_console(quiet=quiet)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("", overflow="fold")
     for side in found.sides:
         table.add_column(f"ε = {side.epsilon:g}", justify="right")
-    lines = [side.lines() for side in found.sides]
+    lines = [side.format_lines() for side in found.sides]
     for name in lines[0]:
-        table.add_row(Text(shown(name)), *(line[name] for line in lines))
+        table.add_row(Text(escape(name)), *(line[name] for line in lines))
     console.print(table)
     for note in found.notes:
-        console.print(shown(note), markup=False)
+        console.print(escape(note), markup=False)
     console.print(f"[bold]{found.claim}[/bold]")
     console.print(f"models  {found.sides[0].out.parent}", markup=False)
+
+
+def compose_records(records: Sequence[PrivacyRecord], delta: float) -> float:
+    """Return the ε at δ of everything that the records released."""
+    from skdp.privacy import accountant
+
+    events = [item for record in records for item in record.events.items()]
+    mu = math.sqrt(math.fsum(record.spent for record in records))
+    draws = sum(times * event.n_draws for event, times in events)
+    extra = math.fsum(times * event.delta for event, times in events)
+    return accountant.spent_epsilon(mu, delta, draws, extra)
+
+
+def compose_budgets(epsilons: Sequence[float], delta: float) -> float:
+    """Return the ε at δ of fits and scores with these budgets, before any runs."""
+    from skdp.privacy import accountant
+    from skdp.privacy.budget import ALLOWED_DRAWS
+
+    squares = (accountant.calibrate(e, delta, ALLOWED_DRAWS) ** 2 for e in epsilons)
+    draws = ALLOWED_DRAWS * len(epsilons)
+    return accountant.spent_epsilon(math.sqrt(math.fsum(squares)), delta, draws)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Side:
+    """One fit: its budget, its directory, its forecast and its scores."""
+
+    epsilon: float
+    out: Path
+    model: PrivateLinearModel
+    expected: Forecast
+    scored: Evaluation | None
+
+    def format_lines(self) -> dict[str, str]:
+        """Return the lines to show, by name. All values are public or released."""
+        from skdp.estimators.fit_warnings import describe_constant
+        from skdp.planning.forecast import format_range
+
+        seen = self.expected
+        cost = format_range(seen)
+        lines = {
+            f"expected cost of privacy in {seen.score}": (
+                "only a constant" if describe_constant(self.model) else cost
+            )
+        }
+        for name, score in self.list_scores().items():
+            lines[name] = f"{score['value']:.4g} ± {score['noise_std']:.1g}"
+        for name, coef in self.list_coefficients().items():
+            lines[name] = f"{coef:+.3g}"
+        return lines
+
+    def list_coefficients(self) -> dict[str, float]:
+        """Return coefficients by name, and by class if there are more than two.
+
+        Categories are relative to the mean of their column, and several classes to the
+        mean of the classes. Two fits may differ by a common constant, which does not
+        change any prediction.
+        """
+        from skdp.estimators.standard_errors import compute_class_effects
+
+        found = compute_class_effects(self.model)[:-1]
+        names = [str(name) for name in self.model.get_feature_names_out()]
+        marks = [""]
+        if found.shape[1] > 1:
+            marks = [f" [{level}]" for level in self.model.classes_]
+        return {
+            f"{name}{mark}": float(coef)
+            for name, coefs in zip(names, found, strict=True)
+            for mark, coef in zip(marks, coefs, strict=True)
+        }
+
+    def list_scores(self) -> dict[str, dict[str, float]]:
+        """Return the value and the privacy noise of each score."""
+        if self.scored is None:
+            return {}
+        return {
+            name: {"value": score.value, "noise_std": score.noise_std}
+            for name, score in self.scored.scores.items()
+        }
+
+    def list_records(self) -> list[PrivacyRecord]:
+        """Return the privacy records of the fit and of its scores."""
+        scored = [] if self.scored is None else [self.scored.privacy_]
+        return [self.model.privacy_, *scored]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """All fits, and the δ that they share."""
+
+    sides: list[Side]
+    delta: float
+
+    @property
+    def spent_epsilon(self) -> float:
+        """The ε of all fits and scores together."""
+        records = [record for side in self.sides for record in side.list_records()]
+        return compose_records(records, self.delta)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether anyone who knows the seed can recompute the noise."""
+        records = [record for side in self.sides for record in side.list_records()]
+        return any(record.seeded for record in records)
+
+    @property
+    def notes(self) -> list[str]:
+        """Explanations of the numbers, as far as they apply."""
+        from skdp.estimators.summary import note_units
+
+        one = self.sides[0]
+        return [*([PLUS_MINUS] if one.list_scores() else []), *note_units(one.model)]
+
+    @property
+    def claim(self) -> str:
+        """The guarantee for everything together."""
+        if self.seeded:
+            return "seeded: no privacy claim"
+        return (
+            f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy for all "
+            f"{len(self.sides)} together"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for JSON."""
+        return {
+            "claim": "none" if self.seeded else "differential privacy",
+            "spent_epsilon": None if self.seeded else self.spent_epsilon,
+            "delta": self.delta,
+            "models": [
+                summarise(side.model, side.out)
+                | {"expected_privacy_excess": side.expected.privacy_excess}
+                | {"expected_range": [side.expected.low, side.expected.high]}
+                | {"expected_in": side.expected.score}
+                | {"scores": side.list_scores()}
+                for side in self.sides
+            ],
+        }
+
+
+def compare_budgets(
+    file: PathLike[str],
+    schema: Schema,
+    *,
+    epsilons: Sequence[float],
+    total: float,
+    score: float | None,
+    delta: float | None,
+    out: Path,
+    **options: Any,
+) -> Comparison:
+    """Fit and score at each budget, or refuse if together they exceed the total.
+
+    Parameters
+    ----------
+    file, schema
+        The table, and public facts about it.
+    epsilons, total : floats
+        The ε of each fit, and the largest ε of everything together.
+    score : float, optional
+        The ε of each model's scores; models are not scored without it.
+    delta : float, optional
+        The δ of each fit and of everything.
+    out : path
+        Directory for the models.
+    **options
+        As in `skdp.cli.fit_command.fit_file`.
+    """
+    from skdp.estimators.preparation import open_table
+    from skdp.planning.forecast import forecast
+    from skdp.planning.plan import check_budget, default_delta
+    from skdp.schema import check
+
+    rows = options["n_rows"]
+    if options["neighbours"] != "add-remove":
+        about = open_table(file, None, schema=schema, bounds=None, target=None)
+        rows = about.count_rows(options["verbose"])
+    delta = default_delta(rows) if delta is None else delta
+    scores = [] if score is None else [score] * len(epsilons)
+    for epsilon in [*epsilons, *scores]:
+        check_budget(epsilon, delta, rows or 1)
+        check(epsilon < math.inf, f"--epsilon must be finite, got {epsilon}.")
+    spent = compose_budgets([*epsilons, *scores], delta)
+    check(
+        spent <= total,
+        f"Together these spend ε = {spent:.4g} at δ = {delta:g}, but --total is "
+        f"{total:g}.",
+    )
+    sides = []
+    for epsilon in epsilons:
+        place = out / f"epsilon-{epsilon:g}"
+        options |= {"epsilon": epsilon, "delta": delta, "out": place}
+        model = fit_file(file, schema, **options)
+        scored = None if score is None else _score(model, file, score, options)
+        sides.append(
+            Side(
+                epsilon=epsilon,
+                out=place,
+                model=model,
+                expected=forecast(model.plan_),
+                scored=scored,
+            )
+        )
+    return Comparison(sides=sides, delta=delta)
+
+
+def _score(
+    model: PrivateLinearModel,
+    file: PathLike[str],
+    epsilon: float,
+    options: dict[str, Any],
+) -> Evaluation:
+    import skdp
+
+    return skdp.evaluate(
+        model,
+        file,
+        epsilon=epsilon,
+        delta=options["delta"],
+        neighbours=options["neighbours"],
+        n_rows=options["n_rows"],
+        random_state=options["seed"],
+        ledger=options["ledger"],
+    )

@@ -1,4 +1,4 @@
-"""What all commands share: common options, how they print, where they may write."""
+"""Options and output that all commands share."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: `as_json: AsJson = False`: one object on stdout and nothing else.
+#: `as_json: AsJson = False`: print one object to stdout and nothing else.
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object, null for infinity.")
+    bool,
+    typer.Option("--json", help="Print one JSON object; infinity becomes null."),
 ]
-#: `quiet: Quiet = False`: errors only.
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print nothing unless something fails.")
-]
-#: The same for a command whose result is a text: it is printed if no file takes it.
+#: `quiet: Quiet = False`: print errors only.
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+#: The same for a command whose result is a text, printed unless --out is given.
 QuietButResult = Annotated[
     bool,
-    typer.Option("--quiet", "-q", help="Print nothing but a result that has no --out."),
+    typer.Option(
+        "--quiet", "-q", help="Print errors only, and the result if no --out."
+    ),
 ]
-#: `force: Force = False`: an output that exists is replaced.
-Force = Annotated[bool, typer.Option("--force", help="Replace what --out names.")]
+#: `force: Force = False`: replace an existing output.
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing --out.")]
 
-#: Longest name of a file: systems allow 255 bytes, and what is written beside it first
-#: has a longer one.
+#: Longest file name, in bytes. Systems allow 255, and the temporary file that is
+#: written first has a longer name.
 LONGEST = 200
 
 
-def screen(as_json: bool = False, quiet: bool = False) -> Console:
-    """Where people read: stdout, silent if a script reads it."""
+def open_console(as_json: bool = False, quiet: bool = False) -> Console:
+    """Return a console on stdout that prints nothing with --json or --quiet."""
     from rich.console import Console
 
     class Screen(Console):
@@ -47,22 +48,22 @@ def screen(as_json: bool = False, quiet: bool = False) -> Console:
     return Screen(highlight=False, quiet=as_json or quiet, soft_wrap=False)
 
 
-def watched(as_json: bool = False, quiet: bool = False) -> bool:
-    """Whether somebody looks at stderr, so that progress is worth showing there."""
+def shows_progress(as_json: bool = False, quiet: bool = False) -> bool:
+    """Whether to show progress: stderr is a terminal, and neither option is set."""
     return sys.stderr.isatty() and not quiet and not as_json
 
 
-def hushed(as_json: bool = False, quiet: bool = False) -> None:
-    """Let nothing be said of compiled kernels where a script reads, or nobody."""
+def silence_compiler(as_json: bool = False, quiet: bool = False) -> None:
+    """Suppress the message about compiling kernels with --json or --quiet."""
     from skdp.engines.compilation import suppress_message
 
     suppress_message(as_json or quiet)
 
 
-def shown(text: str) -> str:
-    """A text as a terminal may get it: what would move its cursor is written out.
+def escape(text: str) -> str:
+    """Return the text with control characters escaped.
 
-    Models and schemas may be a stranger's.
+    Models and schemas may come from strangers, who could move a terminal's cursor.
     """
     return "".join(
         letter if letter == "\n" or letter.isprintable() else ascii(letter)[1:-1]
@@ -71,41 +72,41 @@ def shown(text: str) -> str:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object; null stands for what JSON has no word for."""
-    typer.echo(json_text(value))
+    """Print one JSON object; infinities and NaN become null."""
+    typer.echo(format_json(value))
 
 
-def json_text(value: dict[str, Any]) -> str:
-    """One JSON object as a terminal may get it: see `shown`."""
-    text = json.dumps(_plain(value), indent=2, ensure_ascii=False)
+def format_json(value: dict[str, Any]) -> str:
+    """Return one JSON object with control characters escaped, as in `escape`."""
+    text = json.dumps(_replace_infinities(value), indent=2, ensure_ascii=False)
     return "".join(
         letter if letter == "\n" or letter.isprintable() else json.dumps(letter)[1:-1]
         for letter in text
     )
 
 
-def _plain(value: Any) -> Any:
+def _replace_infinities(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _replace_infinities(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_replace_infinities(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check_out(out: Path, force: bool) -> None:
-    """Refuse a place that cannot be written to, before anything is spent."""
+    """Refuse an output path that cannot be written, before any budget is spent."""
     from skdp.schema import check
 
     there = os.path.lexists(out)
     check(
         force or not there,
-        f"{str(out)!r} exists: choose another place, or replace it by --force.",
+        f"{str(out)!r} already exists. Use --force to replace it.",
     )
     long = [part for part in out.parts if len(os.fsencode(part)) > LONGEST]
     check(
         not long,
-        f"--out needs names of at most {LONGEST} bytes. Got {str(long)[2:30]}…: choose "
-        "a shorter one.",
+        f"Each name in --out must have at most {LONGEST} bytes, got "
+        f"{str(long)[2:30]}….",
     )
     above = out.parent
     while not os.path.lexists(above):
@@ -115,11 +116,11 @@ def check_out(out: Path, force: bool) -> None:
         writable = True
     except OSError:
         writable = False
-    check(writable, f"Nothing can be written in {str(above)!r}: choose another place.")
+    check(writable, f"The directory {str(above)!r} is not writable.")
 
 
 def write_out(out: Path, text: str) -> None:
-    """Write a file that appears when it is complete, in place of a link too."""
+    """Write to a temporary file and rename it to `out`, replacing a link too."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
         path = Path(folder) / out.name

@@ -1,4 +1,4 @@
-"""`skdp demo`: what privacy costs, on a table that is nobody's."""
+"""`skdp demo`: show on a synthetic table what privacy costs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson, Quiet, check_out, shown
+from skdp.cli.console import AsJson, Quiet, check_out, escape
+from skdp.cli.options import Seed
 
 EXAMPLES = [
     "skdp demo",
@@ -17,16 +18,13 @@ EXAMPLES = [
 
 def demo(
     epsilon: Annotated[float, typer.Option(help="Privacy budget ε.")] = 1.0,
-    rows: Annotated[int, typer.Option(help="Rows of the table.")] = 50_000,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Repeatable noise, for tests: no privacy is claimed then."),
-    ] = None,
+    rows: Annotated[int, typer.Option(help="Number of rows of the table.")] = 50_000,
+    seed: Seed = None,
     save: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write the table and its schema there too, to try other commands on.",
+            help="Also write the table and its schema there, to try other commands.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -39,13 +37,13 @@ def demo(
     if save is not None:
         check_out(save / "stays.csv", force=True)
         for path in (save / "stays.csv", save / "stays.toml"):
-            check(not path.exists(), f"{str(path)!r} exists: choose another --save.")
+            check(not path.exists(), f"--save: {str(path)!r} already exists.")
     run_demo(rows, epsilon, seed, as_json, quiet)
     if save is not None:
-        from skdp.cli.demo_table import write
+        from skdp.cli.demo_fits import save_table
 
-        paths = write(save, rows)
+        paths = save_table(save, rows)
         if not quiet and not as_json:
             for path in paths:
-                typer.echo(shown(f"written  {path}"))
-            typer.echo(shown(f"next     skdp plan --schema {paths[1]} --rows {rows}"))
+                typer.echo(escape(f"written  {path}"))
+            typer.echo(escape(f"next     skdp plan --schema {paths[1]} --rows {rows}"))

@@ -1,11 +1,13 @@
-"""The fits of the demo, and how they are shown."""
+"""The table and the fits of `skdp demo`, and how they are shown."""
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -18,7 +20,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import skdp
-from skdp.cli.console import hushed, print_json, screen, watched
+from skdp.cli.console import open_console, print_json, shows_progress, silence_compiler
 from skdp.datasets import Dataset, compute_margins, make_hospital
 from skdp.descent.matrix import Matrix
 from skdp.engines.choice import choose_engine
@@ -29,14 +31,14 @@ from skdp.planning.presets import preset
 from skdp.planning.rule import make_default_plan
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records, encode
-from skdp.schema import FloatArray, Layout, check
+from skdp.schema import FloatArray, Layout, check, toml_files
 
-#: Seeds of the two public tables: the one that is fitted and the one that judges.
+#: Seeds of the two public tables: one to fit, one to score on.
 TABLE_SEED, FRESH_SEED = 0, 1
 FRESH_ROWS, MAX_ROWS = 50_000, 2_000_000
-#: Steps that a demo has time for: this many row visits, and never fewer than 200.
+#: The demo has time for this many row visits, but always takes at least 200 steps.
 DEMO_VISITS = 250_000_000
-#: Decimals of a log-loss that are shown.
+#: Decimals of a log-loss.
 PLACES = 4
 
 
@@ -44,21 +46,21 @@ def run_demo(
     rows: int, epsilon: float, seed: int | None, as_json: bool, quiet: bool = False
 ) -> None:
     """Fit the three models and show them."""
-    check(rows <= MAX_ROWS, f"The demo takes up to {MAX_ROWS:,} rows. Got {rows:,}.")
+    check(rows <= MAX_ROWS, f"--rows must be at most {MAX_ROWS:,}, got {rows:,}.")
     started = perf_counter()
-    hushed(as_json, quiet)
+    silence_compiler(as_json, quiet)
     layout = make_hospital(1).schema.layout()
-    jobs = _jobs(layout, rows, epsilon)
-    console = screen(as_json, quiet)
+    jobs = _plan_fits(layout, rows, epsilon)
+    console = open_console(as_json, quiet)
     _show_plan(console, jobs, layout)
     table = make_hospital(rows, TABLE_SEED)
     fresh = make_hospital(FRESH_ROWS, FRESH_SEED)
     records = encode([table.batch], table.schema)
     engine = choose_engine()
-    # Sums this small gain nothing from BLAS threads, and lose much on a busy machine.
+    # Sums this small gain nothing from BLAS threads and are slower on a busy machine.
     with (
         threadpool_limits(1, "blas"),
-        _progress(jobs, watched(as_json, quiet)) as callbacks,
+        _show_progress(jobs, shows_progress(as_json, quiet)) as callbacks,
     ):
         fits = [
             run(job.plan, records, engine=engine, random_state=seed, callback=callback)
@@ -67,7 +69,7 @@ def run_demo(
     result = _Result(
         table=table,
         fits=fits,
-        losses=_log_losses(table, fresh, fits, records),
+        losses=_compute_log_losses(table, fresh, fits, records),
         seconds=perf_counter() - started,
     )
     if as_json:
@@ -76,16 +78,32 @@ def run_demo(
         _show_result(console, result)
 
 
+def save_table(folder: Path, rows: int) -> list[Path]:
+    """Write stays.csv and stays.toml; never replace an existing file."""
+    table = make_hospital(rows, TABLE_SEED)
+    folder.mkdir(parents=True, exist_ok=True)
+    cells, schema = folder / "stays.csv", folder / "stays.toml"
+    with cells.open("x", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table.columns)
+        columns = [column.tolist() for column in table.columns.values()]
+        for row in zip(*columns, strict=True):
+            writer.writerow(["" if cell != cell else cell for cell in row])
+    with schema.open("x", encoding="utf-8", newline="\n") as file:
+        file.write(toml_files.dumps(table.schema))
+    return [cells, schema]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Job:
-    """A fit of the demo: its name, its plan and what to say of it beforehand."""
+    """A fit of the demo: its name, its plan and a description of the plan."""
 
     name: str
     plan: Plan
     words: str
 
 
-def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
+def _plan_fits(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     """Plan the three fits: matrix geometry, the paper's method, and no privacy."""
     loss = Logistic()
     facts: dict[str, Any] = {
@@ -97,19 +115,21 @@ def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     matrix = make_default_plan(layout, loss, **facts)
     paper = preset("dp_skgd", layout, loss, **facts)
     most = max(200, min(5_000, DEMO_VISITS // rows))
-    words = f"{matrix.n_steps} steps on the intercept alone, {_noise(matrix)}: too few "
-    words += "rows for more at this ε"
+    words = (
+        f"{matrix.n_steps} steps on the intercept alone, {_describe_noise(matrix)}, "
+        "because the table is too small for more at this ε"
+    )
     if isinstance(matrix.geometry, Matrix):
         words = (
             f"{matrix.geometry.share:.1%} of the budget releases the Gram matrix and "
-            f"the class counts once, {matrix.geometry.floor:.3g} added to eigenvalues; "
-            f"then {matrix.n_steps} steps on all {layout.n_features} coordinates in "
-            f"its metric, each record's gradient capped at "
-            f"{matrix.geometry.radius:.3g}, {_noise(matrix)}"
+            f"the class counts, with {matrix.geometry.floor:.3g} added to the "
+            f"eigenvalues; then {matrix.n_steps} steps on all {layout.n_features} "
+            "coordinates in the metric of that matrix, each record's gradient clipped "
+            f"at {matrix.geometry.radius:.3g}, {_describe_noise(matrix)}"
         )
-    bound = "no bound on its error is proved"
+    bound = "its error has no proved bound"
     if paper.n_steps > most:
-        bound = f"fewer than the {paper.n_steps:,} it asks for, to keep the demo short"
+        bound = f"fewer than the {paper.n_steps:,} of the paper, to keep the demo short"
         paper = replace(paper, n_steps=most, rate=None)
     elif paper.rate is not None:
         bound = (
@@ -118,7 +138,7 @@ def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
         )
     steps = (
         f"{paper.n_steps:,} steps, each on one of the {len(layout.groups)} columns "
-        f"drawn at random, {_noise(paper)}; {bound}"
+        f"drawn at random, {_describe_noise(paper)}; {bound}"
     )
     exact = make_default_plan(layout, loss, n_rows=rows)
     return [
@@ -132,7 +152,7 @@ def _jobs(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     ]
 
 
-def _noise(plan: Plan) -> str:
+def _describe_noise(plan: Plan) -> str:
     budget = PrivacyRecord(
         epsilon=plan.epsilon, delta=plan.delta, neighbours=plan.neighbours
     )
@@ -140,9 +160,12 @@ def _noise(plan: Plan) -> str:
 
 
 @contextmanager
-def _progress(jobs: list[_Job], show: bool) -> Iterator[list[Callable[[object], None]]]:
-    """Show bars with the time left on stderr, if anybody looks."""
-    console = Console(stderr=True, quiet=not show)  # older ones end with an empty line
+def _show_progress(
+    jobs: list[_Job], show: bool
+) -> Iterator[list[Callable[[object], None]]]:
+    """Show progress bars on stderr."""
+    # `disable` alone prints an empty line at the end in older versions of rich.
+    console = Console(stderr=True, quiet=not show)
     with Progress(console=console, transient=True, disable=not show) as bars:
 
         def callback(job: _Job) -> Callable[[object], None]:
@@ -152,10 +175,10 @@ def _progress(jobs: list[_Job], show: bool) -> Iterator[list[Callable[[object], 
         yield [callback(job) for job in jobs]
 
 
-def _log_losses(
+def _compute_log_losses(
     table: Dataset, fresh: Dataset, fits: list[Fit], records: Records
 ) -> dict[str, float]:
-    """Mean log-loss on the fresh table of everything that is compared."""
+    """Return the mean log-loss of each model on the fresh table."""
     judge = encode([fresh.batch], fresh.schema)
     target = np.concatenate([chunk.target for chunk in judge.chunks])
 
@@ -183,8 +206,8 @@ class _Result:
     losses: dict[str, float]
     seconds: float
 
-    def weights(self) -> dict[str, dict[str, float]]:
-        """By coordinate: the true weight, the one without and the one with privacy."""
+    def list_weights(self) -> dict[str, dict[str, float]]:
+        """Return by coordinate the true, the non-private and the private weight."""
         layout = self.fits[0].plan.layout
         matrix, _, exact = (
             centre_categories(layout, fit.weights)[:, 0] for fit in self.fits
@@ -197,20 +220,20 @@ class _Result:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything that the demo shows, for JSON."""
+        """Return everything that the demo shows, as a JSON object."""
         return {
             "skdp": skdp.__version__,
             "synthetic": True,
             "n_rows": self.fits[0].plan.n_rows,
-            "privacy": _record(self.fits[0].record),
-            "weights": self.weights(),
+            "privacy": _describe_record(self.fits[0].record),
+            "weights": self.list_weights(),
             "log_loss": self.losses,
             "seconds": round(self.seconds, 3),
         }
 
 
-def _record(record: PrivacyRecord) -> dict[str, Any]:
-    """Return what was promised and spent, without the released values."""
+def _describe_record(record: PrivacyRecord) -> dict[str, Any]:
+    """Return the claim and the releases, without the released values."""
     claims = not record.seeded and record.budget < math.inf
     return {
         "claim": "differential privacy" if claims else "none",
@@ -226,10 +249,10 @@ def _record(record: PrivacyRecord) -> dict[str, Any]:
 def _show_plan(console: Console, jobs: list[_Job], layout: Layout) -> None:
     plan = jobs[0].plan
     console.print(
-        "A synthetic table of hospital stays: nobody's data, so that everything can be "
-        "shown. Lines marked * use what a real private run could not show.\n"
+        "This is a synthetic table of hospital stays, so the demo can show everything. "
+        "Lines marked * could not be shown for real private data.\n"
     )
-    console.print("[bold]The plan[/bold], made before a record is read")
+    console.print("[bold]The plan[/bold], made before any record is read")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=False, min_width=12, max_width=18)
     grid.add_column()
@@ -253,11 +276,11 @@ def _show_result(console: Console, result: _Result) -> None:
     console.print("[bold]The privacy record[/bold] of the fit in matrix geometry")
     console.print(Padding(str(fit.record), (0, 0, 1, 2)))
 
-    console.print("[bold]Weights[/bold] (a category's are centred to sum to zero)")
-    console.print(_weight_table(result, fit.plan.layout))
+    console.print("[bold]Weights[/bold] (those of a categorical column sum to zero)")
+    console.print(_make_weight_table(result, fit.plan.layout))
 
     console.print(f"[bold]Mean log-loss[/bold] on a fresh table of {FRESH_ROWS:,} rows")
-    # Differences are of the numbers that are shown, so that a reader's sums come out.
+    # Subtract the rounded numbers, so the printed differences add up.
     losses = {name: round(loss, PLACES) for name, loss in result.losses.items()}
     best = losses["true weights"]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -268,21 +291,21 @@ def _show_result(console: Console, result: _Result) -> None:
         star = "" if name.startswith("private") else " *"
         table.add_row(name + star, f"{loss:.{PLACES}f}", f"{loss - best:+.{PLACES}f}")
     console.print(table)
-    console.print(_verdict(losses, fit))
+    console.print(_describe_cost(losses, fit))
     console.print(
-        "The two private fits have a budget each; on a real table they would share one."
-        "\n* Not for a real table: true weights are unknown there, and a fit without "
-        "noise, a base rate and a score on private rows all leak."
+        "Each private fit has its own budget here; on a real table they would share "
+        "one.\n* Not possible for a real table: its true weights are unknown, and a "
+        "fit without noise, a base rate and a score on private rows would leak."
     )
     console.print(f"{result.seconds:.1f} s")
 
 
-def _weight_table(result: _Result, layout: Layout) -> Table:
+def _make_weight_table(result: _Result, layout: Layout) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("coordinate", overflow="fold")
     for name in ("true *", "no privacy *", "private"):
         table.add_column(name, justify="right")
-    weights = result.weights()
+    weights = result.list_weights()
     for group in layout.groups:
         if group.kind == "code":
             table.add_row(group.name)
@@ -293,14 +316,16 @@ def _weight_table(result: _Result, layout: Layout) -> Table:
     return table
 
 
-def _verdict(losses: dict[str, float], fit: Fit) -> str:
+def _describe_cost(losses: dict[str, float], fit: Fit) -> str:
     private, free = losses["private, matrix geometry"], losses["no privacy"]
     gain = losses["base rate alone"] - free
-    cost = f"Privacy at ε = {fit.plan.epsilon:g} cost {private - free:+.{PLACES}f} of "
-    cost += "log-loss"
+    cost = (
+        f"Privacy at ε = {fit.plan.epsilon:g} changed the log-loss by "
+        f"{private - free:+.{PLACES}f}."
+    )
     if gain <= 0:
-        return f"{cost}; this table is too small to learn from, even without it."
+        return f"{cost} This table is too small to learn from, even without privacy."
     if private >= losses["base rate alone"]:
-        return f"{cost}, all that there was to gain: this budget needs more rows."
+        return f"{cost} No gain over the base rate is left: this ε needs more rows."
     kept = (losses["base rate alone"] - private) / gain
-    return f"{cost}: {kept:.0%} of what the model gains over the base rate is kept."
+    return f"{cost} The private model keeps {kept:.0%} of the gain over the base rate."

@@ -1,10 +1,11 @@
-"""`skdp fit`: a private model of a file, saved as a directory."""
+"""`skdp fit`: fit a private model to a file and save it as a directory."""
 
 from __future__ import annotations
 
 import math
+from os import PathLike
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,10 +14,10 @@ from skdp.cli.console import (
     Force,
     Quiet,
     check_out,
-    hushed,
+    open_console,
     print_json,
-    screen,
-    watched,
+    shows_progress,
+    silence_compiler,
 )
 from skdp.cli.options import (
     Delta,
@@ -33,13 +34,18 @@ from skdp.cli.options import (
     TargetName,
     Threads,
     User,
-    model_name,
-    paid_by,
+    choose_model,
+    choose_reader,
+    open_ledger,
     read_schema,
-    table_of,
 )
 
-#: Largest ε that still says something.
+if TYPE_CHECKING:
+    import skdp
+    from skdp.estimators.base import PrivateLinearModel
+    from skdp.schema import Schema
+
+#: Largest ε that still protects in practice.
 MOST = 10
 
 EXAMPLES = [
@@ -62,8 +68,8 @@ def fit(
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Number of rows, if it is public; under add-remove it is released if "
-            "not given."
+            help="Number of rows, if it is public. Otherwise add-remove releases it "
+            "with noise."
         ),
     ] = None,
     multiline: Multiline = False,
@@ -78,45 +84,138 @@ def fit(
 ) -> None:
     """Fit a private model to a CSV or Parquet file.
 
-    The file may be larger than memory. What is printed, and what the model holds, is
-    public or was released with noise and charged to the budget.
+    The file may be larger than memory. Everything that is printed or saved is public,
+    or was released with noise and charged to the budget.
     """
-    from skdp.cli.fitting import fitted, note, summary
     from skdp.reporting.statement import NEIGHBOURS
 
-    hushed(as_json, quiet)
+    silence_compiler(as_json, quiet)
     check_out(out, force)
     described = read_schema(schema, target)
-    made = fitted(
-        table_of(file, multiline),
+    made = fit_file(
+        choose_reader(file, multiline),
         described,
-        model=model_name(model, described),
+        model=choose_model(model, described),
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours.value,
         n_rows=rows,
-        ledger=paid_by(ledger, purpose, user),
+        ledger=open_ledger(ledger, purpose, user),
         seed=seed,
         n_threads=threads,
-        verbose=watched(as_json, quiet),
+        verbose=shows_progress(as_json, quiet),
         out=out,
     )
     if as_json:
-        print_json(summary(made, out))
+        print_json(summarise(made, out))
         return
-    console = screen(quiet=quiet)
+    console = open_console(quiet=quiet)
     claim, tables, *_ = str(made.privacy_).splitlines()
     hidden = NEIGHBOURS[made.privacy_.neighbours]
     console.print(f"[bold]{claim}[/bold]\n{tables} ({hidden})")
-    if MOST < epsilon < math.inf and seed is None:  # else the claim is that of none
+    if MOST < epsilon < math.inf and seed is None:  # otherwise nothing is claimed
         console.print(
-            f"ε = {epsilon:g} is a promise in name only: choose {MOST} or less (docs: "
-            "Choose ε).",
+            f"ε = {epsilon:g} protects in name only. Choose {MOST} or less (see Choose "
+            "ε in the docs).",
             markup=False,
         )
-    if (limit := note(made)) is not None:
+    if (limit := find_limit(made)) is not None:
         console.print(limit, markup=False)
     console.print(f"model  {out}", markup=False, soft_wrap=True)
     console.print(
         f"next   skdp predict {out} NEW.csv --out predictions.csv", markup=False
     )
+
+
+def fit_file(
+    file: PathLike[str],
+    schema: Schema,
+    *,
+    model: str,
+    ledger: skdp.Ledger | None,
+    **options: Any,
+) -> PrivateLinearModel:
+    """Fit a model to a file and save it.
+
+    Parameters
+    ----------
+    file : path
+        The table.
+    schema : Schema
+        Public facts about the table, including the target's name.
+    model : str
+        One of `skdp.estimators.planning.MODELS`.
+    ledger : Ledger, optional
+        The ledger to charge.
+    **options
+        Further parameters of the estimator, ``seed`` for ``random_state``, and ``out``,
+        the directory of the saved model.
+    """
+    from skdp.estimators import storage
+    from skdp.estimators.base import ESTIMATORS
+    from skdp.schema import check
+
+    out, seed = options.pop("out"), options.pop("seed")
+    check(
+        not out.exists() or storage.is_model(out),
+        f"--force replaces only saved models, but {str(out)!r} is not a saved model.",
+    )
+    check(
+        ledger is None or seed is None,
+        "A seeded fit claims no privacy and cannot be charged to a ledger. Omit "
+        "--seed, or omit --ledger if the data is public.",
+    )
+    made = ESTIMATORS[model](schema=schema, random_state=seed, ledger=ledger, **options)
+    made.fit(file)
+    try:
+        made.save(out)
+    except (OSError, KeyboardInterrupt) as error:
+        error.add_note(
+            f"The model could not be saved in {str(out)!r} and is lost. Its budget "
+            f"stays spent:\n{made.privacy_}"
+        )
+        raise
+    return made
+
+
+def find_limit(model: PrivateLinearModel) -> str | None:
+    """Return the first warning about a fresh fit: its labels, columns or budget."""
+    from skdp.estimators.fit_warnings import (
+        describe_constant,
+        describe_doubts,
+        describe_unknown_labels,
+    )
+
+    limits = [
+        describe_unknown_labels(model),
+        *describe_doubts(model),
+        describe_constant(model),
+    ]
+    return next((limit for limit in limits if limit is not None), None)
+
+
+def summarise(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
+    """Return the facts about a fitted model that a script needs."""
+    import numpy as np
+
+    record = model.privacy_
+    claims = not record.seeded and record.budget < math.inf
+    names = [str(name) for name in model.get_feature_names_out()]
+    coef = np.atleast_2d(model.coef_)
+    intercept = np.atleast_1d(np.asarray(model.intercept_))
+    return {
+        "model": type(model).__name__,
+        "out": str(out),
+        "claim": "differential privacy" if claims else "none",
+        "seeded": record.seeded,
+        "epsilon": record.epsilon,
+        "delta": record.delta,
+        "spent_epsilon": record.spent_epsilon if claims else None,
+        "neighbours": record.neighbours,
+        "note": find_limit(model),
+        "assumptions": list(record.assumptions),
+        "coefficients": [
+            dict(zip(names, map(float, row), strict=True)) for row in coef
+        ],
+        "intercept": intercept.tolist(),
+    }

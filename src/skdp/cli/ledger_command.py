@@ -1,4 +1,4 @@
-"""`skdp ledger`: a table's total budget, on disk."""
+"""`skdp ledger`: manage a table's total budget, kept on disk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from skdp.cli.console import (
     Quiet,
     QuietButResult,
     check_out,
+    escape,
+    open_console,
     print_json,
-    screen,
-    shown,
     write_out,
 )
 from skdp.cli.options import Neighbours, NeighboursName, Purpose, User
@@ -25,70 +25,67 @@ if TYPE_CHECKING:
     from skdp.ledger import Entry, Ledger
 
 ledger = typer.Typer(
-    help="Make, show, check and export the total budget of a table.",
+    help="Create, show, check and export the ledger of a table's total budget.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.")]
 
-#: Below the entries: a fit's own δ may be another, and it has two lines.
-READING = (
-    "ε is at the ledger's δ; a commit replaces its reservation, and so does a stop."
-)
+#: Printed below the entries.
+READING = "ε is at the ledger's δ. A commit or a stop replaces its reservation."
 
-#: Columns that a narrow screen does without, the first of them first.
-LEFT_OUT = ("δ", "μ²", "time (UTC)", "user", "purpose")
-#: Columns whose texts are broken between words.
-BROKEN = ("what", "purpose")
+#: Columns that a narrow terminal omits, in this order.
+OPTIONAL = ("δ", "μ²", "time (UTC)", "user", "purpose")
+#: Columns whose texts wrap between words.
+WRAPPED = ("what", "purpose")
 
 
-def _example(line: str) -> str:
+def _show_example(line: str) -> str:
     return f"\b\nExamples:\n  {line}"
 
 
 @ledger.command(
-    epilog=_example(
+    epilog=_show_example(
         'skdp ledger make budget.db --table "hospital stays 2025" --epsilon 3 '
         "--delta 1e-6"
     )
 )
 def make(
     path: File,
-    epsilon: Annotated[float, typer.Option(help="ε of all that is ever released.")],
-    delta: Annotated[float, typer.Option(help="δ of all that is ever released.")],
+    epsilon: Annotated[float, typer.Option(help="ε of all releases together.")],
+    delta: Annotated[float, typer.Option(help="δ of all releases together.")],
     reserved_delta: Annotated[
         float,
-        typer.Option(help="Part of δ for finding categories; 0 if a schema has all."),
+        typer.Option(help="Part of δ for discovering categories; 0 if all are public."),
     ] = 0.0,
     neighbours: NeighboursName = Neighbours.add_remove,
     table: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Public name of the table that it belongs to.  [default: the file's "
-            "name]",
+            help="Public name of the table.  [default: the ledger's file name]",
         ),
     ] = None,
     schema: Annotated[
         Path | None,
         typer.Option(
             metavar="TOML",
-            help="Take no other schema than this one, until it is admitted.",
+            help="Accept only this schema; `skdp ledger admit` adds others.",
         ),
     ] = None,
     user: User = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make a ledger with a ceiling (ε, δ), which is fixed from then on.
+    """Create a ledger with a ceiling (ε, δ) that can never be changed.
 
-    It belongs to one table. All models of that table may be charged to it, whatever
-    their target and columns are.
+    A ledger belongs to one table. Charge all models of that table to it, whatever their
+    target and columns are.
     """
     import skdp
     from skdp.schema import toml_files
 
-    _refuse_taken(path)
+    _refuse_existing(path)
     check_out(path, force=False)
     made = skdp.Ledger(
         path,
@@ -98,83 +95,85 @@ def make(
         neighbours=neighbours.value,
         table=table,
         schema=None if schema is None else toml_files.read(schema),
-        purpose="to make the ledger",
+        purpose="create the ledger",
         user=user,
     )
     if as_json:
-        print_json(_summary(made))
+        print_json(_summarise(made))
     elif not quiet:
-        typer.echo(shown(f"{made}\nGive it to every fit: skdp fit ... --ledger {path}"))
+        typer.echo(
+            escape(f"{made}\nUse it for every fit: skdp fit ... --ledger {path}")
+        )
 
 
-@ledger.command(epilog=_example("skdp ledger show budget.db --last 20"))
+@ledger.command(epilog=_show_example("skdp ledger show budget.db --last 20"))
 def show(
     path: File,
-    last: Annotated[int, typer.Option(min=0, help="Entries to show.")] = 10,
+    last: Annotated[int, typer.Option(min=0, help="Number of entries to show.")] = 10,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what was spent, what is left, and the last entries."""
-    opened = _opened(path)
+    """Show the spent and the remaining budget, and the last entries."""
+    opened = _open(path)
     entries = opened.entries()
     tail = entries[len(entries) - min(last, len(entries)) :]
     if as_json:
-        print_json(_summary(opened) | {"entries": [_fields(entry) for entry in tail]})
+        fields = [_list_fields(entry) for entry in tail]
+        print_json(_summarise(opened) | {"entries": fields})
     elif not quiet:
-        typer.echo(shown(str(opened)))
+        typer.echo(escape(str(opened)))
         if tail:
             _print_table(tail)
-            screen().print(READING)
+            open_console().print(READING)
 
 
-@ledger.command(epilog=_example("skdp ledger admit budget.db --schema other.toml"))
+@ledger.command(epilog=_show_example("skdp ledger admit budget.db --schema other.toml"))
 def admit(
     path: File,
     schema: Annotated[
         Path,
-        typer.Option(metavar="TOML", help="A further schema of the same table."),
+        typer.Option(metavar="TOML", help="Another schema of the same table."),
     ],
     purpose: Purpose = None,
     user: User = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let a ledger that was made with a schema take a further one.
+    """Let a ledger that was created with a schema accept another one.
 
-    Only do so if it describes the same records: the promise is about one table. A
-    ledger that was made without a schema takes every schema of its table anyway.
+    Do this only if it describes the same records, because the guarantee covers one
+    table. A ledger that was created without a schema accepts every schema.
     """
     from skdp.schema import toml_files
 
     described = toml_files.read(schema)
-    opened = _opened(path, purpose, user)
+    opened = _open(path, purpose, user)
     opened.admit(described)
     if as_json:
-        print_json(_summary(opened))
+        print_json(_summarise(opened))
     elif not quiet:
-        typer.echo(shown(f"{opened.table}: {schema} is admitted"))
+        typer.echo(escape(f"{opened.table}: admitted {schema}"))
 
 
-@ledger.command(epilog=_example("skdp ledger check budget.db --head 12:3f9c..."))
+@ledger.command(epilog=_show_example("skdp ledger check budget.db --head 12:3f9c..."))
 def check(
     path: File,
     head: Annotated[
         str | None,
-        typer.Option(help="A head noted earlier, which the entries must lead to."),
+        typer.Option(help="A head printed earlier, which the entries must contain."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Recompute hashes and sums; exit with 1 if the file was changed.
+    """Recompute all hashes and sums; exit with 1 if the file was changed.
 
-    Somebody who rewrites all of the file can write any history: note the head that
-    this prints elsewhere, and give it back as --head.
+    Someone who rewrites the whole file can forge any history. Keep the head that this
+    command prints in another place, and pass it as --head next time.
     """
     from skdp.ledger import Head, Ledger, LedgerError
     from skdp.schema import check as refuse_unless
 
-    there = f"There is no file {str(path)!r}: correct the path."
-    refuse_unless(path.exists(), there)
+    refuse_unless(path.exists(), f"There is no file {str(path)!r}.")
     noted = None if head is None else Head.of(head)
     try:
         found, why = str(Ledger(path).check(noted)), None
@@ -183,26 +182,28 @@ def check(
     if as_json:
         print_json({"passed": why is None, "head": found, "why": why})
     elif why is not None or not quiet:
-        typer.echo(f"WHOLE: head {found}" if why is None else f"FAILED: {why}")
+        typer.echo(f"INTACT: head {found}" if why is None else f"FAILED: {why}")
     if why is not None:
         raise typer.Exit(1)
 
 
-@ledger.command(epilog=_example("skdp ledger export budget.db --form csv --out b.csv"))
+@ledger.command(
+    epilog=_show_example("skdp ledger export budget.db --form csv --out b.csv")
+)
 def export(
     path: File,
     form: Annotated[str, typer.Option(help="jsonl or csv.")] = "jsonl",
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it here, not to stdout.")
+        Path | None, typer.Option(metavar="FILE", help="Write to this file.")
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
     quiet: QuietButResult = False,
 ) -> None:
-    """Write all entries, each with its hash, as JSON lines or CSV."""
+    """Write all entries with their hashes, as JSON lines or CSV."""
     if out is not None:
         check_out(out, force)
-    text = _opened(path).export(form)
+    text = _open(path).export(form)
     if out is not None:
         write_out(out, text)
     if as_json:
@@ -211,33 +212,32 @@ def export(
     elif out is None:
         typer.echo(text, nl=False)
     elif not quiet:
-        typer.echo(shown(f"entries in {out}"))
+        typer.echo(escape(f"entries written to {out}"))
 
 
-def _opened(path: Path, purpose: str | None = None, user: str | None = None) -> Ledger:
+def _open(path: Path, purpose: str | None = None, user: str | None = None) -> Ledger:
     import skdp
     from skdp.schema import check as refuse_unless
 
     refuse_unless(
         os.path.exists(path),
-        f"There is no ledger {str(path)!r}: correct the path, or make one by `skdp "
-        "ledger make`.",
+        f"There is no ledger {str(path)!r}. Create one with `skdp ledger make`.",
     )
     return skdp.Ledger(path, purpose=purpose, user=user)
 
 
-def _refuse_taken(path: Path) -> None:
+def _refuse_existing(path: Path) -> None:
     from skdp.schema import check as refuse_unless
 
     name = str(path)
     refuse_unless(
         not os.path.lexists(path),
-        f"{name!r} exists, and the ceiling of a ledger is fixed: look at it with `skdp "
-        f"ledger show {name}`, or make another one for other data.",
+        f"{name!r} already exists, and the ceiling of a ledger is fixed. See it with "
+        f"`skdp ledger show {name}`.",
     )
 
 
-def _summary(opened: Ledger) -> dict[str, Any]:
+def _summarise(opened: Ledger) -> dict[str, Any]:
     terms = opened.terms
     return {
         "path": opened.path,
@@ -255,19 +255,19 @@ def _summary(opened: Ledger) -> dict[str, Any]:
     }
 
 
-def _fields(entry: Entry) -> dict[str, Any]:
+def _list_fields(entry: Entry) -> dict[str, Any]:
     return {"seq": entry.seq, **entry.values(), "hash": entry.hash}
 
 
 def _print_table(entries: list[Entry]) -> None:
-    """Print entries; where they do not fit, what is needed least is left out."""
+    """Print entries; omit the least important columns if the terminal is narrow."""
     from rich.table import Table
     from rich.text import Text
 
-    console = screen()
-    columns = _columns(entries)
-    left_out = iter(LEFT_OUT)
-    while _width(columns) > console.width and (name := next(left_out, None)):
+    console = open_console()
+    columns = _format_columns(entries)
+    optional = iter(OPTIONAL)
+    while _measure_width(columns) > console.width and (name := next(optional, None)):
         del columns[name]
     table = Table(box=None, pad_edge=False)
     for name in columns:
@@ -275,8 +275,8 @@ def _print_table(entries: list[Entry]) -> None:
         table.add_column(
             name,
             justify="right" if right else "left",
-            no_wrap=name not in BROKEN,
-            min_width=_widest(name, columns[name]),
+            no_wrap=name not in WRAPPED,
+            min_width=_measure_column(name, columns[name]),
             overflow="fold",
         )
     for cells in zip(*columns.values(), strict=True):
@@ -284,15 +284,15 @@ def _print_table(entries: list[Entry]) -> None:
     console.print(table)
 
 
-def _columns(entries: list[Entry]) -> dict[str, list[str]]:
-    """Cells of all columns, by name."""
+def _format_columns(entries: list[Entry]) -> dict[str, list[str]]:
+    """Return the cells of each column."""
     columns = {
         "#": [str(entry.seq) for entry in entries],
         "time (UTC)": [entry.time[:19].replace("T", " ") for entry in entries],
         "kind": [e.kind if e.of is None else f"{e.kind} {e.of}" for e in entries],
-        "what": [shown(entry.query) for entry in entries],
-        "purpose": [shown(entry.purpose) for entry in entries],
-        "user": [shown(entry.user) for entry in entries],
+        "what": [escape(entry.query) for entry in entries],
+        "purpose": [escape(entry.purpose) for entry in entries],
+        "user": [escape(entry.user) for entry in entries],
     }
     numbers = {"ε": "epsilon", "μ²": "mu_squared", "δ": "delta"}
     return columns | {
@@ -301,15 +301,15 @@ def _columns(entries: list[Entry]) -> dict[str, list[str]]:
     }
 
 
-def _width(columns: dict[str, list[str]]) -> int:
-    """What a table takes whose texts are broken between words only."""
-    widest = [_widest(name, cells) for name, cells in columns.items()]
-    return sum(widest) + 2 * (len(widest) - 1)
+def _measure_width(columns: dict[str, list[str]]) -> int:
+    """Return the smallest width of a table that breaks no word."""
+    widths = [_measure_column(name, cells) for name, cells in columns.items()]
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
-def _widest(name: str, cells: list[str]) -> int:
-    """What a column takes at least: its longest text, or word where it is broken."""
+def _measure_column(name: str, cells: list[str]) -> int:
+    """Return a column's smallest width: its longest text, or word if it wraps."""
     from rich.cells import cell_len
 
     texts = [name, *cells]
-    return max(map(cell_len, " ".join(texts).split() if name in BROKEN else texts))
+    return max(map(cell_len, " ".join(texts).split() if name in WRAPPED else texts))

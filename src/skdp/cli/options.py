@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Model(StrEnum):
-    """Models by the names that `skdp.plan` knows."""
+    """The models, by the names that `skdp.plan` takes."""
 
     logistic = "logistic"
     linear = "linear"
@@ -24,7 +24,7 @@ class Model(StrEnum):
 
 
 class Neighbours(StrEnum):
-    """Which tables must be hard to tell apart."""
+    """The relations between neighbouring tables."""
 
     add_remove = "add-remove"
     zero_out = "zero-out"
@@ -36,8 +36,8 @@ Multiline = Annotated[
     bool,
     typer.Option(
         "--multiline",
-        help="Let quoted fields of a CSV file hold line ends. A quote that is never "
-        "closed then takes in the lines of other people, which no ε covers.",
+        help="Allow line breaks inside quoted CSV fields. An unclosed quote in one "
+        "record can then swallow other people's records, which ε does not cover.",
     ),
 ]
 SchemaFile = Annotated[
@@ -45,34 +45,34 @@ SchemaFile = Annotated[
     typer.Option(
         "--schema",
         metavar="TOML",
-        help="What is public about the table; `skdp schema` makes a form of it.",
+        help="Public facts about the table; `skdp schema` writes a template.",
     ),
 ]
 TargetName = Annotated[
     str | None,
     typer.Option(
-        "--target", metavar="COLUMN", help="What to predict, unless the schema says so."
+        "--target", metavar="COLUMN", help="Column to predict, if not in the schema."
     ),
 ]
-Epsilon = Annotated[float, typer.Option(help="Privacy budget ε; 1 is a usual choice.")]
+Epsilon = Annotated[float, typer.Option(help="Privacy budget ε; 1 is common.")]
 Delta = Annotated[
     float | None,
     typer.Option(
         help="δ, below 1/rows.  [default: 1e-9 if the number of rows is private, else "
-        "1e-6 or 1/(10 rows), the smaller]"
+        "the smaller of 1e-6 and 1/(10 rows)]"
     ),
 ]
 ModelName = Annotated[
     Model | None,
     typer.Option(
         "--model",
-        help="Which model.  [default: logistic for categories, linear for numbers]",
+        help="The model.  [default: logistic for categories, linear for numbers]",
     ),
 ]
 NeighboursName = Annotated[
     Neighbours,
     typer.Option(
-        help="Which tables must be hard to tell apart: a row added or removed, left "
+        help="Neighbouring tables differ in one row, which is added or removed, left "
         "out of every sum, or replaced."
     ),
 ]
@@ -81,94 +81,95 @@ Ledger = Annotated[
     typer.Option(
         "--ledger",
         metavar="LEDGER",
-        help="The table's total budget, which is charged before a record is read.",
+        help="Ledger of the table's total budget, charged before a record is read.",
     ),
 ]
 Purpose = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="What it is for, in public words: it is entered into the ledger.",
+        help="Purpose of the fit, written to the ledger. Use public words only.",
     ),
 ]
 User = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Who asks, for the ledger.  [default: the system's name of the user]",
+        help="Who is asking, written to the ledger.  [default: your login name]",
     ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(help="Repeatable noise, for tests: no privacy is claimed then."),
+    typer.Option(help="Make the noise repeatable, for tests. No privacy is claimed."),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads to add up records.  [default: all]")
+    int | None, typer.Option(min=1, help="Number of threads.  [default: all cores]")
 ]
 
 
-def table_of(file: Path, multiline: bool) -> PathLike[str]:
-    """Return the file as readers take it."""
+def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
+    """Return the path, or a CSV file whose quoted fields may contain line breaks."""
     from skdp.tables import CSV
 
     return CSV(file, multiline=True) if multiline else file
 
 
-def paid_by(path: Path | None, purpose: str | None, user: str | None) -> Any:
-    """Return the ledger that is charged, if there is one."""
-    from skdp.ledger import Ledger as Book
+def open_ledger(path: Path | None, purpose: str | None, user: str | None) -> Any:
+    """Open the ledger to charge, if there is one."""
+    import skdp
     from skdp.schema import check
 
     check(
         path is not None or (purpose is None and user is None),
-        "--purpose and --user are entered into a ledger: add --ledger.",
+        "--purpose and --user require --ledger.",
     )
     if path is None:
         return None
     check(
         path.is_file(),
-        f"There is no ledger {str(path)!r}: make it by `skdp ledger make`.",
+        f"There is no ledger {str(path)!r}. Create one with `skdp ledger make`.",
     )
-    return Book(path, purpose=purpose, user=user)
+    return skdp.Ledger(path, purpose=purpose, user=user)
 
 
 def read_schema(path: Path, target: str | None) -> Schema:
-    """Read a schema, and let `target` be what is predicted."""
+    """Read a schema and set its target."""
     from skdp.schema import toml_files
 
-    return with_target(toml_files.read(path), target)
+    return set_target(toml_files.read(path), target)
 
 
-def with_target(schema: Schema, name: str | None) -> Schema:
-    """The schema whose target is the column `name`, described where it stands."""
+def set_target(schema: Schema, name: str | None) -> Schema:
+    """Return the schema with column `name` as its target."""
     from skdp.schema import Schema, Vector, check
 
     if name is None:
         check(
             schema.target_name is not None,
-            "What is to be predicted? Say --target COLUMN, or add [target] with its "
-            "name to the schema.",
+            "The schema has no named target. Use --target COLUMN, or add a name to "
+            "[target] in the schema.",
         )
         return schema
     if schema.target is not None:
         check(
             schema.target_name in (None, name),
-            f"The schema's target is {schema.target_name!r}. Got --target {name!r}: "
-            "change one of them.",
+            f"--target must be the schema's target {schema.target_name!r}, got "
+            f"{name!r}.",
         )
         target = (name, schema.target_column)
         return Schema(schema.columns, target=target, row_norm=schema.row_norm)
     described = schema.columns.get(name)
     if described is None or isinstance(described, Vector):
         raise ValueError(
-            f"The schema describes no target {name!r}: add [target] with its name."
+            f"The schema does not describe the target {name!r}. Add [target] with its "
+            "name."
         )
     others = {key: column for key, column in schema.columns.items() if key != name}
     return Schema(others, target=(name, described), row_norm=schema.row_norm)
 
 
-def model_name(chosen: Model | None, schema: Schema) -> str:
-    """The model asked for, or the usual one for such a target."""
+def choose_model(chosen: Model | None, schema: Schema) -> str:
+    """Return the chosen model, or the default for this kind of target."""
     from skdp.schema import Categorical
 
     if chosen is not None:

@@ -1,4 +1,4 @@
-"""`skdp plan`: what a budget buys, before anybody touches a record."""
+"""`skdp plan`: show what a budget buys, without reading a record."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from skdp.cli.console import (
     Force,
     Quiet,
     check_out,
+    open_console,
     print_json,
-    screen,
     write_out,
 )
 from skdp.cli.options import (
@@ -25,7 +25,7 @@ from skdp.cli.options import (
     NeighboursName,
     SchemaFile,
     TargetName,
-    model_name,
+    choose_model,
     read_schema,
 )
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from skdp.planning.plan import Plan
 
-#: Budgets that are shown beside the one asked for.
+#: Budgets to show in addition to the requested one.
 OTHERS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-#: Length of the longest bar, and what stands between numbers and bars.
+#: Length of the longest bar, and the gap between numbers and bars.
 LONGEST, GAP = 28, 3
 CONSTANT = "only a constant"
 
@@ -50,7 +50,7 @@ EXAMPLES = [
 def plan(
     schema: SchemaFile,
     rows: Annotated[
-        int, typer.Option(help="Number of rows, a guess if it is private.")
+        int, typer.Option(help="Number of rows, or a guess if it is private.")
     ],
     epsilon: Epsilon = 1.0,
     delta: Delta = None,
@@ -58,13 +58,13 @@ def plan(
     model: ModelName = None,
     neighbours: NeighboursName = Neighbours.add_remove,
     out: Annotated[
-        Path | None, typer.Option(metavar="JSON", help="Write the plan here.")
+        Path | None, typer.Option(metavar="JSON", help="File to write the plan to.")
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what a fit would do and what ε buys; no data is read."""
+    """Show what a fit would do and what ε buys. No data is read."""
     import skdp
     from skdp.descent.intercept import InterceptOnly
     from skdp.planning.forecast import forecast
@@ -72,17 +72,17 @@ def plan(
     if out is not None:
         check_out(out, force)
     described = read_schema(schema, target)
-    chosen = model_name(model, described)
+    chosen = choose_model(model, described)
 
-    def planned(budget: float) -> Plan:
+    def make_plan(budget: float) -> Plan:
         return skdp.plan(
             described, rows, budget, delta, chosen, neighbours=neighbours.value
         )
 
-    asked = planned(epsilon)
+    asked = make_plan(epsilon)
     budgets = sorted({*OTHERS, epsilon} - {math.inf})
-    plans = {budget: planned(budget) for budget in budgets}
-    # What a constant lacks is the signal, of which a plan knows nothing.
+    plans = {budget: make_plan(budget) for budget in budgets}
+    # The cost of a constant model depends on the signal, which a plan does not know.
     forecasts = {
         budget: None if isinstance(made.geometry, InterceptOnly) else forecast(made)
         for budget, made in plans.items()
@@ -116,34 +116,34 @@ def plan(
             }
         )
         return
-    console = screen(quiet=quiet)
+    console = open_console(quiet=quiet)
     console.print(str(asked), markup=False)
-    longest = _room(console, _table(forecasts, epsilon, 0))
+    longest = _measure_room(console, _make_table(forecasts, epsilon, 0))
     scale = ", on a log scale" if longest else ""
     score = forecast(asked).score
     console.print(f"\nWhat ε buys: the expected cost in {score}{scale}")
-    console.print(_table(forecasts, epsilon, longest))
+    console.print(_make_table(forecasts, epsilon, longest))
     console.print(
         ("█ privacy, ░ sampling error. " if longest else "")
         + ("–: only a constant. " if not longest and None in forecasts.values() else "")
-        + "A forecast from public facts and from other tables, not a bound: privacy "
-        "costs this much in 80 % of the fits."
+        + "This is a forecast from public facts and from experience with other tables, "
+        "not a bound. The cost of privacy lies in this range in 80 % of fits."
     )
 
 
-def _room(console: Console, numbers: Table) -> int:
-    """Return how long bars beside the numbers can be; 0 if they are better left out."""
+def _measure_room(console: Console, numbers: Table) -> int:
+    """Return the room for bars beside the numbers, or 0 if there is too little."""
     wide = console.options.update(width=1000)
     room = console.width - console.measure(numbers, options=wide).maximum - GAP
     return min(room, LONGEST) if room >= len(CONSTANT) else 0
 
 
-def _table(forecasts: dict[float, Any], asked: float, longest: int) -> Table:
+def _make_table(forecasts: dict[float, Any], asked: float, longest: int) -> Table:
     """Format numbers with bars up to `longest` characters (0 disables bars)."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from skdp.planning.forecast import range_in_words
+    from skdp.planning.forecast import format_range
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("ε", "privacy", "sampling", *([""] if longest else [])):
@@ -153,14 +153,14 @@ def _table(forecasts: dict[float, Any], asked: float, longest: int) -> Table:
     for budget, seen in forecasts.items():
         cells, bar = ["–"] * 2, CONSTANT
         if seen is not None:
-            cells = [range_in_words(seen), f"{seen.sampling_excess:.1g}"]
+            cells = [format_range(seen), f"{seen.sampling_excess:.1g}"]
             length = longest * (math.log(seen.excess) - low) / (high - low)
-            bar = _bar(max(1, round(length)), seen.privacy_excess / seen.excess)
+            bar = _draw_bar(max(1, round(length)), seen.privacy_excess / seen.excess)
         mark = "→ " if budget == asked else ""
         table.add_row(f"{mark}{budget:g}", *cells, *([bar] if longest else []))
     return table
 
 
-def _bar(length: int, share: float) -> str:
+def _draw_bar(length: int, share: float) -> str:
     private = round(length * share)
     return "█" * private + "░" * (length - private)

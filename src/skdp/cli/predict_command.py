@@ -1,4 +1,4 @@
-"""`skdp predict`: a saved model's predictions for the rows of a file, in a stream."""
+"""`skdp predict`: write a saved model's predictions for the rows of a file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from skdp.cli.console import (
     Force,
     Quiet,
     check_out,
+    escape,
     print_json,
-    shown,
-    watched,
+    shows_progress,
 )
-from skdp.cli.options import Multiline, Table, table_of
+from skdp.cli.options import Multiline, Table, choose_reader
 
 if TYPE_CHECKING:
     from skdp.estimators.base import PrivateLinearModel
 
-#: Rows that are predicted at a time.
+#: Rows per batch.
 ROWS = 65_536
 
 EXAMPLES = [
@@ -36,7 +36,7 @@ EXAMPLES = [
 
 def predict(
     model: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What `skdp fit` saved the model in.")
+        Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
     ],
     file: Table,
     out: Annotated[
@@ -52,8 +52,8 @@ def predict(
 ) -> None:
     """Write a saved model's predictions for the rows of a file.
 
-    The file needs the columns that the model was fitted to, not its target. It is read
-    once, may be larger than memory, and its rows keep their order.
+    The file must have the columns that the model was fitted to, except the target. It
+    is read once and may be larger than memory. Rows keep their order.
     """
     import skdp
     from skdp.estimators.display import show_reading
@@ -61,31 +61,32 @@ def predict(
     from skdp.tables import readers
 
     check_out(out, force)
-    check(out.suffix in WRITERS, f"--out ends in {' or '.join(WRITERS)}. Got {out}.")
-    check(not out.is_dir(), f"{str(out)!r} is a directory: choose another --out.")
-    check(model.is_dir(), f"There is no saved model {str(model)!r}: correct its path.")
+    endings = " or ".join(WRITERS)
+    check(out.suffix in WRITERS, f"--out must end in {endings}, got {out}.")
+    check(not out.is_dir(), f"--out must be a file, but {str(out)!r} is a directory.")
+    check(model.is_dir(), f"There is no saved model {str(model)!r}.")
     loaded = skdp.load(model)
     check(
         not probabilities or hasattr(loaded, "predict_proba"),
-        f"{type(loaded).__name__} gives no probabilities: leave --probabilities out.",
+        f"{type(loaded).__name__} has no probabilities. Omit --probabilities.",
     )
-    table = table_of(file, multiline)
-    readers.source(table, loaded.schema_.inputs)  # refused before a bar is shown
-    with show_reading(watched(as_json, quiet)) as progress:
-        names = _written(_predictions(loaded, table, probabilities, progress), out)
+    table = choose_reader(file, multiline)
+    readers.source(table, loaded.schema_.inputs)  # report errors before the bar appears
+    with show_reading(shows_progress(as_json, quiet)) as progress:
+        names = _write(_predict_batches(loaded, table, probabilities, progress), out)
     if as_json:
         print_json({"out": str(out), "columns": names, "model": str(model)})
     elif not quiet:
-        typer.echo(shown(f"predictions in {out}: {', '.join(names)}"))
+        typer.echo(escape(f"predictions written to {out}: {', '.join(names)}"))
 
 
-def _predictions(
+def _predict_batches(
     model: PrivateLinearModel,
     file: os.PathLike[str],
     probabilities: bool,
     progress: Callable[[float], None] | None,
 ) -> Iterator[Any]:
-    """Arrow tables of predictions; an empty one comes first, for its columns."""
+    """Yield Arrow tables of predictions, first an empty one that shows the columns."""
     from skdp.tables import readers
     from skdp.tables.arrays import length
     from skdp.tables.source import library, positions
@@ -94,7 +95,7 @@ def _predictions(
     source = readers.source(file, inputs)
     at = positions(source.names or (), inputs)
 
-    def predicted(cells: dict[str, Any]) -> Any:
+    def predict_rows(cells: dict[str, Any]) -> Any:
         rows = pa.table(cells)
         columns = {"prediction": model.predict(rows)}
         if probabilities:
@@ -103,49 +104,49 @@ def _predictions(
                 columns[f"probability of {level}"] = chance
         return pa.table(columns)
 
-    yield predicted({name: pa.array([], pa.binary()) for name in inputs})
+    yield predict_rows({name: pa.array([], pa.binary()) for name in inputs})
     read = 0
     for cells in source.read(at, ROWS):
-        yield predicted(dict(zip(inputs, cells, strict=True)))
+        yield predict_rows(dict(zip(inputs, cells, strict=True)))
         read += length(cells[0])
         if progress is not None:
             share = source.share() if source.share else read / (source.n_rows or read)
             progress(share)
 
 
-def _csv(path: Path, columns: Any) -> Any:
+def _open_csv(path: Path, columns: Any) -> Any:
     from skdp.tables.source import library
 
     csv = library("pyarrow.csv")
     return csv.CSVWriter(path, columns, write_options=csv.WriteOptions())
 
 
-def _parquet(path: Path, columns: Any) -> Any:
+def _open_parquet(path: Path, columns: Any) -> Any:
     from skdp.tables.source import library
 
     return library("pyarrow.parquet").ParquetWriter(path, columns)
 
 
-#: What writes a file, by its extension.
+#: Functions that open a writer, by file extension.
 WRITERS: dict[str, Callable[[Path, Any], Any]] = {
-    ".csv": _csv,
-    ".parquet": _parquet,
-    ".pq": _parquet,
+    ".csv": _open_csv,
+    ".parquet": _open_parquet,
+    ".pq": _open_parquet,
 }
 
 
-def _written(tables: Iterator[Any], out: Path) -> list[str]:
-    """Write tables to a file that appears when it is complete; return its columns."""
+def _write(tables: Iterator[Any], out: Path) -> list[str]:
+    """Write all tables to `out` and return their column names."""
     first = next(tables)
-    with _beside(out) as path, WRITERS[out.suffix](path, first.schema) as writer:
+    with _replace_file(out) as path, WRITERS[out.suffix](path, first.schema) as writer:
         for table in tables:
             writer.write_table(table)
     return list(first.column_names)
 
 
 @contextmanager
-def _beside(out: Path) -> Iterator[Path]:
-    """A file to write to, renamed to `out` at the end and removed if there is none."""
+def _replace_file(out: Path) -> Iterator[Path]:
+    """Yield a temporary path and rename it to `out` on success."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
         path = Path(folder) / out.name

@@ -1,4 +1,4 @@
-"""`skdp report`: one page about a saved model, to hand on."""
+"""`skdp report`: write a page about a saved model."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from skdp.cli.console import (
     Force,
     Quiet,
     check_out,
+    escape,
     print_json,
-    shown,
     write_out,
 )
 
@@ -25,13 +25,11 @@ EXAMPLES = [
 
 def report(
     model: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What `skdp fit` saved the model in.")
+        Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="HTML", help="Where to write the page; DIR.html by default."
-        ),
+        typer.Option(metavar="HTML", help="File to write.  [default: DIR.html]"),
     ] = None,
     ledger: Annotated[
         Path | None,
@@ -43,19 +41,16 @@ def report(
 ) -> None:
     """Write a page about a saved model.
 
-    It says what was fitted, what is promised under which assumptions, how the budget
-    was spent, how sure each coefficient is, what more rows or budget would give, and
-    how to check all of it: one HTML file that loads nothing and runs no script. The
-    record is verified first, and a page is refused if that fails.
+    The page says what was fitted, what is guaranteed under which assumptions, how the
+    budget was spent, how certain each coefficient is, what more rows or budget would
+    bring, and how to check all of it. It is one HTML file that loads nothing and runs
+    no script. The privacy record is verified first; no page is written if that fails.
     """
     from skdp.reporting.report import read_subject, render_page
     from skdp.schema import check
 
-    check(model.is_dir(), f"There is no saved model {str(model)!r}: correct its path.")
-    check(
-        ledger is None or ledger.is_file(),
-        f"There is no ledger {str(ledger)!r}: correct its path.",
-    )
+    check(model.is_dir(), f"There is no saved model {str(model)!r}.")
+    check(ledger is None or ledger.is_file(), f"There is no ledger {str(ledger)!r}.")
     if out is None:
         named = model if model.name not in ("", "..") else model.resolve()
         out = named.with_name(f"{named.name}.html")
@@ -74,4 +69,4 @@ def report(
             }
         )
     elif not quiet:
-        typer.echo(shown(f"{claim}\nwritten to {out}: open it in a browser"))
+        typer.echo(escape(f"{claim}\nreport written to {out}"))

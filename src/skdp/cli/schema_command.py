@@ -1,4 +1,4 @@
-"""`skdp schema`: a form with a table's columns, for a person to complete."""
+"""`skdp schema`: write a schema template for a person to complete."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from skdp.cli.console import (
     Force,
     QuietButResult,
     check_out,
+    escape,
     print_json,
-    shown,
     write_out,
 )
 from skdp.cli.options import Table
@@ -27,19 +27,19 @@ EXAMPLES = [
 def schema(
     file: Table,
     target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What is to be predicted.")
+        str | None, typer.Option(metavar="COLUMN", help="Column to predict.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="TOML", help="Write it here, not to stdout.")
+        Path | None, typer.Option(metavar="TOML", help="Write to this file.")
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
     quiet: QuietButResult = False,
 ) -> None:
-    """Write a form of a schema, from column names and types.
+    """Write a schema template with the table's column names and types.
 
-    No record is read: ranges and categories are for you to fill in, from what is known
-    without looking. The first line of a CSV file is taken for its column names.
+    No record is read. Fill in ranges and categories from what you know without looking
+    at the data. The first line of a CSV file must hold the column names.
     """
     from skdp.tables import readers
     from skdp.tables.template import schema_template
@@ -62,6 +62,6 @@ def schema(
     elif out is None:
         typer.echo(text, nl=False)
     elif not quiet:
-        name = shown(str(out))
-        typer.echo(f'{name}: replace each "?" in it, then run')
+        name = escape(str(out))
+        typer.echo(f'Replace each "?" in {name}, then run')
         typer.echo(f"  skdp plan --schema {name} --rows N")

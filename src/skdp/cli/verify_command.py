@@ -1,4 +1,4 @@
-"""`skdp verify`: compute a saved model's ε anew, and say in words what it means."""
+"""`skdp verify`: recompute a saved model's ε and check its record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson, Quiet, print_json, shown
+from skdp.cli.console import AsJson, Quiet, escape, print_json
 
 EXAMPLES = [
     "skdp verify model",
@@ -18,7 +18,7 @@ EXAMPLES = [
 
 def verify(
     model: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What `skdp fit` saved the model in.")
+        Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
     ],
     ledger: Annotated[
         Path | None,
@@ -33,30 +33,27 @@ def verify(
 ) -> None:
     """Check a saved model's privacy record.
 
-    ε is computed anew from the list of releases, in closed form and by privacy loss
-    distributions. The record is compared with the plan, and with what schema and
-    settings say one record can do. With --ledger, the entry that paid for this very
-    model must be there. The exit code is 0 if privacy is claimed and everything agrees,
-    1 if something does not or if nothing is claimed (a seed, or no noise), 2 if the
-    directory is no saved model.
+    ε is recomputed from the list of releases, in closed form and from privacy loss
+    distributions. The record is compared with the plan, and with the influence that the
+    schema and the settings allow one record to have. With --ledger, the ledger must
+    contain the entry that paid for this model. The exit code is 0 if privacy is claimed
+    and everything agrees; 1 if something disagrees, or if nothing is claimed (because
+    of a seed, or no noise); 2 if the directory is not a saved model.
     """
     import skdp
     from skdp.schema import check
 
-    check(model.is_dir(), f"There is no saved model {str(model)!r}: correct its path.")
-    check(
-        ledger is None or ledger.is_file(),
-        f"There is no ledger {str(ledger)!r}: correct its path.",
-    )
+    check(model.is_dir(), f"There is no saved model {str(model)!r}.")
+    check(ledger is None or ledger.is_file(), f"There is no ledger {str(ledger)!r}.")
     found = skdp.verify(model, ledger)
-    # A record that fails is not put in words: they would be its own.
+    # No statement for a record that fails: it would repeat the record's false claims.
     failed = any(one.passed is False for one in found.checks)
     words = skdp.statement(skdp.load(model)) if statement and not failed else None
     if as_json:
         print_json(found.to_dict() | ({} if words is None else {"statement": words}))
     elif not quiet or failed:
-        typer.echo(shown(str(found)))
+        typer.echo(escape(str(found)))
         if words is not None:
-            typer.echo(shown(f"\n{words}"), nl=False)
+            typer.echo(escape(f"\n{words}"), nl=False)
     if not found.passed:
         raise typer.Exit(1)

@@ -28,7 +28,7 @@ from scipy.special import ndtri
 from skdp.descent.gram import fill_gram
 from skdp.descent.intercept import InterceptOnly
 from skdp.estimators.inputs import accept_column
-from skdp.planning.forecast import constant_in_words, in_words
+from skdp.planning import forecast
 from skdp.planning.plan import Plan
 from skdp.privacy.queries import GramPattern
 from skdp.schema import Categorical, FloatArray, Group, IntArray, Numeric
@@ -236,11 +236,11 @@ def describe_constant(model: Any) -> str | None:
     plan = model.plan_
     if not isinstance(plan, dict):
         constant = isinstance(plan.geometry, InterceptOnly)
-        return in_words(plan) if constant else None
+        return forecast.describe_outlook(plan) if constant else None
     if plan.get("geometry") != InterceptOnly.__name__:  # of a model that was loaded
         return None
     facts = ("loss", "n_rows", "epsilon", "delta", "neighbours")
-    return constant_in_words(**{name: plan[name] for name in facts})
+    return forecast.describe_constant(**{name: plan[name] for name in facts})
 
 
 def warn_if_constant(model: Any) -> None:

@@ -127,7 +127,7 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
         if isinstance(plan, dict) and "solver" in plan:
             return "Standard errors are known for solver='skgd' only."
         return NOT_KEPT
-    reason = covariances.unknown(plan)
+    reason = covariances.find_obstacle(plan)
     if reason is not None:
         return reason
     if model.__dict__.get("_weighted"):

@@ -1,4 +1,4 @@
-"""skdp.evaluate: scores of a model on a private table, charged to a budget."""
+"""skdp.evaluate: score a model on a private table, within a budget."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from sklearn.utils.validation import check_is_fitted
 from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
 from skdp.estimators.inputs import accept_column, accept_table
 from skdp.estimators.preparation import open_table
-from skdp.estimators.regressors import PrivateRegressor, check_range
+from skdp.estimators.regressors import check_range
 from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
-from skdp.evaluation.asked import scale_of, wanted_metrics
-from skdp.evaluation.metrics import Scale
+from skdp.evaluation.metrics import Scale, choose_metrics, choose_scale
 from skdp.evaluation.results import Evaluation
-from skdp.evaluation.scoring import encoded, released_scores
+from skdp.evaluation.scoring import encode_table, release_scores
 from skdp.planning.plan import check_budget, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check
 
 MODEL_IS_PUBLIC = (
-    "The model that was evaluated and its schema are public, or paid for elsewhere."
+    "The evaluated model and its schema are public, or were paid for elsewhere."
 )
 
 
@@ -44,60 +43,62 @@ def evaluate(
     ledger: Any = None,
     random_state: int | None = None,
 ) -> Evaluation:
-    """Score a model on a private table, for a budget of its own.
+    """Score a model on a private table, with a separate budget.
 
     Parameters
     ----------
     model : fitted estimator
-        One of skdp's. The budget protects the rows of `table`, not those that the
-        model was fitted to: if they are the same, the two budgets add up.
+        An skdp model. The budget protects the rows of `table`, not those that the
+        model was fitted to. If they are the same rows, the two budgets add up.
     table, y : table and column
-        As ``fit`` takes them, `y` if the schema does not name the target.
+        As for ``fit``; `y` is needed if the schema does not name the target.
     epsilon, delta : float
-        The budget; δ as for estimators by default. An infinite epsilon releases exact
-        scores and claims nothing.
+        The budget; the default δ is that of estimators. An infinite epsilon releases
+        exact scores and claims nothing.
     metrics : sequence of str, optional
         For classifiers ``"log_loss"`` (with probabilities), ``"accuracy"`` and, with
         two classes, ``"auc"`` and ``"calibration"``; for regressors ``"r2"``,
-        ``"rmse"``, ``"mae"``, ``"mse"``. By default all that the model has but mse.
-        Each costs accuracy of the others: ask for what you need.
+        ``"rmse"``, ``"mae"``, ``"mse"``. By default, all that the model has except mse.
+        Each one adds noise to the others, so request only those that you need.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         As for estimators.
     n_rows : int, optional
-        The number of rows, if it is public, for add-remove.
+        The number of rows, if it is public (add-remove only).
     sample_weight : column or str, optional
-        What each row counts for, clipped to `max_weight`.
+        Weight of each row, clipped to `max_weight`.
     max_weight : float
         Public bound on weights.
     max_loss : float
-        Public bound, at most 16, that a row's log-loss is clipped to. The noise is
-        proportional to it; 5 is a probability of 0.007 given to what happened.
+        Public bound, at most 16, to which a row's log-loss is clipped. The noise is
+        proportional to it. A log-loss of 5 means that the true class had probability
+        0.007.
     max_residual : float, optional
-        Public bound, in the target's units, that a regressor's residuals are clipped
-        to; the width of the target's range by default. The noise of mae is
-        proportional to it, that of mse to its square: give one if you know one.
+        Public bound, in the target's units, to which a regressor's residuals are
+        clipped; by default, the width of the target's range. The noise of mae is
+        proportional to it, that of mse to its square.
     confidence : float
         Level of the intervals.
     ledger : Ledger or absolute path, optional
-        The total budget of the data set that `table` is from: it is charged before a
-        record is read.
+        The ledger of the data set that `table` is from. It is charged before a record
+        is read.
     random_state : int, optional
-        For tests: a seeded evaluation claims no privacy.
+        For tests. A seeded evaluation claims no privacy.
 
     Returns
     -------
     Evaluation
-        Print it. ``scores`` has values, standard errors and intervals, ``privacy_``
-        what was spent.
+        The scores, which can be printed. ``scores`` has values, standard errors and
+        intervals; ``privacy_`` is the privacy record.
 
     Notes
     -----
-    Every row divides one unit among the cells of each column (`score_cells`); all
-    columns are one release. Scores of two classes are counted in bins that hold about
-    as many rows each, found by an earlier release for a tenth of the budget; their
-    number grows with (n μ)^0.4, which balances the noise of many bins against the ties
-    of few. A row whose class is none of the schema's counts as a wrong answer with the
-    largest loss; predictions of a regressor are clipped to the target's range.
+    Every row divides one unit among the cells of each column (`score_cells`), and all
+    columns are released together. AUC and calibration count rows in bins of the margin.
+    The bins have about equal numbers of rows and are found by an earlier release, for a
+    tenth of the budget. Their number grows with (n μ)^0.4, which balances the noise of
+    many bins against the ties of few. A row whose class is not in the schema counts as
+    a wrong answer with the largest loss. Predictions of a regressor are clipped to the
+    target's range.
 
     **Guarantee.** For all tables that are neighbours, the result is post-processing of
     at most two Gaussian releases charged to ``privacy_``, which is (epsilon,
@@ -115,14 +116,12 @@ def evaluate(
     """
     check(
         isinstance(model, PrivateLinearModel),
-        f"evaluate takes a model of skdp. Got {type(model).__name__}: pass one.",
+        f"model must be an skdp model, got {type(model).__name__}.",
     )
     check_is_fitted(model, "weights_")
-    wanted = wanted_metrics(model, model.schema_, metrics)
-    scale = scale_of(model, model.schema_, max_loss, max_residual)
-    check(
-        0 < confidence < 1, f"confidence must be in (0, 1). Got {confidence}: take .95."
-    )
+    wanted = choose_metrics(model, model.schema_, metrics)
+    scale = choose_scale(model, model.schema_, max_loss, max_residual)
+    check(0 < confidence < 1, f"confidence must be in (0, 1), got {confidence}.")
     check_budget_types(epsilon, delta)
     book = open_ledger(ledger, epsilon, random_state)
     table, y = accept_table(table), accept_column(y)
@@ -142,9 +141,9 @@ def evaluate(
     )
     query = f"evaluation of a {type(model).__name__}"
     with reserve_budget(record, book, query=query, described=about):
-        found = released_scores(
+        found = release_scores(
             model,
-            encoded(model, table, y, sample_weight, max_weight),
+            encode_table(model, table, y, sample_weight, max_weight),
             wanted,
             budget=record.budget,
             n_rows=None if sample_weight is not None else public_rows,
@@ -160,17 +159,17 @@ def evaluate(
         calibration=found.calibration,
         n_rows=found.n_rows,
         confidence=confidence,
-        notes=tuple(_notes(model, wanted, scale)),
+        notes=tuple(_list_notes(model, wanted, scale)),
         privacy_=record,
     )
 
 
-def _notes(
+def _list_notes(
     model: PrivateLinearModel, wanted: Sequence[str], scale: Scale
 ) -> Iterator[str]:
     if "log_loss" in wanted:
         yield f"The log-loss of a row is clipped at {scale.largest:g}."
-    if isinstance(model, PrivateRegressor):
+    if model._loss(model.schema_).n_classes == 0:
         column = check_range(model.schema_.target_column)
         yield f"Predictions are clipped to [{column.low:g}, {column.high:g}]."
         if scale.largest < scale.width:

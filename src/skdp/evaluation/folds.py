@@ -1,4 +1,4 @@
-"""A table in memory, divided so that a row's part depends on no other row."""
+"""Divide a table so that a row's part does not depend on other rows."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from skdp.schema import IntArray, check
 
 
 class RandomFolds:
-    """Folds for cross-validation: each row's fold is drawn for that row alone.
+    """Folds for cross-validation that draw each row's fold independently.
 
-    A scikit-learn splitter, for ``cv=``. scikit-learn's own folds depend on other rows:
-    ``KFold`` divides by position, so a row that is removed moves later rows into other
-    folds; ``StratifiedKFold`` reads all labels.
+    This is a scikit-learn splitter, for ``cv=``. scikit-learn's own folds depend on
+    other rows: ``KFold`` divides by position, so removing a row moves later rows into
+    other folds, and ``StratifiedKFold`` reads all labels.
 
     Parameters
     ----------
     n_splits : int
-        Number of folds, at least 2. They have about as many rows each.
+        Number of folds, at least 2. They have about equal numbers of rows.
     random_state : int, optional
-        For tests. A seed makes folds a function of positions, as ``KFold`` does, and
-        they are then not private under add-remove.
+        For tests. A seed makes folds a function of positions, as in ``KFold``, so they
+        are not private under add-remove.
 
     Notes
     -----
     **Guarantee.** For all tables that are neighbours, under every relation, and for
     every family of mechanisms of which the j-th reads fold j alone, is μ-GDP and may
-    use what the others have released: all of them together are μ-GDP. What reads
-    several folds is covered as usual, by adding up the budgets of all that may read a
-    row.
+    use the releases of the others: all of them together are μ-GDP. A mechanism that
+    reads several folds is covered as usual, by adding up the budgets of all mechanisms
+    that may read a row.
 
-    *Proof.* Let table T' be T with one row added. Folds of the rows of T have the same
-    law in both tables, because draws are independent and look neither at records nor
-    at their number. Fix these folds and that of the added row. Then one fold differs
-    by one row and the others are equal: what reads that fold is μ-GDP, what reads
-    another does the same in both tables, given what was released before (parallel
-    composition). A test of T against T' that is even told the folds f, with false
-    alarms α_f, misses at least G_μ(α_f) given f, and in the mean over f at least
-    G_μ(mean of α_f), because G_μ is convex. A row that is replaced or left out keeps
-    its fold, and the same holds. ∎
+    *Proof.* Let table T' be T with one row added. The folds of the rows of T have the
+    same law in both tables, because draws are independent of the records and of their
+    number. Fix these folds and that of the added row. Then one fold differs by one row
+    and the others are equal. The mechanism of that fold is μ-GDP, and the others have
+    the same law in both tables, given the earlier releases (parallel composition).
+    Consider a test of T against T' that even knows the folds f and has false alarm rate
+    α_f. It misses with probability at least G_μ(α_f) given f, and on average over f
+    at least G_μ(mean of α_f), because G_μ is convex. A row that is replaced or left out
+    keeps its fold, so the same holds. ∎
 
-    The number of rows of a fold is as private as the number of rows.
+    The number of rows of a fold is as private as the number of rows of the table.
 
     Examples
     --------
@@ -72,19 +72,19 @@ class RandomFolds:
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Draw folds, and yield the positions outside and inside of each.
+        """Draw folds, and yield the positions outside and inside each.
 
         Parameters
         ----------
         X : table
             Its rows are counted.
         y, groups : ignored
-            For scikit-learn, whose splitters take them; groups must be None.
+            Part of scikit-learn's interface; groups must be None.
         """
         check(
             groups is None,
-            "RandomFolds draws a fold for each row, so rows of one group may fall in "
-            "different folds. Leave out groups.",
+            "RandomFolds does not support groups, because it draws a fold for each row "
+            "independently.",
         )
         if isinstance(X, dict):
             X = next(iter(X.values()))
@@ -95,12 +95,12 @@ class RandomFolds:
             yield np.flatnonzero(fold != one), np.flatnonzero(fold == one)
 
 
-def rows_at(table: Any, at: IntArray) -> Any:
-    """Some rows of a table or of a column; None is returned as it is."""
+def take_rows(table: Any, at: IntArray) -> Any:
+    """Return some rows of a table or of a column, or None if it is None."""
     if table is None:
         return table
     if isinstance(table, dict):
-        return {name: rows_at(column, at) for name, column in table.items()}
+        return {name: take_rows(column, at) for name, column in table.items()}
     if isinstance(table, np.ndarray):
         return table[at]
     if hasattr(table, "iloc"):
@@ -112,18 +112,18 @@ def rows_at(table: Any, at: IntArray) -> Any:
         return table.take(at)
     check(
         library == "polars" and hasattr(table, "__getitem__"),
-        "A search divides a table by its rows, so that it must be in memory: read it "
-        f"into a frame first. Got a {type(table).__name__}.",
+        "A search divides the table by rows, so it must be in memory, got a "
+        f"{type(table).__name__}. Read it into a frame first.",
     )
     return table[at.tolist()]
 
 
-def weights_at(weights: Any, at: IntArray, n_rows: int) -> Any:
-    """Weights of some rows; the name of a column that holds them stays as it is."""
+def take_weights(weights: Any, at: IntArray, n_rows: int) -> Any:
+    """Return the weights of some rows, or the name of the column that holds them."""
     if isinstance(weights, str):
         return weights
     check(
         weights is None or len(weights) == n_rows,
         "sample_weight must have as many rows as the table.",
     )
-    return rows_at(weights, at)
+    return take_rows(weights, at)

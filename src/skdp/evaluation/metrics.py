@@ -1,16 +1,24 @@
-"""Scores as functions of counts of cells: all of it is post-processing."""
+"""The scores of a model, computed from released counts of cells.
+
+Everything here is post-processing, or depends on public facts only.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from skdp.schema import FloatArray
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.regressors import check_range
+from skdp.evaluation.predictions import LARGEST_LOSS
+from skdp.schema import FloatArray, Schema, check
 
 Counts = Mapping[str, FloatArray]
+#: A table of counts by predicted probability, which is not a single number.
+CALIBRATION = "calibration"
 #: Names of the columns of cells.
 RIGHT, LOSS, SCORES = "right answers", "log-loss", "scores by class"
 SQUARES, SIZES, TARGET = "squared residuals", "absolute residuals", "target"
@@ -18,7 +26,7 @@ SQUARES, SIZES, TARGET = "squared residuals", "absolute residuals", "target"
 
 @dataclass(frozen=True)
 class Scale:
-    """What one stands for: the largest loss or residual, and the target's width."""
+    """The unit of scores: the largest loss or residual, and the target's width."""
 
     largest: float
     width: float = 1.0
@@ -31,13 +39,15 @@ class Metric:
     Attributes
     ----------
     columns : tuple of str
-        The columns that it is computed from.
+        The columns from which it is computed.
     value : callable (counts, n, scale) -> float
         The score.
     spread : callable (counts, n, scale) -> float
-        Its standard error over tables of n rows like this one, privacy aside.
+        Its standard error over tables of n rows like this one, without privacy noise.
     low, high : float
-        What it can be.
+        Its range.
+    higher_is_better : bool
+        Whether a search maximises it.
     """
 
     columns: tuple[str, ...]
@@ -45,123 +55,196 @@ class Metric:
     spread: Callable[[Counts, float, Scale], float]
     low: float = 0.0
     high: float = math.inf
+    higher_is_better: bool = False
 
 
-def moment(cells: FloatArray, n: float, power: int) -> float:
-    """Mean of tᵖ, p = power, of a t that d + 1 cells hold: Σ_k C(k,p)/C(d,p) b_k."""
+def list_metrics(model: PrivateLinearModel, schema: Schema) -> list[str]:
+    """Return the names of the scores that a model has, its default first."""
+    loss = model._loss(schema)
+    if loss.n_classes == 0:
+        return ["r2", "rmse", "mae", "mse"]
+    probabilistic = hasattr(model, "predict_proba")
+    names = ["log_loss", "accuracy"] if probabilistic else ["accuracy"]
+    if loss.n_outputs == 1:
+        names += ["auc", CALIBRATION] if probabilistic else ["auc"]
+    return names
+
+
+def choose_metrics(
+    model: PrivateLinearModel, schema: Schema, requested: Sequence[str] | None
+) -> list[str]:
+    """Return the names of the scores to release; refuse any that a model lacks."""
+    known = list_metrics(model, schema)
+    if requested is None:
+        return [name for name in known if name != "mse"]
+    names = [requested] if isinstance(requested, str) else list(requested)
+    for name in names:
+        check(
+            name in known,
+            f"metrics of this {type(model).__name__} must be among {known}, got "
+            f"{name!r}.",
+        )
+    check(bool(names), f"metrics must name at least one of {known}, got none.")
+    return list(dict.fromkeys(names))
+
+
+def choose_scale(
+    model: PrivateLinearModel,
+    schema: Schema,
+    max_loss: float,
+    max_residual: float | None,
+) -> Scale:
+    """Return the unit of scores, after checking the public bounds."""
+    if model._loss(schema).n_classes > 0:
+        check(
+            0 < max_loss <= LARGEST_LOSS,
+            f"max_loss must be in (0, {LARGEST_LOSS:g}], got {max_loss}.",
+        )
+        return Scale(max_loss)
+    column = check_range(schema.target_column)
+    width = column.high - column.low
+    largest = width if max_residual is None else float(max_residual)
+    check(
+        0 < largest <= width,
+        f"max_residual must be in (0, {width:g}], the width of the target's range, got "
+        f"{max_residual}.",
+    )
+    return Scale(largest, width)
+
+
+def compute_moment(cells: FloatArray, n: float, power: int) -> float:
+    """Return the mean of tᵖ, p = power, from d + 1 cells b: Σ_k C(k,p)/C(d,p) b_k."""
     degree = len(cells) - 1
     shares = [math.comb(k, power) / math.comb(degree, power) for k in range(degree + 1)]
     return float(np.array(shares) @ cells) / n
 
 
-def mean(cells: FloatArray, n: float) -> float:
-    """Mean of a number whose moments the cells hold."""
-    return moment(cells, n, 1)
+def compute_mean(cells: FloatArray, n: float) -> float:
+    """Return the mean of a number whose moments the cells hold."""
+    return compute_moment(cells, n, 1)
 
 
-def variance(cells: FloatArray, n: float) -> float:
-    """Variance of such a number, at least 0."""
-    return max(0.0, moment(cells, n, 2) - mean(cells, n) ** 2)
+def compute_variance(cells: FloatArray, n: float) -> float:
+    """Return the variance of a number whose moments the cells hold, at least 0."""
+    return max(0.0, compute_moment(cells, n, 2) - compute_mean(cells, n) ** 2)
 
 
-def _share(counts: Counts, n: float, scale: Scale) -> float:
+def _compute_share(counts: Counts, n: float, scale: Scale) -> float:
     return float(counts[RIGHT][1]) / n
 
 
-def _share_spread(counts: Counts, n: float, scale: Scale) -> float:
-    share = min(1.0, max(0.0, _share(counts, n, scale)))
+def _estimate_share_error(counts: Counts, n: float, scale: Scale) -> float:
+    share = min(1.0, max(0.0, _compute_share(counts, n, scale)))
     return math.sqrt(share * (1.0 - share) / n)
 
 
-def _mean_of(column: str, power: int = 1) -> Metric:
-    """Scale to a power times the mean of a column that holds moments."""
+def _make_mean(column: str, power: int = 1) -> Metric:
+    """Return the metric scale^power times the mean of a column of moments."""
     return Metric(
         columns=(column,),
-        value=lambda counts, n, scale: scale.largest**power * mean(counts[column], n),
+        value=lambda counts, n, scale: (
+            scale.largest**power * compute_mean(counts[column], n)
+        ),
         spread=lambda counts, n, scale: (
-            scale.largest**power * math.sqrt(variance(counts[column], n) / n)
+            scale.largest**power * math.sqrt(compute_variance(counts[column], n) / n)
         ),
     )
 
 
-def _root(counts: Counts, n: float, scale: Scale) -> float:
-    return scale.largest * math.sqrt(max(0.0, mean(counts[SQUARES], n)))
+def _compute_root(counts: Counts, n: float, scale: Scale) -> float:
+    return scale.largest * math.sqrt(max(0.0, compute_mean(counts[SQUARES], n)))
 
 
-def _root_spread(counts: Counts, n: float, scale: Scale) -> float:
-    wide = scale.largest * math.sqrt(variance(counts[SQUARES], n) / n)
-    return wide / max(2 * _root(counts, n, Scale(1.0)), 1e-9)
+def _estimate_root_error(counts: Counts, n: float, scale: Scale) -> float:
+    wide = scale.largest * math.sqrt(compute_variance(counts[SQUARES], n) / n)
+    return wide / max(2 * _compute_root(counts, n, Scale(1.0)), 1e-9)
 
 
-def _explained(counts: Counts, n: float, scale: Scale) -> float:
-    total = variance(counts[TARGET], n)
-    if total == 0:  # noise hides that the target varies at all
+def _compute_r2(counts: Counts, n: float, scale: Scale) -> float:
+    total = compute_variance(counts[TARGET], n)
+    if total == 0:  # the noise hides that the target varies
         return math.nan
-    return 1.0 - _part(scale) * mean(counts[SQUARES], n) / total
+    return 1.0 - _square_part(scale) * compute_mean(counts[SQUARES], n) / total
 
 
-def _part(scale: Scale) -> float:
-    """Square of the largest residual over the target's width."""
+def _square_part(scale: Scale) -> float:
+    """Return (largest residual / width of the target)²."""
     return (scale.largest / scale.width) ** 2
 
 
-def _explained_spread(counts: Counts, n: float, scale: Scale) -> float:
-    """Bound on the standard error: standard deviations add up at worst.
+def _estimate_r2_error(counts: Counts, n: float, scale: Scale) -> float:
+    """Return a bound on the standard error: the sum of two standard deviations.
 
-    R² = 1 - A/B with A the mean of squared residuals, B the variance of the target u,
-    so that a row's influence is (r² - A/B (u - ū)²)/B; how r² and u vary together is
-    not released.
+    R² = 1 - A/B, where A is the mean squared residual and B the variance of the target
+    u. A row's influence is (r² - A/B (u - ū)²)/B. The covariance of r² and u is not
+    released, so the worst case is assumed.
     """
     cells = counts[TARGET]
-    total = max(variance(cells, n), 1e-12)
-    at, two, three, four = (moment(cells, n, power) for power in (1, 2, 3, 4))
+    total = max(compute_variance(cells, n), 1e-12)
+    at, two, three, four = (compute_moment(cells, n, power) for power in (1, 2, 3, 4))
     fourth = four - 4 * three * at + 6 * two * at**2 - 3 * at**4
     others = math.sqrt(max(0.0, fourth - total**2))
-    own = _part(scale) * math.sqrt(variance(counts[SQUARES], n))
-    unexplained = _part(scale) * mean(counts[SQUARES], n) / total
+    own = _square_part(scale) * math.sqrt(compute_variance(counts[SQUARES], n))
+    unexplained = _square_part(scale) * compute_mean(counts[SQUARES], n) / total
     return (own + abs(unexplained) * others) / total / math.sqrt(n)
 
 
-def by_class(cells: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Rows of class 0 and of class 1 in each bin; the last cell has neither."""
+def split_classes(cells: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the counts of classes 0 and 1 in each bin; the last cell has neither."""
     pairs = np.reshape(cells[:-1], (-1, 2))
     return pairs[:, 0], pairs[:, 1]
 
 
-def _area(counts: Counts, n: float, scale: Scale) -> float:
-    """Chance that a row of class 1 is in a higher bin than one of class 0; ties half.
+def _compute_area(counts: Counts, n: float, scale: Scale) -> float:
+    """Return the chance that a row of class 1 is in a higher bin than one of class 0.
 
-    Within a bin the score is taken to say nothing, which is a little too low.
+    Ties count half. This slightly underestimates the area, because the order within a
+    bin is lost.
     """
-    zeros, ones = by_class(counts[SCORES])
+    zeros, ones = split_classes(counts[SCORES])
     below = np.cumsum(zeros) - zeros / 2
     pairs = max(float(zeros.sum()), 1.0) * max(float(ones.sum()), 1.0)
     return float(ones @ below) / pairs
 
 
-def _area_spread(counts: Counts, n: float, scale: Scale) -> float:
-    """Hanley and McNeil's standard error (Radiology 143, 1982)."""
-    zeros, ones = (max(float(c.sum()), 1.0) for c in by_class(counts[SCORES]))
-    area = min(1.0, max(0.0, _area(counts, n, scale)))
+def _estimate_area_error(counts: Counts, n: float, scale: Scale) -> float:
+    """Return the standard error of Hanley and McNeil (Radiology 143, 1982)."""
+    zeros, ones = (max(float(c.sum()), 1.0) for c in split_classes(counts[SCORES]))
+    area = min(1.0, max(0.0, _compute_area(counts, n, scale)))
     one, two = area / (2 - area), 2 * area**2 / (1 + area)
     spread = area * (1 - area)
     spread += (ones - 1) * (one - area**2) + (zeros - 1) * (two - area**2)
     return math.sqrt(max(0.0, spread) / (zeros * ones))
 
 
-#: Every score, by name.
+#: Every score that is a single number, by name.
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric(columns=(RIGHT,), value=_share, spread=_share_spread, high=1.0),
-    "log_loss": _mean_of(LOSS),
-    "auc": Metric(columns=(SCORES,), value=_area, spread=_area_spread, high=1.0),
+    "accuracy": Metric(
+        columns=(RIGHT,),
+        value=_compute_share,
+        spread=_estimate_share_error,
+        high=1.0,
+        higher_is_better=True,
+    ),
+    "log_loss": _make_mean(LOSS),
+    "auc": Metric(
+        columns=(SCORES,),
+        value=_compute_area,
+        spread=_estimate_area_error,
+        high=1.0,
+        higher_is_better=True,
+    ),
     "r2": Metric(
         columns=(SQUARES, TARGET),
-        value=_explained,
-        spread=_explained_spread,
+        value=_compute_r2,
+        spread=_estimate_r2_error,
         low=-math.inf,
         high=1.0,
+        higher_is_better=True,
     ),
-    "mse": _mean_of(SQUARES, power=2),
-    "rmse": Metric(columns=(SQUARES,), value=_root, spread=_root_spread),
-    "mae": _mean_of(SIZES),
+    "mse": _make_mean(SQUARES, power=2),
+    "rmse": Metric(
+        columns=(SQUARES,), value=_compute_root, spread=_estimate_root_error
+    ),
+    "mae": _make_mean(SIZES),
 }

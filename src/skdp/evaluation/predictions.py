@@ -1,10 +1,10 @@
-"""What a model says of encoded rows, each row by itself and to the last bit.
+"""Predictions for encoded rows, bit for bit independent of other rows.
 
-A released sum needs to know what one row can do to it, so that no row's number may
-depend on how many other rows there are, not even in its last bit. Rows are therefore
-read as ``fit`` reads them, on the grid: margins are exact, and what follows is made of
-additions, multiplications and tables. A feature on the grid is within 2⁻¹⁴ of itself,
-which moves a margin by at most 2⁻¹⁴ Σ|w|.
+The sensitivity of a released sum bounds the influence of one row, so the number
+computed for a row must not depend on the other rows, not even in its last bit. Rows are
+therefore read as ``fit`` reads them, on the grid. Margins are exact, and the rest
+consists of additions, multiplications and table look-ups. Rounding to the grid moves a
+feature by at most 2⁻¹⁴ and a margin by at most 2⁻¹⁴ Σ|w|.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.schema import FloatArray, IntArray, Layout
 
-#: Weights of rows are multiples of this part of the largest.
+#: Row weights are multiples of 1/WEIGHT_ONE of the largest weight.
 WEIGHT_ONE = 1 << 14
-#: Largest loss that the tables reach.
+#: Largest loss that the look-up tables cover.
 LARGEST_LOSS = -TABLE_LOW
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows:
-    """Some rows and what the model says of them.
+    """Some rows and their margins.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Rows:
     known : bool (n,)
         Whether the class is one of the schema's.
     weight : int64 (n,)
-        What the row counts for, 0..`WEIGHT_ONE`.
+        Weight of the row, 0..`WEIGHT_ONE`.
     """
 
     margin: FloatArray
@@ -50,57 +50,59 @@ class Rows:
     known: Any
     weight: IntArray
 
-    def right(self) -> Any:
-        """Whether the predicted class is the row's, shape (n,)."""
+    def find_right(self) -> Any:
+        """Return whether the predicted class is the row's, shape (n,)."""
         if self.margin.shape[1] == 1:
             predicted = (self.margin[:, 0] > 0).astype(np.int64)
         else:
             predicted = np.argmax(self.margin, axis=1)
         return (predicted == self.target) & self.known
 
-    def log_loss(self, largest: float) -> FloatArray:
-        """Minus the log-probability of the row's class, over `largest`, at most 1."""
+    def compute_log_loss(self, largest: float) -> FloatArray:
+        """Return the log-loss divided by `largest`, at most 1."""
         if self.margin.shape[1] == 1:
             wrong = np.where(self.target == 1, -self.margin[:, 0], self.margin[:, 0])
-            loss = interpolate(_softplus(), wrong)
+            loss = interpolate(_tabulate_softplus(), wrong)
         else:
             below = self.margin - self.margin.max(axis=1, keepdims=True)
             odds = interpolate(exp_table(0.0), below)
             total = np.zeros(len(odds))
-            for column in odds.T:  # one order, whatever the number of rows is
+            for column in odds.T:  # the same order for any number of rows
                 total += column
             own = np.take_along_axis(below, self.target[:, None], axis=1)[:, 0]
-            table = _logarithm(self.margin.shape[1])
+            table = _tabulate_logarithm(self.margin.shape[1])
             loss = interpolate(table, total - 1.0 + TABLE_LOW) - own
         share = np.clip(loss / largest, 0.0, 1.0)
         return np.asarray(np.where(self.known, share, 1.0))
 
-    def residual(self, link: str, largest: float) -> FloatArray:
-        """|prediction - target| over `largest`, a part of the range, at most 1."""
+    def compute_residual(self, link: str, largest: float) -> FloatArray:
+        """Return |prediction - target|/`largest`, at most 1, on the scale [0, 1]."""
         if link == "log":
             predicted = interpolate(exp_table(0.0), self.margin)[:, 0]
         else:
             predicted = np.clip((self.margin[:, 0] + 1.0) / 2.0, 0.0, 1.0)
-        size = np.abs(predicted - self.outcome()) / largest
+        size = np.abs(predicted - self.scale_target()) / largest
         return np.asarray(np.minimum(size, 1.0))
 
-    def outcome(self) -> FloatArray:
-        """A numeric target scaled to [0, 1]."""
+    def scale_target(self) -> FloatArray:
+        """Return a numeric target scaled to [0, 1]."""
         return self.target / float(FEATURE_ONE)
 
 
-def predicted(records: Records, weights: FloatArray, weighted: bool) -> Iterator[Rows]:
-    """Read encoded rows a piece at a time.
+def predict_rows(
+    records: Records, weights: FloatArray, weighted: bool
+) -> Iterator[Rows]:
+    """Yield encoded rows with their margins, a piece at a time.
 
     Parameters
     ----------
     records : Records
         The table.
     weights : float64 (d, k)
-        The model's.
+        The model's weights.
     weighted : bool
-        Whether rows have weights of their own. If not, a row that counts for nothing
-        is one whose class is unknown, and it counts as a wrong answer.
+        Whether rows have weights of their own. If not, a row of weight 0 is one whose
+        class is unknown; it counts as a wrong answer.
     """
     layout, grid = records.layout, WeightGrid.of(records.layout)
     units, at = grid.units(weights), np.arange(records.layout.n_features)
@@ -123,8 +125,8 @@ def predicted(records: Records, weights: FloatArray, weighted: bool) -> Iterator
             )
 
 
-def margin_range(layout: Layout, weights: FloatArray) -> tuple[float, float]:
-    """Margins that any row can have, from the weights alone, within ±`LARGEST_LOSS`."""
+def bound_margins(layout: Layout, weights: FloatArray) -> tuple[float, float]:
+    """Return bounds on any row's margin, from the weights, within ±`LARGEST_LOSS`."""
     low = high = 0.0
     for group in layout.groups:
         own = weights[group.coordinates, 0]
@@ -142,13 +144,13 @@ def margin_range(layout: Layout, weights: FloatArray) -> tuple[float, float]:
 
 
 @cache
-def _softplus() -> FloatArray:
-    """log(1 + exp(m)) on [-16, 16]."""
+def _tabulate_softplus() -> FloatArray:
+    """Return log(1 + exp(m)) on [-16, 16]."""
     size = round(2 * LARGEST_LOSS * TABLE_STEPS) + 1
     return np.logaddexp(0.0, TABLE_LOW + np.arange(size) / TABLE_STEPS)
 
 
 @cache
-def _logarithm(largest: int) -> FloatArray:
-    """log(x) on [1, largest], as `interpolate` reads it: shifted to start at -16."""
+def _tabulate_logarithm(largest: int) -> FloatArray:
+    """Return log(x) on [1, largest], shifted to start at -16 for `interpolate`."""
     return np.log1p(np.arange((largest - 1) * TABLE_STEPS + 2) / TABLE_STEPS)

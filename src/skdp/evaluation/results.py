@@ -1,4 +1,4 @@
-"""What an evaluation released, and how sure it is."""
+"""The results of an evaluation: scores with their errors and intervals."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Score:
     Attributes
     ----------
     value : float
-        The score, from released sums.
+        The score, computed from released sums.
     noise_std : float
-        Standard error that the noise of privacy causes, known beforehand.
+        Standard error caused by the privacy noise.
     sampling_std : float
-        Standard error of the same score over other tables like this one.
+        Standard error of the score over other tables like this one.
     low, high : float
-        Confidence interval for the score of the model, both errors included.
+        Confidence interval for the model's score, which includes both errors.
     """
 
     value: float
@@ -40,9 +40,9 @@ class Bin:
     Attributes
     ----------
     predicted : float
-        Their mean predicted probability, roughly.
+        Their approximate mean predicted probability.
     count, positives : float
-        How many there are and how many are of class 1, noise included.
+        Number of rows and number of rows of class 1, with noise.
     rate, rate_std : float
         positives / count, and its standard error.
     """
@@ -65,15 +65,15 @@ class Evaluation:
     scores : dict of str to Score
         By metric.
     calibration : tuple of Bin
-        Counts and positives by predicted probability, if they were asked for.
+        Counts and positives by predicted probability, if requested.
     n_rows : float
         The number of rows, or the released sum of their weights.
     confidence : float
         Level of the intervals.
     notes : tuple of str
-        What was clipped, and where.
+        What was clipped, and at which value.
     privacy_ : PrivacyRecord
-        What the table paid.
+        The budget spent, and every release.
     """
 
     scores: dict[str, Score]
@@ -92,7 +92,7 @@ class Evaluation:
         return {name: score.value for name, score in self.scores.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the record's transcript, as plain values."""
+        """Return everything except the record's transcript, as plain values."""
         record = self.privacy_
         return {
             "scores": {name: asdict(score) for name, score in self.scores.items()},
@@ -115,7 +115,7 @@ class Evaluation:
         }
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))  # what a notebook shows
+        printer.text(str(self))  # for notebooks
 
     def __str__(self) -> str:
         level = f"{self.confidence:.0%}"

@@ -1,4 +1,4 @@
-"""Scores of encoded rows: what is asked, released and computed from it."""
+"""Release the cells of scores, and compute scores and errors from them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scipy.special import expit, ndtri
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.preparation import read_records
 from skdp.evaluation import metrics, score_cells
-from skdp.evaluation.asked import CALIBRATION
-from skdp.evaluation.predictions import Rows, margin_range, predicted
+from skdp.evaluation.metrics import CALIBRATION
+from skdp.evaluation.predictions import Rows, bound_margins, predict_rows
 from skdp.evaluation.results import Bin, Score
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
@@ -23,14 +23,14 @@ from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray
 
-#: Share of μ² that finds bins of scores which hold about as many rows each.
+#: Share of μ² that finds bins of margins with about equal numbers of rows.
 BINS_SHARE = 0.1
-#: Fewest and most bins of scores; most lines of a calibration table.
+#: Fewest and most bins of margins; most lines of a calibration table.
 FEWEST_BINS, MOST_BINS, CALIBRATION_BINS = 8, 512, 10
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class ReleasedScores:
     """Scores, and the number of rows or the sum of their weights."""
 
     scores: dict[str, Score]
@@ -45,17 +45,17 @@ class Bins:
     edges: FloatArray
     predicted: FloatArray
 
-    def cell(self, rows: Rows) -> Any:
-        """Twice the bin plus the class; the last cell is for no class."""
+    def find_cells(self, rows: Rows) -> Any:
+        """Return twice the bin plus the class; unknown classes have the last cell."""
         at = np.searchsorted(self.edges, rows.margin[:, 0], side="right")
         last = 2 * len(self.predicted)
         return np.where(rows.known, 2 * at + rows.target, last)
 
 
-def encoded(
+def encode_table(
     model: PrivateLinearModel, table: Any, y: Any, sample_weight: Any, max_weight: float
 ) -> Records:
-    """Read a table as the model's ``fit`` does, without its weights of classes."""
+    """Read a table as the model's ``fit`` does, but without class weights."""
     return read_records(
         table,
         model.schema_,
@@ -68,7 +68,7 @@ def encoded(
     )
 
 
-def released_scores(
+def release_scores(
     model: PrivateLinearModel,
     records: Records,
     wanted: Sequence[str],
@@ -81,13 +81,13 @@ def released_scores(
     confidence: float,
     noise: Randomness,
     record: PrivacyRecord,
-) -> Found:
-    """Release what the wanted scores need, for `budget` of the record's μ².
+) -> ReleasedScores:
+    """Release the requested scores, for `budget` of the record's μ².
 
     Parameters
     ----------
     model : PrivateLinearModel
-        A fitted one.
+        A fitted model.
     records : Records
         The rows, encoded with the model's schema.
     wanted : sequence of str
@@ -95,28 +95,28 @@ def released_scores(
     budget : float
         μ² to spend.
     n_rows : float, optional
-        The number of rows where it is public and rows have no weights.
+        The number of rows, if it is public and rows have no weights.
     expected_rows : float
-        A public guess of it, for the number of bins.
+        A public guess of the number of rows, which sets the number of bins.
     weighted : bool
         Whether rows have weights.
     scale : metrics.Scale
-        From `asked.scale_of`.
+        From `metrics.choose_scale`.
     confidence : float
         As in `evaluate`.
     noise, record : Randomness, PrivacyRecord
-        Where noise comes from and what is charged.
+        Source of the noise, and the record to charge.
     """
 
     def pieces() -> Iterator[Rows]:
-        return predicted(records, model.weights_, weighted)
+        return predict_rows(records, model.weights_, weighted)
 
     bins = None
     if {"auc", CALIBRATION} & set(wanted):
-        bins = _bins(model, pieces(), budget, expected_rows, noise, record)
+        bins = _release_bins(model, pieces(), budget, expected_rows, noise, record)
         budget *= 1.0 - BINS_SHARE
-    columns = _columns(model, wanted, bins, scale)
-    asked = score_cells.bounded_sum(columns, pieces(), record.neighbours)
+    columns = _list_columns(model, wanted, bins, scale)
+    asked = score_cells.sum_columns(columns, pieces(), record.neighbours)
     z = accountant.noise_multiplier(math.sqrt(budget), 1)
     answer = release(asked, z, noise, record)
     values = answer.values / score_cells.UNIT
@@ -129,11 +129,11 @@ def released_scores(
         metric = metrics.METRICS[name]
 
         def value(raw: FloatArray, metric: metrics.Metric = metric) -> float:
-            return metric.value(*_usable(columns, raw, n_rows), scale)
+            return metric.value(*_compute_counts(columns, raw, n_rows), scale)
 
         found = value(values)
-        noise_std = std * _slope(value, values)
-        sampling_std = metric.spread(*_usable(columns, values, n_rows), scale)
+        noise_std = std * _measure_slope(value, values)
+        sampling_std = metric.spread(*_compute_counts(columns, values, n_rows), scale)
         wide = reach * math.hypot(noise_std, sampling_std)
         low, high = max(metric.low, found - wide), min(metric.high, found + wide)
         scores[name] = Score(
@@ -143,56 +143,58 @@ def released_scores(
             low=min(low, metric.high),
             high=max(high, metric.low),
         )
-    counts, n = score_cells.counts(columns, values, n_rows)
+    counts, n = score_cells.estimate_counts(columns, values, n_rows)
     table: tuple[Bin, ...] = ()
     if bins is not None and CALIBRATION in wanted:
-        table = tuple(_calibration(bins, counts[metrics.SCORES], std))
-    return Found(scores, table, n)
+        table = tuple(_calibrate(bins, counts[metrics.SCORES], std))
+    return ReleasedScores(scores, table, n)
 
 
-def _usable(
+def _compute_counts(
     columns: list[score_cells.Column], values: FloatArray, n_rows: float | None
 ) -> tuple[Mapping[str, FloatArray], float]:
-    """Counts that can be divided by their sum: it is at least one row."""
-    counts, n = score_cells.counts(columns, values, n_rows)
+    """Return the counts and the number of rows, at least 1, to divide by."""
+    counts, n = score_cells.estimate_counts(columns, values, n_rows)
     return counts, max(n, 1.0)
 
 
-def _slope(function: Callable[[FloatArray], float], at: FloatArray) -> float:
-    """Norm of the gradient of a function, by central differences of half a row."""
+def _measure_slope(function: Callable[[FloatArray], float], at: FloatArray) -> float:
+    """Return the norm of the gradient, by central differences of half a row."""
     moves = 0.5 * np.eye(len(at))
     slopes = [function(at + move) - function(at - move) for move in moves]
     return float(np.linalg.norm(slopes))
 
 
-def _columns(
+def _list_columns(
     model: PrivateLinearModel,
     wanted: Sequence[str],
     bins: Bins | None,
     scale: metrics.Scale,
 ) -> list[score_cells.Column]:
-    """The columns that the wanted scores are computed from, each once."""
+    """Return the columns from which the scores are computed, each once."""
     link = model.link
     part = scale.largest / scale.width
     made: dict[str, Callable[[], score_cells.Column]] = {
-        metrics.RIGHT: lambda: score_cells.indicator(metrics.RIGHT, Rows.right),
-        metrics.LOSS: lambda: score_cells.moments(
-            metrics.LOSS, lambda rows: rows.log_loss(scale.largest)
+        metrics.RIGHT: lambda: score_cells.make_indicator(
+            metrics.RIGHT, Rows.find_right
         ),
-        metrics.SQUARES: lambda: score_cells.moments(
-            metrics.SQUARES, lambda rows: rows.residual(link, part) ** 2
+        metrics.LOSS: lambda: score_cells.make_moments(
+            metrics.LOSS, lambda rows: rows.compute_log_loss(scale.largest)
         ),
-        metrics.SIZES: lambda: score_cells.moments(
-            metrics.SIZES, lambda rows: rows.residual(link, part)
+        metrics.SQUARES: lambda: score_cells.make_moments(
+            metrics.SQUARES, lambda rows: rows.compute_residual(link, part) ** 2
         ),
-        metrics.TARGET: lambda: score_cells.moments(
-            metrics.TARGET, Rows.outcome, degree=4
+        metrics.SIZES: lambda: score_cells.make_moments(
+            metrics.SIZES, lambda rows: rows.compute_residual(link, part)
+        ),
+        metrics.TARGET: lambda: score_cells.make_moments(
+            metrics.TARGET, Rows.scale_target, degree=4
         ),
     }
     if bins is not None:
         size = 2 * len(bins.predicted) + 1
-        made[metrics.SCORES] = lambda: score_cells.histogram(
-            metrics.SCORES, size, bins.cell
+        made[metrics.SCORES] = lambda: score_cells.make_histogram(
+            metrics.SCORES, size, bins.find_cells
         )
     needed = [
         column
@@ -204,7 +206,7 @@ def _columns(
     return [made[name]() for name in dict.fromkeys(needed)]
 
 
-def _bins(
+def _release_bins(
     model: PrivateLinearModel,
     pieces: Iterator[Rows],
     budget: float,
@@ -212,17 +214,17 @@ def _bins(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> Bins:
-    """Release a histogram of margins; cut them so that bins hold as many rows each."""
+    """Release a histogram of margins and cut it into bins of about equal counts."""
     power = expected_rows * math.sqrt(budget)
     n_bins = round(min(max(power**0.4, FEWEST_BINS), MOST_BINS))
-    low, high = margin_range(model._layout, model.weights_)
+    low, high = bound_margins(model._layout, model.weights_)
     edges = np.linspace(low, high, 4 * n_bins + 1)
-    column = score_cells.histogram(
+    column = score_cells.make_histogram(
         "margins",
         len(edges) - 1,
         lambda rows: np.searchsorted(edges[1:-1], rows.margin[:, 0], side="right"),
     )
-    asked = score_cells.bounded_sum([column], pieces, record.neighbours)
+    asked = score_cells.sum_columns([column], pieces, record.neighbours)
     z = accountant.noise_multiplier(math.sqrt(budget * BINS_SHARE), 1)
     answer = release(asked, z, noise, record)
     kept = np.maximum(answer.values / score_cells.UNIT, 0.0) + 1e-6 / len(answer.values)
@@ -233,9 +235,9 @@ def _bins(
     return Bins(edges=cuts, predicted=chance)
 
 
-def _calibration(bins: Bins, counts: FloatArray, std: float) -> Iterator[Bin]:
-    """Merge bins to a table that can be read."""
-    zeros, ones = metrics.by_class(counts)
+def _calibrate(bins: Bins, counts: FloatArray, std: float) -> Iterator[Bin]:
+    """Merge bins into a short table."""
+    zeros, ones = metrics.split_classes(counts)
     shares = np.array_split(np.arange(len(zeros)), min(CALIBRATION_BINS, len(zeros)))
     limits = [0.0, *expit(bins.edges).tolist(), 1.0]
     for part in shares:

@@ -1,4 +1,4 @@
-"""One trial of a search: a candidate is fitted and scored, for a budget."""
+"""The trials of a search: each fits and scores a candidate, for a budget."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from skdp.estimators.fit_warnings import (
     DoubtfulSchemaWarning,
     UnknownLabelsWarning,
 )
-from skdp.evaluation.metrics import Scale
-from skdp.evaluation.scoring import encoded, released_scores
+from skdp.evaluation.metrics import METRICS, Scale
+from skdp.evaluation.scoring import encode_table, release_scores
 from skdp.privacy import accountant
-from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.budget import Event, PrivacyRecord
+from skdp.privacy.coins import Coins
 from skdp.privacy.queries import Neighbours
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.selection import SearchRecord, number_of_trials
 from skdp.schema import check
-
-#: Scores of which less is better.
-LESS_IS_BETTER = ("log_loss", "rmse", "mae", "mse")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,7 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
-    """A trial, its model, what its score cost, and how good it is: more is better."""
+    """A trial, its model, the record of its score, and its rank (higher is better)."""
 
     trial: Trial
     model: PrivateLinearModel
@@ -56,27 +55,28 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Trials:
-    """What all trials of a search share.
+    """The facts and rows that all trials of a search share.
 
     Attributes
     ----------
     estimator : PrivateLinearModel
-        What candidates are made of.
+        The model whose parameters the candidates change.
     fit_part, score_part : (table, column, weights) and (table, column)
-        The rows that fit and that score: disjoint parts, drawn by `RandomFolds`.
+        The rows that fit and the rows that score: disjoint parts, drawn by
+        `RandomFolds`.
     fit_rows : int, optional
-        Number of rows to divide by in a fit, where it is private and derived from a
-        public one.
+        Number of rows that a fit divides by, if the true number is private and this
+        one is derived from a public number.
     score_rows : int, optional
-        Number of rows that score, where it is public.
+        Number of rows that score, if it is public.
     expected_rows : float
-        A public guess of it.
+        A public guess of the number of rows that score.
     scoring, scale
-        The score that decides.
+        The score that decides, and its unit.
     delta, neighbours
-        Of the search.
+        Those of the search.
     noise : Randomness
-        Where the noise of scores comes from.
+        Source of the noise of scores.
     random_state : int, optional
         For tests.
     """
@@ -102,34 +102,34 @@ class Trials:
         **Guarantee.** For all tables that are neighbours, the model and the score are
         together √budget-GDP, by parallel composition (`RandomFolds`): a row that scores
         does not change the model, and a row that fits changes the score through the
-        model alone. A row that scores pays no more than one that fits, so that the
-        record of the fits holds for every row.
+        model alone. A row that scores pays no more than one that fits, so the record of
+        the fits holds for every row.
         """
         model: PrivateLinearModel = clone(self.estimator).set_params(
             **params,
-            epsilon=epsilon_of(budget, self.delta),
+            epsilon=compute_epsilon(budget, self.delta),
             delta=self.delta,
             n_rows=self.fit_rows,
             ledger=None,
-            verbose=0,  # how many trials there were is not paid for
+            verbose=0,  # the budget does not cover the number of trials
             random_state=None
             if self.random_state is None
             else self.random_state + 1 + index,
         )
-        with warnings.catch_warnings():  # which would tell how many trials there were
+        with warnings.catch_warnings():  # they would reveal the number of trials
             warnings.simplefilter("ignore", ConstantModelWarning)
             warnings.simplefilter("ignore", DoubtfulSchemaWarning)
             warnings.simplefilter("ignore", UnknownLabelsWarning)
             model.fit(*self.fit_part)
         spent = model.privacy_.spent
         record = PrivacyRecord(
-            epsilon=epsilon_of(spent, self.delta),
+            epsilon=compute_epsilon(spent, self.delta),
             delta=self.delta,
             neighbours=self.neighbours,
         )
-        found = released_scores(
+        found = release_scores(
             model,
-            encoded(model, *self.score_part, None, 1.0),
+            encode_table(model, *self.score_part, None, 1.0),
             [self.scoring],
             budget=min(spent, record.budget),
             n_rows=self.score_rows,
@@ -140,20 +140,65 @@ class Trials:
             record=record,
         )
         score = found.scores[self.scoring]
-        sign = -1.0 if self.scoring in LESS_IS_BETTER else 1.0
+        sign = 1.0 if METRICS[self.scoring].higher_is_better else -1.0
         rank = -math.inf if math.isnan(score.value) else sign * score.value
         trial = Trial(params=params, score=score.value, noise_std=score.noise_std)
         return Outcome(trial=trial, model=model, score_record=record, rank=rank)
 
 
-def epsilon_of(budget: float, delta: float) -> float:
-    """ε at δ of a budget of μ², rounded so that it buys no more than that."""
+def compute_epsilon(budget: float, delta: float) -> float:
+    """Return the ε at δ of a budget of μ², rounded down."""
     if budget == math.inf:
         return math.inf
     epsilon = accountant.gdp_epsilon(math.sqrt(budget) * (1 - 1e-9), delta)
     check(
         epsilon > 1e-6,
-        f"The budget is too small for a search: each fit would have ε = {epsilon:.2g}. "
-        "Take fewer candidates or a larger epsilon.",
+        f"The budget is too small for this search: each fit would have ε = "
+        f"{epsilon:.2g}. Use fewer candidates or a larger epsilon.",
     )
     return epsilon
+
+
+def run_all(
+    trials: Trials,
+    candidates: list[dict[str, Any]],
+    record: SearchRecord,
+    score_record: SearchRecord,
+) -> list[Outcome]:
+    """Fit and score every candidate, each for an equal part of the budget."""
+    part = record.budget / len(candidates)
+    found = []
+    for index, params in enumerate(candidates):
+        charged = record.begin(part)
+        found.append(trials.run(params, part, index))
+        _enter(found[-1], charged, record, score_record)
+    return found
+
+
+def run_random(
+    trials: Trials,
+    candidates: list[dict[str, Any]],
+    record: SearchRecord,
+    score_record: SearchRecord,
+    stop: float,
+) -> Outcome:
+    """Fit and score candidates drawn at random; return only the best."""
+    coins = Coins(trials.noise)
+    charged, best = record.begin(record.budget), None
+    for index in range(number_of_trials(stop, coins)):
+        params = candidates[coins.draw_below(len(candidates))]
+        one = trials.run(params, record.budget, index)
+        # Keep the first of equal scores, which is fair because trials are exchangeable.
+        if best is None or one.rank > best.rank:
+            best = one
+    assert best is not None  # there is a trial
+    _enter(best, charged, record, score_record)
+    return best
+
+
+def _enter(
+    one: Outcome, charged: Event, record: SearchRecord, score_record: SearchRecord
+) -> None:
+    """Enter the releases of a trial into the two records."""
+    score_record.end(score_record.begin(charged.mu_squared), [one.score_record])
+    record.end(charged, [one.model.privacy_])

@@ -1,13 +1,13 @@
-"""How far released weights may be from the true ones, from released values alone.
+"""The uncertainty of released weights, computed from released values alone.
 
 Near the optimum the descent is a linear recursion in whitened coordinates u = B⁻ᵀw, so
-the covariance of what it returns is known exactly once the Hessian is:
+the Hessian determines the covariance of its result exactly:
 
     u ← ((I - S/β) u + ξ/(βn) + const)/(1 + λ/β),   S = B (H + ridge) Bᵀ.
 
-H, the variance of the records' gradients and what capped slopes leave as bias are means
-over rows that have the released moments (`surrogate_rows`). Noise in these moments
-makes H uncertain: `plausible` takes all that the release leaves possible. No record is
+H, the variance of the records' gradients and the bias from capped slopes are means over
+rows that have the released moments (`surrogate_rows`). Noise in these moments makes H
+uncertain; `plausible` considers every H that the release leaves possible. No record is
 read: this is post-processing. `docs/guide/intervals.md` derives it.
 """
 
@@ -26,18 +26,16 @@ from skdp.descent import samplings, target
 from skdp.descent.matrix import Matrix, Space
 from skdp.descent.threads import one_thread
 from skdp.inference import surrogate_rows, variances
-from skdp.inference.plausible import Learning, recursion
+from skdp.inference.plausible import Learning, solve_recursion
 from skdp.models.penalties import ElasticNet
 from skdp.planning.plan import Plan
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, Layout
 
-#: Losses whose targets vary around their margins in a way that is known.
-MODELS = ("logistic", "squared", "huber")
-#: Least share of a target's variance that is taken as unexplained.
+#: Smallest share of a target's variance that is assumed to be unexplained.
 UNEXPLAINED = 0.05
-#: Newton steps to the truth that capped slopes hide.
+#: Newton steps to the true weights, given those of capped slopes.
 N_NEWTON = 4
 
 
@@ -45,20 +43,20 @@ N_NEWTON = 4
 class Covariances:
     """Covariance of the released weights (d,) around the true ones, by cause.
 
-    The released moments are taken as true here.
+    The released moments are assumed to be true here.
 
     Attributes
     ----------
     noise : float64 (d, d)
-        Of the noise that privacy asks for.
+        Due to the privacy noise.
     sampling : float64 (d, d)
-        Of the draw of the records.
+        Due to sampling the records.
     shrinkage : float64 (d, d)
-        Of what shrinkage and an early stop take off, if weights are as large as those
-        that were released.
+        Due to shrinkage and early stopping, if the true weights are as large as the
+        released ones.
     bias : float64 (d,)
-        What capped slopes add to the weights; and, where all levels of a column against
-        the intercept change no prediction, where noise in the metric has put them.
+        Due to capped slopes; and, in directions that change no prediction (all levels
+        of a column against the intercept), due to noise in the metric.
     """
 
     noise: FloatArray
@@ -67,38 +65,38 @@ class Covariances:
     bias: FloatArray
 
     def noise_std(self, maps: FloatArray) -> FloatArray:
-        """Standard deviation (m,) of `maps` @ weights, (m, d), due to privacy."""
-        return _deviation(maps, self.noise)
+        """Return the standard deviation (m,) of `maps` @ weights due to privacy."""
+        return _compute_deviation(maps, self.noise)
 
     def std(self, maps: FloatArray) -> FloatArray:
-        """Standard error (m,) of `maps` @ weights: ±1.96 of it hold the truth in 95 %.
+        """Return the standard error (m,) of `maps` @ weights: ±1.96 of it covers 95 %.
 
-        The standard deviation s, multiplied where there is a bias b by the 95 % point
-        of |N(b/s, 1)| over that of |N(0, 1)|.
+        This is the standard deviation s, multiplied for a bias b by the 95 % point of
+        |N(b/s, 1)| over that of |N(0, 1)|.
         """
-        each = _deviation(maps, self.noise + self.sampling + self.shrinkage)
+        each = _compute_deviation(maps, self.noise + self.sampling + self.shrinkage)
         shift = (maps @ self.bias / np.maximum(each, 1e-300)) ** 2
         wide = np.sqrt(ncx2.ppf(0.95, 1, np.clip(shift, 1e-9, 1e6)))
         return np.asarray(each * wide / math.sqrt(ncx2.ppf(0.95, 1, 1e-9)))
 
 
-def _deviation(maps: FloatArray, covariance: FloatArray) -> FloatArray:
+def _compute_deviation(maps: FloatArray, covariance: FloatArray) -> FloatArray:
     variance = np.einsum("md,md->m", maps @ covariance, maps)
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Uncertainty:
-    """How far released weights may be from the true ones.
+    """The uncertainty of released weights.
 
     Attributes
     ----------
     usual : Covariances
-        If the released moments were true.
+        Covariances if the released moments were true.
     learning : Learning
-        What follows for other moments.
+        The consequences of other moments.
     gram, known : ReleasedGram, Moments
-        What the release says of the moments, and its best guess.
+        The released moments, and the best estimate of the true ones.
     """
 
     usual: Covariances
@@ -109,13 +107,13 @@ class Uncertainty:
     def errors(self, plain: FloatArray, contrasts: FloatArray) -> Errors:
         """Return the errors of `plain` @ weights and of `contrasts` @ weights.
 
-        Row by row, the plain ones (m, d) are the contrasts but for a level that no row
-        can tell: its variance is added.
+        The rows of `plain` (m, d) are those of the contrasts plus a level that no
+        record can determine; its variance is added.
         """
         noise_std, std = np.zeros(len(contrasts)), np.full(len(contrasts), np.inf)
         some = contrasts.any(axis=1)  # a column of one category has no contrast
         with one_thread(plain.shape[1]):
-            varies = variances.remaining(self.gram, self.known, contrasts[some])
+            varies = variances.measure_remaining(self.gram, self.known, contrasts[some])
             found = self.learning.errors(contrasts[some], varies)
             noise_std[some], std[some] = found
         level = self.usual.std(plain) ** 2 - self.usual.std(contrasts) ** 2
@@ -131,7 +129,7 @@ class Uncertainty:
 class Errors(NamedTuple):
     """Standard deviations due to privacy and standard errors, (m,) each.
 
-    A standard error is infinite where an effect cannot be told.
+    A standard error is infinite if the effect cannot be determined.
     """
 
     noise_std: FloatArray
@@ -140,28 +138,24 @@ class Errors(NamedTuple):
     contrasts_std: FloatArray
 
 
-def unknown(plan: Plan) -> str | None:
-    """Say in a sentence why a plan's uncertainty is not known; None if it is."""
+def find_obstacle(plan: Plan) -> str | None:
+    """Return a sentence why a plan has no standard errors; None if it has."""
     penalty, loss = plan.penalty, plan.loss
-    if loss.n_outputs > 1:
-        return "Standard errors are known for two classes, not for more."
-    if loss.name == "poisson":
-        return "What capped slopes of counts leave as bias is not known: no errors."
-    if loss.name not in MODELS:
-        return f"The {loss.name} loss is no model of the target: no standard errors."
+    if loss.target_law is None:
+        return loss.no_errors
     if not isinstance(plan.geometry, Matrix):
         return (
-            "Standard errors need the Gram matrix that geometry='matrix' releases; "
+            "Standard errors require the Gram matrix that geometry='matrix' releases; "
             f"this fit used {type(plan.geometry).__name__}."
         )
     if not isinstance(plan.sampling, samplings.Full) or plan.n_restarts > 1:
-        return "Standard errors are known for full steps, without blocks or restarts."
+        return "Standard errors require full steps, without blocks or restarts."
     if plan.layout.groups[-1].kind != "ones":
-        return "Standard errors need an intercept: the Gram matrix then holds means."
+        return "Standard errors require an intercept."
     if not isinstance(penalty, ElasticNet) or penalty.l1 > 0:
-        return "Standard errors are known for a ridge, not for a penalty that selects."
+        return "Standard errors require a ridge penalty, without an ℓ₁ part."
     if loss.n_classes == 0 and plan.geometry.target_share == 0:
-        return "Standard errors need the target's histogram, which was not released."
+        return "Standard errors require the target's histogram, which was not released."
     return None
 
 
@@ -176,15 +170,15 @@ def estimate(
     Parameters
     ----------
     plan : Plan
-        One for which `unknown` says None.
+        A plan for which `find_obstacle` returns None.
     transcript : sequence of Released
-        What the run released, in order; what was released before it may stand first.
+        The releases of the run, in order; earlier releases may precede them.
     weights : float64 (d, 1)
-        What the run returned.
+        The result of the run.
     exact : Released, optional
-        A Gram matrix without noise, to measure what noise in the moments costs.
+        A Gram matrix without noise, to measure the cost of noise in the moments.
     """
-    reason = unknown(plan)
+    reason = find_obstacle(plan)
     if reason is not None:
         raise ValueError(reason)
     geometry = plan.geometry
@@ -208,17 +202,17 @@ def estimate(
     w = weights[:, 0]
     variance = math.nan
     if histogram is not None and plan.loss.n_classes == 0:
-        variance = _residual_variance(histogram, gram, w)
-    known = surrogate_rows.moments(
+        variance = _estimate_residual_variance(histogram, gram, w)
+    known = surrogate_rows.estimate_moments(
         gram.layout, gram.pattern, gram.released, gram.n_rows
     )
-    rows = surrogate_rows.rows(gram.layout, known)
+    rows = surrogate_rows.make_rows(gram.layout, known)
     with one_thread(len(w)):
-        usual, learning = _learnt(plan, space, known, rows, w, noise_std, variance)
+        usual, learning = _learn(plan, space, known, rows, w, noise_std, variance)
     return Uncertainty(usual=usual, learning=learning, gram=gram, known=known)
 
 
-def _learnt(
+def _learn(
     plan: Plan,
     space: Space,
     known: surrogate_rows.Moments,
@@ -231,35 +225,35 @@ def _learnt(
     caps = space.radius / np.maximum(np.linalg.norm(rows @ root.T, axis=1), 1e-12)
     caps = np.minimum(caps, plan.loss.slope_bound)
     slopes = (
-        _bernoulli(rows @ w, caps)
-        if plan.loss.name == "logistic"
-        else _normal(caps, math.sqrt(variance))
+        _average_bernoulli(rows @ w, caps)
+        if plan.loss.target_law == "bernoulli"
+        else _average_normal(caps, math.sqrt(variance))
     )
-    recoloured = rows @ _recolouring(root, rows, known)
+    recoloured = rows @ _make_recolouring(root, rows, known)
     second = recoloured.T @ recoloured / n
     hessian = (recoloured * slopes.curvature[:, None]).T @ recoloured / n
     squares = (recoloured * slopes.square[:, None]).T @ recoloured / n
-    strength = _ridge(plan.penalty, len(w))
+    strength = _read_ridge(plan.penalty, len(w))
     forces = root @ (hessian + np.diag(strength)) @ root.T
     values, vectors = np.linalg.eigh((forces + forces.T) / 2)
-    values = np.clip(values, 0.0, plan.loss.curvature)  # as steps of 1/β rely on
+    values = np.clip(values, 0.0, plan.loss.curvature)  # steps of 1/β assume this
     shares = plan.average(plan.n_steps)
-    noise, response = recursion(values, plan.loss.curvature, space.pull, shares)
+    noise, response = solve_recursion(values, plan.loss.curvature, space.pull, shares)
     back = root.T @ vectors  # from the eigenvectors of S to weights
-    reply = (back * response) @ back.T  # of weights to a force that is always there
+    reply = (back * response) @ back.T  # response of weights to a constant force
     sampling = reply @ squares @ reply / plan.n_rows
     noises = noise_std**2 * (back * noise) @ back.T
-    # What is left of the way from the start: (1 - response·S)(u* - u⁰).
+    # The rest of the way from the start: (1 - response·S)(u* - u⁰).
     inside = np.linalg.inv(back)
     away = inside @ (w - space.start[:, 0])
     left = 1.0 - response * values
     expected = noise_std**2 * noise + np.diag(inside @ sampling @ inside.T)
-    seen = _seen(root @ hessian @ root.T, vectors)
+    seen = _project_seen(root @ hessian @ root.T, vectors)
     reached = float(((1.0 - left) ** 2 * np.diag(seen)).sum())
     prior = max(0.0, float((seen @ away) @ away - np.diag(seen) @ expected)) / reached
-    bias = _placing(plan.layout, known.complete, space, w)
-    if plan.loss.name == "logistic":
-        bias = bias + _capping(rows, w, caps)
+    bias = _compute_placing(plan.layout, known.complete, space, w)
+    if plan.loss.target_law == "bernoulli":
+        bias = bias + _compute_capping(rows, w, caps)
     usual = Covariances(
         noise=noises,
         sampling=sampling,
@@ -284,38 +278,38 @@ def _learnt(
     return usual, learning
 
 
-def _recolouring(
+def _make_recolouring(
     root: FloatArray, rows: FloatArray, known: surrogate_rows.Moments
 ) -> FloatArray:
-    """Matrix M (d, d): rows @ M have the moments that are known exactly.
+    """Return a matrix M (d, d) such that rows @ M have exactly the known moments.
 
-    Made-up rows are close to them, but not where columns nearly determine each other.
+    Surrogate rows are close to them, except where columns nearly determine each other.
     """
     wanted = known.covariance + np.outer(known.mean, known.mean)
-    power = _power(root @ (rows.T @ rows / len(rows)) @ root.T, -0.5)
-    power = power @ _power(root @ wanted @ root.T, 0.5)
+    power = _raise_power(root @ (rows.T @ rows / len(rows)) @ root.T, -0.5)
+    power = power @ _raise_power(root @ wanted @ root.T, 0.5)
     return np.asarray(root.T @ power @ np.linalg.inv(root).T)
 
 
-def _power(matrix: FloatArray, exponent: float) -> FloatArray:
-    """Return a power of a matrix on its range; zero elsewhere."""
+def _raise_power(matrix: FloatArray, exponent: float) -> FloatArray:
+    """Return a power of a matrix on its range, and zero elsewhere."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = values > 1e-9 * values[-1]
     powers = np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)
     return np.asarray((vectors * powers) @ vectors.T)
 
 
-def _ridge(penalty: object, d: int) -> FloatArray:
+def _read_ridge(penalty: object, d: int) -> FloatArray:
     assert isinstance(penalty, ElasticNet)
     each = np.ones(d) if penalty.penalised is None else penalty.penalised
     return np.asarray(penalty.l2 * each)
 
 
-def _seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Project on the directions that some row has, in the basis `vectors`.
+def _project_seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return the projection on directions that occur in rows, in the basis `vectors`.
 
-    Along the others, such as all levels of a column against the intercept, no weight is
-    truer than another: they have no bias.
+    In the other directions, such as all levels of a column against the intercept, the
+    true weights are not defined, so there is no bias.
     """
     values, own = np.linalg.eigh((forces + forces.T) / 2)
     kept = vectors.T @ own[:, values > 1e-9 * values[-1]]
@@ -324,14 +318,14 @@ def _seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class _Slopes:
-    """Mean derivative of capped slopes, and mean square, given a row: (n,) each."""
+    """Mean derivative and mean square of capped slopes given a row, (n,) each."""
 
     curvature: FloatArray
     square: FloatArray
 
 
-def _bernoulli(margins: FloatArray, caps: FloatArray) -> _Slopes:
-    """Slopes σ(m) - y, for y one with probability σ(m)."""
+def _average_bernoulli(margins: FloatArray, caps: FloatArray) -> _Slopes:
+    """Average slopes σ(m) - y, where y is 1 with probability σ(m)."""
     chance = expit(margins)
     below, above = np.minimum(chance, caps), np.minimum(1.0 - chance, caps)
     steep = chance * (1.0 - chance)
@@ -339,31 +333,31 @@ def _bernoulli(margins: FloatArray, caps: FloatArray) -> _Slopes:
     return _Slopes(steep * free, (1.0 - chance) * below**2 + chance * above**2)
 
 
-def _normal(caps: FloatArray, std: float) -> _Slopes:
-    """Slopes that are normal residuals."""
+def _average_normal(caps: FloatArray, std: float) -> _Slopes:
+    """Average slopes that are normal residuals."""
     z = caps / std
     free = 2.0 * norm.cdf(z) - 1.0
     square = std**2 * (free - 2.0 * z * norm.pdf(z)) + caps**2 * (1.0 - free)
     return _Slopes(np.asarray(free), np.asarray(square))
 
 
-def _residual_variance(
+def _estimate_residual_variance(
     histogram: Released, gram: variances.ReleasedGram, w: FloatArray
 ) -> float:
-    """What the margins leave of the target's variance, with room for its noise."""
+    """Estimate the target's variance around the margins, with room for its noise."""
     variance, doubt = target.estimate_variance(histogram, gram.n_rows)
     least = max(UNEXPLAINED * variance, doubt, 1e-6)
-    return max(variance - variances.explained(gram, w), least)
+    return max(variance - variances.measure_explained(gram, w), least)
 
 
-def _placing(
+def _compute_placing(
     layout: Layout, complete: Sequence[bool], space: Space, w: FloatArray
 ) -> FloatArray:
-    """Where steps in the metric A put weights along directions that no row has.
+    """Return the offset of weights along directions that do not occur in rows.
 
-    Such a direction v is one on the levels of a column and -1 on the intercept. Steps
-    leave vᵀA(w - w⁰) at zero, whereas levels that sum to zero are what is taken as
-    true: the difference between the two.
+    Such a direction v is 1 on the levels of a column and -1 on the intercept. Steps in
+    the metric A keep vᵀA(w - w⁰) at zero, whereas the true weights are defined as those
+    whose levels sum to zero. This is the difference between the two.
     """
     groups = [g for g, whole in zip(layout.groups, complete, strict=True) if whole]
     if not groups:
@@ -379,11 +373,11 @@ def _placing(
     return np.asarray(-free @ np.linalg.lstsq(across, away, rcond=None)[0])
 
 
-def _capping(rows: FloatArray, w: FloatArray, caps: FloatArray) -> FloatArray:
-    """What capped slopes of classes add to the weights: w - w*.
+def _compute_capping(rows: FloatArray, w: FloatArray, caps: FloatArray) -> FloatArray:
+    """Return the bias w - w* of the weights due to capped slopes of classes.
 
-    The caps hold the slopes of a rare class more often than the others', so that the
-    mean slope is zero at w for classes drawn by other weights w*. These solve
+    Caps affect the slopes of a rare class more often than the others'. The mean slope
+    is therefore zero at w for classes drawn with other weights w*, which solve
     Σ_i x_i ((1 - σ(x·w*)) min(p, c) - σ(x·w*) min(1 - p, c)) = 0 with p = σ(x·w).
     """
     chance = expit(rows @ w)

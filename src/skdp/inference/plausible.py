@@ -1,16 +1,16 @@
 """Standard errors that hold for all Hessians that the release leaves possible.
 
-The released weights w answer the true ones w* by w - w⁰ = R (w* - w⁰) + noise, where R
-tends to one as a direction is learnt. For a coefficient aᵀw all depends on h, the
-curvature that is left along it when the other weights may follow:
+The released weights w depend on the true ones w* by w - w⁰ = R (w* - w⁰) + noise, where
+R tends to one as a direction is learnt. For a coefficient aᵀw everything depends on h,
+the curvature along it when the other weights may follow:
 
     r = h aᵀLa,   S(h) = S - (h̃ - h) b bᵀ,   b = Ba.
 
-Noise in the Gram matrix makes h uncertain. Each of the `N_POINTS` equally likely
-values of h has its own r, noise and sampling error, and the interval is the one that
-holds the truth in 95 % on average over them. If r is below `LEAST_RESPONSE` at a lower
-confidence bound of h, the effect cannot be told: its standard error is infinite.
-`docs/guide/intervals.md` has more.
+Noise in the Gram matrix makes h uncertain. Each of the `N_POINTS` equally likely values
+of h has its own r, noise and sampling error. The interval covers the truth with
+probability 95 % on average over them. If r is below `LEAST_RESPONSE` at a lower
+confidence bound of h, the effect cannot be determined, and its standard error is
+infinite. `docs/guide/intervals.md` has more.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from scipy.special import ndtr, ndtri
 from skdp.inference.variances import TINY, Varies
 from skdp.schema import FloatArray
 
-#: Equally likely values of a variance that noise hides.
+#: Number of equally likely values of a variance that noise hides.
 N_POINTS = 16
-#: Share of an effect that must show in the released weight, or it cannot be told, and
-#: deviations of noise to the lower bound of the variance at which it must: 99 %.
+#: Smallest share of an effect that the released weight must show, even at the 99 %
+#: lower bound of the variance, this many deviations of the noise below the estimate.
 LEAST_RESPONSE, SURE = 0.5, 2.326
-#: What caps add may be so many times what made-up rows say.
+#: Factor on the bias from caps that surrogate rows show.
 BIAS_ROOM = 4 / 3
-#: Steps of Lanczos' method, which make functions of S exact enough.
+#: Steps of Lanczos' method, enough to compute functions of S.
 N_LANCZOS = 24
-#: Points of a table of the recursion's answers, and bisections for a quantile.
+#: Points of a table of the recursion's solutions, and bisections for a quantile.
 N_TABLE, N_BISECTIONS = 4096, 30
-#: Of a standard normal: 95 % lie within.
+#: A standard normal lies within ±Z with probability 95 %.
 Z = 1.959964
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Learning:
-    """What became of true weights in a run, in the eigenvectors of S.
+    """How a run learnt the true weights, in the eigenvectors of S.
 
     Attributes
     ----------
@@ -52,15 +52,15 @@ class Learning:
     ridge : float64 (d,)
         The penalty of each weight.
     away : float64 (d,)
-        The weights that were released less the start, in the eigenvectors.
+        The released weights minus the start, in the eigenvectors.
     prior : float
-        Squared distance of the true weights from the start, for each direction.
+        Squared distance of the true weights from the start, per direction.
     bias : float64 (d,)
-        What capped slopes add to the weights.
+        The bias of the weights from capped slopes.
     noise_std, curvature, pull : float
         Standard deviation of a step's noise, β and λ.
     shares : float64 (K,)
-        Of each iterate in the average.
+        Weight of each iterate in the average.
     """
 
     values: FloatArray
@@ -80,11 +80,13 @@ class Learning:
     @cached_property
     def _table(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         points = self.curvature * np.linspace(0.0, 1.0, N_TABLE) ** 2
-        noise, response = recursion(points, self.curvature, self.pull, self.shares)
+        noise, response = solve_recursion(
+            points, self.curvature, self.pull, self.shares
+        )
         return points, noise, response
 
-    def answers(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """`recursion` of eigenvalues of any shape, clipped to [0, β]."""
+    def solve(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return `solve_recursion` of eigenvalues of any shape, clipped to [0, β]."""
         points, noise, response = self._table
         return np.interp(values, points, noise), np.interp(values, points, response)
 
@@ -107,22 +109,22 @@ class Learning:
     ) -> tuple[FloatArray, FloatArray]:
         """Return standard deviations due to privacy, and standard errors, (m,) each.
 
-        `functionals` (m, d) are those of `varies`; they must not depend on what no row
-        can tell, such as the level of a category's weights.
+        `functionals` (m, d) are those of `varies`. They must not depend on directions
+        that no row determines, such as the level of a category's weights.
         """
         noise, std = np.empty(len(functionals)), np.empty(len(functionals))
         for k, a in enumerate(functionals):
             seen = float(varies.estimate[k]), float(varies.std[k]), varies.residuals[k]
-            noise[k], std[k] = self._errors_of(a, *seen)
+            noise[k], std[k] = self._compute_errors(a, *seen)
         return noise, std
 
-    def _errors_of(
+    def _compute_errors(
         self, a: FloatArray, variance: float, doubt: float, q: FloatArray
     ) -> tuple[float, float]:
         inverse, squares = self._inner
         b = self.back.T @ a
         own = float(b @ self.away)
-        # Along q the loss curves by h̃ at the estimate, by h at each possible variance.
+        # Along q the curvature is h̃ at the estimate and h at each possible variance.
         follows = inverse @ b
         usual_h = 1.0 / max(float(b @ follows), 1e-300)
         length = float(np.square(follows * usual_h).sum())
@@ -131,46 +133,46 @@ class Learning:
             for of in (self.second, self.hessian, self.squares)
         )
         least = max(variance - SURE * doubt, 0.0)
-        possible = np.append(_possible(variance, doubt), least)
+        possible = np.append(_list_possible(variance, doubt), least)
         h = np.append(possible * curves / varies, usual_h)
         size, basis, inner = lanczos(self.values, b)
         inner = np.repeat(inner[None], len(h), axis=0)
         inner[:, 0, 0] -= (usual_h - h) * size**2
         values, turned = np.linalg.eigh(inner)
         values = np.clip(values, 0.0, self.curvature)
-        noise, response = self.answers(values)
+        noise, response = self.solve(values)
         first = turned[:, 0, :]
         noises = (self.noise_std * size) ** 2 * (first**2 * noise).sum(axis=1)
         reply = size * np.einsum("kij,kj->ki", turned, response * first)
-        usual_r = usual_h * float(b @ (self.answers(self.values)[1] * b))
+        usual_r = usual_h * float(b @ (self.solve(self.values)[1] * b))
         r = h * reply[:, 0] / (usual_h * reply[-1, 0]) * usual_r  # corrects Lanczos
         drag = self.ridge @ q**2 + self.pull * np.square(self.inside @ q).sum()
         r = np.maximum(np.minimum(r, h / (h + drag + 1e-300)), 1e-12)  # a long run's
         sampling = np.einsum("ki,ij,kj->k", reply, basis.T @ squares @ basis, reply)
         sampling -= (usual_h - h) * scatters / curves * (size * reply[:, 0]) ** 2
-        # What shrinkage takes off other directions reaches this coefficient too.
+        # Shrinkage of other directions affects this coefficient too.
         left = size * np.einsum("kij,kj->ki", turned, (response * values - 1.0) * first)
         others = np.square(left).sum(axis=1) - (1.0 - r) ** 2 / length
         random = np.maximum(sampling, 0.0) + self.prior * np.maximum(others, 0.0)
         std = np.sqrt(noises + random) / r
-        # How far the released weight is expected below the true one, and what caps add.
+        # Expected shrinkage of the released weight, and the bias from caps.
         shift = abs(own) * (1.0 / r - 1.0) + BIAS_ROOM * abs(float(a @ self.bias))
         privacy = float(np.sqrt(noises[:-2].mean()))
         if r[-2] < LEAST_RESPONSE:
             return privacy, np.inf
-        return privacy, half_width(shift[:-2], std[:-2]) / Z
+        return privacy, find_half_width(shift[:-2], std[:-2]) / Z
 
 
-def _possible(variance: float, doubt: float) -> FloatArray:
-    """Equally likely values of a variance that was released with normal noise."""
+def _list_possible(variance: float, doubt: float) -> FloatArray:
+    """Return equally likely values of a variance that was released with noise."""
     if doubt == 0:
         return np.array([max(variance, 0.0)])
     chances = (np.arange(N_POINTS) + 0.5) / N_POINTS
     return np.maximum(variance + doubt * ndtri(chances), 0.0)
 
 
-def half_width(shift: FloatArray, std: FloatArray) -> float:
-    """Return h so that |N(shift, std²)| > h in 5 %, on average over the points."""
+def find_half_width(shift: FloatArray, std: FloatArray) -> float:
+    """Return h such that |N(shift, std²)| > h in 5 %, on average over the points."""
     low, high = 0.0, float((shift + 5.0 * std).max())
     for _ in range(N_BISECTIONS):
         middle = (low + high) / 2.0
@@ -182,8 +184,8 @@ def half_width(shift: FloatArray, std: FloatArray) -> float:
 def lanczos(values: FloatArray, b: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """Return ‖b‖, a basis Q (d, m) that starts with b, and QᵀSQ for diagonal S.
 
-    f(S) b is Q f(QᵀSQ) e₁ ‖b‖ for polynomials f of a degree below m. The basis is the
-    same for S + c b bᵀ, whatever c is.
+    f(S) b is Q f(QᵀSQ) e₁ ‖b‖ for polynomials f of degree below m. The basis is the
+    same for S + c b bᵀ with any c.
     """
     size = float(np.linalg.norm(b))
     basis = np.zeros((min(N_LANCZOS, len(b)), len(b)))
@@ -200,10 +202,10 @@ def lanczos(values: FloatArray, b: FloatArray) -> tuple[float, FloatArray, Float
     return size, basis.T, (basis * values) @ basis.T
 
 
-def recursion(
+def solve_recursion(
     values: FloatArray, curvature: float, pull: float, shares: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """What becomes of noise and of a constant force, by eigenvalue of S.
+    """Return the effect of noise and of a constant force, by eigenvalue of S.
 
     With t = (1 - s/β)/(1 + λ/β), noise that enters at step j reaches the average of the
     iterates, with weights a_k, by the factor f_j = Σ_{k≥j} a_k t^(k-j)/(β + λ).

@@ -1,9 +1,9 @@
-"""Rows that look like the table as far as its released Gram matrix tells.
+"""Surrogate rows, which have the moments of a released Gram matrix.
 
-A Gram matrix is known up to noise. How long rows are, which slopes are capped and how a
-loss curves depends on more than that: on rows whose columns are one category each, or a
-number in its range. Here such rows are made up, with the moments that were released. It
-is post-processing: no record is read.
+A Gram matrix is known up to noise. The lengths of rows, the capped slopes and the
+curvature of a loss depend on more than that: on rows with one category per column, or a
+number in its range. This module makes such rows with the released moments. It is
+post-processing: no record is read.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, Group, Layout
 
-#: Covariances below so many standard deviations of their noise are taken as zero.
+#: Covariances below this many standard deviations of their noise are set to zero.
 VISIBLE = 4.0
-#: Rows that are made up, at least, and per coordinate.
+#: Smallest number of rows, and number of rows per coordinate.
 N_ROWS, ROWS_PER_COORDINATE = 2048, 20
-#: Added to variances, relative to them, before columns are regressed on each other.
+#: Relative addition to variances before columns are regressed on each other.
 RIDGE = 1e-2
 
 
@@ -33,8 +33,8 @@ RIDGE = 1e-2
 class Moments:
     """Mean (d,) and covariance (d, d) of encoded rows, and which groups are complete.
 
-    A group of categories is complete if every row has one of them, so that its
-    coordinates add up to the intercept's.
+    A group of categories is complete if every row has one of them. Its coordinates then
+    add up to the intercept's.
     """
 
     mean: FloatArray
@@ -42,14 +42,14 @@ class Moments:
     complete: tuple[bool, ...]
 
 
-def moments(
+def estimate_moments(
     layout: Layout, pattern: queries.GramPattern, released: Released, n_rows: float
 ) -> Moments:
-    """Clean a released Gram matrix, of a layout with an intercept.
+    """Clean a released Gram matrix of a layout with an intercept.
 
-    What is known is put in: categories exclude each other, variances are positive (each
-    is given its mean under a flat prior on positive numbers). Covariances of different
-    columns that noise may have made are dropped, and negative eigenvalues too.
+    Known facts are enforced: categories exclude each other, and variances are positive
+    (each becomes its mean under a flat prior on positive numbers). Covariances of
+    different columns that may be noise are dropped, and so are negative eigenvalues.
     """
     gram = fill_gram(layout, pattern, released.values, n_rows) / n_rows
     std = np.broadcast_to(released.noise_std, released.values.shape)
@@ -59,7 +59,7 @@ def moments(
     covariance = gram - np.outer(mean, mean)
     covariance[np.abs(covariance) < VISIBLE * noise] = 0.0
     mean[:-1] += pattern.shift[:-1] / 2.0
-    variances = _positive(np.diag(gram) - gram[:, -1] ** 2, np.diag(noise))
+    variances = _estimate_positive(np.diag(gram) - gram[:, -1] ** 2, np.diag(noise))
     complete = []
     for group in layout.groups:
         at = group.coordinates
@@ -69,7 +69,7 @@ def moments(
         elif group.kind == "code":
             doubt = 3.0 * float(np.linalg.norm(noise[at, at])) + 1e-9
             complete[-1] = 1.0 - float(mean[at].sum()) <= doubt
-            mean[at] = _positive(mean[at], noise[at, at])
+            mean[at] = _estimate_positive(mean[at], noise[at, at])
             if complete[-1] or mean[at].sum() > 1.0:
                 mean[at] /= mean[at].sum()
             covariance[np.ix_(at, at)] = np.diag(mean[at]) - np.outer(
@@ -81,19 +81,21 @@ def moments(
                 mean[at] = np.clip(mean[at], 1e-3, 1.0 - 1e-3)
                 most = 0.9 * mean[at] * (1.0 - mean[at])
                 covariance[at, at] = np.minimum(covariance[at, at], most)
-    return Moments(mean, _valid(covariance, layout, complete), tuple(complete))
+    return Moments(mean, _make_valid(covariance, layout, complete), tuple(complete))
 
 
-def _positive(value: FloatArray, std: FloatArray) -> FloatArray:
-    """Mean of a positive number that was seen as `value` with normal noise."""
+def _estimate_positive(value: FloatArray, std: FloatArray) -> FloatArray:
+    """Return the mean of a positive number, given its noisy `value`."""
     safe = np.where(std > 0, std, 1.0)
     ratio = np.maximum(value / safe, -20.0)
     raised = safe * (ratio + np.exp(norm.logpdf(ratio) - norm.logcdf(ratio)))
     return np.asarray(np.where(std > 0, raised, np.maximum(value, 1e-12)))
 
 
-def _valid(covariance: FloatArray, layout: Layout, complete: list[bool]) -> FloatArray:
-    """Without negative eigenvalues, and zero along the sum of a complete group."""
+def _make_valid(
+    covariance: FloatArray, layout: Layout, complete: list[bool]
+) -> FloatArray:
+    """Remove negative eigenvalues and the sums of complete groups."""
     for group, whole in zip(layout.groups, complete, strict=True):
         if whole:
             at = group.coordinates
@@ -106,18 +108,18 @@ def _valid(covariance: FloatArray, layout: Layout, complete: list[bool]) -> Floa
     return np.asarray(kept * np.outer(scale, scale))
 
 
-def rows(layout: Layout, known: Moments) -> FloatArray:
-    """Make up rows (n, d) with these moments, column by column.
+def make_rows(layout: Layout, known: Moments) -> FloatArray:
+    """Make rows (n, d) with these moments, column by column.
 
-    A column is drawn around its linear regression on those before it: a category with
+    A column is drawn around its linear regression on the previous ones: a category with
     the regression as its probabilities, a number in [0, 1] from a beta distribution, a
-    signed one from a normal. So second moments come out as they should wherever
-    probabilities did not have to be kept positive. Draws are those of a Kronecker
-    sequence: the same every time, and evener than random ones.
+    signed number from a normal. Second moments are therefore right, except where
+    probabilities had to be kept positive. Draws come from a Kronecker sequence, which
+    is the same every time and more even than random numbers.
     """
     d = layout.n_features
     n = max(N_ROWS, ROWS_PER_COORDINATE * d)
-    redundant = np.zeros(d, bool)  # the last of a complete group follows from the rest
+    redundant = np.zeros(d, bool)  # the last of a complete group is determined
     for group, whole in zip(layout.groups, known.complete, strict=True):
         redundant[group.start + group.width - 1] = whole or group.kind == "ones"
     free = np.flatnonzero(~redundant)
@@ -137,22 +139,24 @@ def rows(layout: Layout, known: Moments) -> FloatArray:
         own = at[~redundant[at]]
         block = lower[np.ix_(own, own)]
         if group.kind == "code":
-            made[:, at] = _categories(expected, _uniforms(n, group.start), whole)
+            made[:, at] = _draw_categories(
+                expected, _draw_uniforms(n, group.start), whole
+            )
         else:
-            made[:, at] = _numbers(group, expected, block, n)
+            made[:, at] = _draw_numbers(group, expected, block, n)
         if len(own):
             away = made[:, own] - expected[:, : len(own)]
             innovations[:, own] = np.linalg.solve(block, away.T).T
     return made
 
 
-def _uniforms(n: int, dimension: int) -> FloatArray:
-    """One coordinate of a Kronecker sequence, i·√p mod 1 with p a prime."""
-    step = math.sqrt(_primes(dimension + 1)[dimension])
+def _draw_uniforms(n: int, dimension: int) -> FloatArray:
+    """Return one coordinate of a Kronecker sequence, i·√p mod 1 with p a prime."""
+    step = math.sqrt(_list_primes(dimension + 1)[dimension])
     return np.asarray((np.arange(1, n + 1) * step + 0.5 / n) % 1.0)
 
 
-def _primes(count: int) -> list[int]:
+def _list_primes(count: int) -> list[int]:
     limit = max(
         15, int(count * (math.log(count + 1) + math.log(math.log(count + 3)) + 1))
     )
@@ -164,9 +168,11 @@ def _primes(count: int) -> list[int]:
     return [int(p) for p in np.flatnonzero(prime)[:count]]
 
 
-def _categories(expected: FloatArray, drawn: FloatArray, whole: bool) -> FloatArray:
+def _draw_categories(
+    expected: FloatArray, drawn: FloatArray, whole: bool
+) -> FloatArray:
     chances = np.maximum(expected, 0.0)
-    if whole:  # the last takes what the others leave
+    if whole:  # the last takes the rest
         chances[:, -1] = np.maximum(1.0 - chances[:, :-1].sum(axis=1), 0.0)
     total = chances.sum(axis=1, keepdims=True)
     chances /= np.maximum(total, 1.0) if not whole else np.maximum(total, 1e-12)
@@ -178,10 +184,10 @@ def _categories(expected: FloatArray, drawn: FloatArray, whole: bool) -> FloatAr
     )
 
 
-def _numbers(
+def _draw_numbers(
     group: Group, expected: FloatArray, block: FloatArray, n: int
 ) -> FloatArray:
-    drawn = [_uniforms(n, group.start + j) for j in range(group.width)]
+    drawn = [_draw_uniforms(n, group.start + j) for j in range(group.width)]
     uniforms = np.clip(np.stack(drawn, axis=1), 1e-9, 1.0 - 1e-9)
     if group.width > 1 or group.signed:
         return np.asarray(np.clip(expected + ndtri(uniforms) @ block.T, -1.0, 1.0))

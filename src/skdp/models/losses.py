@@ -48,6 +48,10 @@ class Loss(Registered, ABC):
         they are not available.
     no_errors : str
         The message to show if `target_law` is None.
+    one_sign : bool
+        Whether the class of a record determines the sign of its slope at every margin.
+    score : str
+        The unit of forecasts: a key of `skdp.planning.calibration.CALIBRATIONS`.
     """
 
     n_outputs: int = 1
@@ -55,6 +59,8 @@ class Loss(Registered, ABC):
     curvature: float
     slope_bound: float
     target_law: ClassVar[Literal["bernoulli", "normal"] | None] = None
+    one_sign: ClassVar[bool] = False
+    score: ClassVar[str] = "loss"
     no_errors: ClassVar[str] = (
         "Standard errors are not available for this loss, because it is not a "
         "likelihood."
@@ -104,7 +110,9 @@ class Logistic(Loss):
     n_classes = 2
     curvature = 0.25
     slope_bound = 1.0
+    one_sign = True
     target_law = "bernoulli"
+    score = "log-loss"
 
     @property
     def formula(self) -> SlopeFormula:
@@ -129,6 +137,7 @@ class Softmax(Loss):
     kind = "softmax"
     curvature = 0.5
     slope_bound = math.sqrt(2.0)
+    score = "log-loss"
     no_errors = "Standard errors are available for two classes, not for more."
 
     def __post_init__(self) -> None:
@@ -179,6 +188,7 @@ class Squared(Loss):
     kind = "squared"
     curvature = 1.0
     target_law = "normal"
+    score = "R²"
 
     def __post_init__(self) -> None:
         check(
@@ -221,6 +231,8 @@ class SmoothedHinge(Loss):
     kind = "hinge"
     n_classes = 2
     slope_bound = 1.0
+    one_sign = True
+    score = "hinge loss"
 
     def __post_init__(self) -> None:
         check(
@@ -258,6 +270,7 @@ class Poisson(Loss):
 
     slope_bound: float = 1.0
     kind = "poisson"
+    score = "D² (deviance explained)"
     no_errors = (
         "No standard errors for counts: clipping leaves a bias that we cannot "
         "estimate yet."

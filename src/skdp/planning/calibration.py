@@ -1,4 +1,4 @@
-"""From a linearised cost to what fits really lost: constants that were measured.
+"""Measured constants that turn a linearised cost into the cost of real fits.
 
 ``make bench NAME=forecasts`` compares plans with fits and derives all numbers here. The
 page docs/evidence/utility/forecasts.md shows how often ranges hold on tables left out.
@@ -8,35 +8,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Sampling error over coefficients per row: d/2n in log-loss, (1 - R²) d/n in R², where
-#: R² is often about a half. Hinge loss and deviance are taken to be like them.
+#: Sampling error times rows per coefficient: d/2n in log-loss, (1 - R²) d/n in R²,
+#: which is often about a half. The same is assumed for hinge loss and deviance.
 SAMPLING = 0.5
-#: Share of the sampling error by which a range is widened: a private fit and one
-#: without privacy may differ by that much without either being better.
+#: Share of the sampling error by which a range is widened. A private fit and one
+#: without privacy may differ by that much although neither is better.
 SLACK = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What is known of a loss: its unit for users, and its costs on real tables.
+    """The measured costs of a loss on real tables, and the words to describe them.
 
     A cost is typically ``factor * linearised**power``. In 80 % of the fits it lies
-    between `below` and `above` times that, give or take `SLACK` of the sampling error.
+    between `below` and `above` times that, plus or minus `SLACK` of the sampling error.
 
     Attributes
     ----------
     score : str
         The unit of a cost.
     constant : str
-        What a constant model predicts.
+        The prediction of a constant model.
     clipped : str
-        What caps on single records may hide.
+        The targets that caps may hide.
     factor, power, below, above : float
         The formula above.
     gain : float
-        What a fit without privacy gains over a constant, on the median table.
+        The gain of a fit without privacy over a constant, on the median table.
     n_tables : int
-        How many tables were fitted.
+        Number of tables that were fitted.
     """
 
     score: str
@@ -52,8 +52,8 @@ class Calibration:
     def range(self, linearised: float, size: float) -> tuple[float, float, float]:
         """Return the low end, the typical cost and the high end.
 
-        `size` is the number of coefficients over that of rows. A low end of 0 says that
-        privacy may cost nothing, or even help.
+        `size` is the number of coefficients divided by that of rows. A low end of 0
+        means that privacy may cost nothing, or even help.
         """
         typical = self.factor * linearised**self.power
         slack = SLACK * SAMPLING * size
@@ -107,12 +107,5 @@ _MEASURED = {
         n_tables=6,
     ),
 }
-#: By the name of a loss.
-CALIBRATIONS = {
-    "logistic": _MEASURED["logistic"],
-    "softmax": _MEASURED["logistic"],
-    "squared": _MEASURED["linear"],
-    "huber": _MEASURED["linear"],
-    "hinge": _MEASURED["svc"],
-    "poisson": _MEASURED["poisson"],
-}
+#: Calibrations by the `score` of a loss.
+CALIBRATIONS = {known.score: known for known in _MEASURED.values()}

@@ -1,13 +1,14 @@
-"""What a plan may be expected to give, from public facts and measured outcomes.
+"""Forecast the cost of a plan, from public facts and from measured fits.
 
-A linearised calculation says what noise and shrinkage would cost a table that follows a
-stated prior: columns are independent, numeric ones uniform on their range, categories
-equally frequent, and the loss curves by half of its largest curvature (all of it for
-squared losses, whose residuals have a standard deviation of a fifth of the half-range).
-What the best model adds to a constant has a variance of 3, as log-odds of common tables
-have (for squared losses that of the residuals), spread evenly over all directions. Real
-tables are less kind, and records are capped: `planning.calibration` turns this into
-a range that holds for four of five fits. It is not a bound.
+A linearised calculation gives the cost of noise and shrinkage for a table that follows
+a stated prior: columns are independent, numeric ones uniform on their range, categories
+equally frequent, and the curvature of the loss is half of its largest value (all of it
+for squared losses, whose residuals have a standard deviation of a fifth of the
+half-range). The best model's margins around a constant have variance 3, like the
+log-odds of common tables (for squared losses, that of the residuals), spread evenly
+over all directions. Real tables are harder, and gradients are capped, so
+`planning.calibration` turns this into a range that holds for four of five fits. It is
+not a bound.
 """
 
 from __future__ import annotations
@@ -22,38 +23,40 @@ from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.samplings import Full
 from skdp.descent.target import USUAL_SCALE
+from skdp.models.losses import LOSSES
 from skdp.planning.calibration import CALIBRATIONS, SAMPLING
 from skdp.planning.decide import replan
 from skdp.planning.plan import Plan
 from skdp.planning.rule import TOO_FEW
 from skdp.privacy import accountant
+from skdp.privacy.queries import count_in_words
 from skdp.schema import FloatArray, Group, Layout
 
-#: Variance of what a regression leaves of a target in [-1, 1], under the prior.
+#: Residual variance of a target in [-1, 1], under the prior.
 RESIDUAL_VARIANCE = 0.04
 #: Variance of x·w* for other losses, under the prior.
 SIGNAL_VARIANCE = 3.0
-#: Times the rows that support a model at all, below which caps may cost the most.
+#: Caps may cost the most below this multiple of the rows that support any model.
 FEW = 10.0
-#: Factors of rows or budget beyond which "how much more" is not worth answering.
+#: Largest factor of rows that is worth suggesting.
 MOST_FACTOR = 1e4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What a fit is expected to lose, in the score that its users know.
+    """The expected cost of a fit, in a score that its users know.
 
     Attributes
     ----------
     score : str
         The unit: "log-loss", "R²", …
     privacy_excess : float
-        What noise, shrinkage and caps cost beside a fit of the same rows without
-        privacy: as often more as less.
+        Median cost of noise, shrinkage and caps, relative to a fit of the same rows
+        without privacy.
     low, high : float
-        The ends of the range that holds it in 80 % of the tables.
+        The range that contains the cost for 80 % of the tables.
     sampling_excess : float
-        What any fit to so few rows costs.
+        The cost of fitting this number of rows, with or without privacy.
     """
 
     score: str
@@ -64,12 +67,12 @@ class Forecast:
 
     @property
     def excess(self) -> float:
-        """Both together."""
+        """The sum of both costs."""
         return self.privacy_excess + self.sampling_excess
 
 
 def prior_moments(group: Group) -> tuple[float, float]:
-    """E[x] and E[x²] of each coordinate of a group, under the prior."""
+    """Return E[x] and E[x²] of each coordinate of a group, under the prior."""
     if group.kind == "code":
         return 1.0 / group.width, 1.0 / group.width
     if group.kind == "ones":
@@ -78,13 +81,13 @@ def prior_moments(group: Group) -> tuple[float, float]:
 
 
 def prior_spectrum(layout: Layout) -> tuple[FloatArray, FloatArray]:
-    """Return the eigenvalues of E[x xᵀ] under the prior, and how often each occurs.
+    """Return the eigenvalues of E[x xᵀ] under the prior, and their multiplicities.
 
-    Coordinates of a group are alike and (within it) orthogonal, so their contrasts have
-    the eigenvalue E[x²]. The sums of groups, of means z and second moments s, have
-    diag(s - z²) + zzᵀ. Its diagonal takes few values, each of which is an eigenvalue of
-    all directions orthogonal to z among its groups; one direction each is left. A
-    thousand columns take no longer than their listing.
+    Coordinates of a group are alike and orthogonal within it, so their contrasts have
+    the eigenvalue E[x²]. The sums of groups, with means z and second moments s, have
+    the matrix diag(s - z²) + zzᵀ. Its diagonal has few distinct values. Each is an
+    eigenvalue of all directions orthogonal to z among its groups, which leaves one
+    direction per value. So a thousand columns take hardly any time.
     """
     widths = np.array([group.width for group in layout.groups], dtype=np.float64)
     moments = np.array([prior_moments(group) for group in layout.groups])
@@ -98,14 +101,14 @@ def prior_spectrum(layout: Layout) -> tuple[FloatArray, FloatArray]:
 
 
 def forecast(plan: Plan) -> Forecast:
-    """Forecast a plan."""
-    known = CALIBRATIONS[plan.loss.name]
+    """Forecast the cost of a plan."""
+    known = CALIBRATIONS[plan.loss.score]
     size = plan.layout.n_features * plan.loss.n_outputs / plan.n_rows
     sampling = SAMPLING * size
     if plan.epsilon == math.inf:
         privacy = low = high = 0.0
     else:
-        low, privacy, high = known.range(linearised(plan), size)
+        low, privacy, high = known.range(linearise_cost(plan), size)
     return Forecast(
         score=known.score,
         privacy_excess=privacy,
@@ -115,15 +118,15 @@ def forecast(plan: Plan) -> Forecast:
     )
 
 
-def linearised(plan: Plan) -> float:
-    """What noise and shrinkage cost under the prior, in the loss that is minimised.
+def linearise_cost(plan: Plan) -> float:
+    """Return the cost of noise and shrinkage under the prior, in units of the loss.
 
-    Too small for most real tables: columns are related and uneven there, and records
-    are capped. What is to be expected is `forecast`.
+    It is too small for most real tables, whose columns are related and uneven, and
+    whose gradients are capped. `forecast` gives the expected cost.
     """
     layout, loss = plan.layout, plan.loss
     k, n = loss.n_outputs, plan.n_rows
-    squared = loss.name in ("squared", "huber")
+    squared = loss.target_law == "normal"
     curved = loss.curvature * (1.0 if squared else 0.5)
     signal = 0.5 * curved * k * (RESIDUAL_VARIANCE if squared else SIGNAL_VARIANCE)
     mu = accountant.gdp_mu(plan.epsilon, plan.delta)
@@ -139,7 +142,7 @@ def linearised(plan: Plan) -> float:
         # the Gram matrix: the average of m iterates has variance σ²/((c s_j + λ)² m).
         matrix = plan.geometry
         values, counts = prior_spectrum(layout)
-        # Directions that no record has cost nothing.
+        # Directions that do not occur cost nothing.
         values, counts = (
             part[values > 1e-9 * values.max()] for part in (values, counts)
         )
@@ -158,8 +161,8 @@ def linearised(plan: Plan) -> float:
     reach = loss.slope_bound * difference / n
     seconds = [prior_moments(group)[1] for group in layout.groups]
     curves = curved * np.array(seconds)[layout.group_of]
-    # Weights that are learnt carry the noise of an averaged gradient, those that
-    # the run has no time for what steps add up to.
+    # Weights that are learnt have the noise of an averaged gradient; the others have
+    # the noise that the steps have added up so far.
     learnt = z * reach / np.sqrt(plan.n_steps * p) / curves
     walked = z * reach * np.sqrt(plan.n_steps * p) / plan.geometry.smoothness
     noise = 0.5 * k * float((curves * np.minimum(learnt, walked) ** 2).sum())
@@ -167,8 +170,8 @@ def linearised(plan: Plan) -> float:
     return noise + signal * float(np.mean((1.0 - reached) ** 2))
 
 
-def rows_to_halve(plan: Plan) -> float | None:
-    """Factor of rows at which the forecast excess is halved; None if over 10⁴."""
+def find_rows_to_halve(plan: Plan) -> float | None:
+    """Return the factor of rows that halves the forecast excess; None if over 10⁴."""
     goal = forecast(plan).excess / 2.0
 
     def excess(factor: float) -> float:
@@ -187,12 +190,13 @@ def rows_to_halve(plan: Plan) -> float | None:
     return high
 
 
-def described(plan: Plan) -> str:
-    """A plan for a reader: what it does, and what may be expected of it."""
+def describe_plan(plan: Plan) -> str:
+    """Describe a plan and its expected cost in words."""
     columns = sum(group.kind != "ones" for group in plan.layout.groups)
     lines = [
-        f"{plan.loss.name} model of {columns} columns, {plan.layout.n_features} "
-        f"coefficients, {plan.n_rows:,} rows",
+        f"{plan.loss.name} model of {count_in_words(columns, 'column')}, "
+        f"{count_in_words(plan.layout.n_features, 'coefficient')}, {plan.n_rows:,} "
+        f"{'row' if plan.n_rows == 1 else 'rows'}",
         f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, "
         f"{plan.neighbours} neighbours",
     ]
@@ -216,47 +220,47 @@ def described(plan: Plan) -> str:
         lines.append("geometry: diagonal, from public bounds")
     full = isinstance(plan.sampling, Full)
     moved = "all coordinates" if full else f"coordinates drawn by {plan.sampling!r}"
-    lines.append(f"steps: {plan.n_steps * plan.n_restarts:,}, each moves {moved}")
+    lines.append(f"steps: {plan.n_steps * plan.n_restarts:,}, each updates {moved}")
     mu = accountant.gdp_mu(plan.epsilon, plan.delta)
     if mu < math.inf:
         z = plan.noise_multiplier(mu**2)
-        lines.append(f"noise: {z:.4g} times what one record can change, each step")
+        lines.append(f"noise: {z:.4g} times the influence of one record, in each step")
     if plan.rate is not None:
         bound = plan.rate.bound
         lines.append(f"bound on the expected excess: {bound:.3g} ({plan.rate.theorem})")
-    return "\n".join([*lines, in_words(plan)])
+    return "\n".join([*lines, describe_outlook(plan)])
 
 
-def in_words(plan: Plan) -> str:
-    """What to expect of a plan, what limits it and what would halve its error."""
+def describe_outlook(plan: Plan) -> str:
+    """Describe a plan's expected cost, its limits and how to halve its error."""
     if isinstance(plan.geometry, InterceptOnly):
-        return constant_in_words(
-            loss=plan.loss.name,
+        return describe_constant(
+            loss=plan.loss.kind,
             n_rows=plan.n_rows,
             epsilon=plan.epsilon,
             delta=plan.delta,
             neighbours=plan.neighbours,
         )
-    seen, known = forecast(plan), CALIBRATIONS[plan.loss.name]
+    seen, known = forecast(plan), CALIBRATIONS[plan.loss.score]
     sampling = f"{seen.sampling_excess:.1g} from sampling error"
     sampling += f", with {plan.n_rows:,} rows"
     if plan.epsilon == math.inf:
         return f"Expected cost in {seen.score}: {sampling}. There is no noise."
     text = [
-        f"Expected cost of privacy: {range_in_words(seen)} in {seen.score} (80 % "
+        f"Expected cost of privacy: {format_range(seen)} in {seen.score} (80 % "
         f"range, from {known.n_tables} tables). Any fit loses about {sampling}."
     ]
     private = seen.privacy_excess > seen.sampling_excess
     if seen.privacy_excess > known.gain / 2:
         text.append(
-            "Noise may drown the model: this budget and these rows hardly support "
-            f"{plan.layout.n_features} coefficients."
+            "Noise may hide the model: this budget and these rows hardly support "
+            f"{count_in_words(plan.layout.n_features, 'coefficient')}."
         )
     elif private:
         text.append("The budget limits the result.")
     else:
         text.append("The number of rows limits the result, not privacy.")
-    rows = rows_to_halve(plan)
+    rows = find_rows_to_halve(plan)
     if rows is not None:
         fewer = ", or half as many coefficients" if private else ""
         text.append(f"To halve the error, use {rows:.2g} times as many rows{fewer}.")
@@ -271,19 +275,19 @@ def in_words(plan: Plan) -> str:
     return " ".join(text)
 
 
-def range_in_words(seen: Forecast) -> str:
-    """Write the range of the cost of privacy."""
+def format_range(seen: Forecast) -> str:
+    """Format the range of the cost of privacy."""
     if seen.low == 0:
         return f"at most {seen.high:.1g}"
     return f"{seen.low:.1g} to {seen.high:.1g}"
 
 
-def constant_in_words(
+def describe_constant(
     *, loss: str, n_rows: int, epsilon: float, delta: float, neighbours: str
 ) -> str:
     """Say that a plan fits a constant, and how many rows would support a model."""
-    constant = CALIBRATIONS[loss].constant
-    # A part of the budget may have gone into ranges or the number of rows.
+    constant = CALIBRATIONS[LOSSES[loss].score].constant
+    # Part of the budget may have been spent on ranges or the number of rows.
     factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, neighbours), 1.1)
     return (
         f"Only a constant is fitted, {constant}: with ε = {epsilon:g}, {n_rows:,} "

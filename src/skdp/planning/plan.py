@@ -134,9 +134,9 @@ class Plan:
         printer.text(str(self))  # in notebooks
 
     def __str__(self) -> str:
-        from skdp.planning.forecast import described
+        from skdp.planning.forecast import describe_plan
 
-        return described(self)
+        return describe_plan(self)
 
     def to_json(self) -> str:
         """Return the plan as JSON."""

@@ -1,7 +1,7 @@
-"""Exact coins and dice, from the same bits as all other noise.
+"""Exact coins and dice, from the same random bits as all other noise.
 
-Nothing is computed in floating point: a chance is a fraction of two integers, and a
-uniform integer below a bound is drawn from whole bits until it is below it. There is no
+Nothing is computed in floating point. A probability is a fraction of two integers, and
+a uniform integer below a bound is drawn from random bits by rejection. There is no
 slack to account for.
 """
 
@@ -11,12 +11,12 @@ from fractions import Fraction
 
 from skdp.privacy.randomness import Randomness
 
-#: Words that are fetched at a time.
+#: Words to fetch at a time.
 WORDS = 512
 
 
 class Coins:
-    """Exact coins from the bits of a run; they are used once and then forgotten."""
+    """Exact coins from the random bits of a run; each bit is used once."""
 
     def __init__(self, noise: Randomness) -> None:
         self._noise = noise
@@ -27,8 +27,8 @@ class Coins:
 
         Notes
         -----
-        **Guarantee.** For every bound ≥ 1, each integer has chance 1/bound exactly, and
-        draws are independent.
+        **Guarantee.** For every bound ≥ 1, each integer has probability exactly
+        1/bound, and draws are independent.
         """
         bits = (bound - 1).bit_length()
         while True:
@@ -41,6 +41,6 @@ class Coins:
             if value < bound:
                 return value
 
-    def heads(self, chance: Fraction) -> bool:
-        """Toss a coin that shows heads with exactly this chance."""
+    def toss(self, chance: Fraction) -> bool:
+        """Toss a coin that shows heads with exactly this probability."""
         return self.draw_below(chance.denominator) < chance.numerator

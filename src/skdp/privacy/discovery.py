@@ -1,9 +1,9 @@
-"""Types, ranges and categories found privately, where a schema does not give them.
+"""Infer types, ranges and categories privately, if a schema does not give them.
 
-All are histograms. Ranges use bins that are public: a logarithmic grid of both signs,
-and one for texts that are not numbers, which decides a column's type.
-Categories are not public, so that a category is shown only if its noisy count exceeds
-a threshold that a single record passes with probability at most δ.
+All are histograms. Ranges use public bins: a logarithmic grid of both signs, and one
+bin for texts that are not numbers, which decides a column's type. Categories are not
+public, so a category is shown only if its noisy count exceeds a threshold that a single
+record exceeds with probability at most δ.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from skdp.schema import FloatArray
 #: Magnitudes from 2⁻³² to 2⁴⁸ in half octaves; smaller and larger ones are clipped.
 LOWEST, HIGHEST = -32, 48
 SIDE = 2 * (HIGHEST - LOWEST)
-#: Chance that noise alone widens some range, over all columns.
+#: Probability that noise alone widens a range, over all columns.
 FALSE_ALARM = 0.01
-#: Bins of cells that hold nothing, and of texts that are not numbers.
+#: Bins of empty cells, and of texts that are not numbers.
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
 
 
 def magnitude_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Bin of each value, in increasing order: negative, zero, positive, and nan.
+    """Return the bin of each value, in increasing order: negative, zero, positive, nan.
 
-    Masked values are texts, and come last.
+    Masked values are texts and come last.
     """
     texts, values = np.ma.getmaskarray(values), np.ma.getdata(values)
     mantissa, exponent = np.frexp(np.abs(np.where(np.isfinite(values), values, 1.0)))
@@ -47,7 +47,7 @@ def magnitude_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.int
 
 
 def bin_edges() -> FloatArray:
-    """Lower edge of every bin of numbers, and the upper edge of the last."""
+    """Return the lower edge of every bin of numbers, and the upper edge of the last."""
     size = np.power(2.0, LOWEST + np.arange(SIDE + 1) / 2)
     return np.concatenate([-size[::-1], size[:1], size[1:]])
 
@@ -59,7 +59,7 @@ def ranges(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> dict[str, tuple[float, float]]:
-    """Release a range for each numeric column: those of `ranges_and_texts`."""
+    """Release a range for each numeric column, as in `ranges_and_texts`."""
     return ranges_and_texts(batches, names, noise_multiplier, noise, record)[0]
 
 
@@ -70,12 +70,12 @@ def ranges_and_texts(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> tuple[dict[str, tuple[float, float]], set[str]]:
-    """Release a range for each column, and which columns hold texts.
+    """Release a range for each column, and which columns contain texts.
 
-    A range reaches from the lowest to the highest bin whose noisy count is above what
-    noise alone would reach; (0, 1) if there is none. Values beyond it will be clipped.
-    A column holds texts if their noisy count is above that and above those of numbers.
-    Texts are masked in `batches`; nan is a cell that holds nothing.
+    A range extends from the lowest to the highest bin whose noisy count exceeds the
+    level that noise alone would reach; it is (0, 1) if there is none. Values outside
+    will be clipped. A column contains texts if their noisy count exceeds that level and
+    the count of numbers. Texts are masked in `batches`; nan is an empty cell.
 
     Notes
     -----
@@ -88,7 +88,7 @@ def ranges_and_texts(
         for row, name in enumerate(names):
             bins = magnitude_bins(columns[name])
             total[row] += np.bincount(bins, minlength=n_bins)
-    query = f"magnitudes of {len(names)} columns"
+    query = f"magnitudes of {queries.count_in_words(len(names), 'column')}"
     asked = queries.histogram(queries.big(total), len(names), record.neighbours, query)
     counts = release(asked, noise_multiplier, noise, record)
     threshold = counts.noise_std * ndtri(1.0 - FALSE_ALARM / total.size)
@@ -107,13 +107,13 @@ def ranges_and_texts(
 
 
 def level_threshold(noise_std: float, delta: float) -> float:
-    """Return the count that a single record passes with probability at most `delta`.
+    """Return the count that a single record exceeds with probability at most `delta`.
 
     Notes
     -----
     **Guarantee.** For all noise_std and delta, P(rounded(1 + noise) > threshold) is at
     most delta: counts are rounded to cells of at most 2⁻¹⁰ of the noise's standard
-    deviation, so that one cell more than the normal quantile is asked for.
+    deviation, so the threshold is one cell above the normal quantile.
     """
     return 1.0 - noise_std * (float(ndtri(delta)) - 2.0**-10)
 
@@ -126,15 +126,15 @@ def levels(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> dict[str, list[str]]:
-    """Release the categories of columns that are frequent enough, sorted by name.
+    """Release the categories that are frequent enough, sorted by name.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables, the categories that both tables have are
-    post-processing of a Gaussian release; one that only a single record has is shown
-    with probability at most `delta` over all columns, twice if it may be replaced
-    (both are charged). Noise on counts that do not differ is drawn alike for both
-    tables, so that at most two draws a column can tell them apart.
+    post-processing of a Gaussian release. A category that only a single record has is
+    shown with probability at most `delta` over all columns; two if a record may be
+    replaced (both are charged). Noise on counts that do not differ is drawn alike for
+    both tables, so at most two draws per column can distinguish them.
     """
     counters: dict[str, Counter[str]] = {name: Counter() for name in names}
     for columns in batches:
@@ -146,12 +146,12 @@ def levels(
                 counters[name][str(value)] += count
     keys = [(name, key) for name in names for key, n in counters[name].items() if n > 0]
     value = queries.big([counters[name][key] for name, key in keys])
-    query = f"categories of {len(names)} columns"
+    query = f"categories of {queries.count_in_words(len(names), 'column')}"
     asked = queries.histogram(value, len(names), record.neighbours, query)
     sides = 2 if record.neighbours == "replace-one" else 1
     n_draws, z = sides * len(names), noise_multiplier
     record.charge(Event(query, asked.sensitivity, z, n_draws, delta))
-    # How many keys there are is private: the release is charged above and kept here.
+    # The number of keys is private, so the release is charged above and not recorded.
     private = PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=record.neighbours)
     noisy = release(asked, z, noise, private)
     record.seeded |= noise.seeded

@@ -1,8 +1,8 @@
-"""The queries: exact sums over records, each with a bound on what one record can do.
+"""The queries: exact sums over records, each with a bound on the influence of a record.
 
-Nothing else makes a `BoundedSum`. What adds the records up (an engine) and what the
-slope of a loss is are handed in; the bound holds whatever they return for a record,
-because features, slopes and caps are bounded on the grid.
+Nothing else makes a `BoundedSum`. The engine, which adds up the records, and the loss
+are arguments. The bound holds for anything that they return for a record, because
+features, slopes and caps are bounded on the grid.
 """
 
 from __future__ import annotations
@@ -26,37 +26,40 @@ BigInts = npt.NDArray[Any]
 
 
 def big(values: npt.ArrayLike) -> BigInts:
-    """Integers below 2⁶³, held in any dtype, as Python integers."""
+    """Return integers below 2⁶³, of any dtype, as Python integers."""
     return np.asarray(values).astype(np.int64).astype(object)
 
 
 class Loss(Protocol):
-    """What a query needs of a loss."""
+    """The part of a loss that queries use."""
 
     @property
     def slope_bound(self) -> float:
         """Bound on the norm of a record's slopes."""
 
     def slope(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Slopes (n, k) of margins (n, k), each row by itself."""
+        """Return slopes (n, k) of margins (n, k), each row independently."""
 
 
 class Engine(Protocol):
-    """What adds up records, exactly: sums are Python integers."""
+    """Adds up records exactly; sums are Python integers."""
 
     records: Records
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Σ_i x_i,at s_i, shape (len(at), k), for weights in `units`."""
+        """Return Σ_i x_i,at s_i, shape (len(at), k), for weights in `units`."""
 
     def gram(self) -> BigInts:
-        """Σ_i x_i x_iᵀ, shape (d, d)."""
+        """Return Σ_i x_i x_iᵀ, shape (d, d)."""
 
     def counts(self, n_classes: int) -> BigInts:
-        """Rows of each class but null ones, of one class all; codes above are last."""
+        """Count the rows of each class except null rows, or all rows if n_classes = 1.
+
+        Larger codes count as the last class.
+        """
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[AnyArray]:
-        """`Metric.caps` of each chunk's rows."""
+        """Return `Metric.caps` of each chunk's rows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,7 +77,7 @@ class BoundedSum:
     sensitivity : float
         sup over neighbouring tables of ‖(value - value') · unit / shape‖₂.
     query : str
-        What was asked.
+        A description of the sum.
     """
 
     value: BigInts
@@ -88,7 +91,7 @@ class BoundedSum:
 class Metric:
     """A public matrix B, on a grid, in which gradients are measured and released.
 
-    Each record's gradient g obeys ‖B g‖ ≤ radius: its slopes are capped at
+    Each record's gradient g satisfies ‖B g‖ ≤ radius: its slopes are capped at
     radius / ‖B x‖. `units` are integers below 2²⁴; B = units · 2⁻ᵇⁱᵗˢ.
     """
 
@@ -98,15 +101,15 @@ class Metric:
 
     @classmethod
     def of(cls, matrix: FloatArray, radius: float) -> Metric:
-        """Put a released or public matrix on the grid: what is rounded is used."""
+        """Round a released or public matrix to the grid."""
         largest = float(np.abs(matrix).max())
-        check(0 < largest < math.inf, "Metric needs a finite matrix: floor it first.")
-        check(0 < radius < 1e99, f"Metric needs 0 < radius < 1e99. Got {radius}.")
+        check(0 < largest < math.inf, "Metric requires a finite, nonzero matrix.")
+        check(0 < radius < 1e99, f"radius must be in (0, 1e99), got {radius}.")
         bits = 23 - math.frexp(largest)[1]
         return cls(np.rint(np.ldexp(matrix, bits)), bits, radius)
 
     def caps(self, images: FloatArray, slopes: Slopes) -> FloatArray:
-        """Integer caps (n,) of rows from their images B x in units, shape (n, r).
+        """Return integer caps (n,) of rows from their images B x in units, (n, r).
 
         Notes
         -----
@@ -128,7 +131,7 @@ class Slopes:
     """How a record's slopes are computed and bounded.
 
     A record adds x_i s_i, s_i = weight_i · loss slope rounded to the grid and clipped
-    to min(cap, caps_i). `metric` and its `caps`, integers, one array a chunk, are set
+    to min(cap, caps_i). `metric` and its integer `caps`, one array per chunk, are set
     by `capped` alone.
     """
 
@@ -139,20 +142,20 @@ class Slopes:
 
     @property
     def grid(self) -> grid.SlopeGrid:
-        """The grid that slopes live on, its cap included."""
+        """The grid of slopes, including its cap."""
         return grid.SlopeGrid.of(self.loss.slope_bound * self.max_weight)
 
     def units(self, margin: FloatArray, i: int, chunk: Chunk, at: slice) -> FloatArray:
-        """Bounded integer slopes (n, k) of the rows `at` of the i-th chunk."""
+        """Return bounded integer slopes (n, k) of the rows `at` of the i-th chunk."""
         with np.errstate(over="ignore", invalid="ignore"):
             raw = self.loss.slope(margin, chunk.target[at]) * chunk.weight[at, None]
-        check(raw.shape == margin.shape, "A loss needs slopes of its margins' shape.")
+        check(raw.shape == margin.shape, "Slopes must have the shape of the margins.")
         caps = np.full(len(raw), np.inf) if self.caps is None else self.caps[i][at]
         return self.grid.units(raw, caps)
 
 
 def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
-    """Cap every record's slopes by the metric; costs nothing, releases nothing."""
+    """Cap every record's slopes by the metric; nothing is released."""
     return replace(slopes, metric=metric, caps=engine.caps(metric, slopes))
 
 
@@ -164,7 +167,7 @@ def gradient(
     neighbours: Neighbours,
     shape: FloatArray,
 ) -> BoundedSum:
-    """Sum of the records' gradients on the coordinates `at`, noise shaped by `shape`.
+    """Sum the records' gradients on the coordinates `at`, with noise like `shape`.
 
     Notes
     -----
@@ -174,21 +177,22 @@ def gradient(
     of a Lipschitz assumption), twice that if it may be replaced.
     """
     layout = engine.records.layout
-    check(bool(np.all((shape > 1e-50) & (shape < 1e50))), "Keep shapes within 1e±50.")
-    check(len(set(at.tolist())) == len(at), "Ask for each coordinate once.")
+    within = bool(np.all((shape > 1e-50) & (shape < 1e50)))
+    check(within, "shape must be between 1e-50 and 1e50.")
+    check(len(set(at.tolist())) == len(at), "at must not repeat a coordinate.")
     slope = slopes.grid.cap * slopes.grid.unit
     reach = slope * math.sqrt(layout.squared_norm(at, 1.0 / shape**2))
     value = engine.gradient(grid.WeightGrid.of(layout).units(weights), at, slopes)
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS)
     sensitivity = grid.round_up(_difference(neighbours) * reach)
-    query = f"gradient of {len(at)} coordinates"
+    query = f"gradient of {count_in_words(len(at), 'coordinate')}"
     return BoundedSum(value, unit, shape[:, None], sensitivity, query)
 
 
 def mapped_gradient(
     engine: Engine, slopes: Slopes, weights: FloatArray, neighbours: Neighbours
 ) -> BoundedSum:
-    """B times the sum of the records' gradients, slopes capped by the metric B.
+    """Sum B times the records' gradients, with slopes capped by the metric B.
 
     Notes
     -----
@@ -198,23 +202,29 @@ def mapped_gradient(
     """
     layout, metric = engine.records.layout, slopes.metric
     if metric is None:
-        raise TypeError("A mapped gradient needs capped slopes: call sums.capped.")
+        raise TypeError("A mapped gradient requires slopes from queries.capped.")
     units = grid.WeightGrid.of(layout).units(weights)
     total = engine.gradient(units, np.arange(layout.n_features), slopes)
     value = _exact_product(metric.units, total)
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - metric.bits)
     sensitivity = grid.round_up(_difference(neighbours) * metric.radius)
-    query = f"gradient of {layout.n_features} coordinates in a matrix metric"
+    many = count_in_words(layout.n_features, "coordinate")
+    query = f"gradient of {many} in a matrix metric"
     return BoundedSum(value, unit, np.ones((len(value), 1)), sensitivity, query)
 
 
+def count_in_words(n: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: "1 column", "2 columns"."""
+    return f"{n} {noun if n == 1 else plural or noun + 's'}"
+
+
 def _difference(neighbours: Neighbours) -> float:
-    """How many bounds apart the parts of a record and of its replacement can be."""
+    """Return by how many bounds a record and its replacement can differ."""
     return {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}[neighbours]
 
 
 def _exact_product(matrix: FloatArray, total: BigInts) -> BigInts:
-    """Integer matrix below 2²⁴ times big integers: float64 on limbs that are exact."""
+    """Multiply an integer matrix below 2²⁴ by big integers, in exact float64 limbs."""
     bits = 29 - matrix.shape[1].bit_length()
     product = big(np.zeros((len(matrix), total.shape[1])))
     rest, sign, shift = abs(total), np.sign(total), 0
@@ -227,15 +237,16 @@ def _exact_product(matrix: FloatArray, total: BigInts) -> BigInts:
 
 @dataclass(frozen=True, eq=False)
 class GramPattern:
-    """Which entries of Σ_i x_i x_iᵀ can differ between tables, and their noise scales.
+    """The entries of Σ_i x_i x_iᵀ that can differ between tables, and their noise.
 
-    Zeros inside a one-hot group are known, as is the number of rows where it is public;
-    a one-hot coordinate times the intercept equals its own square. Each other entry of
-    the upper triangle is released once: scale 1 on the diagonal, 1/√2 off it, because
-    it stands twice in the Frobenius norm, 1/√3 where it stands three times.
+    Zeros inside a one-hot group are known, and so is the number of rows if it is
+    public. A one-hot coordinate times the intercept equals its own square. Each other
+    entry of the upper triangle is released once, with scale 1 on the diagonal, 1/√2 off
+    it, because it occurs twice in the Frobenius norm, and 1/√3 if it occurs three
+    times.
 
-    If `centred`, x is taken from the middle of each single number's range, shift_j/2
-    below it: half as long, so that its square costs a quarter.
+    If `centred`, x is measured from the middle of each single number's range, shift_j/2
+    above its lower end. It is then half as long, and its square costs a quarter.
     """
 
     rows: IntArray
@@ -261,7 +272,7 @@ class GramPattern:
         single = (kind == "dense") & ~signed & (np.bincount(group)[group] == 1)
         shift = single & (centred and one.any() and layout.row_norm is None)
         squared = layout.squared_norm(np.arange(d), np.where(shift, 0.25, 1.0)) ** 2
-        # A replaced row may be at an obtuse angle once the constant entry is left out.
+        # Without the constant entry, the angle to a replaced row may be obtuse.
         if number.any() and (neighbours == "zero-out" or not (signed | shift).any()):
             squared -= 1.0
         reach = grid.round_up(math.sqrt(_difference(neighbours) * squared))
@@ -269,7 +280,7 @@ class GramPattern:
 
 
 def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
-    """Sum of x xᵀ over the records, taken from the pattern's centre; its entries.
+    """Sum x xᵀ over the records, measured from the pattern's centre.
 
     Notes
     -----
@@ -282,49 +293,49 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
     value = 4 * gram[i, j] - 2 * (half[i] * one[j] + one[i] * half[j])
     value = value + half[i] * half[j] * one[-1]  # (2x - shift)(2x - shift)ᵀ
     unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS - 2)
-    query = f"{len(value)} entries of the Gram matrix"
+    many = count_in_words(len(value), "entry", "entries")
+    query = f"{many} of the Gram matrix"
     return BoundedSum(value, unit, pattern.shape, pattern.sensitivity, query)
 
 
 def counts(engine: Engine, n_classes: int, neighbours: Neighbours) -> BoundedSum:
-    """Number of records of each class but null ones; with one class, of all records.
+    """Count the records of each class except null ones, or all if n_classes = 1.
 
     Notes
     -----
-    **Guarantee.** For all neighbouring tables, the counts
-    differ by at most `sensitivity` in Euclidean norm: a record is in one class.
+    **Guarantee.** For all neighbouring tables, the counts differ by at most
+    `sensitivity` in Euclidean norm: a record is in one class.
     """
-    query = f"counts of {n_classes} classes"
+    query = f"counts of {count_in_words(n_classes, 'class', 'classes')}"
     return histogram(engine.counts(n_classes), 1, neighbours, query)
 
 
 def histogram(value: BigInts, n: int, neighbours: Neighbours, query: str) -> BoundedSum:
-    """Counts to which a record adds at most one in each of `n` columns.
+    """Bound counts to which a record adds at most one in each of `n` columns.
 
-    Or, more generally, counts to which it adds integers that are not negative and
-    whose squares sum to at most `n`.
+    More generally, it may add nonnegative integers whose squares sum to at most `n`.
 
     Notes
     -----
-    **Guarantee.** For all neighbouring tables, such counts
-    differ by at most `sensitivity` in Euclidean norm: by √n, by √(2n) if replaced,
-    since two records' parts are at an acute angle.
+    **Guarantee.** For all neighbouring tables, such counts differ by at most
+    `sensitivity` in Euclidean norm: by √n, or by √(2n) if a record is replaced, since
+    the angle between the parts of two records is at most a right angle.
     """
     sensitivity = grid.round_up(math.sqrt(_difference(neighbours) * n))
     return BoundedSum(value, 1.0, np.ones(value.shape), sensitivity, query)
 
 
 def stated(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
-    """Values whose sensitivity the caller states: no sum, so that none is known here.
+    """Wrap values whose sensitivity the caller states.
 
-    They are functions that no record enters (quadratics, to study Algorithm 1 on), or
-    solutions that a theorem bounds: where it is called from is listed in the tests.
+    They are not sums: either no record enters (quadratics, to study Algorithm 1), or a
+    theorem bounds them (solutions). The tests list all callers.
 
     Notes
     -----
-    **Guarantee.** For all pairs of `values` that differ by at most `sensitivity` less
-    2⁻³⁰√d in Euclidean norm, d their number, what is clipped to ±2³² and rounded to
-    multiples of 2⁻³⁰ differs by at most `sensitivity`.
+    **Guarantee.** For all pairs of `values` that differ by at most `sensitivity` minus
+    2⁻³⁰√d in Euclidean norm, d their number: clipped to ±2³² and rounded to multiples
+    of 2⁻³⁰, they differ by at most `sensitivity`.
     """
     value = big(np.rint(np.ldexp(np.clip(values, -(2.0**32), 2.0**32), 30)))
     return BoundedSum(value, 2.0**-30, np.ones(values.shape), sensitivity, query)

@@ -107,7 +107,7 @@ def number_of_trials(stop: float, coins: Coins) -> int:
     chance, failures = Fraction(stop), 0
     while not failures:
         for _ in range(SHAPE):
-            while not coins.heads(chance):
+            while not coins.toss(chance):
                 failures += 1
     return failures
 

@@ -1,4 +1,4 @@
-"""What more rows or budget would give, from public facts and measured tables."""
+"""The effect of more rows or budget, from public facts and measured tables."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from skdp.descent.intercept import InterceptOnly
 from skdp.planning.decide import replan
-from skdp.planning.forecast import forecast, range_in_words
+from skdp.planning.forecast import forecast, format_range
 from skdp.planning.plan import Plan
 from skdp.reporting.formatting import Scale
 
-#: Factors of rows or budget that are looked at.
+#: Factors of rows or budget to show.
 FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
-#: Height of the part of a panel that has the curves, in percent.
+#: Top and bottom of the curves in a panel, in percent of its height.
 TOP, BOTTOM = 4.0, 96.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """Expected cost at another number of rows, or another ε: typical, and its range.
+    """The expected cost and its range at another number of rows, or another ε.
 
-    `constant` says that noise would drown a model, and only a constant is fitted.
+    `constant` means that only a constant would be fitted, because of the noise.
     """
 
     value: float
@@ -33,13 +33,13 @@ class Point:
 
     @property
     def both(self) -> float:
-        """The whole cost."""
+        """The total cost."""
         return self.privacy + self.sampling
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A curve over ε or over rows; all panels have one vertical scale."""
+    """A curve over ε or over rows; all panels share one vertical scale."""
 
     what: str
     score: str
@@ -49,22 +49,22 @@ class Panel:
 
     @property
     def drawn(self) -> list[Point]:
-        """Points of the curve: a constant has none of these costs."""
+        """The points of the curve, without those of constant models."""
         return [point for point in self.points if not point.constant]
 
     @property
     def here(self) -> Point | None:
-        """What this fit has, if it is on the curve."""
+        """The point of this fit, if it is on the curve."""
         return next((point for point in self.drawn if point.here), None)
 
     @property
     def first_constant(self) -> float | None:
-        """Largest value at which only a constant would be fitted."""
+        """The largest value at which only a constant would be fitted."""
         return max((p.value for p in self.points if p.constant), default=None)
 
     @property
     def lines(self) -> dict[str, str]:
-        """Corners of each curve."""
+        """The corners of each curve."""
         return {
             name: " ".join(
                 f"{self.across(point.value):g},{self.up(getattr(point, name)):g}"
@@ -75,10 +75,10 @@ class Panel:
 
 
 def panels(plan: Plan) -> list[Panel]:
-    """Curves over ε and over the number of rows, around a plan; no record is read."""
+    """Return curves over ε and over the number of rows; no record is read."""
     if plan.epsilon == math.inf:
         return []
-    # Around the plan; beyond it, if it has too little for a model.
+    # Around the plan, or beyond it if rows and budget do not support a model.
     lift = FACTORS[-1] if isinstance(plan.geometry, InterceptOnly) else 1
     factors = [factor * lift for factor in FACTORS]
     asked = {
@@ -87,12 +87,12 @@ def panels(plan: Plan) -> list[Panel]:
     }
     curves = {}
     for what, facts in asked.items():
-        made = [_point(plan, what, *fact) for fact in facts if fact[1] >= 1]
+        made = [_make_point(plan, what, *fact) for fact in facts if fact[1] >= 1]
         curves[what] = tuple(point for point in made if point is not None)
     drawn = [p for points in curves.values() for p in points if not p.constant]
     if not drawn:
         return []
-    # A curve that is nearly none would stretch the scale of the others for nothing.
+    # A curve near zero must not stretch the scale of the others.
     most = max(p.both for p in drawn)
     least = max(min(min(p.privacy, p.sampling) for p in drawn), most * 1e-5)
     up = Scale(low=least, high=most * 1.001, start=BOTTOM, end=TOP, log=True)
@@ -107,7 +107,7 @@ def panels(plan: Plan) -> list[Panel]:
     return found
 
 
-def _point(plan: Plan, what: str, epsilon: float, rows: int) -> Point | None:
+def _make_point(plan: Plan, what: str, epsilon: float, rows: int) -> Point | None:
     delta = min(plan.delta, 0.1 / rows)
     try:
         made = replan(plan, epsilon=epsilon, n_rows=rows, delta=delta)
@@ -117,7 +117,7 @@ def _point(plan: Plan, what: str, epsilon: float, rows: int) -> Point | None:
     return Point(
         value=epsilon if what == "ε" else rows,
         privacy=seen.privacy_excess,
-        range=range_in_words(seen),
+        range=format_range(seen),
         sampling=seen.sampling_excess,
         constant=isinstance(made.geometry, InterceptOnly),
         here=(epsilon, rows) == (plan.epsilon, plan.n_rows),

@@ -23,7 +23,7 @@ from skdp.estimators.storage import load, read_form
 from skdp.estimators.stored_model import ModelForm
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.search import PrivateSearchCV
-from skdp.planning.forecast import in_words
+from skdp.planning.forecast import describe_outlook
 from skdp.planning.plan import Plan
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
@@ -166,7 +166,7 @@ def _describe_model(model: Any) -> dict[str, Any]:
 
 def _describe_limits(plan: Plan | None, summary: dict[str, Any]) -> str:
     if plan is not None:
-        return in_words(plan)
+        return describe_outlook(plan)
     if "solver" in summary:
         return (
             f"There is no forecast for solver {summary['solver']!r}, because only "

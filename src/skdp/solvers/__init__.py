@@ -1,7 +1,7 @@
-"""Other algorithms under one front, one file each: `skdp.solvers.<name>`.
+"""Other algorithms with one interface, one file each: `skdp.solvers.<name>`.
 
-Each takes a `Problem`, a budget and parameters of its own that have public defaults,
-and returns a `Solved`. `SOLVERS` lists them for tests, experiments and estimators.
+Each takes a `Problem`, a budget and its own parameters, whose defaults are public, and
+returns a `Solved`. `SOLVERS` lists them for tests, experiments and estimators.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from skdp.models.losses import LOSSES
 from skdp.solvers.adassp import adassp
 from skdp.solvers.dp_cd import dp_cd
 from skdp.solvers.dp_gcd import dp_gcd
@@ -36,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Solver:
-    """An algorithm and what it needs.
+    """An algorithm and its requirements.
 
     Attributes
     ----------
@@ -44,9 +45,9 @@ class Solver:
         ``run(problem, *, epsilon, delta=None, random_state=None, noise=None,
         record=None, engine=ReferenceEngine, callback=None, **own) -> Solved``.
     losses : tuple of str
-        Names of the losses that it fits; empty for all.
+        Kinds of the losses that it fits; empty for all.
     delta_share : float
-        The part of δ that it charges beside μ; a record must keep as much in reserve.
+        The share of δ that it charges in addition to μ; a record must reserve it.
     """
 
     run: Callable[..., Solved]
@@ -54,9 +55,9 @@ class Solver:
     delta_share: float = 0.0
 
 
-#: Losses of one margin.
-ONE_OUTPUT = ("logistic", "hinge", "squared", "huber", "poisson")
-#: Every solver, by name: a new entry is tested with no new test.
+#: Losses with one output, whose slopes are increasing functions of the margin.
+ONE_OUTPUT = tuple(kind for kind, loss in LOSSES.items() if loss().n_outputs == 1)
+#: Every solver, by name. The tests run through this table.
 SOLVERS: dict[str, Solver] = {
     "dp_sgd": Solver(dp_sgd, delta_share=DELTA_SHARE),
     "dp_svrg": Solver(dp_svrg, delta_share=DELTA_SHARE),

@@ -1,13 +1,13 @@
 """DP-CD (Mangold, Bellet, Salmon, Tommasi 2022): one coordinate at a time.
 
-A step picks a coordinate uniformly, releases its partial derivative and moves by 1/M_j
-of it, through the penalty's proximal map; T inner loops of K steps each end in their
-average. It is Algorithm 1 with sets of one, so accounting is exact.
+A step draws a coordinate uniformly, releases its partial derivative and moves by 1/M_j
+of it, through the penalty's proximal map. Each of T inner loops has K steps and returns
+their average. This is Algorithm 1 with sets of one coordinate, so accounting is exact.
 
-Of its own are step sizes M_j and clips C_j = C √(M_j / Σ M): coordinates that are
-seldom other than zero (rare categories) move further and are clipped harder. M is
-public (β times the largest x_j²) or found privately: the mean of x_j² for a share of
-the budget, raised to a floor below which it would be noise.
+Its own features are step sizes M_j and clips C_j = C √(M_j / Σ M): coordinates that are
+seldom nonzero (rare categories) move further and are clipped harder. M is public (β
+times the largest x_j²) or private: the mean of x_j², released for a share of the budget
+and raised to a floor below which it would be noise.
 """
 
 from __future__ import annotations
@@ -30,13 +30,21 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, IntArray, check
-from skdp.solvers.problem import Callback, EngineOf, Problem, Run, Solved, opened, whole
+from skdp.solvers.problem import (
+    Callback,
+    EngineOf,
+    Problem,
+    Run,
+    Solved,
+    check_whole,
+    open_run,
+)
 
-#: Share of μ² that private estimates of M get.
+#: Share of μ² for private estimates of M.
 SMOOTHNESS_SHARE = 0.1
-#: Passes over the coordinates without noise, and most steps with it by default.
+#: Passes over the coordinates without noise; largest default number of steps with it.
 NOISELESS_PASSES, MOST_STEPS = 400, 50_000
-#: Joint columns of more coordinates than this keep their public smoothness.
+#: Joint columns with more coordinates than this keep their public smoothness.
 MOST_JOINT = 8
 
 
@@ -50,7 +58,7 @@ def dp_cd(
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
     callback: Callback | None = None,
-    calibration: Literal["tight", "printed"] = "tight",
+    calibration: Literal["exact", "paper"] = "exact",
     smoothness: FloatArray | Literal["private", "public"] = "private",
     smoothness_share: float = SMOOTHNESS_SHARE,
     floor: float | None = None,
@@ -64,37 +72,37 @@ def dp_cd(
     ----------
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
-    calibration : {"tight", "printed"}
-        Exact accounting, or the noise of their Theorem 3.1, σ_j² = 12 L_j² T K log(1/δ)
-        /(nε)².
+    calibration : {"exact", "paper"}
+        Exact accounting, or the noise of the paper's Theorem 3.1, σ_j² = 12 L_j² T K
+        log(1/δ)/(nε)².
     smoothness : {"private", "public"} or float64 (d,)
-        Where M comes from; an array is taken as public.
+        Source of M; an array is assumed to be public.
     smoothness_share : float
-        Part of μ² that private estimates get.
+        Share of μ² for private estimates.
     floor : float, optional
-        Least mean of x_j² that private estimates may give; (√d/(nμ))^½ by default.
+        Smallest mean of x_j² from private estimates; by default (√d/(nμ))^½.
     clip : float, optional
-        C; a record's slope is clipped to C_j = C √(M_j / Σ M). By default (with noise)
-        √d times the loss's own bound, so that the mean M_j leaves slopes as they are.
+        C; a record's slope is clipped to C_j = C √(M_j / Σ M). The default (with noise)
+        is √d times the loss's own bound, so an average M_j clips nothing.
     n_steps, n_restarts : int, optional
-        K and T; K* of the ESO bound, at most 50,000, and 1 by default.
+        K and T; by default K* of the ESO bound, at most 50,000, and 1.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables, as the problem defines them, the
-    weights and all that the callback sees cost what the record says: at most d releases
-    for M and K·T steps, each Gaussian (`descent.algorithm1.descend`).
+    weights and everything that the callback receives cost what the record says: at most
+    d releases for M and K·T steps, each Gaussian (`descent.algorithm1.descend`).
     """
     check(
-        calibration in ("tight", "printed"),
-        f"calibration must be 'tight' or 'printed'. Got {calibration!r}.",
+        calibration in ("exact", "paper"),
+        f"calibration must be 'exact' or 'paper', got {calibration!r}.",
     )
     check(
         0 < smoothness_share < 1,
-        f"smoothness_share must be in (0, 1). Got {smoothness_share}.",
+        f"smoothness_share must be in (0, 1), got {smoothness_share}.",
     )
-    check(clip is None or clip > 0, f"clip must be positive. Got {clip}.")
-    run = opened(
+    check(clip is None or clip > 0, f"clip must be positive, got {clip}.")
+    run = open_run(
         problem,
         epsilon=epsilon,
         delta=delta,
@@ -104,23 +112,22 @@ def dp_cd(
     )
     private = isinstance(smoothness, str) and smoothness == "private"
     share = smoothness_share if private and run.mu < math.inf else 0.0
-    M = _smoothness(
-        problem, run.share(share or 1.0), smoothness, floor or _floor(problem, run)
-    )
+    floor = floor or _choose_floor(problem, run)
+    M = _choose_smoothness(problem, run.share(share or 1.0), smoothness, floor)
     left = run.share(1.0 - share)
     sampling = samplings.SingleCoordinate.uniform(problem.layout.n_features)
-    steps = whole(n_steps or default_steps(problem, left, sampling, M), "n_steps")
-    restarts = whole(n_restarts, "n_restarts")
+    steps = check_whole(n_steps or choose_steps(problem, left, sampling, M), "n_steps")
+    restarts = check_whole(n_restarts, "n_restarts")
     if clip is None and run.mu < math.inf:
         clip = problem.slope_bound * math.sqrt(problem.layout.n_features)
     z = accountant.noise_multiplier(left.mu, steps * restarts)
-    if calibration == "printed" and z:
+    if calibration == "paper" and z:
         wide = paper_noise_multiplier(
             run.record.epsilon, run.record.delta, steps * restarts
         )
         z = max(z, wide / math.sqrt(1.0 - share))
     weights = descend(
-        query=_query(problem, M, clip, engine),
+        query=_make_query(problem, M, clip, engine),
         update=make_diagonal_update(1.0 / M, problem.penalty, problem.n_rows),
         sets=sampling.sets,
         average=averages.mean if z else averages.last,
@@ -146,15 +153,15 @@ def dp_cd(
     )
 
 
-def clips(smoothness: FloatArray, clip: float) -> FloatArray:
-    """C_j = C √(M_j / Σ M)."""
+def compute_clips(smoothness: FloatArray, clip: float) -> FloatArray:
+    """Return C_j = C √(M_j / Σ M)."""
     return np.asarray(clip * np.sqrt(smoothness / smoothness.sum()))
 
 
-def default_steps(
+def choose_steps(
     problem: Problem, run: Run, sampling: samplings.Sampling, M: FloatArray
 ) -> int:
-    """K* of the ESO bound for one coordinate at a time."""
+    """Return K* of the ESO bound for one coordinate at a time."""
     if run.mu == math.inf:
         return NOISELESS_PASSES * problem.layout.n_features
     budget = theory.Budget(
@@ -169,14 +176,14 @@ def default_steps(
     return min(rate.n_steps, MOST_STEPS)
 
 
-def _query(
+def _make_query(
     problem: Problem, M: FloatArray, clip: float | None, engine: EngineOf
 ) -> Callable[[IntArray, FloatArray], queries.BoundedSum]:
-    """The exact partial derivative of one coordinate, slopes clipped to C_j."""
+    """Make the query for one coordinate's derivative, with slopes clipped to C_j."""
     table = engine(problem.records)
     bounds = np.full(len(M), problem.slope_bound)
     if clip is not None:
-        bounds = np.minimum(bounds, clips(M, clip))
+        bounds = np.minimum(bounds, compute_clips(M, clip))
 
     def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
         slopes = problem.slopes(float(bounds[at].max()))
@@ -186,50 +193,50 @@ def _query(
     return query
 
 
-def _floor(problem: Problem, run: Run) -> float:
-    """(√d/(nμ))^½, at most 1: where noise in the weights outgrows what they gain."""
+def _choose_floor(problem: Problem, run: Run) -> float:
+    """Return (√d/(nμ))^½, at most 1; below it noise costs more than it gains."""
     d = problem.layout.n_features
     return min(1.0, math.sqrt(math.sqrt(d) / (problem.n_rows * run.mu)) + 1e-6)
 
 
-def _smoothness(
+def _choose_smoothness(
     problem: Problem, run: Run, smoothness: Any, floor: float
 ) -> FloatArray:
     d, beta = problem.layout.n_features, problem.curvature
     if isinstance(smoothness, str):
         check(
             smoothness in ("private", "public"),
-            f"smoothness must be 'private', 'public' or numbers. Got {smoothness!r}.",
+            f"smoothness must be 'private', 'public' or an array, got {smoothness!r}.",
         )
         if smoothness == "public" or run.mu == math.inf:
             return np.full(d, beta)
-        return beta * np.clip(squares(problem, run), floor, 1.0)
+        return beta * np.clip(release_squares(problem, run), floor, 1.0)
     given = np.asarray(smoothness, dtype=np.float64)
     check(
         given.shape == (d,) and bool(np.all((given > 0) & (given < math.inf))),
-        f"smoothness must be {d} positive numbers, one a coordinate.",
+        f"smoothness must have one positive number for each of {d} coordinates.",
     )
     return given
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Slopes that sum up x_j (`square` false, any weights) or x_j² (weights e_j)."""
+    """Slopes whose gradients are x_j (not `square`, any weights) or x_j² (at e_j)."""
 
     square: bool
     slope_bound = 1.0
 
     def slope(self, margin: FloatArray, target: Any) -> FloatArray:
-        """The margin x_j, or one."""
+        """Return the margin x_j, or 1."""
         return margin if self.square else np.ones_like(margin)
 
 
-def squares(problem: Problem, run: Run) -> FloatArray:
-    """Release the mean of x_j² over records, 1 where it is not asked for.
+def release_squares(problem: Problem, run: Run) -> FloatArray:
+    """Release the mean of x_j² over records, or return 1 where it is not released.
 
-    A category's x_j is its own square, so all of them are one sum; other coordinates
-    are asked for one by one, all with the same noise. The intercept is known, and wide
-    joint columns are not worth it.
+    A category's x_j is its own square, so all categories are one sum. Other coordinates
+    are released one by one, all with the same noise. The intercept is known, and wide
+    joint columns are not worth the noise.
     """
     layout, table = problem.layout, ReferenceEngine(problem.records)
     most, d = problem.records.max_weight, problem.layout.n_features

@@ -1,42 +1,42 @@
 r"""DP-GCD: greedy coordinate descent, for sparse solutions in wide tables.
 
-A step chooses the coordinate of the largest derivative, penalty included, and moves it
-alone, by 1/M_j of its noisy derivative and through the penalty's proximal map. After T
-steps at most T weights are other than zero.
+A step chooses the coordinate with the largest derivative, including the penalty, and
+moves only that one, by 1/M_j of its noisy derivative and through the penalty's proximal
+map. After T steps at most T weights are nonzero.
 
-**Printed** (Mangold, Bellet, Salmon, Tommasi 2023, the privacy theorem of their
+**Paper** (Mangold, Bellet, Salmon, Tommasi 2023, the privacy theorem of their
 Algorithm 1; constants recalled, not checked against the text): with Laplace noise of
 scale λ_j = 8 L_j √(T log(1/δ))/(nε) on every score and on the chosen derivative, T
-steps are (ε, δ)- private for ε ≤ 1, by advanced composition of 2T pure mechanisms,
-records replaced. It has room: a noisy maximum is 2Δ/λ-private, Δ = 2L/n, a derivative
-Δ/λ, and T of both cost no more than μ = .10 at ε = 1, δ = 1e-6, of .237. Their noise
-has the standard deviation 42 L√T/n; ours have 8.4 (Gaussian, but see L) and 19
+steps are (ε, δ)-private for ε ≤ 1 and replaced records, by advanced composition of 2T
+pure mechanisms. This leaves room: a noisy maximum is 2Δ/λ-private, Δ = 2L/n, a
+derivative Δ/λ, and T of both cost at most μ = .10 at ε = 1, δ = 1e-6, out of .237. The
+paper's noise has standard deviation 42 L√T/n; ours has 8.4 (Gaussian, but see L) or 19
 (exponential).
 
-Two choices that are charged exactly:
+Two ways to choose, both charged exactly:
 
-``"gaussian"`` (the default). The whole gradient is released with Gaussian noise; choice
-and move are post-processing, so that the derivative is not paid for twice. It pays the
-Euclidean norm of a record's gradient: nothing more than a coordinate's for joint
+``"gaussian"`` (the default). The whole gradient is released with Gaussian noise. Choice
+and move are post-processing, so the derivative is not paid for twice. The cost is that
+of the Euclidean norm of a record's gradient: the same as a coordinate's for joint
 columns (text), √G times as much for G columns.
 
-``"exponential"``. The coordinate is drawn by the exponential mechanism with scores of
-the exact gradient, whose sensitivity is that of one coordinate, exactly sampled; then
-its derivative is released, half of μ² for each. Noisy maxima of Laplace noise, as
-printed, are private in the same sense, but not of bounded range: with exponents that
-move by at most ω/2 the loss lies in an interval of length ω, and
+``"exponential"``. The coordinate is drawn exactly by the exponential mechanism, with
+scores from the exact gradient, whose sensitivity is that of one coordinate. Then its
+derivative is released; each gets half of μ². Noisy maxima with Laplace noise, as in the
+paper, are private in the same sense, but not of bounded range: with exponents that
+change by at most ω/2 the privacy loss lies in an interval of length ω, and
 
     μ = 2 Φ⁻¹(1/(1 + e^{-ω/2})) ≈ .63 ω
 
-is the smallest GDP curve below it (`profiles`), half of what pure ω costs. It gains if
-√G √(2 log d) is far above 1.8·log d: many columns of few categories.
+is the smallest GDP curve below it (`profiles`), half the cost of pure ω. This is better
+if √G √(2 log d) is far above 1.8·log d: many columns of few categories.
 
-M_j is β, which is safe for all tables, but for wide joint columns β times the mean of
-x_j, released once for a tenth of μ²: for entries in [0, 1] no less than the mean of
-x_j². (Of both signs it may be too small, which costs accuracy, not privacy.) The paper
-takes M_j from the data as if it were public, and chooses by |derivative|/√M_j; with
-equal noise on all derivatives that rule chooses rare coordinates for their noise, and
-is not ours.
+M_j is β, which is safe for all tables. For wide joint columns it is β times the mean of
+x_j, released once for a tenth of μ²; for entries in [0, 1] this is at least the mean of
+x_j². (For entries of both signs it may be too small, which costs accuracy, not
+privacy.) The paper takes M_j from the data as if it were public, and chooses by
+|derivative|/√M_j. With equal noise on all derivatives, that rule chooses rare
+coordinates for their noise, so we do not use it.
 
 Relations: all sums have their own sensitivities, twice as large for replace-one.
 """
@@ -67,25 +67,25 @@ from skdp.solvers.problem import (
     ReferenceEngine,
     Run,
     Solved,
-    opened,
-    whole,
+    check_whole,
+    open_run,
 )
 
-#: Share of μ² that smoothness gets, and of the rest the choice, if it is apart.
+#: Share of μ² for smoothness, and share of the rest for an exponential choice.
 SMOOTHNESS_SHARE, CHOICE_SHARE = 0.1, 0.5
-#: Steps a coordinate without noise.
+#: Steps per coordinate without noise.
 NOISELESS_STEPS = 300
-#: Joint columns of more coordinates than this have their means released.
+#: The means of joint columns with more coordinates than this are released.
 WIDE = 8
-#: Scores are rounded to this part of their sensitivity.
+#: Scores are rounded to multiples of 1/SCORE_UNITS of their sensitivity.
 SCORE_UNITS = 1 << 20
 
 
-def default_steps(problem: Problem, mu: float) -> int:
-    """T = (R/c)^⅔, which balances R²/T and R c √T.
+def choose_steps(problem: Problem, mu: float) -> int:
+    """Return T = (R/c)^⅔, which balances R²/T and R c √T.
 
-    R = √β·G is the public guess of Σ √M_j |w_j|, each of G columns' weights of ℓ₁ norm
-    1; c√T = L√(2T log d)/(nμ√β) is how far noise makes the choice miss.
+    R = √β·G is a public guess of Σ √M_j |w_j|, with weights of ℓ₁ norm 1 for each of G
+    columns; c√T = L√(2T log d)/(nμ√β) is the error of the choice due to noise.
     """
     layout = problem.layout
     if mu == math.inf:
@@ -106,7 +106,7 @@ def dp_gcd(
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
     callback: Callback | None = None,
-    calibration: Literal["exact", "printed"] = "exact",
+    calibration: Literal["exact", "paper"] = "exact",
     selection: Literal["gaussian", "exponential"] = "gaussian",
     smoothness: Literal["private", "public"] = "private",
     n_steps: int | None = None,
@@ -117,38 +117,38 @@ def dp_gcd(
     ----------
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
-    calibration : {"exact", "printed"}
-        Spend all of the budget, or take the scales printed for the record's (ε, δ), for
-        exponential selection only, charged at what they truly cost.
+    calibration : {"exact", "paper"}
+        Spend all of the budget, or (with exponential selection only) use the paper's
+        scales for the record's (ε, δ), charged at their true cost.
     selection : {"gaussian", "exponential"}
         How the coordinate is chosen; see the module.
     smoothness : {"private", "public"}
-        Whether M_j of wide joint columns is β times a released mean of x_j, or β, as
-        for all others and without an intercept.
+        Whether M_j of wide joint columns is β times a released mean of x_j, or β. It is
+        β for all other columns, and without an intercept.
     n_steps : int, optional
-        T; `default_steps` by default.
+        T; by default `choose_steps`.
 
     Notes
     -----
-    **Guarantee.** For all neighbouring tables, the weights and all that the callback
-    sees are post-processing of Gaussian releases of exact sums and of choices by the
-    exponential mechanism, each charged before it is drawn.
+    **Guarantee.** For all neighbouring tables, the weights and everything that the
+    callback receives are post-processing of Gaussian releases of exact sums and of
+    choices by the exponential mechanism, each charged before it is drawn.
     """
     check(
         selection in ("gaussian", "exponential"),
-        f"selection must be 'gaussian' or 'exponential'. Got {selection!r}.",
+        f"selection must be 'gaussian' or 'exponential', got {selection!r}.",
     )
     check(
         calibration == "exact"
-        or (calibration == "printed" and selection == "exponential"),
-        "calibration must be 'exact', or 'printed' with selection='exponential'. Got "
+        or (calibration == "paper" and selection == "exponential"),
+        "calibration must be 'exact', or 'paper' with selection='exponential', got "
         f"{calibration!r} with {selection!r}.",
     )
     check(
         smoothness in ("private", "public"),
-        f"smoothness must be 'private' or 'public'. Got {smoothness!r}.",
+        f"smoothness must be 'private' or 'public', got {smoothness!r}.",
     )
-    run = opened(
+    run = open_run(
         problem,
         epsilon=epsilon,
         delta=delta,
@@ -158,17 +158,17 @@ def dp_gcd(
     )
     adder = engine(problem.records)
     M = np.full(problem.layout.n_features, problem.curvature)
-    joint = _joint(problem.layout)
+    joint = _find_joint(problem.layout)
     if smoothness == "private" and len(joint) and run.mu < math.inf:
-        means = _means(problem, run.share(SMOOTHNESS_SHARE), adder)
+        means = _release_means(problem, run.share(SMOOTHNESS_SHARE), adder)
         M[joint] *= means[joint]
         run = run.share(1 - SMOOTHNESS_SHARE)
-    steps = whole(n_steps or default_steps(problem, run.mu), "n_steps")
+    steps = check_whole(n_steps or choose_steps(problem, run.mu), "n_steps")
     if selection == "gaussian":
-        step = _gaussian(problem, run, adder, M, steps)
+        step = _make_gaussian_step(problem, run, adder, M, steps)
     else:
-        scales = _scales(run, steps, printed=calibration == "printed")
-        step = _exponential(problem, run, adder, M, scales)
+        scales = _choose_scales(run, steps, as_in_paper=calibration == "paper")
+        step = _make_exponential_step(problem, run, adder, M, scales)
     weights = problem.start
     for index in range(steps):
         at, weights, released = step(weights)
@@ -190,7 +190,7 @@ def dp_gcd(
 Stepper = Callable[[FloatArray], tuple[IntArray, FloatArray, Released]]
 
 
-def _gradient(
+def _ask_gradient(
     problem: Problem, adder: queries.Engine, weights: FloatArray, at: IntArray
 ) -> queries.BoundedSum:
     shape = np.ones(len(at))
@@ -199,28 +199,28 @@ def _gradient(
     )
 
 
-def _moved(
+def _move(
     problem: Problem,
     M: FloatArray,
     weights: FloatArray,
     slope: FloatArray,
     at: IntArray,
 ) -> FloatArray:
-    """Rows `at` of the weights after a step along the sum `slope` of gradients."""
+    """Return rows `at` of the weights after a step along the sum `slope`."""
     moved = weights[at] - slope / (problem.n_rows * M[at, None])
     return clip_to_box(problem.penalty.prox(moved, M[at], at))
 
 
-def _gaussian(
+def _make_gaussian_step(
     problem: Problem, run: Run, adder: queries.Engine, M: FloatArray, steps: int
 ) -> Stepper:
-    """Release all derivatives, move one."""
+    """Make a step that releases all derivatives and moves one coordinate."""
     z = accountant.noise_multiplier(run.mu, steps)
 
     def step(weights: FloatArray) -> tuple[IntArray, FloatArray, Released]:
-        total = _gradient(problem, adder, weights, problem.all)
+        total = _ask_gradient(problem, adder, weights, problem.all)
         released = release(total, z, run.noise, run.record)
-        moved = _moved(problem, M, weights, released.values, problem.all)
+        moved = _move(problem, M, weights, released.values, problem.all)
         size = np.linalg.norm(moved - weights, axis=1) * M
         at = np.array([int(size.argmax())])
         weights = weights.copy()
@@ -230,11 +230,11 @@ def _gaussian(
     return step
 
 
-def _scales(run: Run, steps: int, *, printed: bool) -> tuple[float, float]:
-    """Width of the choice's privacy loss and noise multiplier of the derivative."""
+def _choose_scales(run: Run, steps: int, *, as_in_paper: bool) -> tuple[float, float]:
+    """Return the range of the choice's privacy loss and the derivative's noise."""
     if run.mu == math.inf:
         return math.inf, 0.0
-    if printed:  # λ = 4·root Δ/ε: exponents of score/λ, and the deviation √2 λ
+    if as_in_paper:  # λ = 4·root Δ/ε: exponents score/λ, standard deviation √2 λ
         root = math.sqrt(steps * math.log(1 / run.record.delta)) / run.record.epsilon
         return 1 / (2 * root), 4 * math.sqrt(2) * root
     mu = run.share(CHOICE_SHARE).mu / math.sqrt(steps)
@@ -242,13 +242,13 @@ def _scales(run: Run, steps: int, *, printed: bool) -> tuple[float, float]:
     return profiles.bounded_range_width(mu * (1 - 1e-12)), z
 
 
-def score_reach(problem: Problem, M: FloatArray) -> float:
-    """Bound on what one record does to M_j |move_j|, as it is computed.
+def bound_score(problem: Problem, M: FloatArray) -> float:
+    """Return a bound on the influence of one record on the computed M_j |move_j|.
 
-    Proximal maps do not lengthen differences, so that it moves by at most sup |x_j
-    s|/n, doubled for a replacement. Roundings of move, map and score, each by 2⁻⁵³ of
-    what a weight in the box, |w| ≤ W, can come from, add less than 2⁻⁴⁸(MW + l₂W + l₁)
-    on two tables.
+    Proximal maps do not lengthen differences, so it changes by at most sup |x_j s|/n,
+    doubled for a replacement. Move, map and score are rounded by 2⁻⁵³ of values that
+    come from a weight in the box, |w| ≤ W, which adds less than 2⁻⁴⁸(MW + l₂W + l₁) on
+    two tables.
     """
     times = 2.0 if problem.neighbours == "replace-one" else 1.0
     l1, l2 = (getattr(problem.penalty, name, 0.0) for name in ("l1", "l2"))
@@ -256,75 +256,76 @@ def score_reach(problem: Problem, M: FloatArray) -> float:
     return round_up(times * problem.slope_bound / problem.n_rows + lost)
 
 
-def scored(
+def score_coordinates(
     problem: Problem,
     M: FloatArray,
     weights: FloatArray,
     exact: FloatArray,
     reach: float,
 ) -> FloatArray:
-    """M_j |move_j| of each coordinate, in parts of its sensitivity, not yet rounded.
+    """Return M_j |move_j| of each coordinate in units of its sensitivity, unrounded.
 
-    Rounding to integers adds one unit to that of `SCORE_UNITS`; two are paid for.
+    Rounding to integers adds one unit to the sensitivity `SCORE_UNITS`; two are paid.
     """
-    with np.errstate(over="ignore"):  # what is beyond the box is clipped to it
-        moved = _moved(problem, M, weights, exact, problem.all)
+    with np.errstate(over="ignore"):  # overflow is clipped to the box
+        moved = _move(problem, M, weights, exact, problem.all)
     return np.abs(moved - weights)[:, 0] * M / reach * SCORE_UNITS
 
 
-def _exponential(
+def _make_exponential_step(
     problem: Problem,
     run: Run,
     adder: queries.Engine,
     M: FloatArray,
     scales: tuple[float, float],
 ) -> Stepper:
-    """Choose a coordinate by the exponential mechanism, release its derivative."""
+    """Make a step that chooses a coordinate and then releases its derivative."""
     check(
         problem.loss.n_outputs == 1,
-        "selection='exponential' needs a loss with one output: take 'gaussian'.",
+        "selection='exponential' requires a loss with one output.",
     )
     width, z = scales
-    reach = score_reach(problem, M)
+    reach = bound_score(problem, M)
     z_choice, rate = 0.0, Fraction(0)
     if width < math.inf:
         z_choice = accountant.noise_multiplier(profiles.bounded_range_mu(width), 1)
         rate = Fraction(math.floor(width * 2.0**53), 2**54 * (SCORE_UNITS + 2))
 
     def step(weights: FloatArray) -> tuple[IntArray, FloatArray, Released]:
-        total = _gradient(problem, adder, weights, problem.all)
+        total = _ask_gradient(problem, adder, weights, problem.all)
         exact = total.value.astype(np.float64) * total.unit
-        scores = scored(problem, M, weights, exact, reach)
-        query = f"choice among {len(scores)} coordinates"
+        scores = score_coordinates(problem, M, weights, exact, reach)
+        many = "coordinate" if len(scores) == 1 else "coordinates"
+        query = f"choice among {len(scores)} {many}"
         if z_choice:
             run.record.charge(Event(query, reach, z_choice, 1))
             run.record.seeded |= run.noise.seeded
-            # Python's integers: one table's scores must not overflow where others' fit.
+            # Python's integers, because scores of some tables would overflow int64.
             whole_units = [int(score) for score in np.rint(scores).tolist()]
             chosen = choose(whole_units, rate, run.noise)
         else:
             chosen = int(scores.argmax())
         at = np.array([chosen])
-        asked = _gradient(problem, adder, weights, at)
+        asked = _ask_gradient(problem, adder, weights, at)
         released = release(asked, z, run.noise, run.record)
         weights = weights.copy()
-        weights[at] = _moved(problem, M, weights, released.values, at)
+        weights[at] = _move(problem, M, weights, released.values, at)
         return at, weights, released
 
     return step
 
 
-def _joint(layout: Layout) -> IntArray:
-    """Coordinates of wide joint columns; none if there is no intercept."""
+def _find_joint(layout: Layout) -> IntArray:
+    """Return the coordinates of wide joint columns; none without an intercept."""
     wide = [g.coordinates for g in layout.groups if g.signed and g.width > WIDE]
     known = any(group.kind == "ones" for group in layout.groups)
     return np.concatenate(wide) if wide and known else np.arange(0)
 
 
-def _means(problem: Problem, run: Run, adder: queries.Engine) -> FloatArray:
-    """Mean of each x_j, at least what noise alone reaches, at most 1."""
+def _release_means(problem: Problem, run: Run, adder: queries.Engine) -> FloatArray:
+    """Release the mean of each x_j, at least the noise level and at most 1."""
     d, layout = problem.layout.n_features, problem.layout
-    # Far above all targets the squared loss, clipped, has slope one: gradients are x.
+    # Far above all targets the clipped squared loss has slope 1, so gradients are x.
     slopes = queries.Slopes(Squared(1.0), problem.records.max_weight)
     high = np.where(layout.penalised > 0, 0.0, 1000.0)[:, None]
     total = queries.gradient(

@@ -1,10 +1,10 @@
 """DP-SGD: steps along noisy gradients of random batches.
 
-Two forms. `"practised"` is what libraries run (Abadi et al. 2016): Poisson batches,
-each record's gradient clipped, a constant step, noise from numerical accounting.
+There are two forms. `"practised"` is the one in libraries (Abadi et al. 2016): Poisson
+batches, clipped gradients, a constant step, and noise from numerical accounting.
 `"analysed"` is Algorithm 1 of Bassily, Smith and Thakurta (2014): steps that shrink
-like 1/√t, no clipping, weights projected to a ball, the noise that their Theorem 2.1
-prints, or a numerically tight one.
+like 1/√t, no clipping, weights projected to a ball, and noise from their Theorem 2.1 or
+from numerical accounting.
 """
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
-from skdp.solvers.poisson_batches import DELTA_SHARE, Batches, drawn
-from skdp.solvers.problem import Callback, EngineOf, Problem, Run, Solved, opened, whole
+from skdp.solvers.poisson_batches import DELTA_SHARE, Batches, draw_batch
+from skdp.solvers.problem import (
+    Callback,
+    EngineOf,
+    Problem,
+    Run,
+    Solved,
+    check_whole,
+    open_run,
+)
 
-#: Full steps without noise, and most steps with it by default.
+#: Full steps without noise; largest default number of steps with it.
 NOISELESS_STEPS, MOST_STEPS = 3000, 10_000
-#: Steps of the analysed form by default: T = 1/q², q the rate.
+#: Default steps of the analysed form: T = 1/q², q the rate.
 ANALYSED_STEPS = 2500
 
 
@@ -44,7 +52,7 @@ def dp_sgd(
     engine: EngineOf = ReferenceEngine,
     callback: Callback | None = None,
     form: Literal["practised", "analysed"] = "practised",
-    calibration: Literal["tight", "printed"] = "tight",
+    calibration: Literal["exact", "paper"] = "exact",
     n_steps: int | None = None,
     rate: float | None = None,
     clip: float | None = None,
@@ -59,38 +67,40 @@ def dp_sgd(
         As for every solver (`skdp.solvers.problem`).
     form : {"practised", "analysed"}
         Constant steps and clipping, or Algorithm 1 of Bassily et al.
-    calibration : {"tight", "printed"}
-        Numerical accounting, or (analysed only) their noise, √(32 log(n/δ) log(1/δ))/ε
-        times what one record can add, charged at what it truly costs.
+    calibration : {"exact", "paper"}
+        Numerical accounting, or (analysed only) the paper's noise,
+        √(32 log(n/δ) log(1/δ))/ε times the sensitivity, charged at its true cost.
     n_steps : int, optional
         T; by default K* of full gradient descent, or 2500 (analysed: 1/rate²).
     rate : float, optional
-        Chance of a record to be in a batch; by default so large that drawing costs
-        little noise, 2μ/√T, and at least 64 records; analysed 1/√T.
+        Probability that a record is in a batch. The default 2μ/√T, at least 64 records,
+        is so large that sampling adds little noise; analysed 1/√T.
     clip : float, optional
-        Bound on a record's gradient norm; by default (practised, with noise) half of
-        slope_bound·R, what the loss and the columns allow anyway.
+        Bound on a record's gradient norm. The default (practised, with noise) is half
+        of slope_bound·R, the bound that the loss and the columns imply.
     learning_rate : float, optional
-        Step; by default (practised) 1.9/(βR²): at 2/(βR²) some tables diverge.
+        Step size; by default (practised) 1.9/(βR²), because at 2/(βR²) some tables
+        diverge.
     radius : float, optional
-        Of the ball that weights are projected to (analysed); √(number of columns).
+        Radius of the ball to which weights are projected (analysed); by default
+        √(number of columns).
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables, as the problem defines them, the
-    weights and all that the callback sees cost what the record says
-    (`skdp.privacy.subsampling`, `Batches.charged`).
+    weights and everything that the callback receives cost what the record says
+    (`skdp.privacy.subsampling`, `Batches.charge_all`).
     """
     check(
-        form in ("practised", "analysed") and calibration in ("tight", "printed"),
-        "form must be 'practised' or 'analysed', calibration 'tight' or 'printed'. "
-        f"Got {form!r} and {calibration!r}.",
+        form in ("practised", "analysed") and calibration in ("exact", "paper"),
+        "form must be 'practised' or 'analysed' and calibration 'exact' or 'paper', "
+        f"got {form!r} and {calibration!r}.",
     )
     check(
-        calibration == "tight" or form == "analysed",
-        "calibration='printed' is that of form='analysed'. Got form='practised'.",
+        calibration == "exact" or form == "analysed",
+        "calibration='paper' requires form='analysed', got form='practised'.",
     )
-    run = opened(
+    run = open_run(
         problem,
         epsilon=epsilon,
         delta=delta,
@@ -100,19 +110,19 @@ def dp_sgd(
         delta_share=0.0 if rate == 1.0 else DELTA_SHARE,
     )
     if form == "analysed":
-        steps = whole(n_steps or _steps_of(rate), "n_steps")
+        steps = check_whole(n_steps or _choose_analysed_steps(rate), "n_steps")
         chance = rate or 1.0 / math.sqrt(steps)
         radius = radius or math.sqrt(len(problem.layout.groups))
     else:
-        steps = whole(n_steps or default_steps(problem, run), "n_steps")
-        chance = rate or default_rate(problem.n_rows, run.mu, steps)
-    if calibration == "printed" and run.mu < math.inf:
-        z = printed_noise_multiplier(
+        steps = check_whole(n_steps or choose_steps(problem, run), "n_steps")
+        chance = rate or choose_batch_rate(problem.n_rows, run.mu, steps)
+    if calibration == "paper" and run.mu < math.inf:
+        z = compute_paper_noise(
             run.record.epsilon, run.record.delta, problem.n_rows, chance, steps
         )
-        batches = Batches.costing(run, chance, steps, z)
+        batches = Batches.price(run, chance, steps, z)
     else:
-        batches = Batches.calibrated(run, chance, steps)
+        batches = Batches.calibrate(run, chance, steps)
     moves = _Moves(problem, batches, clip, learning_rate, radius)
     weights = _run(problem, run, batches, moves, engine, callback)
     settings = {
@@ -128,8 +138,8 @@ def dp_sgd(
     return Solved(weights=weights, record=run.record, n_steps=steps, settings=settings)
 
 
-def default_steps(problem: Problem, run: Run) -> int:
-    """K* of full gradient descent with isotropic noise, at most 10,000."""
+def choose_steps(problem: Problem, run: Run) -> int:
+    """Return K* of full gradient descent with isotropic noise, at most 10,000."""
     if run.mu == math.inf:
         return NOISELESS_STEPS
     budget = theory.Budget(
@@ -149,19 +159,19 @@ def default_steps(problem: Problem, run: Run) -> int:
     return min(rate.n_steps, MOST_STEPS)
 
 
-def default_rate(n_rows: int, mu: float, n_steps: int) -> float:
-    """Rate at which drawing costs little: noise is then about twice a record's part."""
+def choose_batch_rate(n_rows: int, mu: float, n_steps: int) -> float:
+    """Return a rate at which sampling adds little noise, with z of about 2."""
     return min(1.0, max(2.0 * mu / math.sqrt(n_steps), 64.0 / n_rows))
 
 
-def _steps_of(rate: float | None) -> int:
+def _choose_analysed_steps(rate: float | None) -> int:
     return ANALYSED_STEPS if rate is None else math.ceil(rate**-2)
 
 
-def printed_noise_multiplier(
+def compute_paper_noise(
     epsilon: float, delta: float, n_rows: int, rate: float, n_steps: int
 ) -> float:
-    """Noise of Theorem 2.1 over what one record can add, for T steps of any rate.
+    """Return the noise multiplier of Theorem 2.1, for T steps of any rate.
 
     σ² = 32 L² n² log(n/δ) log(1/δ)/ε² on n times one record's gradient, n² steps: z =
     √(32 log(n/δ) log(1/δ))/ε. For T steps of rate q the same proof gives q√T times it.
@@ -171,7 +181,7 @@ def printed_noise_multiplier(
 
 
 class _Moves:
-    """What is asked of a batch, and what a released answer does to the weights."""
+    """The query for each batch, and the update by its answer."""
 
     def __init__(
         self,
@@ -182,7 +192,7 @@ class _Moves:
         radius: float | None,
     ) -> None:
         largest = problem.slope_bound * problem.row_norm
-        check(clip is None or clip > 0, f"clip must be positive. Got {clip}.")
+        check(clip is None or clip > 0, f"clip must be positive, got {clip}.")
         self.problem, self.radius = problem, radius
         practised = radius is None and batches.noise_multiplier > 0
         self.most = min(clip or (largest / 2 if practised else largest), largest)
@@ -206,9 +216,9 @@ class _Moves:
             self.update = accelerate(self.update)
 
     def query(self, engine: queries.Engine, weights: FloatArray) -> queries.BoundedSum:
-        """Ask for the sum of a batch's gradients: one record adds at most `most`.
+        """Ask for the sum of a batch's gradients, to which a record adds ≤ `most`.
 
-        The accounting is for adding and removing; a replacement is two of them.
+        The accounting is for add-remove; a replacement counts as two changes.
         """
         problem, slopes = self.problem, self.problem.slopes()
         if self.clipped:
@@ -220,9 +230,7 @@ class _Moves:
             engine, slopes, weights, problem.all, "add-remove", shape
         )
 
-    def projected(
-        self, weights: FloatArray, index: int, moved: FloatArray
-    ) -> FloatArray:
+    def project(self, weights: FloatArray, index: int, moved: FloatArray) -> FloatArray:
         """Shrink the step of the analysed form by √t and project to the ball."""
         if self.radius is None:
             return moved
@@ -241,18 +249,20 @@ def _run(
 ) -> FloatArray:
     steps, weights = batches.n_steps, problem.start
     n_draws = weights.size * steps if batches.noise_multiplier else 0
-    private = batches.charged(run, moves.most, n_draws)
+    private = batches.charge_all(run, moves.most, n_draws)
     shares = averages.most(steps)
     if moves.radius is not None or run.mu == math.inf:
         shares = averages.last(steps)
     whole_table = engine(problem.records) if batches.rate == 1.0 else None
     average = np.zeros_like(weights)
     for index in range(steps):
-        asked = whole_table or engine(drawn(problem.records, batches.rate, run.noise))
+        asked = whole_table or engine(
+            draw_batch(problem.records, batches.rate, run.noise)
+        )
         total = moves.query(asked, weights)
         released = release(total, batches.noise_multiplier, run.noise, private)
         moved = moves.update(weights, released, problem.all)
-        weights = moves.projected(weights, index, moved)
+        weights = moves.project(weights, index, moved)
         average += shares[index] * weights
         if callback is not None:
             callback(Step(0, index, problem.all, released, weights))

@@ -1,14 +1,14 @@
 """DP-SVRG (Wang, Ye, Xu 2017): stochastic steps corrected by a full gradient.
 
-An epoch takes the full gradient ṽ at w̃; each of its m steps draws a batch and goes
-along ∇f_B(x) - ∇f_B(w̃) + ṽ, noise added, then through the penalty's proximal map; the
+An epoch computes the full gradient ṽ at w̃. Each of its m steps draws a batch and moves
+along ∇f_B(x) - ∇f_B(w̃) + ṽ plus noise, then through the penalty's proximal map. The
 next w̃ is the mean of the steps.
 
-`"printed"` draws fresh noise for all three terms in every step, σ² = c G² T m log(1/δ)
-/(nε)² with a constant that the paper leaves open. `"tight"` releases ṽ once an epoch
-(what follows is post-processing), and bounds what a record can add to a correction by
-what two released points allow: |φ'(x·a) - φ'(x·b)| ≤ β sup_x |x·(a - b)|. Near w̃ the
-corrections need hardly any noise.
+`"paper"` draws fresh noise for all three terms in every step, σ² = c G² T m log(1/δ)
+/(nε)², with a constant that the paper leaves open. `"exact"` releases ṽ once per epoch
+and reuses it. It bounds a record's part of a correction by the distance of the two
+released points: |φ'(x·a) - φ'(x·b)| ≤ β sup_x |x·(a - b)|. Near w̃ the corrections need
+hardly any noise.
 """
 
 from __future__ import annotations
@@ -28,11 +28,19 @@ from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, check
-from skdp.solvers.dp_sgd import default_rate, default_steps
-from skdp.solvers.poisson_batches import DELTA_SHARE, Batches, drawn
-from skdp.solvers.problem import Callback, EngineOf, Problem, Run, Solved, opened, whole
+from skdp.solvers.dp_sgd import choose_batch_rate, choose_steps
+from skdp.solvers.poisson_batches import DELTA_SHARE, Batches, draw_batch
+from skdp.solvers.problem import (
+    Callback,
+    EngineOf,
+    Problem,
+    Run,
+    Solved,
+    check_whole,
+    open_run,
+)
 
-#: Share of μ² that full gradients get: corrections are a fraction of their size.
+#: Share of μ² for full gradients; corrections are a fraction of their size.
 FULL_SHARE = 0.8
 #: Constants c that the accounting of `printed_charges` proves at ε ≤ 1, δ ≥ 1e-9.
 PRINTED_CONSTANT = {"replace-one": 64.0, "zero-out": 16.0, "add-remove": 16.0}
@@ -48,7 +56,7 @@ def dp_svrg(
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
     callback: Callback | None = None,
-    calibration: Literal["tight", "printed"] = "tight",
+    calibration: Literal["exact", "paper"] = "exact",
     n_epochs: int | None = None,
     n_inner: int | None = None,
     rate: float | None = None,
@@ -62,33 +70,34 @@ def dp_svrg(
     ----------
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
-    calibration : {"tight", "printed"}
-        Numerical accounting, or the paper's σ, charged at what it truly costs.
+    calibration : {"exact", "paper"}
+        Numerical accounting, or the paper's σ, charged at its true cost.
     n_epochs, n_inner : int, optional
-        T and m; √K each by default, K the steps of DP-SGD.
+        T and m; by default √K each, where K are the steps of DP-SGD.
     rate : float, optional
-        Chance of a record to be in a batch. The paper draws one record, 1/n; by default
-        as in DP-SGD, printed 1/√(Tm), where the paper's condition holds.
+        Probability that a record is in a batch. The paper draws one record, 1/n. The
+        default is that of DP-SGD ("exact"), or 1/√(Tm), where the paper's condition
+        holds ("paper").
     learning_rate : float, optional
-        1.9/(βR²) by default: at 2/(βR²) some tables diverge.
+        Step size; by default 1.9/(βR²), because at 2/(βR²) some tables diverge.
     full_share : float
-        Part of μ² for full gradients (tight).
+        Share of μ² for full gradients ("exact").
     constant : float, optional
-        c of the printed noise; 16 by default, 64 for replace-one.
+        c of the paper's noise; by default 16, or 64 for replace-one.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables, as the problem defines them, the
-    weights and all that the callback sees cost what the record says: full gradients one
-    by one, corrections together (`Batches.charged`).
+    weights and everything that the callback receives cost what the record says: full
+    gradients one by one, corrections together (`Batches.charge_all`).
     """
     check(
-        calibration in ("tight", "printed"),
-        f"calibration must be 'tight' or 'printed'. Got {calibration!r}.",
+        calibration in ("exact", "paper"),
+        f"calibration must be 'exact' or 'paper', got {calibration!r}.",
     )
-    check(0 < full_share < 1, f"full_share must be in (0, 1). Got {full_share}.")
+    check(0 < full_share < 1, f"full_share must be in (0, 1), got {full_share}.")
     exact = rate == 1.0
-    run = opened(
+    run = open_run(
         problem,
         epsilon=epsilon,
         delta=delta,
@@ -97,15 +106,15 @@ def dp_svrg(
         record=record,
         delta_share=0.0 if exact else DELTA_SHARE,
     )
-    steps = default_steps(problem, run)
-    epochs = whole(n_epochs or math.ceil(math.sqrt(steps)), "n_epochs")
-    inner = whole(n_inner or math.ceil(steps / epochs), "n_inner")
-    if calibration == "printed":
-        plan = _printed(problem, run, epochs, inner, rate, constant)
+    steps = choose_steps(problem, run)
+    epochs = check_whole(n_epochs or math.ceil(math.sqrt(steps)), "n_epochs")
+    inner = check_whole(n_inner or math.ceil(steps / epochs), "n_inner")
+    if calibration == "paper":
+        plan = _plan_as_in_paper(problem, run, epochs, inner, rate, constant)
     else:
-        plan = _tight(problem, run, epochs, inner, rate, full_share)
+        plan = _plan_exact(problem, run, epochs, inner, rate, full_share)
     step = learning_rate or 1.9 / (problem.curvature * problem.row_norm**2)
-    check(step > 0, f"learning_rate must be positive. Got {learning_rate}.")
+    check(step > 0, f"learning_rate must be positive, got {learning_rate}.")
     weights = _Descent(problem, run, plan, step, engine, callback).run()
     settings = {
         "calibration": calibration,
@@ -132,7 +141,7 @@ class _Plan:
     fresh: bool
 
 
-def _tight(
+def _plan_exact(
     problem: Problem,
     run: Run,
     n_epochs: int,
@@ -140,7 +149,7 @@ def _tight(
     rate: float | None,
     share: float,
 ) -> _Plan:
-    """ṽ once an epoch, and corrections but for its first step, where x = w̃."""
+    """Plan ṽ once per epoch, and corrections except in the first step, where x = w̃."""
     corrections = n_epochs * (n_inner - 1)
     if not corrections:  # plain gradient descent
         z = accountant.noise_multiplier(run.mu, n_epochs)
@@ -148,12 +157,12 @@ def _tight(
         return _Plan(n_epochs, n_inner, z, none, fresh=False)
     left = run.share(1.0 - share)
     z = accountant.noise_multiplier(run.share(share).mu, n_epochs)
-    chance = rate or default_rate(problem.n_rows, left.mu, corrections)
-    batches = Batches.calibrated(left, chance, corrections)
+    chance = rate or choose_batch_rate(problem.n_rows, left.mu, corrections)
+    batches = Batches.calibrate(left, chance, corrections)
     return _Plan(n_epochs, n_inner, z, batches, fresh=False)
 
 
-def _printed(
+def _plan_as_in_paper(
     problem: Problem,
     run: Run,
     n_epochs: int,
@@ -161,37 +170,39 @@ def _printed(
     rate: float | None,
     constant: float | None,
 ) -> _Plan:
-    """Fresh noise for every term, σ² = c G² Tm log(1/δ)/(nε)², split one to two."""
+    """Plan fresh noise for every term, σ² = c G² Tm log(1/δ)/(nε)², split 1 : 2."""
     steps = n_epochs * n_inner
     chance = rate or 1.0 / math.sqrt(steps)
     if run.mu == math.inf:
-        batches = Batches.calibrated(run, rate or 1.0, steps)
+        batches = Batches.calibrate(run, rate or 1.0, steps)
         return _Plan(n_epochs, n_inner, 0.0, batches, fresh=True)
-    full, correction = printed_noise_multipliers(
+    full, correction = compute_paper_noises(
         constant or PRINTED_CONSTANT[problem.neighbours],
         epsilon=run.record.epsilon,
         delta=run.record.delta,
         n_steps=steps,
         replace=problem.neighbours == "replace-one",
     )
-    batches = Batches.costing(run, chance, steps, chance * correction)
+    batches = Batches.price(run, chance, steps, chance * correction)
     cost = steps / full**2 + batches.mu**2
     if cost > run.budget:
         raise BudgetError(
-            f"The printed noise costs μ² = {cost:.4g} and {run.budget:.4g} is left: "
-            "the paper leaves its constant open, raise it, or calibrate tightly."
+            f"The paper's noise costs μ² = {cost:.4g}, but only {run.budget:.4g} is "
+            "left. Raise constant, which the paper leaves open, or use "
+            "calibration='exact'."
         )
     return _Plan(n_epochs, n_inner, full, batches, fresh=True)
 
 
-def printed_noise_multipliers(
+def compute_paper_noises(
     constant: float, *, epsilon: float, delta: float, n_steps: int, replace: bool
 ) -> tuple[float, float]:
-    """Noise over sensitivity of ṽ, and of a correction at rate 1, of the printed σ.
+    """Return the paper's noise multipliers of ṽ, and of a correction at rate 1.
 
-    Of σ² = c G² Tm log(1/δ)/(nε)² a third goes to ṽ (one record moves it by G/n, 2G/n
-    if replaced) and the rest to the correction (2G/(qn) of a batch of rate q: multiply
-    by q): the sum is what the paper adds, and releasing both parts shows no less.
+    Of σ² = c G² Tm log(1/δ)/(nε)² a third goes to ṽ (one record changes it by G/n, or
+    2G/n if replaced) and the rest to the correction (2G/(qn) for a batch of rate q:
+    multiply by q). The sum is the paper's noise, and releasing both parts reveals no
+    less.
     """
     sigma = math.sqrt(constant * n_steps * math.log(1.0 / delta)) / epsilon
     return sigma / math.sqrt(3.0) / (2 if replace else 1), sigma / math.sqrt(6.0)
@@ -201,22 +212,22 @@ def printed_noise_multipliers(
 class Difference:
     """Slopes at one half of the margins minus those at the other, for two weights.
 
-    Columns 0..k-1 hold the difference, the others nothing.
+    Columns 0..k-1 hold the difference; the others are zero.
     """
 
     loss: Loss
     slope_bound: float
 
     def slope(self, margin: FloatArray, target: Any) -> FloatArray:
-        """Differences of slopes (n, 2k) of margins (n, 2k)."""
+        """Return differences of slopes (n, 2k) for margins (n, 2k)."""
         k = self.loss.n_outputs
         here = self.loss.slope(margin[:, :k], target)
         there = self.loss.slope(margin[:, k:], target)
         return np.hstack([here - there, np.zeros_like(here)])
 
 
-def margin_bound(layout: Layout, move: FloatArray) -> float:
-    """sup_x ‖x·move‖ over all encoded rows x, for weights that differ by `move`."""
+def bound_margin(layout: Layout, move: FloatArray) -> float:
+    """Return sup_x ‖x·move‖ over all encoded rows x, for weights `move` apart."""
     sizes = np.linalg.norm(move, axis=1)
     total = 0.0
     for group in layout.groups:
@@ -248,17 +259,17 @@ class _Descent:
         most = 2 * problem.slope_bound * problem.row_norm
         if batches.n_steps:
             n_draws = n_draws if batches.noise_multiplier else 0
-            self.private = batches.charged(run, most, n_draws)
+            self.private = batches.charge_all(run, most, n_draws)
 
     def run(self) -> FloatArray:
         """Return the last epoch's mean."""
         anchor = self.problem.start
         for epoch in range(self.plan.n_epochs):
-            anchor = self._epoch(epoch, anchor)
+            anchor = self._run_epoch(epoch, anchor)
         return anchor
 
-    def _epoch(self, epoch: int, anchor: FloatArray) -> FloatArray:
-        total = self._full_gradient(anchor)
+    def _run_epoch(self, epoch: int, anchor: FloatArray) -> FloatArray:
+        total = self._ask_gradient(anchor)
         weights, mean = anchor, np.zeros_like(anchor)
         full = release(total, self.plan.full, self.noise, self.record)
         everything = self.problem.all
@@ -267,7 +278,7 @@ class _Descent:
                 full = release(total, self.plan.full, self.noise, self.record)
             slope = full.values / self.problem.n_rows
             if index or self.plan.fresh:
-                slope = slope + self._correction(weights, anchor)
+                slope = slope + self._release_correction(weights, anchor)
             moved = weights - self.learning_rate * slope
             metric = np.full(len(moved), 1.0 / self.learning_rate)
             weights = clip_to_box(self.problem.penalty.prox(moved, metric, everything))
@@ -276,7 +287,7 @@ class _Descent:
                 self.callback(Step(epoch, index, everything, full, weights))
         return mean
 
-    def _full_gradient(self, weights: FloatArray) -> queries.BoundedSum:
+    def _ask_gradient(self, weights: FloatArray) -> queries.BoundedSum:
         problem = self.problem
         shape = np.ones(problem.layout.n_features)
         return queries.gradient(
@@ -288,18 +299,20 @@ class _Descent:
             shape,
         )
 
-    def _correction(self, weights: FloatArray, anchor: FloatArray) -> FloatArray:
-        """Noisy mean of a batch's corrections ∇f_i(x) - ∇f_i(w̃)."""
+    def _release_correction(
+        self, weights: FloatArray, anchor: FloatArray
+    ) -> FloatArray:
+        """Release the mean of a batch's corrections ∇f_i(x) - ∇f_i(w̃)."""
         problem, batches = self.problem, self.plan.batches
         bound = 2 * problem.loss.slope_bound
         if not self.plan.fresh:
-            reach = margin_bound(problem.layout, weights - anchor)
+            reach = bound_margin(problem.layout, weights - anchor)
             bound = min(bound, problem.loss.curvature * reach * 1.0001 + 1e-9)
         slopes = queries.Slopes(
             Difference(problem.loss, bound), problem.records.max_weight
         )
-        records = drawn(problem.records, batches.rate, self.noise)
-        # The accounting is for adding and removing; a replacement is two of them.
+        records = draw_batch(problem.records, batches.rate, self.noise)
+        # The accounting is for add-remove; a replacement counts as two changes.
         total = queries.gradient(
             ReferenceEngine(records),
             slopes,
@@ -311,8 +324,8 @@ class _Descent:
         released: Released = release(
             total, batches.noise_multiplier, self.noise, self.private
         )
-        # Charged together before the first; entered singly they would be added up anew
-        # at every step.
+        # All were charged together before the first. Adding up single entries would
+        # take longer at every step.
         self.private.events.clear()
         mean = released.values / (batches.rate * problem.n_rows)
         return np.asarray(mean[:, : problem.loss.n_outputs])

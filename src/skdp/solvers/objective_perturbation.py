@@ -2,36 +2,36 @@ r"""Objective perturbation: add a random linear term to the objective, then solv
 
     w = argmin Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w,   b ~ N(0, σ²I)
 
-**Printed** (Kifer, Smith, Thakurta 2012, Theorem 2 with Gaussian noise): the exact
+**Paper** (Kifer, Smith, Thakurta 2012, Theorem 2 with Gaussian noise): the exact
 minimiser is (ε, δ)-private, one record added or removed, if ∇²φᵢ has rank one,
 ‖∇φᵢ‖ ≤ L, ∇²φᵢ ⪯ βR², min q ≥ 2βR²/ε and σ² = L²(8 log(2/δ) + 4ε)/ε².
 
-**Tight**: the curve of `profiles.objective_delta`, after Redberg, Koskela, Wang (2023)
-but for the determinant (log(1+κ), not |log(1-κ)|), for the sign of slopes (no factor 2
-for logistic and hinge) and for small ε. The run is charged the smallest μ whose curve
-it never crosses, whatever noise was chosen: then it may be composed, as a guarantee at
-one (ε, δ) may not.
+**Exact**: the curve of `profiles.objective_delta`, after Redberg, Koskela, Wang (2023)
+except for the determinant (log(1+κ), not |log(1-κ)|), the sign of slopes (no factor 2
+for losses with `one_sign`) and small ε. The run is charged the smallest μ whose curve
+it never crosses, for any chosen noise. It can therefore be composed, unlike a guarantee
+at a single (ε, δ).
 
-**Not assumed exact** (approximate minima: Iyengar et al. 2019, Theorem 1). What is
-found is some w̃ that is near w, proved for every table and every b (`certified`). Were w
-public, w̃, shortened to a public radius, would be a value of sensitivity 2τ whatever the
-tables: √q∘w̃ is released with Gaussian noise for a hundredth of the budget. τ includes
-the last digits of b. The radius is one that w exceeds with chance e⁻³²; privacy does
-not depend on it, since the bound holds for longer w too, and no δ is spent.
+**Not assumed exact** (approximate minima: Iyengar et al. 2019, Theorem 1). We compute
+some w̃ near w, which is proved for every table and every b (`certified`). If w were
+public, w̃, shortened to a public radius, would have sensitivity 2τ for all tables; so
+√q∘w̃ is released with Gaussian noise for a hundredth of the budget. τ includes the last
+digits of b. w exceeds the radius with probability e⁻³²; privacy does not depend on it,
+since the bound holds for longer w too, and no δ is spent.
 
-**The noise** b is no release: whoever knows b and w knows the sum of all gradients at
-w. It is drawn through `release` on a sum that is zero, with a record that is thrown
-away *after* the run was charged, and never leaves this file. `release` rounds to cells
-of 2⁻¹⁰σ, and b must have a density: it is the sum of four draws, each of 2⁻⁸ times the
-standard deviation before. Given what the first draw's rounding cut off, a shift that no
-record enters, the draw is on a lattice of spacing G ≤ 2⁻¹⁰σ₁, with normal weights; plus
-a normal of σ₂ = 4G or more its density is that of N(0, σ₁²+σ₂²) times 1 ±
-2exp(-2π²·15), by Poisson's summation formula, and so on. Only the last rounding is
-left, 2⁻³⁵σ.
+**The noise** b is not released: b and w together reveal the sum of all gradients at w.
+It is drawn through `release` on a sum that is zero, with a temporary record, *after*
+the run was charged, and never leaves this file. `release` rounds to cells of 2⁻¹⁰σ, but
+b must have a density, so it is the sum of four draws, each with 2⁻⁸ times the previous
+standard deviation. Given the part that rounding cut off the first draw, a shift that is
+independent of the records, the draw is on a lattice of spacing G ≤ 2⁻¹⁰σ₁, with normal
+weights. Plus a normal of σ₂ = 4G or more, its density is that of N(0, σ₁²+σ₂²) times 1
+± 2exp(-2π²·15), by Poisson's summation formula, and so on. Only the last rounding
+remains, 2⁻³⁵σ.
 
 Relations: the theorem is for zero-out and add-remove, where `certified` bounds the
-number of rows; replace-one is both at once, a group of two: double μ (Dong, Roth, Su
-2022, Theorem 2.14).
+number of rows. Replace-one is both at once, a group of two, with double μ (Dong, Roth,
+Su 2022, Theorem 2.14).
 """
 
 from __future__ import annotations
@@ -47,9 +47,15 @@ from skdp.privacy.grid import round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
-from skdp.solvers.certified import Bounds, least_ridge, located, refuse_steep, ridge_of
+from skdp.solvers.certified import (
+    Bounds,
+    find_least_ridge,
+    locate_minimiser,
+    read_ridge,
+    refuse_steep,
+)
 from skdp.solvers.output_perturbation import GRID
-from skdp.solvers.penalised import STEEPER, Objective, refuse_outputs, steepness
+from skdp.solvers.penalised import STEEPER, Objective, bound_steepness, refuse_outputs
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
@@ -57,21 +63,19 @@ from skdp.solvers.problem import (
     ReferenceEngine,
     Run,
     Solved,
-    charged,
-    opened,
+    charge_run,
+    open_run,
 )
 
-#: Losses whose slope has the sign of the record's class.
-ONE_SIGN = ("logistic", "hinge")
-#: Part of the budget that pays for the tolerance.
+#: Share of the budget that pays for the tolerance.
 OUTPUT_SHARE = 0.01
-#: Draws that make up a value of b, and how much smaller each is.
+#: Number of draws whose sum is b, and the ratio of their standard deviations.
 LEVELS, SHRINK = 4, 2.0**-8
 QUERY = "distance to minimiser, charged beforehand"
 
 
-def default_ridge(problem: Problem, mu: float) -> float:
-    """Ridge λ (of the mean loss) that balances bias and noise, κ at most .8 μ.
+def choose_ridge(problem: Problem, mu: float) -> float:
+    """Return the ridge λ (of the mean loss) that balances bias and noise, κ ≤ .8 μ.
 
     Bias ½ nλ‖w*‖² and noise ½ E bᵀ(H+nλ)⁻¹H(H+nλ)⁻¹b ≤ dσ²/(8nλ) are equal at
     nλ = σ√d/(2‖w*‖), with the public guess that each column's weights have norm 1 and
@@ -81,11 +85,11 @@ def default_ridge(problem: Problem, mu: float) -> float:
     guess = math.sqrt(len(problem.layout.groups))
     balanced = std * math.sqrt(problem.layout.n_features) / (2 * guess)
     least = STEEPER * problem.curvature * problem.row_norm**2 / (0.8 * mu)
-    return max(max(balanced, least) / problem.n_rows, least_ridge(problem))
+    return max(max(balanced, least) / problem.n_rows, find_least_ridge(problem))
 
 
-def printed_noise(epsilon: float, delta: float) -> float:
-    """σ/L of Kifer, Smith and Thakurta (2012)."""
+def compute_paper_noise(epsilon: float, delta: float) -> float:
+    """Return σ/L of Kifer, Smith and Thakurta (2012)."""
     return math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
 
 
@@ -99,7 +103,7 @@ def objective_perturbation(
     record: PrivacyRecord | None = None,
     engine: EngineOf = ReferenceEngine,
     callback: Callback | None = None,
-    calibration: Literal["tight", "printed"] = "tight",
+    calibration: Literal["exact", "paper"] = "exact",
     ridge: float | None = None,
 ) -> Solved:
     """Release the minimiser of a randomly tilted, ridge-penalised loss.
@@ -107,14 +111,14 @@ def objective_perturbation(
     Parameters
     ----------
     problem, epsilon, delta, random_state, noise, record, engine, callback
-        As for every solver; the engine is not asked and no step is called back.
-    calibration : {"tight", "printed"}
+        As for every solver. The engine is not used and the callback is not called.
+    calibration : {"exact", "paper"}
         The noise that the budget's curve allows, or that of Kifer et al. for the
-        record's (ε, δ); then `ridge` is theirs too, 2βR²/(nε), larger if what it truly
-        costs is above the budget, and not all of the budget may be spent.
+        record's (ε, δ). The default ridge is then theirs too, 2βR²/(nε), or larger if
+        its true cost exceeds the budget, and some budget may remain.
     ridge : float, optional
-        Added to the penalty on every coordinate, the intercept included: ½ ridge ‖w‖²
-        beside the mean loss. By default `default_ridge`; 0 without noise.
+        Added to the penalty on every coordinate, including the intercept: ½ ridge ‖w‖²
+        beside the mean loss. By default `choose_ridge`, or 0 without noise.
 
     Notes
     -----
@@ -123,11 +127,11 @@ def objective_perturbation(
     release of the distance to its exact minimiser.
     """
     check(
-        calibration in ("tight", "printed"),
-        f"calibration must be 'tight' or 'printed'. Got {calibration!r}.",
+        calibration in ("exact", "paper"),
+        f"calibration must be 'exact' or 'paper', got {calibration!r}.",
     )
     refuse_outputs(problem)
-    run = opened(
+    run = open_run(
         problem,
         epsilon=epsilon,
         delta=delta,
@@ -137,30 +141,30 @@ def objective_perturbation(
     )
     check(
         ridge is None or 0 <= ridge < math.inf,
-        f"ridge must be finite, at least 0. Got {ridge}.",
+        f"ridge must be finite and at least 0, got {ridge}.",
     )
     if run.budget == math.inf:
         std, cost, ridge = 0.0, math.inf, ridge or 0.0
-    elif calibration == "tight":
-        std, cost, ridge = _tight(problem, run, ridge)
+    elif calibration == "exact":
+        std, cost, ridge = _calibrate_exactly(problem, run, ridge)
     else:
-        std, cost, ridge = _printed(problem, run, ridge)
-    quadratic = ridge_of(problem) + problem.n_rows * ridge
-    if run.budget == math.inf:  # any strongly convex problem near it has its minimiser
+        std, cost, ridge = _calibrate_as_in_paper(problem, run, ridge)
+    quadratic = read_ridge(problem) + problem.n_rows * ridge
+    if run.budget == math.inf:  # a tiny ridge hardly changes the minimiser
         quadratic = np.maximum(quadratic, 1e-9 * problem.n_rows)
     else:
         refuse_steep(problem, quadratic)
     d, floor = len(quadratic), math.sqrt(float(quadratic.min()))
-    length = std * (1 + SHRINK) * (math.sqrt(d) + 8)  # of b: above it with chance e⁻³²
+    length = std * (1 + SHRINK) * (math.sqrt(d) + 8)  # ‖b‖ exceeds it with prob. e⁻³²
     rest = std * SHRINK ** (LEVELS - 1) * 2.0**-11 * math.sqrt(d) / floor
     bounds = Bounds.of(problem, quadratic, length / floor)
     bound = round_up(bounds.slack + 2 * rest + 2 * GRID * math.sqrt(d))
     z_out = accountant.noise_multiplier(run.share(OUTPUT_SHARE).mu, 1)
     _charge_tilt(problem, run, std, cost, d)
-    shown = charged(run, Event(QUERY, bound, z_out, d if std else 0))
-    tilt = _tilt(problem, run, std, d)
+    shown = charge_run(run, Event(QUERY, bound, z_out, d if std else 0))
+    tilt = _draw_tilt(problem, run, std, d)
     objective = Objective(problem, quadratic, tilt)
-    found = located(objective, bounds, proved=std > 0)
+    found = locate_minimiser(objective, bounds, proved=std > 0)
     scale = np.sqrt(quadratic)[:, None]
     total = queries.stated(found[:, None] * scale, bound, QUERY)
     released = release(total, z_out, run.noise, shown)
@@ -178,88 +182,90 @@ def objective_perturbation(
     )
 
 
-def _group(problem: Problem) -> float:
-    """How many records apart neighbours are."""
+def _count_changes(problem: Problem) -> float:
+    """Return the number of records by which neighbours differ."""
     return 2.0 if problem.neighbours == "replace-one" else 1.0
 
 
-def _signs(problem: Problem) -> int:
-    return 1 if problem.loss.name in ONE_SIGN else 2
+def _count_signs(problem: Problem) -> int:
+    return 1 if problem.loss.one_sign else 2
 
 
-def _gradient_bound(problem: Problem) -> float:
+def _bound_gradient(problem: Problem) -> float:
     return round_up(problem.slope_bound * problem.row_norm)
 
 
-def _tight(
+def _calibrate_exactly(
     problem: Problem, run: Run, ridge: float | None
 ) -> tuple[float, float, float]:
-    """σ, the μ that is charged, and the ridge."""
+    """Return σ, the μ that is charged, and the ridge."""
     cost = run.share(1 - OUTPUT_SHARE).mu
-    target = cost / _group(problem)
-    signs = _signs(problem)
+    target = cost / _count_changes(problem)
+    signs = _count_signs(problem)
     if ridge is None:
-        ridge = default_ridge(problem, target / signs)
-    quadratic = ridge_of(problem) + problem.n_rows * ridge
+        ridge = choose_ridge(problem, target / signs)
+    quadratic = read_ridge(problem) + problem.n_rows * ridge
     check(
         float(quadratic.min()) > 0,
-        "Objective perturbation needs a penalty on every coordinate: leave ridge out.",
+        "ridge must be > 0 unless every coordinate is penalised; omit it for the "
+        "default.",
     )
-    kappa = steepness(problem, quadratic)
+    kappa = bound_steepness(problem, quadratic)
     mu = profiles.objective_mu(target, kappa, signs)
     check(
         mu > 0,
-        f"No noise makes objective perturbation private with ridge {ridge:.3g}: raise "
-        "it, or leave it out.",
+        f"ridge={ridge:.3g} is too small: no noise makes objective perturbation "
+        "private. Omit ridge for the default.",
     )
-    return _gradient_bound(problem) / mu, cost, ridge
+    return _bound_gradient(problem) / mu, cost, ridge
 
 
-def _printed(
+def _calibrate_as_in_paper(
     problem: Problem, run: Run, ridge: float | None
 ) -> tuple[float, float, float]:
-    """σ, the μ that is charged, and the ridge, after Kifer et al. (2012)."""
+    """Return σ, the μ that is charged, and the ridge, after Kifer et al. (2012)."""
     epsilon, delta = run.record.epsilon, run.record.delta
-    group, most = _group(problem), run.share(1 - OUTPUT_SHARE).mu
-    std = _gradient_bound(problem) * group * printed_noise(epsilon, delta)
+    group, most = _count_changes(problem), run.share(1 - OUTPUT_SHARE).mu
+    std = _bound_gradient(problem) * group * compute_paper_noise(epsilon, delta)
     if ridge is None:
         bend = problem.curvature * problem.row_norm**2
         ridge = 2 * bend / (problem.n_rows * epsilon)
-    check(ridge > 0, "Objective perturbation needs a ridge: leave it out.")
-    mu = _gradient_bound(problem) / std
-    signs, target = _signs(problem), most / group
+    check(ridge > 0, "ridge must be > 0; omit it for the default.")
+    mu = _bound_gradient(problem) / std
+    signs, target = _count_signs(problem), most / group
     for _ in range(60):
-        kappa = steepness(problem, ridge_of(problem) + problem.n_rows * ridge)
+        kappa = bound_steepness(problem, read_ridge(problem) + problem.n_rows * ridge)
         if profiles.is_dominated(mu, target, kappa, signs):
             cost = profiles.objective_cost(mu, kappa, signs, target)
             return std, group * cost, ridge
         ridge *= 1.25
     raise ValueError(
-        f"The printed noise costs more than the budget at epsilon {epsilon:.3g}, up to "
-        f"a ridge of {ridge:.3g}: take calibration='tight'."
+        f"The paper's noise costs more than the budget at epsilon={epsilon:.3g}, even "
+        f"with ridge={ridge:.3g}. Use calibration='exact'."
     )
 
 
 def _charge_tilt(problem: Problem, run: Run, std: float, cost: float, d: int) -> None:
-    """Charge what the tilt does not hide."""
+    """Charge the privacy loss that remains with the tilt."""
+    many = "coordinate" if d == 1 else "coordinates"
     event = Event(
-        f"objective perturbation, {d} coordinates together",
-        _gradient_bound(problem) * _group(problem),
+        f"objective perturbation, {d} {many} together",
+        _bound_gradient(problem) * _count_changes(problem),
         accountant.noise_multiplier(cost, 1),
         LEVELS * d if std else 0,
     )
-    charged(run, event)
+    charge_run(run, event)
 
 
-def _tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | None:
-    """The tilt b (d,): secret, so its draws are kept by nobody."""
+def _draw_tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | None:
+    """Draw the tilt b (d,), which is secret, so no record keeps its draws."""
     if not std:
         return None
     tilt = np.zeros(d)
     for level in range(LEVELS):
-        thrown = PrivacyRecord(
+        temporary = PrivacyRecord(
             epsilon=math.inf, delta=0.5, neighbours=problem.neighbours
         )
         zero = queries.stated(np.zeros(d), std * SHRINK**level, "tilt")
-        tilt = tilt + release(zero, 1.0, run.noise, thrown).values
+        tilt = tilt + release(zero, 1.0, run.noise, temporary).values
     return tilt

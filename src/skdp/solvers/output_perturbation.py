@@ -12,18 +12,18 @@ and twice that if the record is replaced, ‖v‖_q² = Σ qⱼvⱼ².
 ∇F_D(w(D')) = g and ∇F_D(w(D)) = 0, and F_D is q-strongly convex: ‖Δ‖_q² ≤ g·Δ ≤
 ‖g‖_{1/q} ‖Δ‖_q. ∎
 
-What is computed is some w̃ with ‖∇F(w̃)‖_{1/q} ≤ τ, proved for *every* table
-(`certified`), so that ‖w̃ - w(D)‖_q ≤ τ on either table: twice that is added to the
-sensitivity. Were a table without such a proof answered in another way, by an error or
-by a fixed point, then its neighbour could be far from it; there is no such table. √q∘w̃
-is released with Gaussian noise of one scale, and divided by √q again: noise is smallest
-where the penalty is largest. Accounting is exact: one Gaussian release is (1/z)-GDP.
-The charge is entered before the minimiser is looked for.
+We compute some w̃ with ‖∇F(w̃)‖_{1/q} ≤ τ, proved for *every* table (`certified`), so
+‖w̃ - w(D)‖_q ≤ τ on either table, and twice that is added to the sensitivity. A table
+without such a proof would need another answer, such as an error or a fixed point, which
+could be far from that of its neighbour; there is no such table. √q∘w̃ is released with
+Gaussian noise of one scale and then divided by √q, so the noise is smallest where the
+penalty is largest. Accounting is exact: one Gaussian release is (1/z)-GDP. The charge
+is entered before the minimiser is computed.
 
 The paper's own noise, of density ∝ exp(-‖v‖/scale), gives pure ε and grows with d; it
 is not offered. Relations: the proof is for zero-out and add-remove, where `certified`
-bounds the number of rows; replace-one has the factor 2, because two records' gradients
-differ by 2r‖x‖.
+bounds the number of rows; replace-one has the factor 2, because the gradients of two
+records differ by at most 2r‖x‖.
 """
 
 from __future__ import annotations
@@ -38,26 +38,32 @@ from skdp.privacy.grid import round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
-from skdp.solvers.certified import Bounds, least_ridge, located, refuse_steep, ridge_of
-from skdp.solvers.penalised import Objective, reach_of, refuse_outputs
+from skdp.solvers.certified import (
+    Bounds,
+    find_least_ridge,
+    locate_minimiser,
+    read_ridge,
+    refuse_steep,
+)
+from skdp.solvers.penalised import Objective, bound_reach, refuse_outputs
 from skdp.solvers.problem import (
     Callback,
     EngineOf,
     Problem,
     ReferenceEngine,
     Solved,
-    charged,
-    opened,
+    charge_run,
+    open_run,
 )
 
 QUERY = "minimiser of the penalised loss, charged beforehand"
 
-#: What a released weight is rounded to before noise, half of it: `sums.stated`.
+#: Weights are rounded by at most half of this before noise (`queries.stated`).
 GRID = 2.0**-31
 
 
-def default_ridge(problem: Problem, mu: float) -> float:
-    """Ridge λ (of the mean loss) that balances its own bias and the noise.
+def choose_ridge(problem: Problem, mu: float) -> float:
+    """Return the ridge λ (of the mean loss) that balances its bias and the noise.
 
     Bias ½ λ‖w*‖² and noise ½ tr(H) (cL/(nλμ))², tr(H) ≤ βR², c = 2 for replace-one, are
     about equal at λ³ = 2βR² (cL/(nμ))²/‖w*‖², with the public guess that each column's
@@ -68,13 +74,13 @@ def default_ridge(problem: Problem, mu: float) -> float:
     noise = times * problem.slope_bound * norm / (problem.n_rows * mu)
     guess = float(len(problem.layout.groups))
     balanced = (2 * problem.curvature * norm**2 * noise**2 / guess) ** (1 / 3)
-    return max(float(balanced), least_ridge(problem))
+    return max(float(balanced), find_least_ridge(problem))
 
 
-def sensitivity(problem: Problem, quadratic: FloatArray, slack: float) -> float:
-    """Bound on what one record does to √q∘w̃, in Euclidean norm."""
+def bound_sensitivity(problem: Problem, quadratic: FloatArray, slack: float) -> float:
+    """Return a bound on the influence of one record on √q∘w̃, in Euclidean norm."""
     times = 2.0 if problem.neighbours == "replace-one" else 1.0
-    moved = times * problem.slope_bound * reach_of(problem, quadratic)
+    moved = times * problem.slope_bound * bound_reach(problem, quadratic)
     rounded = 2 * GRID * math.sqrt(len(quadratic))
     return round_up(moved + slack + rounded)
 
@@ -96,19 +102,19 @@ def output_perturbation(
     Parameters
     ----------
     problem, epsilon, delta, random_state, noise, record, engine, callback
-        As for every solver; the engine is not asked and no step is called back.
+        As for every solver. The engine is not used and the callback is not called.
     ridge : float, optional
-        Added to the penalty on every coordinate, the intercept included: ½ ridge ‖w‖²
-        beside the mean loss. By default `default_ridge`; 0 is refused unless the
-        penalty acts on all coordinates, and is the default without noise.
+        Added to the penalty on every coordinate, including the intercept: ½ ridge ‖w‖²
+        beside the mean loss. By default `choose_ridge`, or 0 without noise. With noise,
+        0 is refused unless the penalty acts on all coordinates.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables the result is post-processing of one
-    Gaussian release whose sensitivity is the module's theorem's, tolerance included.
+    Gaussian release, whose sensitivity is that of the theorem above plus the tolerance.
     """
     refuse_outputs(problem)
-    run = opened(
+    run = open_run(
         problem,
         epsilon=epsilon,
         delta=delta,
@@ -118,22 +124,23 @@ def output_perturbation(
     )
     private = run.budget < math.inf
     if ridge is None:
-        ridge = default_ridge(problem, run.mu) if private else 0.0
-    check(0 <= ridge < math.inf, f"ridge must be finite, at least 0. Got {ridge}.")
-    quadratic = ridge_of(problem) + problem.n_rows * ridge
-    if not private:  # any strongly convex problem near it has the same minimiser
+        ridge = choose_ridge(problem, run.mu) if private else 0.0
+    check(0 <= ridge < math.inf, f"ridge must be finite and at least 0, got {ridge}.")
+    quadratic = read_ridge(problem) + problem.n_rows * ridge
+    if not private:  # a tiny ridge hardly changes the minimiser
         quadratic = np.maximum(quadratic, 1e-9 * problem.n_rows)
     check(
         float(quadratic.min()) > 0,
-        "Output perturbation needs a penalty on every coordinate: leave ridge out.",
+        "ridge must be > 0 unless every coordinate is penalised; omit it for the "
+        "default.",
     )
     if private:
         refuse_steep(problem, quadratic)
     bounds = Bounds.of(problem, quadratic)
-    bound = sensitivity(problem, quadratic, bounds.slack)
+    bound = bound_sensitivity(problem, quadratic, bounds.slack)
     z = accountant.noise_multiplier(run.mu, 1)
-    shown = charged(run, Event(QUERY, bound, z, len(quadratic) if private else 0))
-    found = located(Objective(problem, quadratic), bounds, proved=private)
+    shown = charge_run(run, Event(QUERY, bound, z, len(quadratic) if private else 0))
+    found = locate_minimiser(Objective(problem, quadratic), bounds, proved=private)
     scale = np.sqrt(quadratic)[:, None]
     total = queries.stated(found[:, None] * scale, bound, QUERY)
     released = release(total, z, run.noise, shown)

@@ -1,9 +1,9 @@
-"""A regularised sum of losses in floating point, and what rounding can change in it.
+"""A regularised sum of losses in floating point, with bounds on rounding errors.
 
 F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w over the records of a problem, all qⱼ > 0. Norms
 are those of the quadratic term: ‖w‖_q² = Σ qⱼwⱼ² of weights, ‖g‖_{1/q}² = Σ gⱼ²/qⱼ of
-gradients. What a record adds is bounded here, not assumed: weights are clipped to
-`max_weight` and slopes to the loss's bound, whatever the records hold.
+gradients. The contribution of a record is bounded here, not assumed: weights are
+clipped to `max_weight` and slopes to the loss's bound, for any records.
 """
 
 from __future__ import annotations
@@ -22,49 +22,47 @@ from skdp.privacy.grid import FEATURE_ONE, round_up
 from skdp.schema import FloatArray, Layout, check
 from skdp.solvers.problem import Problem
 
-#: Most rows whose gradients are added up before the blocks are.
+#: Most rows of a block, whose gradients are added up first.
 BLOCK = 4096
 #: Half a unit in the last place of 1.
 U = 2.0**-53
 #: Coordinates up to which Newton's system is solved by factorising the Hessian.
 DENSE = 600
-#: Losses whose target is the code of one of two classes.
-TWO_CLASSES = ("logistic", "hinge")
-#: Tables are straight lines between entries 1/128 apart: that much steeper than β.
+#: Tables are linear between entries 1/128 apart, so slopes exceed β by this factor.
 STEEPER = 1.01
-#: Smallest A, for tables without rows and weights without units.
+#: Smallest A, for tables without rows.
 LEAST_ERROR = 1e-300
 
 
 def refuse_outputs(problem: Problem) -> None:
-    """Refuse several outputs, whose slopes do not increase."""
+    """Refuse losses with several outputs, whose slopes are not monotone."""
     check(
         problem.loss.n_outputs == 1,
-        f"This solver needs a loss with one output. Got {problem.loss.name} with "
-        f"{problem.loss.n_outputs}: fit one class against the rest.",
+        f"This solver requires a loss with one output, got {problem.loss.name} with "
+        f"{problem.loss.n_outputs}. Fit one class against the rest.",
     )
 
 
-def reach_of(problem: Problem, quadratic: FloatArray) -> float:
-    """Bound on ‖x‖_{1/q} of an encoded row."""
+def bound_reach(problem: Problem, quadratic: FloatArray) -> float:
+    """Return a bound on ‖x‖_{1/q} of an encoded row."""
     return math.sqrt(problem.layout.squared_norm(problem.all, 1.0 / quadratic))
 
 
-def steepness(problem: Problem, quadratic: FloatArray) -> float:
-    """κ: bound on φ'' xᵀQ⁻¹x, a record's curvature over that of the quadratic term."""
-    return round_up(STEEPER * problem.curvature * reach_of(problem, quadratic) ** 2)
+def bound_steepness(problem: Problem, quadratic: FloatArray) -> float:
+    """Return κ ≥ φ'' xᵀQ⁻¹x, a record's curvature over that of the quadratic term."""
+    return round_up(STEEPER * problem.curvature * bound_reach(problem, quadratic) ** 2)
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """What rounding can change in a gradient, in the norm ‖·‖_{1/q}: A + B‖w‖ + C‖b‖.
+    """Bound on the rounding error of a gradient, in ‖·‖_{1/q}: A + B‖w‖ + C‖b‖.
 
-    A margin of k terms is off by (k+1)U‖x‖_{1/q}‖w‖_q and moves its slope by β times
-    that; slopes are computed with a few roundings of numbers below 4096(1 + bound)/128,
-    which is where tables are read; a block's sum of m terms is off by mU, that of all
-    blocks by their number, relatively to Σ‖x‖_{1/q}|slope|; quadratic and linear term
-    by a few U. It is doubled, which leaves room for rounding a plain step of
-    `minimise`, LU‖w‖_q.
+    A margin of k terms has error (k+1)U‖x‖_{1/q}‖w‖_q, which changes its slope by β
+    times that. Slopes are computed with a few roundings of numbers below
+    4096(1 + bound)/128, the positions in the tables. A block's sum of m terms has error
+    mU, that of all blocks their number times U, relative to Σ‖x‖_{1/q}|slope|. The
+    quadratic and the linear term have errors of a few U. The total is doubled, which
+    leaves room for rounding a plain step of `minimise`, LU‖w‖_q.
     """
 
     fixed: float
@@ -74,7 +72,7 @@ class Rounding:
     @classmethod
     def of(cls, problem: Problem, quadratic: FloatArray, n_rows: int) -> Self:
         """Return the bounds for tables of at most `n_rows` rows."""
-        reach = reach_of(problem, quadratic)
+        reach = bound_reach(problem, quadratic)
         widths = [g.width if g.kind == "dense" else 1 for g in problem.layout.groups]
         margin = (sum(widths) + 4) * U * reach
         weight, bound = problem.records.max_weight, problem.loss.slope_bound
@@ -85,7 +83,7 @@ class Rounding:
         return cls(max(fixed, LEAST_ERROR), 2 * n_rows * reach * bend + 16 * U)
 
     def at(self, size: float, pull: float) -> float:
-        """E for ‖w‖_q = `size` and ‖b‖_{1/q} = `pull`."""
+        """Return E for ‖w‖_q = `size` and ‖b‖_{1/q} = `pull`."""
         return self.fixed + self.growth * size + self.tilt * pull
 
 
@@ -112,18 +110,20 @@ class Objective:
         chunks, layout = self.problem.records.chunks, self.problem.layout
         most = self.problem.records.max_weight
         pieces = (
-            (matrix, chunk.target[rows], _bounded(chunk.weight[rows], most))
+            (matrix, chunk.target[rows], _clip_weights(chunk.weight[rows], most))
             for chunk in chunks
-            for matrix, rows in _rows(chunk, layout)
+            for matrix, rows in _cut_rows(chunk, layout)
         )
-        self._blocks = list(_joined(pieces))
+        self._blocks = list(_join(pieces))
         self.n_rows = sum(matrix.shape[0] for matrix, _, _ in self._blocks)
-        self.steepness = 1.0 + self.n_rows * steepness(self.problem, self.quadratic)
+        self.steepness = 1.0 + self.n_rows * bound_steepness(
+            self.problem, self.quadratic
+        )
         self._lost = Rounding.of(self.problem, self.quadratic, self.n_rows)
         self._pull = 0.0 if self.linear is None else self.norm(self.linear)
 
     def gradient(self, w: FloatArray) -> FloatArray:
-        """∇F(w), shape (d,), as computed."""
+        """Return the computed ∇F(w), shape (d,)."""
         total = self.quadratic * w
         if self.linear is not None:
             total = total + self.linear
@@ -133,23 +133,23 @@ class Objective:
         return np.asarray(total)
 
     def _slope(self, margin: FloatArray, target: AnyArray) -> FloatArray:
-        """Slopes within their bound; classes beyond the second count as it."""
+        """Return slopes within their bound; classes beyond the last count as it."""
         loss = self.problem.loss
-        if loss.name in TWO_CLASSES:
-            target = np.minimum(target, 1)
+        if loss.n_classes:
+            target = np.minimum(target, loss.n_classes - 1)
         slope = loss.slope(margin, target)
         return np.clip(slope, -loss.slope_bound, loss.slope_bound)
 
     def length(self, step: FloatArray) -> float:
-        """‖d‖_q."""
+        """Return ‖d‖_q."""
         return float(np.linalg.norm(np.sqrt(self.quadratic) * step))
 
     def norm(self, gradient: FloatArray) -> float:
-        """‖g‖_{1/q}."""
+        """Return ‖g‖_{1/q}."""
         return float(np.linalg.norm(gradient / np.sqrt(self.quadratic)))
 
     def error(self, w: FloatArray) -> float:
-        """Bound on ‖computed - exact gradient‖_{1/q} at w."""
+        """Return a bound on ‖computed - exact gradient‖_{1/q} at w."""
         return self._lost.at(self.length(w), self._pull)
 
     def falls(self, w: FloatArray, step: FloatArray, gradient: FloatArray) -> bool:
@@ -161,9 +161,9 @@ class Objective:
         return float(gradient @ step) + lost * length <= length**2 / 2
 
     def newton(self, w: FloatArray, gradient: FloatArray, step: float) -> FloatArray:
-        """-(∇²F)⁻¹ ∇F, about: slopes are differenced over `step`.
+        """Return about -(∇²F)⁻¹ ∇F, from differences of slopes over `step`.
 
-        It may be anything, not a number included: nothing rests on it.
+        No proof depends on it; it may even be nan.
         """
         if not self._blocks:
             return -gradient / self.quadratic
@@ -198,8 +198,8 @@ class Objective:
         return np.asarray(found)
 
 
-def _rows(chunk: Chunk, layout: Layout) -> Iterator[tuple[csr_array, slice]]:
-    """Blocks of a chunk's rows as real features, exact, and where they are."""
+def _cut_rows(chunk: Chunk, layout: Layout) -> Iterator[tuple[csr_array, slice]]:
+    """Yield blocks of a chunk's rows as exact real features, and their positions."""
     for start in range(0, len(chunk.target), BLOCK):
         rows = slice(start, start + BLOCK)
         n = len(chunk.target[rows])
@@ -221,28 +221,28 @@ def _rows(chunk: Chunk, layout: Layout) -> Iterator[tuple[csr_array, slice]]:
 Block = tuple[Any, AnyArray, FloatArray]
 
 
-def _bounded(weight: AnyArray, most: float) -> FloatArray:
-    """Weights (n, 1) within [0, most], whatever they were.
+def _clip_weights(weight: AnyArray, most: float) -> FloatArray:
+    """Return weights (n, 1) clipped to [0, most].
 
-    Slope bound and curvature are scaled by `most`, and nothing else holds them to it.
+    Slope bound and curvature are scaled by `most`; only this clipping enforces it.
     """
     known = np.where(np.isnan(weight), 0.0, np.asarray(weight, dtype=np.float64))
     return np.clip(known, 0.0, most)[:, None]
 
 
-def _joined(pieces: Iterator[Block]) -> Iterator[Block]:
-    """Join short pieces to blocks: at most 2N/BLOCK + 1 of them, however rows came."""
+def _join(pieces: Iterator[Block]) -> Iterator[Block]:
+    """Join short pieces to at most 2N/BLOCK + 1 blocks, for any division of rows."""
     held: list[Block] = []
     for piece in pieces:
         if held and sum(len(one[1]) for one in held) + len(piece[1]) > BLOCK:
-            yield _stacked(held)
+            yield _stack(held)
             held = []
         held.append(piece)
     if held:
-        yield _stacked(held)
+        yield _stack(held)
 
 
-def _stacked(held: list[Block]) -> Block:
+def _stack(held: list[Block]) -> Block:
     matrices, targets, weights = zip(*held, strict=True)
     matrix = csr_array(vstack(matrices, format="csr"))
     return matrix, np.concatenate(targets), np.concatenate(weights)

@@ -1,8 +1,8 @@
-"""Poisson batches: who is drawn is private, and so is how many.
+"""Poisson batches, whose members and sizes are private.
 
-A whole run of batches is charged first, as one event; its releases then go to a record
-that is thrown away, because each of them alone would be charged as if its batch were
-known. Their values are kept in the transcript of the real one.
+All batches of a run are charged first, as one event. Their releases then go to a record
+to which nothing is charged, because single charges would treat the batches as known.
+Their values are kept in the transcript of the real record.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check
-from skdp.solvers.problem import Run, charged
+from skdp.solvers.problem import Run, charge_run
 
-#: Rates are multiples of 2⁻³², so that a record is drawn with exactly the rate charged.
+#: Rates are multiples of 2⁻³², so a record is drawn with exactly the charged rate.
 RATE_BITS = 32
-#: The part of δ that batches cost beside μ.
+#: The share of δ that batches cost in addition to μ.
 DELTA_SHARE = 0.1
 
 
-def rounded_rate(rate: float) -> float:
-    """Return the rate on its grid, rounded up."""
-    check(0 < rate <= 1, f"rate must be in (0, 1]. Got {rate}: 1 takes every record.")
+def round_rate(rate: float) -> float:
+    """Return the rate rounded up to its grid."""
+    check(0 < rate <= 1, f"rate must be in (0, 1], got {rate}.")
     return math.ldexp(math.ceil(math.ldexp(rate, RATE_BITS)), -RATE_BITS)
 
 
-def drawn(records: Records, rate: float, noise: Randomness) -> Records:
-    """Draw each record by itself with probability `rate`, from the source of noise."""
+def draw_batch(records: Records, rate: float, noise: Randomness) -> Records:
+    """Draw each record independently with probability `rate`."""
     if rate == 1.0:
         return records
     below = np.uint64(int(math.ldexp(rate, 64)))
@@ -46,18 +46,18 @@ def drawn(records: Records, rate: float, noise: Randomness) -> Records:
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """T batches of one rate and one noise multiplier, and what they cost.
+    """T batches with the same rate and noise multiplier, and their cost.
 
     Attributes
     ----------
     rate : float
-        q, the chance of a record to be in a batch.
+        q, the probability that a record is in a batch.
     n_steps : int
         T.
     noise_multiplier : float
-        z, noise over what one record can add to a batch's sum.
+        z, the noise divided by the sensitivity of a batch's sum.
     mu, delta : float
-        What is charged for all of them, under the run's relation.
+        The charge for all of them, under the run's relation.
     """
 
     rate: float
@@ -67,9 +67,9 @@ class Batches:
     delta: float
 
     @classmethod
-    def calibrated(cls, run: Run, rate: float, n_steps: int) -> Batches:
-        """Return batches that spend what the run has: the smallest noise that fits."""
-        rate = rounded_rate(rate)
+    def calibrate(cls, run: Run, rate: float, n_steps: int) -> Batches:
+        """Return batches that spend the run's budget, with the smallest noise."""
+        rate = round_rate(rate)
         if run.mu == math.inf:
             return cls(
                 rate=rate, n_steps=n_steps, noise_multiplier=0.0, mu=math.inf, delta=0.0
@@ -85,17 +85,17 @@ class Batches:
         )
 
     @classmethod
-    def costing(
+    def price(
         cls, run: Run, rate: float, n_steps: int, noise_multiplier: float
     ) -> Batches:
-        """Return batches of a given noise, with what they truly cost."""
-        rate, neighbours = rounded_rate(rate), run.record.neighbours
+        """Return batches with a given noise, and their true cost."""
+        rate, neighbours = round_rate(rate), run.record.neighbours
         mu, delta = math.inf, 0.0
         if noise_multiplier and rate == 1.0:
             mu = math.sqrt(n_steps) / noise_multiplier
             mu *= 2 if neighbours == "replace-one" else 1
         elif noise_multiplier:
-            # The δ that is right for the whole budget is enough for less than it.
+            # The δ that suits the whole budget also suits a part of it.
             _, least = subsampling.to_add_remove(run.mu, run.delta, neighbours)
             curve = subsampling.compute_profile(noise_multiplier, rate, n_steps)
             mu = subsampling.smallest_mu(curve, least)
@@ -108,18 +108,19 @@ class Batches:
             delta=delta,
         )
 
-    def charged(self, run: Run, sensitivity: float, n_draws: int) -> PrivacyRecord:
-        """Charge all batches, and return the record that their releases go to.
+    def charge_all(self, run: Run, sensitivity: float, n_draws: int) -> PrivacyRecord:
+        """Charge all batches, and return a record for their releases.
 
         Notes
         -----
-        **Guarantee.** For all tables that are neighbours under the run's relation, all
-        that at most T releases show, each of a sum over a fresh batch to which a record
-        adds at most its sensitivity, with noise of z times that, is what was charged.
+        **Guarantee.** For all tables that are neighbours under the run's relation: at
+        most T releases, each of a sum over a fresh batch to which a record adds at most
+        the sensitivity, with noise of z times that, together cost at most the charge.
         """
+        many = "batch" if self.n_steps == 1 else "batches"
         query = (
-            f"gradients of {self.n_steps} Poisson batches, rate {self.rate:.6g}, "
+            f"gradients of {self.n_steps} Poisson {many}, rate {self.rate:.6g}, "
             f"noise {self.noise_multiplier:.6g} of one record's part, together"
         )
         z = 1.0 / self.mu * (1 + 2.0**-50) if self.mu < math.inf else 0.0
-        return charged(run, Event(query, sensitivity, z, n_draws, self.delta))
+        return charge_run(run, Event(query, sensitivity, z, n_draws, self.delta))

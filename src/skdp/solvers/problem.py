@@ -1,12 +1,12 @@
-"""What every solver is handed and what it hands back: one calling convention.
+"""The calling convention of all solvers: their arguments and their result.
 
     solver(problem, *, epsilon, delta, random_state, noise, record, engine,
            callback, **own)
 
-`problem` holds the records and what is public about them; `epsilon` and `delta` are the
-budget, unless a `record` that was opened before is given, of which what is left is
-spent; `own` are the solver's parameters, each with a default that is computed from
-public facts alone: n, d, the budget and the loss's constants.
+`problem` holds the records and public facts about them. `epsilon` and `delta` are the
+budget; if an existing `record` is given, its remaining budget is spent instead. `own`
+are the solver's parameters. Their defaults are computed from public facts alone: n, d,
+the budget and the loss's constants.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Problem:
     Parameters
     ----------
     records : Records
-        The encoded table, the only thing here that is not public.
+        The encoded table, the only argument that is not public.
     loss : Loss
-        Its slopes are bounded.
+        A loss with bounded slopes.
     n_rows : int
-        The public (or released) number of rows that sums are divided by.
+        The public (or released) number of rows, by which sums are divided.
     penalty : Penalty
         Added to the mean loss.
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     assumptions : tuple of str
-        What was taken as public; it goes into the record.
+        Facts that were assumed to be public; they are written to the record.
     """
 
     records: Records
@@ -63,14 +63,14 @@ class Problem:
     def __post_init__(self) -> None:
         check(
             self.neighbours in queries.NEIGHBOURS,
-            f"neighbours must be one of {queries.NEIGHBOURS}. Got {self.neighbours!r}.",
+            f"neighbours must be one of {queries.NEIGHBOURS}, got {self.neighbours!r}.",
         )
-        check(self.n_rows >= 1, f"n_rows must be at least 1. Got {self.n_rows}.")
+        check(self.n_rows >= 1, f"n_rows must be at least 1, got {self.n_rows}.")
         if self.neighbours != "add-remove":  # then the number of rows is public
             rows = sum(len(chunk.target) for chunk in self.records.chunks)
             check(
                 rows == self.n_rows,
-                f"n_rows must be the number of records. Got {self.n_rows} for {rows}.",
+                f"n_rows must be the number of records, {rows}, got {self.n_rows}.",
             )
 
     @property
@@ -85,44 +85,44 @@ class Problem:
 
     @property
     def start(self) -> FloatArray:
-        """Weights (d, k) to begin with: zeros."""
+        """The initial weights (d, k), which are zero."""
         return np.zeros((self.layout.n_features, self.loss.n_outputs))
 
     @property
     def slope_bound(self) -> float:
-        """Bound on a record's slope, its weight included."""
+        """Bound on a record's slope, including its weight."""
         return self.loss.slope_bound * self.records.max_weight
 
     @property
     def curvature(self) -> float:
-        """Bound β on the second derivative in the margin, weights included."""
+        """Bound β on the second derivative in the margin, including weights."""
         return self.loss.curvature * self.records.max_weight
 
     @property
     def row_norm(self) -> float:
-        """Bound R on the norm of an encoded row, the intercept included."""
+        """Bound R on the norm of an encoded row, including the intercept."""
         return math.sqrt(self.layout.squared_norm(self.all))
 
     def slopes(self, bound: float | None = None) -> queries.Slopes:
-        """How slopes are computed and bounded, by less than their own if so asked."""
+        """Return how slopes are computed and bounded, by `bound` if it is smaller."""
         least = min(bound or math.inf, self.slope_bound)
         return queries.Slopes(loss=self.loss, max_weight=least / self.loss.slope_bound)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Solved:
-    """What a solver returns: released weights, what they cost, what was decided.
+    """The result of a solver: released weights, their cost and the settings.
 
     Attributes
     ----------
     weights : float64 (d, k)
         The model.
     record : PrivacyRecord
-        What was spent.
+        The budget spent.
     n_steps : int
-        How many steps were taken; 1 for solvers that release once.
+        Number of steps; 1 for solvers that release once.
     settings : mapping
-        Every parameter that was used, all of them public or released.
+        Every parameter that was used; all are public or released.
     """
 
     weights: FloatArray
@@ -133,18 +133,18 @@ class Solved:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """What a solver spends and draws with.
+    """The budget and the noise of a solver's run.
 
     Attributes
     ----------
     record : PrivacyRecord
-        What every release is charged to.
+        The record to which every release is charged.
     noise : Randomness
-        Where noise comes from.
+        Source of the noise.
     budget : float
-        μ² that may be spent: what is left of the record.
+        μ² that may be spent: the record's remaining budget.
     delta : float
-        What a charge that is not Gaussian may cost beside it.
+        δ that charges which are not Gaussian may spend in addition.
     """
 
     record: PrivacyRecord
@@ -158,11 +158,11 @@ class Run:
         return math.sqrt(self.budget)
 
     def share(self, part: float) -> Run:
-        """Return the same run with a part of what may be spent."""
+        """Return the same run with a part of the budget."""
         return replace(self, budget=self.budget * part)
 
 
-def opened(
+def open_run(
     problem: Problem,
     *,
     epsilon: float,
@@ -172,23 +172,23 @@ def opened(
     record: PrivacyRecord | None = None,
     delta_share: float = 0.0,
 ) -> Run:
-    """Open the budget of a run, or go on with a record.
+    """Open the budget of a run, or continue a record.
 
     Parameters
     ----------
     problem : Problem
-        What is solved.
+        The problem to solve.
     epsilon, delta : float
-        The budget; δ is min(1e-6, 1/(10 n)) if None. Not read if a record is given.
+        The budget; δ is min(1e-6, 1/(10 n)) if None. Ignored if a record is given.
     random_state : int, optional
-        For tests: a seeded run claims no privacy.
+        For tests. A seeded run claims no privacy.
     noise : Randomness, optional
-        Where noise comes from, instead of a seed.
+        Source of the noise, instead of a seed.
     record : PrivacyRecord, optional
-        One that earlier releases on the same table were charged to.
+        A record to which earlier releases on the same table were charged.
     delta_share : float
-        The part of δ that charges which are not Gaussian will need. A record that is
-        handed in must have been opened with as much in reserve.
+        The share of δ that charges which are not Gaussian will need. A record that is
+        passed in must have reserved as much.
     """
     source = noise or Randomness(random_state)
     if record is None:
@@ -204,26 +204,28 @@ def opened(
         )
     check(
         record.neighbours == problem.neighbours,
-        f"The record is for {record.neighbours} neighbours. Got a problem for "
-        f"{problem.neighbours}: use the same neighbours.",
+        f"The problem must have the record's neighbours, {record.neighbours}, got "
+        f"{problem.neighbours}.",
     )
     if record.budget < math.inf and record.remaining <= 1e-9 * record.budget:
-        raise BudgetError("Nothing is left of the budget: start a new record.")
+        raise BudgetError(
+            "The privacy budget is exhausted; no further release is allowed."
+        )
     spent = math.fsum(n * event.delta for event, n in record.events.items())
     left = min(record.reserved_delta - spent, record.delta * delta_share)
     check(
         delta_share == 0.0 or left > 0 or record.budget == math.inf,
-        "This solver needs a part of delta that is set aside: open the record with "
-        f"reserved_delta={record.delta * delta_share:.3g} or more.",
+        "This solver requires a record with reserved_delta ≥ "
+        f"{record.delta * delta_share:.3g}.",
     )
     return Run(record=record, noise=source, budget=record.remaining, delta=left)
 
 
-def charged(run: Run, event: Event) -> PrivacyRecord:
-    """Charge an event before records are read for it; its releases go to the result.
+def charge_run(run: Run, event: Event) -> PrivacyRecord:
+    """Charge an event before its records are read; return a record for its releases.
 
-    That record is thrown away, but for the values, which enter the transcript of the
-    real one.
+    Nothing is charged to the returned record. It shares the transcript of the real one,
+    where the released values are entered.
     """
     run.record.charge(event)
     run.record.seeded |= run.noise.seeded
@@ -235,12 +237,12 @@ def charged(run: Run, event: Event) -> PrivacyRecord:
     )
 
 
-def whole(value: Any, name: str, least: int = 1) -> int:
+def check_whole(value: Any, name: str, least: int = 1) -> int:
     """Return a whole number of at least `least`."""
     fits = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     check(
         fits and value >= least,
-        f"{name} must be a whole number ≥ {least}. Got {value!r}.",
+        f"{name} must be a whole number ≥ {least}, got {value!r}.",
     )
     return int(value)
 
@@ -252,7 +254,7 @@ __all__ = [
     "ReferenceEngine",
     "Run",
     "Solved",
-    "charged",
-    "opened",
-    "whole",
+    "charge_run",
+    "check_whole",
+    "open_run",
 ]

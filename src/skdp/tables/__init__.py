@@ -1,14 +1,14 @@
-"""Readers: a table of any kind becomes batches of floats and codes.
+"""Readers: turn a table of any kind into batches of floats and codes.
 
-A reader is total on cells. What does not parse, is missing or is of the wrong type
-takes the public default of its column; a row's outcome depends on its own cells alone;
-no error, warning or chosen type depends on a cell. What is public and wrong (a missing
-column, an unknown file type) raises before the first row is read.
+A reader accepts every cell. A cell that does not parse, is missing or has the wrong
+type takes the public default of its column. A row's result depends on its own cells
+alone, and no error, warning or type depends on a cell. Public mistakes (a missing
+column, an unknown file type) raise an error before the first row is read.
 
 See Also
 --------
-skdp.tables.cells : what a cell means as a number and as a category.
-skdp.tables.csv : what a record of a CSV file is.
+skdp.tables.cells : the meaning of a cell as a number and as a category.
+skdp.tables.csv : the definition of a record of a CSV file.
 """
 
 from skdp.tables.batches import batches

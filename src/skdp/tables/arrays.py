@@ -1,4 +1,4 @@
-"""Arrays without a library of tables: numpy, mappings of columns, lists."""
+"""Read numpy arrays, mappings of columns and lists."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from skdp.tables.source import Cells, Kind, Source, slices
 
 
 def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
-    """A 2-D array, whose columns are the schema's in their order."""
+    """Open a 2-D array, whose columns are the schema's in their order."""
     check(
         given.ndim == 2,
-        f"An array of records needs two dimensions. Got {given.ndim}: reshape it.",
+        f"An array of records must have 2 dimensions, got {given.ndim}.",
     )
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
@@ -29,12 +29,12 @@ def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
 
 
 def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
-    """A mapping of names to columns of one length, of any kind that is a column."""
-    from skdp.tables.readers import column as column_of  # which lists this module
+    """Open a mapping of names to columns of any supported kind and of equal length."""
+    from skdp.tables.readers import column as column_of  # it refers to this module
 
     columns = [column_of(values, f"column {name!r}") for name, values in given.items()]
     lengths = {length(cells) for cells in columns}
-    check(len(lengths) <= 1, "A table needs columns of one length: cut or pad them.")
+    check(len(lengths) <= 1, "All columns must have the same length.")
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         for part in slices(max(lengths, default=0), rows):
@@ -46,7 +46,7 @@ def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
 
 
 def column(given: AnyArray) -> AnyArray:
-    """An array of any shape; what is masked in it is missing."""
+    """Return an array of any shape, with its masked cells missing."""
     if not isinstance(given, np.ma.MaskedArray):
         return given
     cells = given.data.astype(object)
@@ -55,24 +55,24 @@ def column(given: AnyArray) -> AnyArray:
 
 
 def objects(given: Sequence[object]) -> AnyArray:
-    """A list as an array of its own cells: numpy would give them all one type."""
+    """Return a list as an array of objects; numpy would convert them to one type."""
     return np.fromiter(given, dtype=object, count=len(given))
 
 
 def cut(cells: Cells, part: slice) -> Cells:
-    """Some rows of a column."""
+    """Return some rows of a column."""
     if hasattr(cells, "codes"):
         return type(cells)(codes=cells.codes[part], values=cells.values)
     return cells[part]
 
 
 def length(cells: Cells) -> int:
-    """Number of rows of a column."""
+    """Return the number of rows of a column."""
     return len(cells.codes if hasattr(cells, "codes") else cells)
 
 
 def kind_of(cells: Cells) -> Kind:
-    """What the type of a column that comes by itself says of it."""
+    """Return the kind of a column, from its type."""
     if hasattr(cells, "codes"):
         return "category"
     if isinstance(cells, np.ndarray):

@@ -1,4 +1,4 @@
-"""pyarrow tables, and what a pyarrow array's cells mean (see `skdp.tables.cells`)."""
+"""Read pyarrow tables; cells have the meaning that `skdp.tables.cells` defines."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from skdp.privacy.encoding import AnyArray, Coded
 from skdp.schema import FloatArray
 from skdp.tables import cells
 from skdp.tables.cells import MISSING, Levels
-from skdp.tables.source import Cells, Kind, Source, library, quietly, slices
+from skdp.tables.source import Cells, Kind, Source, hide_errors, library, slices
 
-# Python's float and Arrow's cast agree on these, and neither refuses one.
+# Python's float and Arrow's cast agree on these texts, and both accept all of them.
 _PLAIN = r"^[+-]?[0-9]{1,18}(\.[0-9]{0,18})?([eE][+-]?[0-9]{1,2})?$"
 
 
 def table(given: Any, wanted: Sequence[str] | None) -> Source:
-    """A Table or RecordBatch."""
+    """Open a Table or RecordBatch."""
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         for part in slices(given.num_rows, rows):
@@ -29,27 +29,31 @@ def table(given: Any, wanted: Sequence[str] | None) -> Source:
 
 
 def reader(given: Any, wanted: Sequence[str] | None) -> Source:
-    """A RecordBatchReader, which can be read once."""
-    return _source(given.schema, lambda at, rows: batched(iter(given), at, rows), None)
+    """Open a RecordBatchReader, which can be read once."""
+
+    def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
+        return read_batches(iter(given), at, rows)
+
+    return _source(given.schema, read, None)
 
 
 def stream(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Anything that speaks the Arrow stream protocol."""
+    """Open anything that supports the Arrow stream protocol."""
     return reader(library("pyarrow").RecordBatchReader.from_stream(given), wanted)
 
 
-def batched(
+def read_batches(
     batches: Iterator[Any], at: Sequence[int], rows: int
 ) -> Iterator[list[Cells]]:
-    """Columns of a stream of record batches."""
-    for batch in quietly(batches, "The stream"):
+    """Yield the columns of a stream of record batches."""
+    for batch in hide_errors(batches, "The stream"):
         for part in slices(batch.num_rows, rows):
             cut = batch.slice(part.start, part.stop - part.start)
             yield [array(cut.column(position)) for position in at]
 
 
 def array(given: Any) -> Any:
-    """An Array, from an Array or a ChunkedArray."""
+    """Return an Array, given an Array or a ChunkedArray."""
     if not hasattr(given, "combine_chunks"):
         return given
     whole = given.chunk(0) if given.num_chunks == 1 else given.combine_chunks()
@@ -57,7 +61,7 @@ def array(given: Any) -> Any:
 
 
 def kind(type_: Any) -> Kind:
-    """What a type says of its column."""
+    """Return the kind of column that a type denotes."""
     types = library("pyarrow.types")
     if types.is_boolean(type_):
         return "truth"
@@ -69,7 +73,7 @@ def kind(type_: Any) -> Kind:
 
 
 def numbers(given: Any) -> FloatArray:
-    """What each cell is as a number."""
+    """Return each cell as a number."""
     pa = library("pyarrow")
     family = _family(given.type)
     if family == "number":
@@ -77,29 +81,27 @@ def numbers(given: Any) -> FloatArray:
         return np.asarray(floats.to_numpy(zero_copy_only=False), np.float64)
     if family == "text":
         return _text_numbers(given)
-    if family == "decimal":  # its own cast to floats does not round correctly
+    if family == "decimal":  # Arrow's cast to floats does not round correctly
         return _text_numbers(given.cast(pa.string()))
     if family == "dictionary":
-        return cells.looked_up(_indices(given), numbers(given.dictionary), np.nan)
+        return cells.look_up(_indices(given), numbers(given.dictionary), np.nan)
     return np.full(len(given), np.nan)
 
 
 def codes(given: Any, levels: Levels) -> AnyArray:
-    """Index of the level of each cell."""
+    """Return the index of each cell's level."""
     family = _family(given.type)
     if family == "text":
         return _text_codes(given, levels)
     if family == "dictionary":
-        return cells.looked_up(
-            _indices(given), codes(given.dictionary, levels), MISSING
-        )
+        return cells.look_up(_indices(given), codes(given.dictionary, levels), MISSING)
     if family == "number":
         if library("pyarrow.types").is_float16(given.type):
             return cells.codes(given.to_numpy(zero_copy_only=False), levels)
         coded = given.dictionary_encode()
-        # Not to_pylist: a float32 must be written with its own digits.
+        # Not to_pylist, which would give a float32 the digits of a float64.
         values = coded.dictionary.to_numpy(zero_copy_only=False)
-        return cells.looked_up(_indices(coded), levels.codes(values), MISSING)
+        return cells.look_up(_indices(coded), levels.codes(values), MISSING)
     if family == "decimal":
         return levels.codes(given.to_pylist())
     return np.full(len(given), MISSING, np.int32)
@@ -115,7 +117,7 @@ def _source(
 
 
 def _family(type_: Any) -> str:
-    """How cells of a type are read; "other" ones are missing."""
+    """Return how cells of a type are read; cells of "other" types are missing."""
     types = library("pyarrow.types")
     families = {
         "number": (types.is_boolean, types.is_integer, types.is_floating),
@@ -137,8 +139,8 @@ def _family(type_: Any) -> str:
     )
 
 
-def plain(given: Any) -> list[Any]:
-    """Cells as Python objects, made without fail: text as bytes, dates missing."""
+def to_objects(given: Any) -> list[Any]:
+    """Return cells as Python objects, without failing: text as bytes, dates as None."""
     family = _family(given.type)
     if family == "other":
         return [None] * len(given)
@@ -146,23 +148,23 @@ def plain(given: Any) -> list[Any]:
     return cells_of
 
 
-def coded(given: Any) -> Coded | AnyArray:
-    """A column without levels: codes of its dictionary, or an array of objects."""
+def to_coded(given: Any) -> Coded | AnyArray:
+    """Return a column without levels: dictionary codes, or an array of objects."""
     if _family(given.type) == "dictionary":
-        return Coded(_indices(given), plain(given.dictionary))
+        return Coded(_indices(given), to_objects(given.dictionary))
     cells_of = np.empty(len(given), dtype=object)
-    cells_of[:] = plain(given)
+    cells_of[:] = to_objects(given)
     return cells_of
 
 
 def _indices(given: Any) -> AnyArray:
-    # Indices may be unsigned, and then have no room for MISSING.
+    # Unsigned indices could not represent MISSING.
     indices = given.indices.cast("int64", safe=False).fill_null(MISSING)
     return np.asarray(indices.to_numpy(zero_copy_only=False))
 
 
 def _bytes(given: Any) -> Any:
-    """Text as bytes: nothing then checks, or chokes on, its encoding."""
+    """Return text as bytes, whose encoding is not checked."""
     pa = library("pyarrow")
     if given.type in (pa.large_binary(), pa.binary()):
         return given
@@ -175,19 +177,19 @@ def _text_numbers(given: Any) -> FloatArray:
     text = _bytes(given)
     empty = compute.equal(compute.binary_length(text), 0)
     if compute.any(empty).as_py():
-        # Not a null scalar: of that and a slice pyarrow before 24 mixes the rows.
+        # Not a null scalar, with which pyarrow before 24 mixes the rows of a slice.
         text = compute.if_else(empty, pa.nulls(len(text), text.type), text)
     try:
         return numbers(text.cast(pa.float64()))
     except pa.ArrowInvalid:
-        pass  # some cell is no number for Arrow: the others do not suffer
+        pass  # Arrow refuses the whole column if one cell is not a number
     plain = compute.fill_null(compute.match_substring_regex(text, _PLAIN), False)
     result = np.full(len(text), np.nan)
     at = plain.to_numpy(zero_copy_only=False)
     result[at] = numbers(text.filter(plain).cast(pa.float64()))
     rest = text.filter(compute.invert(plain)).dictionary_encode()
     values = np.fromiter(map(cells.number, rest.dictionary.to_pylist()), np.float64)
-    result[~at] = cells.looked_up(_indices(rest), values, np.nan)
+    result[~at] = cells.look_up(_indices(rest), values, np.nan)
     return result
 
 
@@ -203,5 +205,5 @@ def _text_codes(given: Any, levels: Levels) -> AnyArray:
         values = levels.codes(coded.dictionary.to_pylist())
         result = result.copy()
         at = rest.to_numpy(zero_copy_only=False)
-        result[at] = cells.looked_up(_indices(coded), values, MISSING)
+        result[at] = cells.look_up(_indices(coded), values, MISSING)
     return result

@@ -1,4 +1,4 @@
-"""A table and its schema become batches that `skdp.privacy.encoding.encode` takes."""
+"""Read a table in batches, as `skdp.privacy.encoding.encode` takes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skdp.tables import arrays, cells, readers
 from skdp.tables.cells import Levels
 from skdp.tables.source import Cells, Source, positions
 
-_TILE_CELLS = 1 << 22  # of a batch, so that wide tables take few rows at a time
+_TILE_CELLS = 1 << 22  # most cells of a batch, which limits the rows of wide tables
 
 
 def batches(
@@ -38,52 +38,46 @@ def batches(
         columns, a numpy or scipy sparse matrix whose columns are ``schema.inputs`` in
         this order, or the path of a CSV or Parquet file.
     schema : Schema
-        What is public about it. Without a target the batches have none either.
+        Public facts about the table. Without a target in the schema, batches have none.
     target : array, series, list or str, optional
-        What is predicted if it comes apart, or the name of its column. If None it is
-        the column that the schema names.
+        The target if it is separate from the table, or the name of its column. The
+        default is the column that the schema names.
     sample_weight : array, series, list or str, optional
-        What each row counts for, or the name of a column that says so.
+        Weight of each row, or the name of the column that holds it.
     class_weight : mapping of level to float, optional
-        What the rows of a class count for, multiplied in; 1 for a level not listed.
+        Further factor for the rows of a class; 1 for a level that is not listed.
     batch_rows : int
-        Most rows of a batch; wide tables take fewer.
+        Most rows of a batch; batches of wide tables have fewer.
     progress : callable, optional
-        Told, after each batch, the share of the table that was read.
+        Called after each batch with the share of the table that was read.
 
     Returns
     -------
     iterator of Batch
-        Rows in the order of the table. What is public and wrong has raised before.
+        Rows in the order of the table. Public mistakes have raised an error before.
 
     Notes
     -----
     A row of a batch depends on the same row of the table alone, and nothing but the
-    batches depends on any cell. What a cell means is said in `skdp.tables.cells`,
-    what a record of a file is in `skdp.tables.csv`. What a library did before, such
-    as giving a column one type for the sake of one cell, is undone where it can be:
-    read files by their path to have no such step.
+    batches depends on any cell. `skdp.tables.cells` defines the meaning of a cell and
+    `skdp.tables.csv` that of a record. If a library has changed cells before, for
+    example by giving a column one type because of one cell, this is undone where
+    possible. Pass a file by its path to avoid such a step.
     """
-    check(
-        batch_rows >= 1,
-        f"batch_rows needs to be positive. Got {batch_rows}: leave it out.",
-    )
-    named, apart = _roles(schema, target, sample_weight)
+    check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
+    named, apart = _find_roles(schema, target, sample_weight)
     wanted = [*schema.inputs, *named.values()]
     source = readers.source(table, wanted)
-    at = _positions(source, schema, named)
+    at = _find_positions(source, schema, named)
     for what, column in apart.items():
-        check(
-            source.n_rows in (None, arrays.length(column)),
-            f"The {what} needs as many rows as the table: cut one of them.",
-        )
-    factors = None if class_weight is None else _factors(class_weight, schema)
+        _check_rows(source.n_rows in (None, arrays.length(column)), what)
+    factors = None if class_weight is None else _read_factors(class_weight, schema)
     rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
     stream = _stream(source, schema, at, named, apart, factors, rows)
-    return stream if progress is None else _watched(stream, source, progress)
+    return stream if progress is None else _report_progress(stream, source, progress)
 
 
-def _watched(
+def _report_progress(
     stream: Iterator[Batch], source: Source, progress: Callable[[float], None]
 ) -> Iterator[Batch]:
     read = 0
@@ -97,20 +91,20 @@ def _watched(
     progress(1.0)  # also if there are no rows, which may be private
 
 
-def _roles(
+def _find_roles(
     schema: Schema, target: Any, sample_weight: Any
 ) -> tuple[dict[str, str], dict[str, Cells]]:
-    """Names of the columns of target and weight, and cells of those that come apart."""
+    """Return the column names of target and weight, and cells of separate ones."""
     check(
         target is None or schema.target is not None,
-        "A target needs a description: add target= to the schema.",
+        "The schema does not describe a target. Add target= to the schema.",
     )
     if target is None:
         target = schema.target_name
         check(
             schema.target is None or target is not None,
-            "The schema describes a target but does not name its column: pass the "
-            "target too, or write target=(name, description).",
+            "The schema does not name the target's column. Pass the target, or use "
+            "target=(name, description) in the schema.",
         )
     named: dict[str, str] = {}
     apart: dict[str, Cells] = {}
@@ -122,48 +116,48 @@ def _roles(
     return named, apart
 
 
-def _positions(source: Source, schema: Schema, named: Mapping[str, str]) -> list[int]:
-    """Where the columns of the schema, of the target and of the weight are."""
+def _find_positions(
+    source: Source, schema: Schema, named: Mapping[str, str]
+) -> list[int]:
+    """Return the positions of the columns of the schema, the target and the weight."""
     if source.names is not None:
         return positions(source.names, [*schema.inputs, *named.values()])
     for what, name in named.items():
         check(
             False,
-            f"An array has no column names, so that the {what} {name!r} is not in it: "
-            "pass it as an array too.",
+            f"{what} must be an array if the table is an array, which has no column "
+            f"names, got {name!r}.",
         )
     width, needed = len(source.kinds), len(schema.inputs)
     check(
         width == needed,
-        f"An array needs the {needed} columns of the schema, in its order. "
-        f"Got {width}: choose the columns, or give a table with names.",
+        f"An array must have the columns of the schema in their order. The schema has "
+        f"{needed}, the array {width}.",
     )
     return list(range(width))
 
 
-def _factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArray:
-    """Weight of each class, and 1 for rows of none."""
+def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArray:
+    """Return the weight of each class, and 1 for rows of unknown class."""
     column = schema.target_column
     if not isinstance(column, Categorical):
-        raise ValueError("class_weight needs a categorical target: leave it out.")
+        raise ValueError("class_weight requires a categorical target.")
     check(
         isinstance(class_weight, Mapping),
-        f"class_weight needs a mapping of levels to weights. Got {class_weight!r}: "
-        "list what each class counts for.",
+        f"class_weight must be a mapping of levels to weights, got {class_weight!r}.",
     )
     factors = np.ones(len(column.levels) + 1)
     for level, weight in class_weight.items():
         key = level_key(level)
         close = difflib.get_close_matches(key, column.codes, 1)
-        remedy = f"Did you mean {close[0]!r}?" if close else "Leave it out."
+        remedy = f" Did you mean {close[0]!r}?" if close else ""
         check(
             key in column.codes,
-            f"class_weight needs levels of the target. Got {level!r}. {remedy}",
+            f"class_weight must have levels of the target, got {level!r}.{remedy}",
         )
         check(
             0 <= weight < math.inf,
-            f"class_weight needs finite weights from zero on. Got {weight} for "
-            f"{level!r}: change it.",
+            f"class_weight must have finite weights ≥ 0, got {weight} for {level!r}.",
         )
         factors[column.codes[key]] = weight
     return factors
@@ -180,7 +174,7 @@ def _stream(
 ) -> Iterator[Batch]:
     levels = {
         key: Levels(column)
-        for key, column in [*schema.columns.items(), (None, _described(schema))]
+        for key, column in [*schema.columns.items(), (None, _get_target(schema))]
         if isinstance(column, Categorical)
     }
     start = 0
@@ -193,14 +187,14 @@ def _stream(
             roles[what] = arrays.cut(column, slice(start, stop))
         # A cell's overflow must not become a warning.
         with np.errstate(all="ignore"):
-            batch = _batch(schema, levels, inputs, roles, factors)
+            batch = _make_batch(schema, levels, inputs, roles, factors)
         yield batch
         start = stop
     for what, column in apart.items():
         _check_rows(arrays.length(column) == start, what)
 
 
-def _batch(
+def _make_batch(
     schema: Schema,
     levels: Mapping[str | None, Levels],
     inputs: Sequence[Cells],
@@ -213,11 +207,11 @@ def _batch(
         if isinstance(column, Vector):
             columns[key] = np.column_stack([numbers(next(read)) for _ in column.names])
         else:
-            columns[key] = _typed(next(read), levels.get(key))
-    target = _typed(roles["target"], levels.get(None)) if "target" in roles else None
+            columns[key] = _convert(next(read), levels.get(key))
+    target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
     if factors is not None and isinstance(target, Coded):
-        # Codes of no level are -1: the last factor, unless they fall on a level.
+        # Unknown levels have code -1, the last factor, unless the schema has a default.
         column = schema.target_column
         assert isinstance(column, Categorical)
         classes = np.where(target.codes < 0, column.default_code, target.codes)
@@ -225,15 +219,15 @@ def _batch(
     return Batch(columns=columns, target=target, weight=weight)
 
 
-def _typed(column: Cells, levels: Levels | None) -> FloatArray | Coded:
-    """Floats, or the codes of the schema's own levels."""
+def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
+    """Return floats, or the codes of the schema's levels."""
     if levels is None:
         return numbers(column)
     return Coded(codes=_codes(column, levels), values=levels.values)
 
 
 def numbers(column: Cells) -> FloatArray:
-    """Cells of any source as numbers, nan where they are none."""
+    """Return cells of any source as numbers, nan where they are not numbers."""
     if isinstance(column, (np.ndarray, Coded)):
         with np.errstate(all="ignore"):  # a cell's overflow must not become a warning
             return cells.numbers(column)
@@ -250,9 +244,9 @@ def _codes(column: Cells, levels: Levels) -> AnyArray:
     return arrow.codes(column, levels)
 
 
-def _described(schema: Schema) -> Any:
+def _get_target(schema: Schema) -> Any:
     return None if schema.target is None else schema.target_column
 
 
 def _check_rows(holds: bool, what: str) -> None:
-    check(holds, f"The {what} needs as many rows as the table: cut one of them.")
+    check(holds, f"{what} must have as many rows as the table.")

@@ -1,19 +1,21 @@
-"""What one cell means, as a number and as a category: total functions.
+"""The meaning of a cell as a number and as a category. No function here fails.
 
-As a number: numbers and booleans are themselves (true is one), text is what Python's
-``float`` makes of it (ASCII, no underscores, blanks around it allowed), ``true`` and
-``false`` in any case are 1 and 0, an integer too large for a float is infinite. All
-else is nan: dates, times, ``1,5``, numbers with an imaginary part, nested values, None.
+As a number: numbers and booleans have their value (true is 1). Text is converted by
+Python's ``float`` (ASCII only, no underscores, surrounding blanks allowed); ``true``
+and ``false`` in any case are 1 and 0. An integer too large for a float is infinite.
+Everything else is nan: dates, times, ``1,5``, numbers with an imaginary part, nested
+values, None.
 
-As a category: a cell is the level of the same key (`skdp.schema.level_key`); if there
-is none, of the same key without blanks around it; if there is none, of the same number
-(``1.0``, ``01`` and ``1`` are one number, and so are ``true`` and 1), provided that
-one level has it. So a column may be read as text, integers, floats or booleans, as its
-source chose to, and its cells still find their levels. Dates, times, nan and None are
-missing. An empty text is a text: it is missing unless the empty level is listed.
+As a category: a cell is the level with the same key (`skdp.schema.level_key`). If there
+is none, it is the level with the same key without surrounding blanks. If there is none
+either, it is the level with the same number (``1.0``, ``01`` and ``1`` are the same
+number, and so are ``true`` and 1), if exactly one level has it. So cells find their
+levels whether their source read the column as text, integers, floats or booleans.
+Dates, times, nan and None are missing. An empty text is missing unless the empty level
+is listed.
 
-A cell of a type derived from one of these means what its base does: none of its own
-methods is called. A cell whose type raises all the same is missing.
+A cell of a derived type has the meaning of its base, and none of its own methods is
+called. A cell whose type raises an error nevertheless is missing.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from skdp.privacy.encoding import AnyArray, Coded
 from skdp.schema import Categorical, FloatArray, level_key
 
 MISSING = -1
-"""Code of a cell that is no level."""
+"""Code of a cell that is not a level."""
 
 _TRUTH = {"true": 1.0, "false": 0.0}
-# Longer ones are refused by int(); nobody lists them as levels.
+# int() refuses longer ones, which are not used as levels.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
 _TEXT = "OUST"
 _NUMBERS = "biuf"
-#: How a cell of a derived type becomes one of its base; a truth is an integer too.
+#: How a cell of a derived type becomes one of its base; bool is derived from int.
 _COPIES: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (str, str.__str__),
     (bytes, bytes.__bytes__),
@@ -48,17 +50,17 @@ _COPIES: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (Decimal, lambda cell: Decimal.__new__(Decimal, cell)),
     (np.generic, np.generic.item),
 )
-#: Types whose methods are known, by identity: comparing types is up to them too.
+#: Types whose methods are known, by identity, because a type may define its own ==.
 _KNOWN = {str, bytes, int, float, bool, complex, Decimal, *np.sctypeDict.values()}
 _PLAIN = set(map(id, _KNOWN))
 _HASHED = {id(str), id(float), id(type(None))}
-_FEW = 16  # levels, so that comparing with each of them is fast
+_FEW = 16  # comparing with each of this many levels is fast
 
 
 def plain(cell: object) -> object:
-    """Return a cell as the base of its type has it; None if it cannot be.
+    """Return a cell converted to the base of its type, or None if that fails.
 
-    A type derived from `str` may do as it likes in its methods, even raise.
+    A type derived from `str` may do anything in its methods, even raise.
     """
     kind = type(cell)
     if id(kind) in _PLAIN:
@@ -71,7 +73,7 @@ def plain(cell: object) -> object:
 
 
 def number(cell: object) -> float:
-    """What a cell is as a number; nan if it is none."""
+    """Return a cell as a number, or nan if it is not one."""
     cell = plain(cell)
     if isinstance(cell, str):
         return text_number(cell)
@@ -89,7 +91,7 @@ def number(cell: object) -> float:
 
 
 def text_number(text: str) -> float:
-    """What a text is as a number; nan if it is none."""
+    """Return a text as a number, or nan if it is not one."""
     if not text.isascii() or "_" in text:
         return math.nan
     try:
@@ -99,7 +101,7 @@ def text_number(text: str) -> float:
 
 
 class Levels:
-    """The levels of a categorical column, to be found by what a cell holds."""
+    """The levels of a categorical column, to look up cells in."""
 
     def __init__(self, column: Categorical) -> None:
         self.values = column.levels
@@ -108,7 +110,7 @@ class Levels:
         for key in self.exact:
             if (value := _exact_number(key)) is not None:
                 sharing[value].append(key)
-        # A level written as the number itself comes before "01" or "true".
+        # A level that is the number's usual form has precedence over "01" or "true".
         best = {
             value: [key for key in keys if key == level_key(value)] or keys
             for value, keys in sharing.items()
@@ -118,7 +120,7 @@ class Levels:
         }
 
     def code(self, cell: object) -> int:
-        """Index of the level that a cell is, MISSING if it is none."""
+        """Return the index of a cell's level, or MISSING."""
         text = as_text(cell)
         if text is None:
             return MISSING
@@ -131,12 +133,12 @@ class Levels:
         return MISSING if code is None else code
 
     def codes(self, cells: Iterable[object]) -> AnyArray:
-        """Index of the level of each cell, int32."""
+        """Return the index of each cell's level, int32."""
         return np.fromiter(map(self.code, cells), np.int32)
 
 
-class _Remembered(dict[object, int]):
-    """Codes of cells, equal ones looked up once."""
+class _CodeCache(dict[object, int]):
+    """Codes of cells, so that equal cells are looked up once."""
 
     def __init__(self, levels: Levels) -> None:
         self._levels = levels
@@ -147,10 +149,10 @@ class _Remembered(dict[object, int]):
 
 
 def numbers(cells: AnyArray | Coded) -> FloatArray:
-    """What each cell of a numpy or coded column is as a number."""
+    """Return each cell of a numpy or coded column as a number."""
     if isinstance(cells, Coded):
         values = np.fromiter(map(number, cells.values), np.float64)
-        return looked_up(cells.codes, values, np.nan)
+        return look_up(cells.codes, values, np.nan)
     if cells.dtype.kind in _NUMBERS:
         return cells.astype(np.float64)
     if cells.dtype.kind == "c":
@@ -161,13 +163,13 @@ def numbers(cells: AnyArray | Coded) -> FloatArray:
 
 
 def codes(cells: AnyArray | Coded, levels: Levels) -> AnyArray:
-    """Index of the level of each cell of a numpy or coded column."""
+    """Return the index of each cell's level, for a numpy or coded column."""
     if isinstance(cells, Coded):
-        return looked_up(cells.codes, levels.codes(cells.values), MISSING)
+        return look_up(cells.codes, levels.codes(cells.values), MISSING)
     if cells.dtype.kind in _TEXT:
         return _text_codes(cells, levels)
     if cells.dtype.kind in _NUMBERS:
-        # Not tolist: a float32 must be written with its own digits.
+        # Not tolist, which would give a float32 the digits of a float64.
         unique, inverse = np.unique(cells, return_inverse=True)
         return levels.codes(unique)[inverse]
     if cells.dtype.kind == "c":
@@ -177,21 +179,21 @@ def codes(cells: AnyArray | Coded, levels: Levels) -> AnyArray:
 
 def _text_codes(cells: AnyArray, levels: Levels) -> AnyArray:
     if cells.dtype.kind == "U" and len(levels.exact) <= _FEW:
-        return _few_codes(cells, levels)
+        return _compare_codes(cells, levels)
     texts = cells.tolist()
-    # Cells of other types can be equal and yet differ as texts: 1, 1.0 and True.
+    # Cells of other types can be equal but differ as texts: 1, 1.0 and True.
     if cells.dtype.kind in "OT" and not set(map(id, map(type, texts))) <= _HASHED:
         return levels.codes(texts)
-    code = _Remembered(levels).__getitem__
+    code = _CodeCache(levels).__getitem__
     return np.fromiter(map(code, texts), np.int32, len(texts))
 
 
-def _few_codes(cells: AnyArray, levels: Levels) -> AnyArray:
-    """Codes of texts that are compared to one level after the other."""
+def _compare_codes(cells: AnyArray, levels: Levels) -> AnyArray:
+    """Return codes of texts by comparing them with one level after the other."""
     result = np.full(len(cells), MISSING, np.int32)
     rest = np.ones(len(cells), bool)
     for key, code in levels.exact.items():
-        if not key.endswith("\0"):  # numpy drops it, of both sides of a comparison
+        if not key.endswith("\0"):  # numpy drops it from both sides of a comparison
             same = cells == key
             result[same] = code
             rest &= ~same
@@ -199,27 +201,27 @@ def _few_codes(cells: AnyArray, levels: Levels) -> AnyArray:
     return result
 
 
-def looked_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
-    """``values[at]``, and the default where `at` points outside."""
+def look_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
+    """Return ``values[at]``, and the default where `at` is out of range."""
     padded = np.append(values, np.array(default, values.dtype))
     return padded[np.where((at >= 0) & (at < len(values)), at, len(values))]
 
 
 def _real(cell: object) -> object:
-    """A complex cell that is real: one that is not turns a whole column complex."""
+    """Return the real value of a complex cell; one complex cell converts a column."""
     if isinstance(cell, (complex, np.complexfloating)):
         return cell.real if cell.imag == 0 else math.nan
     return cell
 
 
 def _is_number(cell: object) -> bool:
-    # numpy counts a time span among the integers.
+    # numpy's timedelta64 is derived from its integers.
     kinds = (int, float, Decimal, np.bool_, np.integer, np.floating)
     return isinstance(cell, kinds) and not isinstance(cell, np.timedelta64)
 
 
 def as_text(cell: object) -> str | None:
-    """How a cell is compared; None if it is missing or of no use as a level."""
+    """Return the text by which a cell is compared; None if it cannot be a level."""
     cell = plain(cell)
     if isinstance(cell, str):
         return cell
@@ -238,7 +240,7 @@ def as_text(cell: object) -> str | None:
 
 
 def number_key(text: str) -> str | None:
-    """Key of the number or truth that a text stands for; None if it is none."""
+    """Return the key of the number or boolean that a text denotes, or None."""
     truth = text.strip().lower()
     if truth in _TRUTH:
         return truth
@@ -247,7 +249,7 @@ def number_key(text: str) -> str | None:
 
 
 def _exact_number(text: str) -> float | None:
-    """The number a text stands for, integers exactly (Python's int is a float too)."""
+    """Return the number that a text denotes, integers exactly, or None."""
     stripped = text.strip()
     if _INTEGER.fullmatch(stripped):
         return int(stripped)

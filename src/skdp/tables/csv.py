@@ -1,28 +1,29 @@
-r"""CSV files, read block by block.
+r"""Read CSV files block by block.
 
 The first record names the columns, in UTF-8. Every further record is a row, whatever
-it holds: one of too few fields is filled up with missing cells (an empty line is a row
-of missing cells), one of too many loses the last, so that the number of rows, which is
-public under replace-one, does not depend on what a record holds. Lines end with ``\n``
-or ``\r\n``; a ``\r`` that stands alone is an ordinary character, since common writers
-leave it without quotes. The delimiter is the one of comma, semicolon, tab and bar under
-which the header has most of the columns asked for. Cells are bytes: what is not UTF-8
-matches no level.
+its contents. A record with too few fields is filled up with missing cells (an empty
+line is a row of missing cells); one with too many loses the last. So the number of
+rows, which is public under replace-one, does not depend on the contents of a record.
+Lines end with ``\n`` or ``\r\n``; a single ``\r`` is an ordinary character, because
+common writers do not quote it. The delimiter is comma, semicolon, tab or bar, whichever
+finds most of the requested columns in the header. Cells are bytes; those that are not
+UTF-8 match no level.
 
 Every line is a record. A field that begins with a quote ends at the next quote that is
-not doubled, or at the end of the line, and may hold delimiters; what follows that quote
-up to the delimiter is part of the field. A quote elsewhere is an ordinary character.
-With ``CSV(path, multiline=True)`` a quoted field may hold line ends too.
+not doubled, or at the end of the line, and may contain delimiters. Text between that
+quote and the delimiter is part of the field. A quote elsewhere is an ordinary
+character. With ``CSV(path, multiline=True)`` a quoted field may contain line ends.
 
 Notes
 -----
-The unit that privacy protects is the record so defined. With `multiline`, an opening
-quote that is never closed takes the lines after it, up to the next quote, into its own
-record: one person's cell then removes the rows of others, and no ε covers that. Use it
-for files that a program wrote with doubled quotes, not for cells that people typed.
+The unit that privacy protects is the record as defined here. With `multiline`, an
+opening quote that is never closed takes the lines up to the next quote into its own
+record. One person's cell then removes the rows of others, which ε does not cover. Use
+`multiline` for files that a program wrote with doubled quotes, not for cells that
+people typed.
 
-An empty cell is an empty text: it is a missing number, and a missing category unless
-the empty level is listed.
+An empty cell is an empty text: a missing number, and a missing category unless the
+empty level is listed.
 """
 
 from __future__ import annotations
@@ -42,33 +43,33 @@ from skdp.schema import check
 from skdp.tables.source import Cells, Source, library, slices
 
 BLOCK_BYTES = 1 << 23
-"""Bytes read at a time; a longer record is kept whole."""
+"""Bytes read at a time; longer records are not cut."""
 
 LONGEST_HEADER = 1 << 24
-"""Bytes of a first line, about; one that goes on was opened by a quote."""
+"""Most bytes of the first line, roughly. A longer one has an unclosed quote."""
 
 AT_ONCE = 2
-"""Blocks that are parsed at once."""
+"""Number of blocks that are parsed at the same time."""
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 _DELIMITERS = (b",", b";", b"\t", b"|")
 _LINE_ENDS = (b"\n", b"\r\n")
-_LARGEST = 1 << 30  # its offsets are 32-bit
+_LARGEST = 1 << 30  # Arrow's offsets have 32 bits
 
 
 @dataclass(frozen=True)
 class CSV(PathLike[str]):
-    """A CSV file with an option; wherever a table is read, it may stand for its path.
+    """A CSV file with options. Use it wherever a table's path is accepted.
 
     Parameters
     ----------
     path : str or path
         The file.
     multiline : bool
-        Whether a quoted field may hold line ends. Then a quote that is never closed
-        takes the lines of other people into its own record, which no ε covers.
+        Whether a quoted field may contain line ends. An unclosed quote then takes the
+        lines of other people into its own record, which ε does not cover.
     """
 
     path: str | PathLike[str]
@@ -84,53 +85,49 @@ class CSV(PathLike[str]):
 def table(
     given: PathLike[str], wanted: Sequence[str] | None, block_bytes: int | None = None
 ) -> Source:
-    """A CSV file."""
+    """Open a CSV file."""
     path, size = Path(given), block_bytes or BLOCK_BYTES
     multiline = isinstance(given, CSV) and given.multiline
-    header, start = _header(path, size, multiline)
-    check(bool(header.strip()), f"{path.name!r} has no header line: name its columns.")
+    header, start = _read_header(path, size, multiline)
+    check(bool(header.strip()), f"{path.name!r} has no header line.")
     check(
         b"\r" not in header,
-        f"The lines of {path.name!r} need to end with a line feed: convert it.",
+        f"The lines of {path.name!r} must end with a line feed.",
     )
-    check(
-        b"\0" not in header,
-        f"{path.name!r} needs to be text in UTF-8 or the like: convert it.",
-    )
-    check(
-        _is_utf8(header), f"The header of {path.name!r} is not UTF-8: save it as UTF-8."
-    )
-    names, delimiter = _names(header, wanted)
+    check(b"\0" not in header, f"{path.name!r} must be a text file in UTF-8.")
+    check(_is_utf8(header), f"The header of {path.name!r} is not UTF-8.")
+    names, delimiter = _split_header(header, wanted)
 
     reached, length = start, max(1, path.stat().st_size)
 
-    def parsed(at: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
+    def parse_blocks(at: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         def parse(block: bytes) -> tuple[int, list[Any]]:
-            return len(block), _columns(block, delimiter, len(names), at, multiline)
+            columns = _read_columns(block, delimiter, len(names), at, multiline)
+            return len(block), columns
 
         with path.open("rb") as file:
             file.seek(start)
-            yield from ahead(parse, blocks(file, delimiter, size, multiline))
+            yield from map_ahead(parse, cut_blocks(file, delimiter, size, multiline))
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         nonlocal reached
         reached = start
-        for n_bytes, columns in parsed(at):
+        for n_bytes, columns in parse_blocks(at):
             reached += n_bytes
             for part in slices(len(columns[0]), rows):
                 yield [column[part] for column in columns]
-        # Arrow would keep what it read last, tens of megabytes of it.
+        # Arrow would keep tens of megabytes for later use.
         library("pyarrow").default_memory_pool().release_unused()
 
-    def count(told: Callable[[float], None] | None) -> int:
+    def count(progress: Callable[[float], None] | None) -> int:
         n_rows, passed = 0, start
         with path.open("rb") as file:
             file.seek(start)
-            for block in blocks(file, delimiter, size, multiline):
-                n_rows += _n_records(block, delimiter, len(names), multiline)
+            for block in cut_blocks(file, delimiter, size, multiline):
+                n_rows += _count_records(block, delimiter, len(names), multiline)
                 passed += len(block)
-                if told is not None:
-                    told(passed / length)
+                if progress is not None:
+                    progress(passed / length)
         return n_rows
 
     return Source(
@@ -142,11 +139,11 @@ def table(
     )
 
 
-def ahead(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-    """Work on items in order, some of them at once, while what is done is used.
+def map_ahead(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
+    """Yield the results in order, and work on the next items meanwhile.
 
-    Arrow's own threads would do so too, but may wait for ever where a record is odd
-    (apache/arrow issue 38676).
+    Arrow's own threads can wait forever on a malformed record (apache/arrow issue
+    38676).
     """
     waiting: deque[Future[T]] = deque()
     with ThreadPoolExecutor(AT_ONCE, "skdp-csv") as pool:
@@ -158,16 +155,16 @@ def ahead(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
             yield waiting.popleft().result()
 
 
-def blocks(
+def cut_blocks(
     file: IO[bytes], delimiter: bytes, size: int, multiline: bool = False
 ) -> Iterator[bytes]:
-    """Cut a file into blocks of whole records, of about `size` bytes each."""
+    """Cut a file into blocks of complete records, of about `size` bytes each."""
     rest = b""
-    # Reading at least as much as is left over keeps a huge record from being
-    # scanned more than a few times.
+    # Read at least as much as is left over, so a huge record is scanned only a few
+    # times.
     while piece := file.read(max(size, len(rest))):
         block = rest + piece
-        end = last_end(block, delimiter) if multiline else block.rfind(b"\n") + 1
+        end = find_last_end(block, delimiter) if multiline else block.rfind(b"\n") + 1
         if end:
             yield block[:end]
         rest = block[end:]
@@ -175,15 +172,14 @@ def blocks(
         yield rest
 
 
-def last_end(block: bytes, delimiter: bytes) -> int:
-    """Where the last record that surely ends in a block of multi-line ones, ends."""
+def find_last_end(block: bytes, delimiter: bytes) -> int:
+    """Return the end of the last multi-line record that surely ends in the block."""
     if b'"' not in block:
         return block.rfind(b"\n") + 1
-    quotes = _toggling_quotes(block, delimiter)
+    quotes = _find_quotes(block, delimiter)
     if quotes is None:
-        ends = [
-            match.end() for match in _fields(block, delimiter) if match[3] in _LINE_ENDS
-        ]
+        fields = _match_fields(block, delimiter)
+        ends = [match.end() for match in fields if match[3] in _LINE_ENDS]
         return ends[-1] if ends else 0
     at = block.rfind(b"\n")
     while at >= 0:
@@ -194,8 +190,8 @@ def last_end(block: bytes, delimiter: bytes) -> int:
     return 0
 
 
-def _toggling_quotes(block: bytes, delimiter: bytes) -> Any:
-    """Positions of the quotes if each one opens, closes or is doubled; else None."""
+def _find_quotes(block: bytes, delimiter: bytes) -> Any:
+    """Return the positions of quotes if each opens, closes or is doubled, else None."""
     data = np.frombuffer(block, np.uint8)
     quotes = np.flatnonzero(data == ord('"'))
     ends = np.zeros(256, bool)
@@ -203,14 +199,14 @@ def _toggling_quotes(block: bytes, delimiter: bytes) -> Any:
     starts = ends.copy()
     starts[ord("\r")] = False
     opening, closing = quotes[::2], quotes[1::2]
-    # A quote before an opening one is that of a doubled pair, as is one after a
-    # closing one; at the ends of the block nothing is before or after.
+    # A quote next to an opening or closing one belongs to a doubled pair. At the ends
+    # of the block there is no neighbour.
     before, after = data[opening - 1], data[np.minimum(closing + 1, len(data) - 1)]
     good = (starts[before] | (opening == 0)).all() and ends[after].all()
     return quotes if good else None
 
 
-def closed(block: bytes, delimiter: bytes) -> bytes:
+def close_quotes(block: bytes, delimiter: bytes) -> bytes:
     """Close each quote that a line leaves open, at the end of that line."""
     stop = re.escape(delimiter)
     inside = rb'[^"\n]*+(?:""[^"\n]*+)*+'
@@ -218,17 +214,17 @@ def closed(block: bytes, delimiter: bytes) -> bytes:
     field = rb'(?:"' + inside + rb'"' + rest + rb'|[^"\n' + stop + rb"]" + rest + rb"|)"
     line = rb"(?m)^(?:" + field + stop + rb')*+"' + inside + rb"$"
 
-    def shut(match: re.Match[bytes]) -> bytes:
+    def close(match: re.Match[bytes]) -> bytes:
         text = match[0]
-        if text.endswith(b"\r") and match.end() < len(block):  # of the line's end
+        if text.endswith(b"\r") and match.end() < len(block):  # part of the line end
             return text[:-1] + b'"\r'
         return text + b'"'
 
-    return re.sub(line, shut, block)
+    return re.sub(line, close, block)
 
 
-def _fields(block: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
-    """The fields of a block, one match each: quoted part, plain part, what ends it."""
+def _match_fields(block: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
+    """Yield a match for each field: its quoted part, its plain part and its end."""
     stop = re.escape(delimiter)
     quoted = rb'(?:"([^"]*+(?:""[^"]*+)*+)(?:"|\Z))?+'
     some = rb"[^\r\n" + stop + rb"]*+"
@@ -236,13 +232,13 @@ def _fields(block: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
     return re.finditer(quoted + plain + rb"(\r\n|[\n" + stop + rb"]|\Z)", block)
 
 
-def lexed(block: bytes, delimiter: bytes) -> list[list[bytes]]:
-    """The records of a block, as lists of fields: as Arrow reads them, but total."""
+def parse_records(block: bytes, delimiter: bytes) -> list[list[bytes]]:
+    """Return records as lists of fields, as Arrow reads them, but for any block."""
     records: list[list[bytes]] = []
     record: list[bytes] = []
-    for match in _fields(block, delimiter):
+    for match in _match_fields(block, delimiter):
         if match.end() == match.start() == len(block) and not record:
-            break  # the line end before closed the last record
+            break  # the last record ended with a line end
         quoted, plain, end = match.groups()
         record.append((quoted or b"").replace(b'""', b'"') + plain)
         if end == delimiter:
@@ -254,39 +250,39 @@ def lexed(block: bytes, delimiter: bytes) -> list[list[bytes]]:
     return records
 
 
-def _n_records(block: bytes, delimiter: bytes, width: int, multiline: bool) -> int:
-    """How many records a block of whole ones holds: its lines, unless some are long."""
+def _count_records(block: bytes, delimiter: bytes, width: int, multiline: bool) -> int:
+    """Return the number of records of a block."""
     if multiline and b'"' in block:
-        return len(_columns(block, delimiter, width, [0], multiline)[0])
-    return _n_lines(block)
+        return len(_read_columns(block, delimiter, width, [0], multiline)[0])
+    return _count_lines(block)
 
 
-def _n_lines(block: bytes) -> int:
+def _count_lines(block: bytes) -> int:
     return block.count(b"\n") + (not block.endswith(b"\n"))
 
 
-def _columns(
+def _read_columns(
     block: bytes,
     delimiter: bytes,
     width: int,
     at: Sequence[int],
     multiline: bool = False,
 ) -> list[Any]:
-    """The columns asked for, as Arrow arrays of bytes."""
+    """Return the requested columns as Arrow arrays of bytes."""
     pa = library("pyarrow")
     by_lines = not multiline and b'"' in block
     if by_lines and _opens_last(block, delimiter):
-        block = closed(block, delimiter)
-    found = _by_arrow(block, delimiter, width, at)
-    if found is not None and not (by_lines and len(found[0]) != _n_lines(block)):
+        block = close_quotes(block, delimiter)
+    found = _read_with_arrow(block, delimiter, width, at)
+    if found is not None and not (by_lines and len(found[0]) != _count_lines(block)):
         return found
     if by_lines:
-        # Arrow has taken line ends into a field, unless a record's width stopped it.
-        block = closed(block, delimiter)
-        found = _by_arrow(block, delimiter, width, at)
+        # Arrow took line ends into a field, or failed on a record of another width.
+        block = close_quotes(block, delimiter)
+        found = _read_with_arrow(block, delimiter, width, at)
         if found is not None:
             return found
-    records = lexed(block, delimiter)
+    records = parse_records(block, delimiter)
     return [
         pa.array(
             [record[position] if position < len(record) else b"" for record in records],
@@ -297,18 +293,19 @@ def _columns(
 
 
 def _opens_last(block: bytes, delimiter: bytes) -> bool:
-    """Whether the last line leaves a quote open: it has no later line to take in."""
+    """Whether the last line has an unclosed quote, which the line count cannot show."""
     last = block[block.rfind(b"\n", 0, -1) + 1 :]
-    return b'"' in last and closed(last, delimiter) != last
+    return b'"' in last and close_quotes(last, delimiter) != last
 
 
-def _by_arrow(
+def _read_with_arrow(
     block: bytes, delimiter: bytes, width: int, at: Sequence[int]
 ) -> list[Any] | None:
-    """The columns as Arrow reads them; None if it does not, or not as the lexer."""
+    """Return the columns read by Arrow; None where it fails or reads differently."""
     pa, csv = library("pyarrow"), library("pyarrow.csv")
-    # Arrow ends a line at every carriage return, the lexer at those of line ends; and
-    # it drops a byte order mark wherever a block starts, which others' lengths decide.
+    # Arrow ends a line at every carriage return, `parse_records` only at line ends.
+    # Arrow also drops a byte order mark at the start of any block, and where a block
+    # starts depends on other records.
     alike = b"\r" not in block or block.count(b"\r") == block.count(b"\r\n")
     alike = alike and not block.startswith(b"\xef\xbb\xbf")
     if not alike or len(block) >= _LARGEST:
@@ -318,7 +315,7 @@ def _by_arrow(
     try:
         found = csv.read_csv(
             pa.py_buffer(block),
-            # Arrow loses a line feed where it cuts one from its return: it must not.
+            # One block, because Arrow loses a line feed if it cuts \r\n in two.
             read_options=csv.ReadOptions(
                 column_names=names, block_size=len(block) + 1, use_threads=False
             ),
@@ -334,12 +331,12 @@ def _by_arrow(
             ),
         )
     except Exception:
-        return None  # a record of another width, say; Arrow's message would quote it
+        return None  # not Arrow's message, which may quote a record
     return [column.combine_chunks() for column in found.columns]
 
 
-def _header(path: Path, size: int, multiline: bool) -> tuple[bytes, int]:
-    """The first line, and where the second starts; a byte order mark is no part."""
+def _read_header(path: Path, size: int, multiline: bool) -> tuple[bytes, int]:
+    """Return the header line (without a BOM) and the offset of the next line."""
     with path.open("rb") as file:
         skipped = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
         file.seek(skipped)
@@ -348,12 +345,12 @@ def _header(path: Path, size: int, multiline: bool) -> tuple[bytes, int]:
             head += piece
             check(
                 len(head) <= LONGEST_HEADER + size,
-                f"The header line of {path.name!r} does not end: close its quotes.",
+                f"The header line of {path.name!r} does not end. Is a quote unclosed?",
             )
             if not multiline and b"\n" in piece:
                 end = head.index(b"\n")
                 return head[:end].removesuffix(b"\r"), skipped + end + 1
-            for match in _fields(head, b",") if multiline else ():
+            for match in _match_fields(head, b",") if multiline else ():
                 if match[3] in _LINE_ENDS:
                     return head[: match.start(3)], skipped + match.end()
     return head, skipped + len(head)
@@ -367,16 +364,18 @@ def _is_utf8(header: bytes) -> bool:
     return True
 
 
-def _names(header: bytes, wanted: Sequence[str] | None) -> tuple[list[str], bytes]:
-    """Names of the columns, and the delimiter they are apart by."""
+def _split_header(
+    header: bytes, wanted: Sequence[str] | None
+) -> tuple[list[str], bytes]:
+    """Return the names of the columns and the delimiter."""
     splits = {}
     for delimiter in _DELIMITERS:
-        fields = lexed(header, delimiter)[0]
+        fields = parse_records(header, delimiter)[0]
         splits[delimiter] = [field.decode() for field in fields]
 
-    def found(delimiter: bytes) -> tuple[int, int]:
+    def count_names(delimiter: bytes) -> tuple[int, int]:
         names = set(splits[delimiter])
         return len(names & set(wanted or ())), len(names) if wanted is None else 0
 
-    best = max(_DELIMITERS, key=found)
+    best = max(_DELIMITERS, key=count_names)
     return splits[best], best

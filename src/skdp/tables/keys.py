@@ -1,8 +1,8 @@
-"""Categories as text, for finding them privately: no level is known yet.
+"""Categories as text, to discover levels privately.
 
 Libraries guess a column's type from its cells, so one cell decides whether the others
-are texts, integers, floats or truths. What is found must not depend on that: a cell and
-the text that it was read from have the same key.
+are texts, integers, floats or booleans. The discovered levels must not depend on that,
+so a cell and the text from which it was read have the same key.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 
 from skdp.privacy.encoding import Coded
 from skdp.tables.batches import numbers
-from skdp.tables.cells import MISSING, as_text, looked_up, number_key, text_number
+from skdp.tables.cells import MISSING, as_text, look_up, number_key, text_number
 
 
 def keys(column: Any) -> Coded:
-    """Return the text that each cell is compared by; missing cells have code -1."""
+    """Return the text by which each cell is compared; missing cells have code -1."""
     if not isinstance(column, (np.ndarray, Coded)):
         from skdp.tables import arrow
 
-        column = arrow.coded(column)
+        column = arrow.to_coded(column)
     if isinstance(column, Coded):
         texts = [_key(value) for value in column.values]
         inside = (column.codes >= 0) & (column.codes < len(texts))
@@ -48,11 +48,11 @@ def magnitudes(column: Any) -> Any:
         return values
     found = keys(column)
     texts = np.array([bool(str(key).strip()) for key in found.values], bool)
-    return np.ma.masked_array(values, absent & looked_up(found.codes, texts, False))
+    return np.ma.masked_array(values, absent & look_up(found.codes, texts, False))
 
 
 def _key(cell: object) -> str | None:
-    """The text of a cell, the same for a number however it is written or stored."""
+    """Return a cell's text, the same for a number however it is written or stored."""
     text = as_text(cell)
     if text is None:
         return None
@@ -63,5 +63,5 @@ def _key(cell: object) -> str | None:
 
 
 def _is_nan(text: str) -> bool:
-    """Whether a text is how a missing number is written."""
+    """Whether a text denotes a missing number."""
     return math.isnan(text_number(text)) and text.strip().lower().lstrip("+-") == "nan"

@@ -1,4 +1,4 @@
-"""pandas data frames, row by row in their order: an index is not looked at."""
+"""Read pandas data frames. Rows keep their order, and the index is ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skdp.tables.source import Cells, Kind, Source, installed, slices
 
 
 def table(given: Any, wanted: Sequence[str] | None) -> Source:
-    """A DataFrame."""
+    """Open a DataFrame."""
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         columns = [given.iloc[:, position] for position in at]
@@ -26,13 +26,13 @@ def table(given: Any, wanted: Sequence[str] | None) -> Source:
 
 
 def column(given: Any) -> Cells:
-    """A Series or an Index."""
+    """Read a Series or an Index."""
     dtype, data = given.dtype, given.array
     if hasattr(dtype, "categories"):
         return _coded(np.asarray(data.codes), data.categories)
     if isinstance(dtype, np.dtype):
         return given.to_numpy()
-    # Text that pandas keeps as Python objects may hold what Arrow cannot encode.
+    # Arrow cannot encode every text that pandas stores as Python objects.
     if installed("pyarrow") and (_storage(dtype) == "pyarrow" or dtype.kind in "biuf"):
         convert = getattr(data, "__arrow_array__", data.__array__)
         return arrow.array(convert())
@@ -46,7 +46,7 @@ def _coded(codes: Any, categories: Any) -> Coded:
         categories = categories[used[used >= 0]]
     values = column(categories)
     if not isinstance(values, (np.ndarray, Coded)):
-        values = arrow.plain(values)
+        values = arrow.to_objects(values)
     return Coded(codes=codes, values=list(values))
 
 

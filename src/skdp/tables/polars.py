@@ -1,4 +1,4 @@
-"""polars frames, eager and lazy; their columns are read as Arrow arrays."""
+"""Read eager and lazy polars frames; their columns become Arrow arrays."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from skdp.tables import arrays, arrow
-from skdp.tables.source import Cells, Kind, Source, quietly, slices
+from skdp.tables.source import Cells, Kind, Source, hide_errors, slices
 
 
 def table(given: Any, wanted: Sequence[str] | None) -> Source:
-    """A DataFrame."""
+    """Open a DataFrame."""
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         for part in slices(given.height, rows):
@@ -21,27 +21,27 @@ def table(given: Any, wanted: Sequence[str] | None) -> Source:
 
 
 def lazy(given: Any, wanted: Sequence[str] | None) -> Source:
-    """A LazyFrame: only the columns that are needed are computed, in batches."""
+    """Open a LazyFrame; only the required columns are computed, in batches."""
     schema = given.collect_schema()
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         names = [schema.names()[position] for position in at]
         query = given.select(names)
-        for batch in quietly(_batches(query, rows), "The lazy frame"):
+        for batch in hide_errors(_collect(query, rows), "The lazy frame"):
             yield from table(batch, None).read(range(len(names)), rows)
 
     return _source(schema, read, None)
 
 
 def column(given: Any) -> Cells:
-    """A Series."""
-    # Types that Arrow lacks go through Python objects.
+    """Read a Series."""
+    # Arrow lacks these types.
     if str(given.dtype) in ("Object", "Int128", "UInt128"):
         return arrays.objects(given.to_list())
     return arrow.array(given.to_arrow())
 
 
-def _batches(query: Any, rows: int) -> Iterator[Any]:
+def _collect(query: Any, rows: int) -> Iterator[Any]:
     if hasattr(query, "collect_batches"):
         yield from query.collect_batches(chunk_size=rows, maintain_order=True)
     else:

@@ -1,4 +1,4 @@
-"""Which reader reads what: by the name of a type, so that no library is imported."""
+"""Choose a reader by the name of a table's type, without importing its library."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TABLES: Mapping[tuple[str, str], str] = {
     ("pyarrow", "Table"): "arrow:table",
     ("scipy", "_spbase"): "sparse:matrix",
 }
-"""Reader of a table, by root module and name of its type or of a base of it."""
+"""Readers of tables, by root module and name of the type or of one of its bases."""
 
 COLUMNS: Mapping[tuple[str, str], str] = {
     ("builtins", "list"): "arrays:objects",
@@ -43,7 +43,7 @@ COLUMNS: Mapping[tuple[str, str], str] = {
     ("pyarrow", "Array"): "arrow:array",
     ("pyarrow", "ChunkedArray"): "arrow:array",
 }
-"""Reader of one column, likewise."""
+"""Readers of single columns, likewise."""
 
 FILES: Mapping[str, str] = {
     ".csv": "csv:table",
@@ -51,70 +51,66 @@ FILES: Mapping[str, str] = {
     ".parquet": "parquet:table",
     ".pq": "parquet:table",
 }
-"""Reader of a file, by its extension."""
+"""Readers of files, by extension."""
 
 
 def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
-    """Open a table of any kind; `wanted` are the columns that will be asked for."""
-    where = _registered(table, TABLES)
+    """Open a table of any kind; `wanted` are the columns that will be read."""
+    where = _find_reader(table, TABLES)
     if where is None and hasattr(table, "__arrow_c_stream__"):
         where = "arrow:stream"
     check(
         where is not None,
-        "A table is a pandas or polars frame, a pyarrow table, a dict of columns, a "
-        "2-D array, a sparse matrix or the path of a CSV or Parquet file. "
-        f"Got {type(table).__name__}: convert it.",
+        "A table must be a pandas or polars frame, a pyarrow table, a dict of columns, "
+        "a 2-D array, a sparse matrix or the path of a CSV or Parquet file, got "
+        f"{type(table).__name__}.",
     )
     reader: Reader = _load(str(where))
     return reader(table, wanted)
 
 
 def file(given: Any, wanted: Sequence[str] | None) -> Source:
-    """A file, by its extension."""
+    """Open a file by its extension."""
     path = Path(given)
     where = FILES.get(path.suffix.lower())
-    folder = _folder(path)
-    remedy = f", {folder}: name a file" if folder else ": convert it"
+    folder = _describe_folder(path)
+    remark = f", which is {folder}" if folder else ""
     check(
         where is not None,
-        f"A file of records ends in {', '.join(FILES)}. Got {str(path)!r}{remedy}.",
+        f"The file must end in {', '.join(FILES)}, got {str(path)!r}{remark}.",
     )
-    check(
-        folder is None,
-        f"There is no file {str(path)!r}, but {folder}: correct its path.",
-    )
-    check(path.is_file(), f"There is no file {str(path)!r}: correct its path.")
+    check(folder is None, f"There is no file {str(path)!r}, which is {folder}.")
+    check(path.is_file(), f"There is no file {str(path)!r}.")
     reader: Reader = _load(str(where))
-    told = where == "csv:table" and isinstance(given, CSV)
-    return reader(given if told else path, wanted)
+    has_options = where == "csv:table" and isinstance(given, CSV)
+    return reader(given if has_options else path, wanted)
 
 
-def _folder(path: Path) -> str | None:
-    """What a directory is, for a message; None if the path is none."""
+def _describe_folder(path: Path) -> str | None:
+    """Return a description of a directory, or None if the path is not one."""
     if not os.path.isdir(path):
         return None
     return "a saved model" if os.path.isfile(path / "model.json") else "a directory"
 
 
 def column(given: Any, what: str) -> Cells:
-    """A column that comes by itself, `what` being its name in messages."""
-    where = _registered(given, COLUMNS)
+    """Read a single column; `what` is its name in messages."""
+    where = _find_reader(given, COLUMNS)
     check(
         where is not None,
-        f"The {what} needs to be an array, a series or a list. "
-        f"Got {type(given).__name__}: convert it.",
+        f"{what} must be an array, a series or a list, got {type(given).__name__}.",
     )
     cells = _load(str(where))(given)
     if isinstance(cells, np.ndarray):
         check(
             cells.ndim == 1 or (cells.ndim == 2 and cells.shape[1] == 1),
-            f"The {what} needs one dimension. Got {cells.ndim}: choose a column.",
+            f"{what} must have 1 dimension, got {cells.ndim}.",
         )
         return arrays.column(cells).reshape(-1)
     return cells
 
 
-def _registered(given: Any, registry: Mapping[tuple[str, str], str]) -> str | None:
+def _find_reader(given: Any, registry: Mapping[tuple[str, str], str]) -> str | None:
     bases = (
         (base.__module__.partition(".")[0], base.__name__)
         for base in type(given).__mro__

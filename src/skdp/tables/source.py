@@ -1,4 +1,4 @@
-"""What a reader hands over: the public face of a table, and its columns in slices."""
+"""A source: the public facts about a table, and its columns in slices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeVar
 from skdp.schema import check
 
 Kind = Literal["number", "text", "truth", "category", "other", "unknown"]
-"""What the type of a column says of it, no cell being read.
+"""The kind of a column according to its type; no cell is read.
 
-Libraries may have guessed numbers, texts and truths from the cells. A category is a
-type that somebody asked for; "other" ones (dates, times, nested values) hold neither
-numbers nor texts.
+Libraries may have guessed numbers, texts and booleans from the cells. A category is a
+type that someone chose. Columns of kind "other" (dates, times, nested values) contain
+neither numbers nor texts.
 """
 
 Cells = Any
@@ -35,17 +35,17 @@ class Source:
     names : sequence of str, optional
         The columns; None if they are known by position only.
     kinds : sequence
-        What their types say of them.
+        The kind of each column.
     read : callable
         ``read(positions, rows)`` yields lists of cells, one for each position, of at
         most `rows` rows.
     n_rows : int, optional
         Number of rows, if it is known before reading.
     count : callable, optional
-        Counts the rows where that is faster than to `read` them, and tells what it is
-        given, if not None, the share of them that it has passed.
+        Counts the rows, if that is faster than `read`. Its argument, if not None, is
+        called with the share of rows counted so far.
     share : callable, optional
-        Share of a file's bytes that the last `read` has read so far.
+        Returns the share of a file's bytes that the last `read` has read so far.
     """
 
     names: Sequence[str] | None
@@ -57,13 +57,13 @@ class Source:
 
 
 def library(name: str) -> Any:
-    """A library of the ``tables`` extra, imported where it is needed."""
+    """Import a library of the ``tables`` extra."""
     try:
         return importlib.import_module(name)
     except ImportError:
         root = name.partition(".")[0]
         raise ImportError(
-            f"Reading this table needs {root}. Install it: pip install {root}."
+            f"Reading this table requires {root}: pip install {root}."
         ) from None
 
 
@@ -78,40 +78,39 @@ def slices(n_rows: int, rows: int) -> Iterator[slice]:
 
 
 def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where the wanted columns are; raises if one is absent or there twice."""
+    """Return the positions of the wanted columns; each must occur exactly once."""
     times = Counter(names)
     absent = [name for name in wanted if name not in times][:1]
-    # Names that are all foreign may be the cells of a file without a header, which
-    # no message may quote.
+    # If no name is known, the names may be the cells of a file without a header,
+    # which no message may quote.
     known = len(set(wanted) & set(names)) > 0
     for name in absent:
         close = difflib.get_close_matches(name, names, 1) if known else []
         remedy = (
             f"Did you mean {close[0]!r}?"
             if close
-            else "A fitted model needs it: add it, or rename the table's column. "
-            "Before a fit the schema may leave it out."
+            else "A fitted model needs all columns of its schema."
             if known
-            else "Nor has it any other of the schema's: name its columns."
+            else "None of the schema's columns were found. Is the header missing?"
         )
         check(False, f"The table has no column {name!r}. {remedy}")
     twice = [name for name in wanted if times[name] > 1][:1]
-    check(not twice, f"The table has two columns {twice}: rename one of them.")
+    check(not twice, f"The table has two columns named {twice}.")
     where = {name: position for position, name in enumerate(names)}
     return [where[name] for name in wanted]
 
 
-def quietly(rows: Iterator[T], what: str) -> Iterator[T]:
-    """Iterate, and let no message of a library through: it might quote a cell."""
+def hide_errors(rows: Iterator[T], what: str) -> Iterator[T]:
+    """Iterate, and replace a library's error message, which might quote a cell."""
     while True:
         failed = False
         try:
             row = next(rows, None)
-        except Exception:  # of whatever kind
+        except Exception:
             failed = True
-        # Raised here, so that the library's error is not even its context.
+        # Raised outside of `except`, so the library's error is not its context.
         if failed:
-            raise ValueError(f"{what} could not be read. Check it outside of skdp.")
+            raise ValueError(f"{what} could not be read.")
         if row is None:
             return
         yield row

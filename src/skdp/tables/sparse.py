@@ -1,4 +1,4 @@
-"""scipy sparse matrices: dense tiles of a few rows, never the whole array."""
+"""Read scipy sparse matrices in dense tiles of a few rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skdp.tables.source import Cells, Source, slices
 
 
 def matrix(given: Any, wanted: Sequence[str] | None) -> Source:
-    """A sparse matrix, whose columns are the schema's in their order."""
+    """Open a sparse matrix, whose columns are the schema's in their order."""
     by_rows = given.tocsr()
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:

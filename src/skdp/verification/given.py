@@ -54,17 +54,17 @@ class Given:
 
     @property
     def releases(self) -> list[ReleaseForm]:
-        """What was released, and how often."""
+        """The releases and their numbers."""
         return self.record.releases
 
     @property
     def search(self) -> SearchForm | None:
-        """Of a model that a search chose."""
+        """The search that chose the model, if any."""
         return self.record.search
 
     @property
     def apart(self) -> float:
-        """How many of a record's parts two neighbouring tables can be apart."""
+        """The number of records by which neighbouring tables differ."""
         return 2.0 if self.record.neighbours == "replace-one" else 1.0
 
     @property
@@ -74,12 +74,12 @@ class Given:
 
     @property
     def slope(self) -> float:
-        """Bound on a record's slope, its weight included."""
+        """Bound on a record's slope, including its weight."""
         return self.loss.slope_bound * self.weight
 
     @property
     def intercept(self) -> bool:
-        """Whether rows have a constant."""
+        """Whether rows have an intercept."""
         return any(group.kind == "ones" for group in self.layout.groups)
 
     def reach(self, scale: Any = None, at: Any = None) -> float:
@@ -104,12 +104,12 @@ class Given:
 
     @property
     def single(self) -> float:
-        """Largest |xⱼ| of a coordinate that is not the constant."""
+        """Largest |xⱼ| of a coordinate that is not the intercept."""
         return min(1.0, self.layout.row_norm or 1.0)
 
     @property
     def penalty(self) -> ElasticNet:
-        """The penalty that the parameters name."""
+        """The penalty according to the parameters."""
         return make_penalty(
             self.layout,
             self.loss,
@@ -124,7 +124,7 @@ class Given:
         return [n * (net.l2 * on + own) for on in self.layout.penalised.tolist()]
 
     def number(self, name: str) -> float:
-        """Return a number of the plan; ValueError if it has none."""
+        """Return a number of the plan; raise ValueError if it is missing."""
         value = self.plan.get(name)
         right = isinstance(value, (int, float)) and not isinstance(value, bool)
         check(
@@ -141,8 +141,8 @@ def read(model: Any) -> Given:
     model = getattr(model, "best_estimator_", model)
     check(
         hasattr(model, "privacy_") and hasattr(model, "plan_"),
-        "verify takes a saved model's directory, a fitted estimator or an evaluation: "
-        "fit it.",
+        "verify takes a saved model's directory, a fitted estimator or an evaluation, "
+        f"got {type(model).__name__}.",
     )
     parameters, _ = stored_model.list_parameters(model)
     plan = stored_model.plan_summary(model.plan_)

@@ -1,8 +1,8 @@
-"""What one record can do to each release, from the schema and the settings alone.
+"""The influence of one record on each release, from schema and settings alone.
 
-Each solver's releases are listed with the sensitivity that public facts imply. A record
-that says less has too little noise for what it claims; one that says more is not the
-record of these settings.
+This module lists each solver's releases with the sensitivity that public facts imply. A
+privacy record with a smaller sensitivity has too little noise for its claim; one with a
+larger sensitivity does not belong to these settings.
 """
 
 from __future__ import annotations
@@ -16,35 +16,34 @@ from typing import Any
 from skdp.schema import check
 from skdp.verification.given import Given
 
-#: How much less, relatively, the grids of slopes and features make a bound.
+#: Largest relative reduction of a bound by the grids of slopes and features.
 GRID = 2.0**-14
-#: Bounds that include a proved distance to a minimiser may be that much larger.
+#: Largest factor on bounds that include a proved distance to a minimiser.
 PROVED = 1.5
-#: Bounds on what rounding changes may be that much larger.
+#: Largest factor on bounds on rounding errors.
 ROUNDED = 1.2
 #: Rounding of a float64, relatively.
 U = 2.0**-53
-#: Narrowest spread of a numeric target that caps can follow: half of one of 32 bins.
+#: Smallest spread of a numeric target that caps can follow: half of one of 32 bins.
 NARROWEST = 1.0 / 32
-#: Joint columns that are wider have their means (DP-GCD) released, or their squares not
-#: asked for (DP-CD).
+#: For wider joint columns DP-GCD releases means, and DP-CD does not release squares.
 WIDE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Expected:
     """A kind of release that a fit makes.
 
     Attributes
     ----------
     what : str
-        A pattern that its query matches.
+        A regular expression for its query.
     least, most : float
-        Between which its sensitivity must be.
+        The range of its sensitivity.
     times : int or None
-        How often it is made; None if that is not known beforehand.
+        The number of such releases, if it is known.
     noise_multiplier : float or None
-        What the settings say, where they do.
+        The noise multiplier, if the settings have it.
     """
 
     what: str
@@ -54,14 +53,14 @@ class Asked:
     noise_multiplier: float | None = None
 
     @classmethod
-    def exactly(
+    def at(
         cls,
         what: str,
         sensitivity: float,
         times: int | None = None,
         noise_multiplier: float | None = None,
-    ) -> Asked:
-        """One whose sensitivity is known but for the grid's rounding."""
+    ) -> Expected:
+        """Return a kind whose sensitivity is known up to rounding to the grid."""
         return cls(
             what=what,
             least=sensitivity * (1 - GRID),
@@ -70,7 +69,7 @@ class Asked:
             noise_multiplier=noise_multiplier,
         )
 
-    def names(self, query: str, noise_multiplier: float) -> bool:
+    def matches(self, query: str, noise_multiplier: float) -> bool:
         """Whether a release is of this kind."""
         right = self.noise_multiplier is None or math.isclose(
             self.noise_multiplier, noise_multiplier, rel_tol=1e-9
@@ -78,36 +77,38 @@ class Asked:
         return right and re.fullmatch(self.what, query) is not None
 
     def allows(self, sensitivity: float) -> bool:
-        """Whether a sensitivity is between the two."""
+        """Whether a sensitivity is in the range."""
         return self.least * (1 - 1e-9) <= sensitivity <= self.most
 
 
 GRADIENT = r"gradient of \d+ coordinates?"
-BATCHES = r"gradients of \d+ Poisson batches.*"
-GRAM = r"\d+ entries of the Gram matrix"
+BATCHES = r"gradients of \d+ Poisson batch(es)?, .*"
+GRAM = r"\d+ entr(y|ies) of the Gram matrix"
 MINIMISER = "minimiser of the penalised loss, charged beforehand"
 TILT = "objective perturbation,.*"
 DISTANCE = "distance to minimiser, charged beforehand"
 
 
-def before(given: Given) -> list[Asked]:
-    """What any fit may release first: a count, ranges and categories, the target."""
+def list_first_releases(given: Given) -> list[Expected]:
+    """List what any fit may release first: counts, ranges, categories, the target."""
     one = math.sqrt(given.apart)
     found = [
-        Asked(what=r"counts of \d+ class(es)?", least=one, most=one * (1 + 1e-9)),
-        Asked(what="number of rows", least=one, most=one * (1 + 1e-9)),
-        Asked(what="histogram of the target.*", least=one, most=one * (1 + 1e-9)),
+        Expected(what=r"counts of \d+ class(es)?", least=one, most=one * (1 + 1e-9)),
+        Expected(what="number of rows", least=one, most=one * (1 + 1e-9)),
+        Expected(what="histogram of the target.*", least=one, most=one * (1 + 1e-9)),
     ]
     for release in given.releases:
-        told = re.fullmatch(r"(categories|magnitudes) of (\d+) columns?", release.query)
-        if told and len(told[2]) < 9:
-            size = math.sqrt(given.apart * max(1, int(told[2])))
-            found.append(Asked.exactly(re.escape(release.query), size))
+        found_columns = re.fullmatch(
+            r"(categories|magnitudes) of (\d+) columns?", release.query
+        )
+        if found_columns and len(found_columns[2]) < 9:
+            size = math.sqrt(given.apart * max(1, int(found_columns[2])))
+            found.append(Expected.at(re.escape(release.query), size))
     return found
 
 
-def of_skgd(given: Given) -> list[Asked]:
-    """DP-SkGD: steps in a matrix metric are capped by the plan, others by the loss."""
+def list_skgd(given: Given) -> list[Expected]:
+    """List the releases of DP-SkGD; the plan or the loss caps its gradients."""
     plan, apart = given.plan, given.apart
     halved = [
         g.kind == "dense" and g.width == 1 and not g.signed and given.intercept
@@ -123,13 +124,13 @@ def of_skgd(given: Given) -> list[Asked]:
     cap = 0.0 if radius is None else apart * float(radius)
     if follows_spread(given):
         cap *= min(NARROWEST, given.loss.slope_bound)
-    if plan.get("sampling") != "Full":  # a set has its part of the radius
+    if plan.get("sampling") != "Full":  # a set gets a part of the radius
         cap *= math.sqrt(1.0 / given.layout.n_features)
     return [
-        Asked(what=GRAM, least=gram),
-        Asked(what=f"{GRADIENT} in a matrix metric", least=cap),
-        # The noise's shape is at most one.
-        Asked(what=GRADIENT, least=apart * given.slope * given.single * (1 - GRID)),
+        Expected(what=GRAM, least=gram),
+        Expected(what=f"{GRADIENT} in a matrix metric", least=cap),
+        # The shape of the noise is at most 1.
+        Expected(what=GRADIENT, least=apart * given.slope * given.single * (1 - GRID)),
     ]
 
 
@@ -140,26 +141,26 @@ def follows_spread(given: Given) -> bool:
     )
 
 
-def of_dp_sgd(given: Given) -> list[Asked]:
-    """One charge for all batches: a record's gradient is clipped to half its bound."""
+def list_dp_sgd(given: Given) -> list[Expected]:
+    """List the one charge for all batches, with gradients clipped to half the bound."""
     clip = given.slope * math.sqrt(given.reach()) / 2
-    return [Asked.exactly(BATCHES, clip, 1)]
+    return [Expected.at(BATCHES, clip, 1)]
 
 
-def of_dp_svrg(given: Given) -> list[Asked]:
-    """Full gradients, and one charge for the corrections, of two gradients each."""
+def list_dp_svrg(given: Given) -> list[Expected]:
+    """List full gradients, and one charge for corrections of two gradients each."""
     size = given.slope * math.sqrt(given.reach())
     epochs = int(given.number("n_epochs"))
     z = given.number("full_noise_multiplier")
     corrections = epochs * (int(given.number("n_inner")) - 1)
     return [
-        Asked.exactly(GRADIENT, given.apart * size, epochs, z),
-        Asked.exactly(BATCHES, 2 * size, 1 if corrections else 0),
+        Expected.at(GRADIENT, given.apart * size, epochs, z),
+        Expected.at(BATCHES, 2 * size, 1 if corrections else 0),
     ]
 
 
-def of_dp_cd(given: Given) -> list[Asked]:
-    """One coordinate at a time, slopes clipped; squares of columns before."""
+def list_dp_cd(given: Given) -> list[Expected]:
+    """List squares of columns, and steps on one coordinate with clipped slopes."""
     smoothness: Any = given.plan.get("smoothness")
     clip, d = given.number("clip"), given.layout.n_features
     check(
@@ -175,7 +176,7 @@ def of_dp_cd(given: Given) -> list[Asked]:
         * (given.single if penalised else 1.0)
         for m, penalised in zip(smoothness, given.layout.penalised, strict=True)
     ]
-    steps = Asked(
+    steps = Expected(
         what=GRADIENT,
         least=min(bounds) * (1 - GRID),
         most=max(bounds) * (1 + 1e-9),
@@ -196,7 +197,7 @@ def of_dp_cd(given: Given) -> list[Asked]:
     weight = given.apart * given.weight
     single = weight * given.single
     wide = weight * math.sqrt(given.reach(at=codes)) if codes else single
-    squares = Asked(
+    squares = Expected(
         what=GRADIENT,
         least=min(single, wide) * (1 - GRID),
         most=max(single, wide) * (1 + 1e-9),
@@ -205,14 +206,14 @@ def of_dp_cd(given: Given) -> list[Asked]:
     return [steps, squares]
 
 
-def of_dp_gcd(given: Given) -> list[Asked]:
-    """The whole gradient in each step; means of wide joint columns before."""
+def list_dp_gcd(given: Given) -> list[Expected]:
+    """List means of wide joint columns, and the whole gradient in each step."""
     size = given.apart * math.sqrt(given.reach())
     wide = any(g.signed and g.width > WIDE for g in given.layout.groups)
     means = wide and given.intercept
     bounds = [size * given.slope, *([size * given.weight] if means else [])]
     return [
-        Asked(
+        Expected(
             what=GRADIENT,
             least=min(bounds) * (1 - GRID),
             most=max(bounds) * (1 + 1e-9),
@@ -221,8 +222,8 @@ def of_dp_gcd(given: Given) -> list[Asked]:
     ]
 
 
-def of_output_perturbation(given: Given) -> list[Asked]:
-    """A minimiser moves by r·sup‖x‖ in the penalty's norm, plus what is not solved."""
+def list_output_perturbation(given: Given) -> list[Expected]:
+    """List the minimiser, whose sensitivity is r·sup‖x‖ plus the tolerance."""
     quadratic = given.quadratic()
     reach = math.sqrt(given.reach([1.0 / q for q in quadratic]))
     moved = given.apart * given.slope * reach
@@ -231,7 +232,7 @@ def of_output_perturbation(given: Given) -> list[Asked]:
         rest += moved
     z = given.number("noise_multiplier")
     return [
-        Asked(
+        Expected(
             what=MINIMISER,
             least=moved,
             most=PROVED * (moved + rest),
@@ -241,13 +242,13 @@ def of_output_perturbation(given: Given) -> list[Asked]:
     ]
 
 
-def of_objective_perturbation(given: Given) -> list[Asked]:
-    """The tilt hides a record's gradient; a release hides what is not solved."""
+def list_objective_perturbation(given: Given) -> list[Expected]:
+    """List the tilt, and the release of the distance to the exact minimiser."""
     size = given.apart * given.slope * math.sqrt(given.reach())
     away = solved_apart(given)
     return [
-        Asked.exactly(TILT, size, 1),
-        Asked(what=DISTANCE, least=away * (1 - 1e-6), most=away * ROUNDED, times=1),
+        Expected.at(TILT, size, 1),
+        Expected(what=DISTANCE, least=away * (1 - 1e-6), most=away * ROUNDED, times=1),
     ]
 
 
@@ -274,54 +275,54 @@ def solved_apart(given: Given) -> float:
     return found + 2 * math.sqrt(d) * (std * 2.0**-35 / floor + 2.0**-31)
 
 
-def of_adassp(given: Given) -> list[Asked]:
-    """The Gram matrix of rows, and the gradient at zero of slopes of at most one."""
+def list_adassp(given: Given) -> list[Expected]:
+    """List the Gram matrix, and the gradient at zero, where slopes are at most 1."""
     known = given.intercept and given.record.neighbours != "add-remove"
     signed = any(group.signed for group in given.layout.groups)
     acute = given.record.neighbours == "zero-out" or not signed
     square = given.reach() ** 2 - (1.0 if known and acute else 0.0)
     moment = given.apart * given.weight * math.sqrt(given.reach())
     return [
-        Asked.exactly(
+        Expected.at(
             GRAM,
             math.sqrt(given.apart * square),
             1,
             given.number("gram_noise_multiplier"),
         ),
-        Asked.exactly(GRADIENT, moment, 1, given.number("moment_noise_multiplier")),
+        Expected.at(GRADIENT, moment, 1, given.number("moment_noise_multiplier")),
     ]
 
 
-#: What each solver releases; the tests run through all of `skdp.solvers`.
-SOLVERS: dict[str, Callable[[Given], list[Asked]]] = {
-    "skgd": of_skgd,
-    "dp_sgd": of_dp_sgd,
-    "dp_svrg": of_dp_svrg,
-    "dp_cd": of_dp_cd,
-    "dp_gcd": of_dp_gcd,
-    "output_perturbation": of_output_perturbation,
-    "objective_perturbation": of_objective_perturbation,
-    "adassp": of_adassp,
+#: The releases of each solver; the tests run through all of `skdp.solvers`.
+SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
+    "skgd": list_skgd,
+    "dp_sgd": list_dp_sgd,
+    "dp_svrg": list_dp_svrg,
+    "dp_cd": list_dp_cd,
+    "dp_gcd": list_dp_gcd,
+    "output_perturbation": list_output_perturbation,
+    "objective_perturbation": list_objective_perturbation,
+    "adassp": list_adassp,
 }
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What differs, and what nothing is known of."""
+class Comparison:
+    """Releases that differ from the expected ones, and those of unknown kind."""
 
     wrong: list[str]
     unknown: list[str]
 
 
-def compared(given: Given) -> Compared:
-    """Compare all releases of a fit with what its solver asks for.
+def compare(given: Given) -> Comparison:
+    """Compare all releases of a fit with those that its solver makes.
 
-    A search has the releases of other candidates too, whose settings are not saved:
-    those of the model itself must be among them.
+    A search also has the releases of other candidates, whose settings are not saved.
+    Those of the model itself must be among them.
     """
     solver = given.plan.get("solver", "skgd")
     own = SOLVERS[solver](given) if solver in SOLVERS else []
-    asked = [*own, *before(given)]
+    asked = [*own, *list_first_releases(given)]
     wrong: list[str] = []
     unknown: list[str] = []
     times = dict.fromkeys(range(len(asked)), 0)
@@ -330,7 +331,7 @@ def compared(given: Given) -> Compared:
         kinds = [
             i
             for i, one in enumerate(asked)
-            if one.names(query, release.noise_multiplier)
+            if one.matches(query, release.noise_multiplier)
         ]
         if not kinds:
             unknown.append(query)
@@ -341,17 +342,17 @@ def compared(given: Given) -> Compared:
         elif given.search is not None:
             unknown.append(query)
         else:
-            wrong.append(f"{query}: {sensitivity:.6g}, {_range(one)}")
+            wrong.append(f"{query}: {sensitivity:.6g}, {_describe_range(one)}")
     for i, one in enumerate(asked):
         if one.times is None:
             continue
         found = times[i]
         if found != one.times if given.search is None else found < one.times:
             wrong.append(f"{found} of {one.times} releases: {one.what}")
-    return Compared(wrong, sorted(set(unknown)))
+    return Comparison(wrong, sorted(set(unknown)))
 
 
-def _range(one: Asked) -> str:
+def _describe_range(one: Expected) -> str:
     if one.most == math.inf:
         return f"at least {one.least:.6g}"
     return f"{one.least:.6g} to {one.most:.6g} follow from schema and settings"

@@ -1,4 +1,4 @@
-"""Check a privacy record: that it adds up, fits schema and settings, and was paid."""
+"""Check that a privacy record adds up, fits schema and settings, and was paid for."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from skdp.verification.independent_epsilon import (
     mu_squared,
     pld_epsilon,
 )
-from skdp.verification.sensitivities import SOLVERS, compared, follows_spread
+from skdp.verification.sensitivities import SOLVERS, compare, follows_spread
 
-#: Relative difference that counts as equal: for the closed form, for dp-accounting,
+#: Relative differences that count as equal: for the closed form, for dp-accounting,
 #: which puts losses on a grid, and for a search, whose trials round down.
 CLOSE, PLD_CLOSE, SEARCH_CLOSE = 1e-6, 1e-3, 1e-4
-#: Part of μ² that DP-CD keeps for squares of columns.
+#: Share of μ² that DP-CD reserves for squares of columns.
 SMOOTHNESS = 0.1
 #: Part of δ that is set aside for finding categories.
 DISCOVERY = 0.1
@@ -34,7 +34,7 @@ ONE_RELEASE = ("output_perturbation", "objective_perturbation", "adassp")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: `passed` is None if it could not be."""
+    """One check; `passed` is None if it was not possible."""
 
     name: str
     passed: bool | None
@@ -43,20 +43,20 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes
     ----------
     claim : str
-        What the record claims, in words.
+        The record's claim in words.
     claims : bool
-        Whether it claims privacy at all: a seeded run, or one without noise, does not.
+        Whether it claims privacy; a seeded run or one without noise does not.
     epsilon : float
-        The ε that the record says was spent.
+        The spent ε according to the record.
     closed_form, pld : float or None
-        The same, computed anew in two ways; None where it could not be.
+        The same, recomputed in two ways; None if that was not possible.
     checks : tuple of Check
-        All that was looked at.
+        All checks.
     """
 
     claim: str
@@ -73,14 +73,14 @@ class Verification:
         return self.claims and all(c.passed is not False for c in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Return everything as plain values."""
         return asdict(self) | {
             "passed": self.passed,
             "checks": [asdict(one) for one in self.checks],
         }
 
     def to_json(self) -> str:
-        """Everything as JSON; null stands for an infinite ε."""
+        """Return everything as JSON; an infinite ε becomes null."""
         plain = {
             key: None if value == math.inf else value
             for key, value in self.to_dict().items()
@@ -88,7 +88,7 @@ class Verification:
         return json.dumps(plain, indent=1, ensure_ascii=False)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))  # what a notebook shows
+        printer.text(str(self))  # for notebooks
 
     def __str__(self) -> str:
         words = {True: "ok", False: "FAILED", None: "not checked"}
@@ -106,22 +106,22 @@ class Verification:
 
 
 def verify(model: Any, ledger: Any = None) -> Verification:
-    """Compute ε anew from a record, and compare the record with all that is public.
+    """Recompute ε from a record, and compare the record with all public facts.
 
     Parameters
     ----------
     model : path, fitted estimator, search or evaluation
-        A directory that ``save`` wrote, a model, the search that chose it, or what
-        `skdp.evaluate` returned.
+        A directory that ``save`` wrote, a model, the search that chose it, or the
+        result of `skdp.evaluate`.
     ledger : Ledger or path, optional
-        The ledger that was charged: it must have an entry with the digest of what was
-        released, not smaller than the record, and its hashes must be right.
+        The ledger that was charged. It must be intact and have an entry with the digest
+        of these releases, for at least the cost in the record.
 
     Returns
     -------
     Verification
-        Print it; ``passed`` says whether privacy is claimed and all checks hold. What
-        could not be checked is listed with ``passed`` None.
+        The result, which can be printed. ``passed`` says whether privacy is claimed and
+        all checks hold. Checks that were not possible have ``passed`` None.
 
     Raises
     ------
@@ -130,10 +130,10 @@ def verify(model: Any, ledger: Any = None) -> Verification:
 
     Notes
     -----
-    Without a ledger it shows that a record adds up, and fits schema and settings.
-    Whoever can write the directory can write a record that does. That it is the record
-    of this very model, and was paid for, is shown by the ledger: its entry has a digest
-    of the released values, of what they cost and of the weights, made when it happened.
+    Without a ledger, this shows that a record adds up and fits schema and settings.
+    Anyone who can write the directory can write such a record. The ledger shows that it
+    is the record of this model and was paid for: its entry has a digest of the released
+    values, their costs and the weights, written at the time of the fit.
 
     Examples
     --------
@@ -146,31 +146,30 @@ def verify(model: Any, ledger: Any = None) -> Verification:
     if hasattr(model, "scores") and hasattr(model, "privacy_"):
         record, digest = read_evaluation(model)
         none = Check("sensitivities", None, "those of scores are not recomputed")
-        return _verified(record, [none], {}, ledger, lambda: digest)
+        return _verify_record(record, [none], {}, ledger, lambda: digest)
     given = read(model)
-    noiseless = _noiseless(given.record)
-    checks = list(_agreements(given))
-    if not noiseless:
-        checks += _recomputed(given)
-    return _verified(given.record, checks, given.plan, ledger, given.digest)
+    checks = list(_check_plan(given))
+    if not _is_noiseless(given.record):
+        checks += _check_releases(given)
+    return _verify_record(given.record, checks, given.plan, ledger, given.digest)
 
 
-def _noiseless(record: RecordForm) -> bool:
+def _is_noiseless(record: RecordForm) -> bool:
     """Whether nothing is claimed because there is no noise."""
     if float(record.epsilon) == math.inf:
         return True
     return not all(release.noise_multiplier for release in record.releases)
 
 
-def _verified(
+def _verify_record(
     record: RecordForm,
     checks: list[Check],
     plan: dict[str, Any],
     ledger: Any,
     digest: Callable[[], str],
 ) -> Verification:
-    """Add what any record is checked for: its ε, in two ways, and its entry."""
-    delta, seeded, noiseless = record.delta, record.seeded, _noiseless(record)
+    """Add the checks of any record: its ε, in two ways, and its ledger entry."""
+    delta, seeded, noiseless = record.delta, record.seeded, _is_noiseless(record)
     claimed = float(record.spent_epsilon)
     budget = float(record.epsilon)
     if seeded or noiseless:
@@ -181,14 +180,14 @@ def _verified(
     if not noiseless:
         search = record.search
         closed = closed_form_epsilon(record.releases, delta, search)
-        checks.append(_spent(claimed, closed, budget, plan, record))
-        pld, why = None, "they are for releases that are all handed out"
+        checks.append(_check_epsilon(claimed, closed, budget, plan, record))
+        pld, why = None, "not applicable to a random search"
         if search is None or search.stop is None:
             pld, why = pld_epsilon(record.releases, delta)
         agrees = None if pld is None else _close(pld, closed, PLD_CLOSE)
         checks.append(Check("privacy loss distributions", agrees, why))
     if ledger is not None and not noiseless:
-        checks.append(_entered(ledger, digest, record.releases))
+        checks.append(_check_entry(ledger, digest, record.releases))
     return Verification(
         claim=claim,
         claims=not (seeded or noiseless),
@@ -200,10 +199,10 @@ def _verified(
     )
 
 
-def _entered(
+def _check_entry(
     ledger: Any, digest: Callable[[], str], releases: list[ReleaseForm]
 ) -> Check:
-    """Whether a sound ledger has the entry that paid for these very releases."""
+    """Check that an intact ledger has the entry that paid for these releases."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger).resolve())
     book.check()
     try:
@@ -212,11 +211,11 @@ def _entered(
         return Check("ledger", False, str(error))
     spent = mu_squared(releases)
     extra = math.fsum(r.times * r.delta for r in releases)
-    found = "no entry paid for what this model released"
+    found = "no entry paid for the releases of this model"
     for entry in book.entries():
         if entry.kind != "commit" or entry.released != mine:
             continue
-        found = "its entry says less"
+        found = "its entry is for a smaller cost"
         if entry.mu_squared >= spent * (1 - 1e-9) and entry.delta >= extra * (1 - 1e-9):
             paid = f"entry {entry.seq} of {entry.time}, by {entry.user}"
             return Check("ledger", True, f"{paid}, purpose: {entry.purpose}")
@@ -227,19 +226,19 @@ def _close(a: float, b: float, tolerance: float) -> bool:
     return math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-7)
 
 
-def _spent(
+def _check_epsilon(
     claimed: float,
     closed: float,
     budget: float,
     plan: dict[str, Any],
     record: RecordForm,
 ) -> Check:
-    """Whether the ε claimed, the ε of the releases and the budget are one number."""
+    """Check that the claimed ε, the ε of the releases and the budget agree."""
     found = f"ε = {closed:.9g} from the releases, {claimed:.9g} claimed"
     search = record.search
     right = _close(closed, claimed, CLOSE if search is None else SEARCH_CLOSE)
     right &= claimed <= budget * (1 + 1e-9)
-    least = budget * (1 - _left_over(plan, record))
+    least = budget * (1 - _allow_rest(plan, record))
     spends_all = plan.get("calibration") == "exact" or "solver" in plan
     if spends_all and closed < least and _with_reserve(record) < least:
         right = False
@@ -258,12 +257,12 @@ def _with_reserve(record: RecordForm) -> float:
     return closed_form_epsilon(record.releases, record.delta - unused, record.search)
 
 
-def _left_over(plan: dict[str, Any], record: RecordForm) -> float:
-    """Part of ε that an honest fit may leave.
+def _allow_rest(plan: dict[str, Any], record: RecordForm) -> float:
+    """Return the part of ε that an honest fit may leave unspent.
 
-    A ledger may allow a little less, for the slack of all its draws. Other solvers set
-    a part of δ aside that they may not need, DP-CD a tenth of μ² for squares of columns
-    that there may be none of.
+    A ledger may allow slightly less, because of the slack of all its draws. Other
+    solvers reserve a part of δ that they may not need. DP-CD reserves a tenth of μ² for
+    squares of columns, even if there are none.
     """
     if "solver" not in plan:
         return 1e-3
@@ -273,7 +272,7 @@ def _left_over(plan: dict[str, Any], record: RecordForm) -> float:
     return SMOOTHNESS if plan["solver"] == "dp_cd" and not asked else 0.02
 
 
-def _agreements(given: Given) -> Iterator[Check]:
+def _check_plan(given: Given) -> Iterator[Check]:
     """Compare the record with the plan, value by value."""
     plan, record, search = given.plan, given.record, given.search
     digest = record.plan_digest
@@ -287,7 +286,7 @@ def _agreements(given: Given) -> Iterator[Check]:
             told = getattr(record, name)
             found = f"{told}" + ("" if asked == told else f", asked for {asked}")
             yield Check(name, asked == told, found)
-        yield _of_the_loss(given)
+        yield _check_loss(given)
         net = given.penalty
         same = (plan.get("l1"), plan.get("l2")) == (net.l1, net.l2)
         same &= plan.get("max_weight") == given.weight
@@ -302,19 +301,19 @@ def _agreements(given: Given) -> Iterator[Check]:
         same = planned == claimed
         found = f"{claimed}" + ("" if same else f", planned {planned}")
         yield Check(name, same, found)
-    yield _of_the_loss(given)
-    yield from _steps(given)
+    yield _check_loss(given)
+    yield from _check_steps(given)
 
 
-def _of_the_loss(given: Given) -> Check:
-    """Whether the plan's loss is the one that parameters and schema name."""
+def _check_loss(given: Given) -> Check:
+    """Check that the plan's loss is the one that parameters and schema name."""
     name, bound = given.loss.name, given.loss.slope_bound
     same = (given.plan.get("loss"), given.plan.get("slope_bound")) == (name, bound)
     return Check("loss", same, f"{name}, slopes of at most {bound:g}")
 
 
-def _steps(given: Given) -> Iterator[Check]:
-    """Compare the releases of DP-SkGD with its plan, by their number."""
+def _check_steps(given: Given) -> Iterator[Check]:
+    """Check the numbers of DP-SkGD's releases against its plan."""
     plan, search = given.plan, given.search
     steps = [r for r in given.releases if r.query.startswith("gradient of")]
     taken = sum(r.times for r in steps)
@@ -337,39 +336,39 @@ def _steps(given: Given) -> Iterator[Check]:
     yield Check("releases of the Gram matrix", grams == wanted, f"{grams} of {wanted}")
 
 
-def _recomputed(given: Given) -> Iterator[Check]:
-    """Compare the releases with what schema, settings and solver imply."""
+def _check_releases(given: Given) -> Iterator[Check]:
+    """Check the releases against those that schema, settings and solver imply."""
     solver = given.plan.get("solver", "skgd")
     if solver not in SOLVERS:
         yield Check("sensitivities", False, f"there is no solver {solver!r}")
         return
-    found = compared(given)
-    good = "each is what schema and settings imply"
+    found = compare(given)
+    good = "all agree with schema and settings"
     good = "none is too small" if solver == "skgd" else good
     yield Check("sensitivities", not found.wrong, "; ".join(found.wrong) or good)
     if found.unknown:
         whose = "of other candidates, or not known" if given.search else "not known"
-        said = f"what one record can do is {whose}: {'; '.join(found.unknown)}"
+        said = f"their bounds are {whose}: {'; '.join(found.unknown)}"
         yield Check("other sensitivities", None, said)
     if follows_spread(given):
         said = "they follow a released spread that is not saved: only its floor is used"
         yield Check("caps of the steps", None, said)
     if given.search is not None or found.wrong:
         return
-    if any("Poisson batches" in release.query for release in given.releases):
-        yield Check("cost of the batches", *costs.batches(given))
+    if any("Poisson batch" in release.query for release in given.releases):
+        yield Check("cost of the batches", *costs.check_batches(given))
     if solver == "objective_perturbation":
-        yield Check("cost of the tilt", *costs.tilt(given))
+        yield Check("cost of the tilt", *costs.check_tilt(given))
     if "tolerance" in given.plan:
-        said = f"{given.plan['tolerance']:.3g}, proved during the fit and not again"
+        said = f"{given.plan['tolerance']:.3g}, proved during the fit, not rechecked"
         yield Check("distance to the exact minimiser", None, said)
     if "solver" in given.plan and solver not in ONE_RELEASE:
-        asked = given.n_iter == _planned_steps(given)
+        asked = given.n_iter == _count_planned_steps(given)
         yield Check("number of steps", asked, f"{given.n_iter} reported")
 
 
-def _planned_steps(given: Given) -> int:
-    """Steps that another solver's settings name."""
+def _count_planned_steps(given: Given) -> int:
+    """Return the number of steps in another solver's settings."""
     if "n_epochs" in given.plan:
         return int(given.number("n_epochs") * given.number("n_inner"))
     restarts = given.number("n_restarts") if "n_restarts" in given.plan else 1
