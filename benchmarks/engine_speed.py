@@ -142,7 +142,7 @@ def census_fits(repeats: int) -> None:
         with threadpool_limits(n_threads):
             ours, peer = alternate(
                 repeats,
-                partial(run, plan, records, engine=engine, seed=3),
+                partial(run, plan, records, engine=engine, random_state=3),
                 partial(lbfgs, dense, target, 1000),
             )
         print(
