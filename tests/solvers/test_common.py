@@ -24,7 +24,7 @@ from skdp.privacy.randomness import Randomness
 from skdp.solvers import SOLVERS, Solved
 
 EPSILON, DELTA = 1.0, 1e-6
-COMMON = ("epsilon", "delta", "seed", "noise", "record", "engine", "callback")
+COMMON = ("epsilon", "delta", "random_state", "noise", "record", "engine", "callback")
 every_solver = pytest.mark.parametrize("name", SOLVERS)
 #: Private as a whole, not sum by sum: what one record can do is in their own tests.
 AS_A_WHOLE = {"objective_perturbation"}
@@ -143,7 +143,7 @@ def test_noise_has_the_scale_that_was_charged(name, monkeypatch):
     for seed in range(40):
         with monkeypatch.context() as patch:
             seen = watched(patch)
-            solved = fit(name, seed=seed)
+            solved = fit(name, random_state=seed)
         noise.append(noise_of(seen))
         if sum(map(len, noise)) > 3000:
             break
@@ -167,7 +167,7 @@ def test_noise_has_the_scale_that_was_charged(name, monkeypatch):
 
 @every_solver
 def test_same_seed_same_bits_on_every_engine(name):
-    first, second, other = fit(name), fit(name), fit(name, seed=1)
+    first, second, other = fit(name), fit(name), fit(name, random_state=1)
     assert np.array_equal(first.weights, second.weights)
     assert not np.array_equal(first.weights, other.weights)
     fast = fit(name, engine=choose_engine("compiled", 1))
@@ -176,10 +176,10 @@ def test_same_seed_same_bits_on_every_engine(name):
 
 @every_solver
 def test_without_a_seed_noise_is_new(name):
-    one, two = fit(name, seed=None), fit(name, seed=None)
+    one, two = fit(name, random_state=None), fit(name, random_state=None)
     assert not np.array_equal(one.weights, two.weights)
     assert not one.record.seeded
-    assert fit(name, seed=None, noise=Randomness(3)).record.seeded
+    assert fit(name, random_state=None, noise=Randomness(3)).record.seeded
 
 
 @every_solver
@@ -207,7 +207,7 @@ def test_refusals(name):
     with pytest.raises(ValueError, match="delta must be"):
         fit(name, delta=0.01)
     record = PrivacyRecord(epsilon=EPSILON, delta=DELTA, neighbours="add-remove")
-    with pytest.raises(ValueError, match="use one relation"):
+    with pytest.raises(ValueError, match="use the same neighbours"):
         fit(name, problem_of(loss), record=record)
     if SOLVERS[name].delta_share:
         record = PrivacyRecord(epsilon=EPSILON, delta=DELTA, neighbours="zero-out")
