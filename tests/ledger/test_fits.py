@@ -284,7 +284,7 @@ def test_no_row_of_a_file_is_encoded_before_the_reservation(
     def encoded(*_):
         pytest.fail("a record was read")
 
-    monkeypatch.setattr("skdp.privacy.encoding._part", encoded)
+    monkeypatch.setattr("skdp.privacy.encoding._encode_column", encoded)
     with pytest.raises(BudgetError, match="afforded"):
         skdp.LogisticRegression(
             epsilon=9.0, schema=schema, neighbours="replace-one", ledger=ledger

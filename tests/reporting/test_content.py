@@ -187,7 +187,7 @@ def test_classes_are_told_apart_and_sum_to_nothing():
         ("poisson", "No standard errors for counts"),
         ("svc", "not a likelihood"),
         ("diagonal", "Standard errors require the Gram matrix"),
-        ("dp_sgd", "Standard errors are known for solver='skgd'."),
+        ("dp_sgd", "Standard errors are known for solver='skgd' only."),
         ("constant", "which is an intercept only"),
         ("zero-out", "Standard errors are known for fits without weights only."),
     ],

@@ -85,5 +85,5 @@ def test_other_solvers_are_not_planned():
     schema = skdp.Schema(
         {"x": skdp.Numeric(0, 1)}, target=("y", skdp.Categorical([0, 1]))
     )
-    with pytest.raises(ValueError, match="planned beforehand"):
+    with pytest.raises(ValueError, match="has a plan before the fit"):
         skdp.plan(schema, 1000, solver="dp_sgd")
