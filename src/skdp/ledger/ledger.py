@@ -104,7 +104,8 @@ class Ledger:
     >>> X = np.random.default_rng(0).uniform(size=(5000, 2))
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
     >>> model = skdp.LogisticRegression(
-    ...     epsilon=1.0, bounds=(0, 1), classes=[0, 1], ledger=ledger)
+    ...     epsilon=1.0, delta=1e-6, bounds=(0, 1), classes=[0, 1],
+    ...     ledger=ledger)
     >>> _ = model.fit(X, y)
     >>> 0.9 < ledger.spent_epsilon <= 1.0
     True
