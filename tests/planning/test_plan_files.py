@@ -96,8 +96,14 @@ def test_a_plan_that_was_tampered_with_is_refused():
         ("assumptions", [3]),
         ("layout", {"groups": [{"name": "x"}], "row_norm": None}),
         ("more", 1),
+        ("layout", {"more": 1}),
+        ("layout", {"groups": "x"}),
+        ("layout", {"row_norm": "1"}),
+        ("rate", {"theorem": "x"}),
     ]:
-        state = json.loads(plan_files.dumps(plan)) | {key: value}
+        state = json.loads(plan_files.dumps(plan))
+        known = key == "layout" and "groups" not in value
+        state[key] = state[key] | value if known else value
         with pytest.raises(ValueError, match="This is not a plan of format 1"):
             plan_files.loads(json.dumps(state))
 

@@ -66,7 +66,7 @@ def test_what_is_wrong_is_said_in_one_sentence(call, tmp_path):
     for arguments, sentence in (
         (["none"], "There is no saved model 'none'"),
         (["model", "--ledger", "none.db"], "There is no ledger 'none.db'"),
-        ([tmp_path], "A saved model has a file model.json"),
+        ([tmp_path], "model.json' is missing"),
     ):
         code, out, err = call(*arguments)
         assert (code, out) == (2, "")

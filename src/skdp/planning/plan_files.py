@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, structs
+from msgspec import Meta
 
 from skdp.descent import averages, intercept, matrix, samplings  # noqa: F401
 from skdp.descent.geometry import Geometry
@@ -15,39 +15,11 @@ from skdp.models.penalties import Penalty
 from skdp.planning import theory
 from skdp.planning.plan import Plan
 from skdp.privacy.queries import Neighbours
-from skdp.schema import Group, Layout, check
+from skdp.schema import Layout, check
 from skdp.typed_files import Count, Epsilon, Form, parse_json, refuse, to_json
 
 FORMAT = 1
 _WHAT = f"This is not a plan of format {FORMAT}"
-
-
-class LayoutForm(Form, frozen=True, kw_only=True):
-    """A `Layout`."""
-
-    groups: list[GroupForm]
-    row_norm: float | None
-
-
-class GroupForm(Form, frozen=True, kw_only=True):
-    """A `Group` of coordinates."""
-
-    name: str
-    kind: Literal["ones", "dense", "code"]
-    start: Count
-    labels: tuple[str, ...]
-    signed: bool
-
-
-class RateForm(Form, frozen=True, kw_only=True):
-    """A `theory.Rate`."""
-
-    theorem: str
-    n_steps: Count
-    n_restarts: Count
-    initial: float
-    noise: float
-    decay: float
 
 
 class PlanForm(Form, frozen=True, kw_only=True):
@@ -63,12 +35,12 @@ class PlanForm(Form, frozen=True, kw_only=True):
     calibration: Literal["exact", "paper"]
     average: str
     assumptions: list[str]
-    layout: LayoutForm
+    layout: Layout
     loss: dict[str, Any]
     penalty: dict[str, Any]
     sampling: dict[str, Any]
     geometry: dict[str, Any]
-    rate: RateForm | None
+    rate: theory.Rate | None
 
 
 def dumps(plan: Plan) -> str:
@@ -93,15 +65,17 @@ def loads(text: str) -> Plan:
     """Read a plan from JSON; raise ValueError if it is not a plan of this version."""
     form = parse_json(text, PlanForm, _WHAT)
     try:
-        return _read_plan(form)
+        plan = _read_plan(form)
+        same = json.loads(dumps(plan)) == json.loads(text)
+        check(same, "it has keys that no plan has")  # inside of its parts
+        return plan
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         refuse(_WHAT, error)  # parts that are not what their kind takes
 
 
 def _read_plan(form: PlanForm) -> Plan:
-    groups = tuple(Group(**structs.asdict(group)) for group in form.layout.groups)
     return Plan(
-        layout=Layout(groups=groups, row_norm=form.layout.row_norm),
+        layout=form.layout,
         loss=Loss.from_dict(_read_part(form.loss)),
         n_rows=form.n_rows,
         epsilon=float(form.epsilon),
@@ -114,7 +88,7 @@ def _read_plan(form: PlanForm) -> Plan:
         average=averages.AVERAGES[form.average],
         neighbours=form.neighbours,
         calibration=form.calibration,
-        rate=None if form.rate is None else theory.Rate(**structs.asdict(form.rate)),
+        rate=form.rate,
         assumptions=tuple(form.assumptions),
     )
 
