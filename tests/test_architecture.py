@@ -508,7 +508,7 @@ PROMISES = {
         "stated",
         "Metric.caps",
     },
-    "privacy/discovery.py": {"ranges_and_texts", "levels"},
+    "privacy/discovery.py": {"release_ranges_and_texts", "release_levels"},
     "privacy/mechanism.py": {"release"},
     "privacy/selection.py": {
         "trial_delta",

@@ -73,7 +73,7 @@ MODULES = [module for name, module in sys.modules.items() if name.startswith("sk
 REAL = {
     "release": mechanism.release,
     "gram": queries.gram,
-    "levels": discovery.levels,
+    "release_levels": discovery.release_levels,
     "read_records": preparation.read_records,
     "predict_rows": predictions.predict_rows,
     "draw_batch": poisson_batches.draw_batch,
@@ -388,7 +388,7 @@ class Watch:
         )
         return REAL["minimise"](tilted, *given, **more)
 
-    def levels(self, cells, names, z, delta, noise, record):
+    def release_levels(self, cells, names, z, delta, noise, record):
         """Compare counts of categories; find those that the first run found."""
         cells = [dict(columns) for columns in cells]
         counts = Counter(
@@ -400,7 +400,7 @@ class Watch:
         )
         self.in_levels = True
         try:
-            found = REAL["levels"](cells, names, z, delta, noise, record)
+            found = REAL["release_levels"](cells, names, z, delta, noise, record)
         finally:
             self.in_levels = False
         if sorted(self.counted.value.tolist()) != sorted(counts.values()):

@@ -98,10 +98,10 @@ def small_noise_off_the_diagonal():
 @contextmanager
 def low_threshold():
     """The threshold of categories forgets that a record counts for one itself."""
-    right = discovery.level_threshold
+    right = discovery.compute_threshold
 
     def wrong(noise_std, delta):
         return right(noise_std, delta) - 1.0
 
-    with mock.patch.object(discovery, "level_threshold", wrong):
+    with mock.patch.object(discovery, "compute_threshold", wrong):
         yield

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 import skdp
 from skdp.privacy.budget import PrivacyRecord
-from skdp.privacy.discovery import level_threshold
+from skdp.privacy.discovery import compute_threshold
 from skdp.privacy.mechanism import _round_to_cell
 from skdp.privacy.randomness import Randomness
 
@@ -142,7 +142,7 @@ def test_threads_never_share_a_deviate():
 @pytest.mark.parametrize("delta", [1e-3, 1e-7, 1e-10])
 def test_a_single_record_passes_the_threshold_with_at_most_delta(std, delta):
     """The least deviate whose rounded count passes, found by halving in integers."""
-    threshold = level_threshold(std, delta)
+    threshold = compute_threshold(std, delta)
     low, high = 0, 40 << 64
     while high - low > 1:
         middle = (low + high) // 2

@@ -136,8 +136,8 @@ def asked(monkeypatch, table, target, kind):
         log.append(("levels", tuple(names), sum(1 for _ in batches) > 0))
         return {n: ["0", "1"] if n == "target" else ["baker", "nurse"] for n in names}
 
-    monkeypatch.setattr(discovery, "ranges_and_texts", ranges_and_texts)
-    monkeypatch.setattr(discovery, "levels", levels)
+    monkeypatch.setattr(discovery, "release_ranges_and_texts", ranges_and_texts)
+    monkeypatch.setattr(discovery, "release_levels", levels)
     about = open_table(table, target, schema=None, bounds=None, target=kind)
     record = PrivacyRecord(
         epsilon=1.0, delta=1e-6, neighbours="replace-one", reserved_delta=1e-7

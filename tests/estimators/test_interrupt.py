@@ -88,7 +88,7 @@ def test_nothing_is_said_before_anything_is_spent(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(discovery, "ranges_and_texts", stop)
+    monkeypatch.setattr(discovery, "release_ranges_and_texts", stop)
     with pytest.raises(KeyboardInterrupt) as stopped:
         LogisticRegression(classes=[0, 1]).fit(X, Y)
     assert not hasattr(stopped.value, "__notes__")

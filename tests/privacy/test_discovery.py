@@ -29,7 +29,7 @@ def record(neighbours="replace-one", epsilon=1.0, reserved=1e-7):
 @given(st.lists(floats, min_size=1, max_size=20))
 def test_every_value_has_a_bin_that_holds_it(values):
     array = np.array(values)
-    bins, edges = discovery.magnitude_bins(array), discovery.bin_edges()
+    bins, edges = discovery.find_bins(array), discovery.list_edges()
     assert len(edges) == 2 * discovery.SIDE + 2
     assert (np.diff(edges) > 0).all()
     for value, bin_ in zip(values, bins.tolist(), strict=True):
@@ -59,7 +59,7 @@ def test_ranges_without_noise_cover_the_data():
         {n: c[:200] for n, c in columns.items()},
         {n: c[200:] for n, c in columns.items()},
     ]
-    found = discovery.ranges(parts, names, 0.0, Randomness(0), free)
+    found = discovery.release_ranges(parts, names, 0.0, Randomness(0), free)
     for name in ("age", "loss", "both"):
         low, high = found[name]
         assert low <= columns[name].min()
@@ -67,7 +67,7 @@ def test_ranges_without_noise_cover_the_data():
         assert high - low <= 2 * math.sqrt(2) * max(-low, high)
     assert found["zero"] == (0.0, 1.0)
     assert found["gone"] == (0.0, 1.0)
-    assert found == discovery.ranges(
+    assert found == discovery.release_ranges(
         [columns], names, 0.0, Randomness(0), record(epsilon=math.inf)
     )
 
@@ -76,7 +76,7 @@ def test_noise_alone_seldom_widens_a_range():
     columns = {f"x{j}": np.full(5000, 3.0) for j in range(6)}
     wrong = 0
     for seed in range(40):
-        found = discovery.ranges(
+        found = discovery.release_ranges(
             [columns], list(columns), 20.0, Randomness(seed), record()
         )
         wrong += any(pair != (2 * math.sqrt(2), 4.0) for pair in found.values())
@@ -87,7 +87,7 @@ def test_noise_alone_seldom_widens_a_range():
 def test_a_range_is_charged_once_for_all_columns(neighbours):
     book = record(neighbours)
     columns = {"a": np.arange(50.0), "b": np.arange(50.0)}
-    discovery.ranges([columns], ["a", "b"], 10.0, Randomness(0), book)
+    discovery.release_ranges([columns], ["a", "b"], 10.0, Randomness(0), book)
     (event,) = book.events
     expected = math.sqrt(2 * (2 if neighbours == "replace-one" else 1))
     assert event.sensitivity == pytest.approx(expected)
@@ -106,7 +106,7 @@ def test_frequent_categories_are_found_and_rare_ones_are_not():
     counts = {"many": 4000, "some": 900, "few": 30, "one": 1}
     shown = Counter()
     for seed in range(30):
-        found = discovery.levels(
+        found = discovery.release_levels(
             [{"job": coded(counts, rng)}],
             ["job"],
             10.0,
@@ -131,9 +131,9 @@ def test_a_lone_record_shows_about_as_often_as_delta(neighbours):
             epsilon=1.0, delta=0.5, neighbours=neighbours, reserved_delta=delta
         )
         shown += len(
-            discovery.levels(columns, ["job"], 5.0, delta, Randomness(seed), book)[
-                "job"
-            ]
+            discovery.release_levels(
+                columns, ["job"], 5.0, delta, Randomness(seed), book
+            )["job"]
         )
     expected = delta / (2 if neighbours == "replace-one" else 1)
     error = math.sqrt(expected * (1 - expected) / trials)
@@ -146,7 +146,9 @@ def test_the_number_of_categories_shows_nowhere():
     for size in (1, 1000):
         book = record()
         cells = Coded(np.arange(2000) % size, [f"k{i}" for i in range(size)])
-        discovery.levels([{"job": cells}], ["job"], 50.0, 1e-7, Randomness(0), book)
+        discovery.release_levels(
+            [{"job": cells}], ["job"], 50.0, 1e-7, Randomness(0), book
+        )
         books.append(book)
     assert books[0].events == books[1].events
     assert books[0].transcript == books[1].transcript == []
@@ -156,7 +158,9 @@ def test_the_number_of_categories_shows_nowhere():
 def test_without_noise_every_category_is_found():
     cells = Coded(np.array([0, 1, 1, -1, 7]), ["b", "a", "never"])
     book = record(epsilon=math.inf)
-    found = discovery.levels([{"job": cells}], ["job"], 0.0, 1e-7, Randomness(0), book)
+    found = discovery.release_levels(
+        [{"job": cells}], ["job"], 0.0, 1e-7, Randomness(0), book
+    )
     assert found == {"job": ["a", "b"]}
 
 
@@ -165,9 +169,9 @@ def test_what_the_budget_does_not_cover_is_not_drawn():
     noise = Randomness(0)
     noise.words = None  # drawing would fail
     with pytest.raises(BudgetError):
-        discovery.levels([{"job": cells}], ["job"], 50.0, 2e-7, noise, record())
+        discovery.release_levels([{"job": cells}], ["job"], 50.0, 2e-7, noise, record())
     with pytest.raises(BudgetError):
-        discovery.ranges([{"x": np.ones(3)}], ["x"], 0.1, noise, record())
+        discovery.release_ranges([{"x": np.ones(3)}], ["x"], 0.1, noise, record())
 
 
 def mixed(n_numbers, n_texts):
@@ -184,7 +188,9 @@ def test_columns_of_numbers_and_texts_are_told_apart(n_numbers, n_texts, expecte
     for z in (0.0, 5.0):
         book = record(epsilon=1.0 if z else math.inf)
         column = {"x": mixed(n_numbers, n_texts)}
-        _, texts = discovery.ranges_and_texts([column], ["x"], z, Randomness(1), book)
+        _, texts = discovery.release_ranges_and_texts(
+            [column], ["x"], z, Randomness(1), book
+        )
         assert (texts == {"x"}) == expected
 
 
@@ -194,7 +200,7 @@ def test_types_are_decided_by_noisy_counts():
     for one_more in decided:
         column = {"x": mixed(500, 500 + one_more)}
         for seed in range(80):
-            _, texts = discovery.ranges_and_texts(
+            _, texts = discovery.release_ranges_and_texts(
                 [column], ["x"], 20.0, Randomness(seed), record()
             )
             decided[one_more] += bool(texts)

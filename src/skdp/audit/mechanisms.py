@@ -197,7 +197,7 @@ def make_ranges_game(
     first, second = (
         queries.histogram(
             queries.big(
-                [np.bincount(discovery.magnitude_bins(np.array(c)), minlength=n_bins)]
+                [np.bincount(discovery.find_bins(np.array(c)), minlength=n_bins)]
             ),
             1,
             neighbours,
@@ -209,7 +209,7 @@ def make_ranges_game(
     def play(other: bool) -> Observation:
         record = make_record(neighbours)
         table = [{"x": np.array(cells[other])}]
-        discovery.ranges(table, ["x"], z, noise, record)
+        discovery.release_ranges(table, ["x"], z, noise, record)
         return compare_releases(record, [(first, second)])
 
     return play
@@ -225,7 +225,7 @@ def make_levels_game(
     """
     std = z * queries.histogram(queries.big([0]), 1, neighbours, "").sensitivity
     sides = 2 if neighbours == "replace-one" else 1
-    near = math.ceil(discovery.level_threshold(std, delta / sides) + 0.5)
+    near = math.ceil(discovery.compute_threshold(std, delta / sides) + 0.5)
     # A δ below the one allowed puts the threshold midway between two counts.
     delta = sides * float(ndtr(2.0**-10 - (near - 1.5) / std))
     before, after = [near, near - 1], [near - 1, near]
@@ -267,7 +267,7 @@ def _find_levels(
     record.reserved_delta = delta
     codes = np.repeat(np.arange(len(sizes)), sizes)
     table = [{"x": Coded(codes, list("ab"[: len(sizes)]))}]
-    return discovery.levels(table, ["x"], z, delta, noise, record)["x"], record
+    return discovery.release_levels(table, ["x"], z, delta, noise, record)["x"], record
 
 
 def _decision(

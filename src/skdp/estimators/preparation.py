@@ -151,7 +151,7 @@ class OpenedTable:
             some = ["target"] if names is None else names
             if what == KIND:
                 parts = self._read(names, magnitudes)
-                bounds, worded = discovery.ranges_and_texts(
+                bounds, worded = discovery.release_ranges_and_texts(
                     parts, some, z, noise, record
                 )
                 found = {
@@ -160,11 +160,11 @@ class OpenedTable:
                 }
             elif what == RANGE:
                 cells = self._read(names, numbers)
-                bounds = discovery.ranges(cells, some, z, noise, record)
+                bounds = discovery.release_ranges(cells, some, z, noise, record)
                 found = {name: Numeric(*pair) for name, pair in bounds.items()}
             else:
                 delta = record.delta * share / n_levels
-                texts = discovery.levels(
+                texts = discovery.release_levels(
                     self._read(names, keys), some, z, delta, noise, record
                 )
                 found = {n: Categorical(t or [NOTHING_FOUND]) for n, t in texts.items()}

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Self
 
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
-from sklearn.model_selection import ParameterGrid, ParameterSampler
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -30,10 +29,9 @@ from skdp.evaluation.metrics import (
     choose_scale,
     list_metrics,
 )
-from skdp.evaluation.trials import Trials, run_all, run_random
+from skdp.evaluation.trials import Trials, list_candidates, run_all, run_random
 from skdp.planning.plan import check_budget, default_delta
 from skdp.privacy import accountant
-from skdp.privacy.coins import Coins
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import (
     SearchRecord,
@@ -49,11 +47,6 @@ TRIALS_PER_CANDIDATE = 3.5
 PARTS = 5
 #: Fewest rows of a search if their number is public; fewer may leave a part empty.
 FEWEST_ROWS = 50
-#: Parameters that the search sets, or on which all candidates must agree.
-FIXED = (
-    *("epsilon", "delta", "ledger", "random_state", "neighbours", "n_rows"),
-    *("schema", "bounds", "classes", "target_bounds", "solver", "calibration"),
-)
 #: An assumption in the record of every search.
 HELD_OUT = (
     "Each row was assigned independently to fit or, one in five, to score, at no extra "
@@ -204,7 +197,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             f"solver={self.estimator.solver!r} charges δ as well as μ, which a search "
             "cannot add up. Use solver='skgd'.",
         )
-        candidates = self._list_candidates()
+        candidates = list_candidates(
+            self.estimator, self.param_grid, self.n_candidates, self.random_state
+        )
         ledgers = [self.ledger, self.estimator.ledger]
         check(
             None in ledgers,
@@ -330,31 +325,6 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             random_state=self.random_state,
         )
 
-    def _list_candidates(self) -> list[dict[str, Any]]:
-        """Return all candidates, after checking them."""
-        if self.n_candidates is None:
-            listed = list(ParameterGrid(self.param_grid))
-        else:
-            # scikit-learn may draw the candidates, because they are public and the
-            # theorem holds for any. Its default is numpy's global generator, whose
-            # state may depend on records that other code read; our own seed does not.
-            seed = self.random_state
-            if seed is None:
-                seed = Coins(Randomness()).draw_below(1 << 32)
-            listed = list(
-                ParameterSampler(self.param_grid, self.n_candidates, random_state=seed)
-            )
-        check(bool(listed), "param_grid must have at least one candidate, got none.")
-        for params in listed:
-            for name in params:
-                check(
-                    name not in FIXED,
-                    f"param_grid must not contain {name!r}, which is the same for all "
-                    "candidates. Set it on the estimator or on the search.",
-                )
-            clone(self.estimator).set_params(**params)  # refuses unknown names
-        return listed
-
     def _choose_stop(
         self, n_candidates: int, delta: float, has_ledger: bool
     ) -> float | None:
@@ -426,9 +396,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type
-        tags.classifier_tags, tags.regressor_tags = (
-            inner.classifier_tags,
-            inner.regressor_tags,
-        )
+        tags.classifier_tags = inner.classifier_tags
+        tags.regressor_tags = inner.regressor_tags
         tags.input_tags = inner.input_tags
         return tags

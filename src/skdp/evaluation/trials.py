@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sklearn.base import clone
+from sklearn.model_selection import ParameterGrid, ParameterSampler
 
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.fit_warnings import (
@@ -24,6 +25,12 @@ from skdp.privacy.queries import Neighbours
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import SearchRecord, number_of_trials
 from skdp.schema import check
+
+#: Parameters that the search sets, or on which all candidates must agree.
+FIXED = (
+    *("epsilon", "delta", "ledger", "random_state", "neighbours", "n_rows"),
+    *("schema", "bounds", "classes", "target_bounds", "solver", "calibration"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +164,35 @@ def compute_epsilon(budget: float, delta: float) -> float:
         f"{epsilon:.2g}. Use fewer candidates or a larger epsilon.",
     )
     return epsilon
+
+
+def list_candidates(
+    estimator: PrivateLinearModel,
+    param_grid: Any,
+    n_candidates: int | None,
+    random_state: int | None,
+) -> list[dict[str, Any]]:
+    """Return all candidates, after checking them."""
+    if n_candidates is None:
+        listed = list(ParameterGrid(param_grid))
+    else:
+        # scikit-learn may draw the candidates, because they are public and the
+        # theorem holds for any. Its default is numpy's global generator, whose
+        # state may depend on records that other code read; our own seed does not.
+        seed = random_state
+        if seed is None:
+            seed = Coins(Randomness()).draw_below(1 << 32)
+        listed = list(ParameterSampler(param_grid, n_candidates, random_state=seed))
+    check(bool(listed), "param_grid must have at least one candidate, got none.")
+    for params in listed:
+        for name in params:
+            check(
+                name not in FIXED,
+                f"param_grid must not contain {name!r}, which is the same for all "
+                "candidates. Set it on the estimator or on the search.",
+            )
+        clone(estimator).set_params(**params)  # refuses unknown names
+    return listed
 
 
 def run_all(

@@ -31,7 +31,7 @@ FALSE_ALARM = 0.01
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
 
 
-def magnitude_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     """Return the bin of each value, in increasing order: negative, zero, positive, nan.
 
     Masked values are texts and come last.
@@ -46,24 +46,24 @@ def magnitude_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.int
     return np.where(texts, TEXT, bins).astype(np.intp)
 
 
-def bin_edges() -> FloatArray:
+def list_edges() -> FloatArray:
     """Return the lower edge of every bin of numbers, and the upper edge of the last."""
     size = np.power(2.0, LOWEST + np.arange(SIDE + 1) / 2)
     return np.concatenate([-size[::-1], size[:1], size[1:]])
 
 
-def ranges(
+def release_ranges(
     batches: Iterable[Mapping[str, FloatArray]],
     names: Sequence[str],
     noise_multiplier: float,
     noise: Randomness,
     record: PrivacyRecord,
 ) -> dict[str, tuple[float, float]]:
-    """Release a range for each numeric column, as in `ranges_and_texts`."""
-    return ranges_and_texts(batches, names, noise_multiplier, noise, record)[0]
+    """Release a range for each numeric column, as in `release_ranges_and_texts`."""
+    return release_ranges_and_texts(batches, names, noise_multiplier, noise, record)[0]
 
 
-def ranges_and_texts(
+def release_ranges_and_texts(
     batches: Iterable[Mapping[str, FloatArray]],
     names: Sequence[str],
     noise_multiplier: float,
@@ -86,13 +86,13 @@ def ranges_and_texts(
     total = np.zeros((len(names), n_bins), dtype=np.int64)
     for columns in batches:
         for row, name in enumerate(names):
-            bins = magnitude_bins(columns[name])
+            bins = find_bins(columns[name])
             total[row] += np.bincount(bins, minlength=n_bins)
     query = f"magnitudes of {queries.count_in_words(len(names), 'column')}"
     asked = queries.histogram(queries.big(total), len(names), record.neighbours, query)
     counts = release(asked, noise_multiplier, noise, record)
     threshold = counts.noise_std * ndtri(1.0 - FALSE_ALARM / total.size)
-    edges, found, texts = bin_edges(), {}, set()
+    edges, found, texts = list_edges(), {}, set()
     for row, name in enumerate(names):
         high = counts.values[row] > np.maximum(threshold[row], 0.5)
         at = np.flatnonzero(high[:NOTHING])
@@ -106,7 +106,7 @@ def ranges_and_texts(
     return found, texts
 
 
-def level_threshold(noise_std: float, delta: float) -> float:
+def compute_threshold(noise_std: float, delta: float) -> float:
     """Return the count that a single record exceeds with probability at most `delta`.
 
     Notes
@@ -118,7 +118,7 @@ def level_threshold(noise_std: float, delta: float) -> float:
     return 1.0 - noise_std * (float(ndtri(delta)) - 2.0**-10)
 
 
-def levels(
+def release_levels(
     batches: Iterable[Mapping[str, Coded]],
     names: Sequence[str],
     noise_multiplier: float,
@@ -155,7 +155,7 @@ def levels(
     private = PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=record.neighbours)
     noisy = release(asked, z, noise, private)
     record.seeded |= noise.seeded
-    threshold = level_threshold(z * asked.sensitivity, delta / (sides * len(names)))
+    threshold = compute_threshold(z * asked.sensitivity, delta / (sides * len(names)))
     found: dict[str, list[str]] = {name: [] for name in names}
     for (name, key), count in zip(keys, noisy.values.tolist(), strict=True):
         if count > threshold or z == 0:
