@@ -202,7 +202,7 @@ class Watch:
             put(randomness, "POOL", 64)
             put(folds, "Randomness", lambda _: watch.fold_words())
             put(PrivacyRecord, "charge", lambda *given: watch.charge(*given))
-            put(Batches, "charged", lambda *given: watch.charged(*given))
+            put(Batches, "charge_all", lambda *given: watch.charge_all(*given))
             yield
         if not first:
             self._same("charges", self.script["charges"], [self.charges])
@@ -219,7 +219,7 @@ class Watch:
         self.charges.append((event, record.budget < math.inf))
         CHARGE(record, event)
 
-    def charge_run(self, plan, run, *given):
+    def charge_all(self, plan, run, *given):
         """Note the record that releases of private batches go to."""
         record = CHARGED(plan, run, *given)
         self.batches.append(record)

@@ -239,7 +239,7 @@ def test_what_is_no_model_is_refused_in_one_sentence(file, tmp_path):
     (model / file).unlink()
     with pytest.raises(ValueError, match=f"{file}' is missing"):
         skdp.verify(model)
-    with pytest.raises(ValueError, match="fit it"):
+    with pytest.raises(ValueError, match="a fitted estimator"):
         skdp.verify(skdp.LogisticRegression())
 
 
