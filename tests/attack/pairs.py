@@ -16,7 +16,7 @@ from draws import RANGES, WEIGHTS, Draw, tabled
 from watch import compare
 
 import skdp
-from skdp.estimators import reading
+from skdp.estimators import preparation
 from skdp.models.losses import LOSSES, Softmax, Squared
 from skdp.models.penalties import ElasticNet
 from skdp.schema import Categorical, Numeric, Schema
@@ -144,7 +144,7 @@ def _problem(draw, neighbours, losses=()):
     n_rows = draw.pick([n, n + 3, 1]) if neighbours == "add-remove" else n
 
     def problem(table):
-        records = reading.read_records(
+        records = preparation.read_records(
             table,
             schema,
             target=None,

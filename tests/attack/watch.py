@@ -41,7 +41,7 @@ import numpy as np
 from looks import differences, frozen, look
 
 import skdp
-from skdp.estimators import reading
+from skdp.estimators import preparation
 from skdp.evaluation import predictions
 from skdp.privacy import (
     discovery,
@@ -74,7 +74,7 @@ REAL = {
     "release": mechanism.release,
     "gram": queries.gram,
     "levels": discovery.levels,
-    "read_records": reading.read_records,
+    "read_records": preparation.read_records,
     "predicted": predictions.predicted,
     "drawn": poisson_batches.drawn,
     "choose": exponential.choose,
