@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.regressors import PrivateRegressor, check_range
+from skdp.estimators.regressors import PrivateRegressor, check_numeric_target
 from skdp.evaluation import metrics
 from skdp.evaluation.predictions import LARGEST_LOSS
 from skdp.schema import Schema, check
@@ -56,7 +56,7 @@ def scale_of(
             f"max_loss must be in (0, {LARGEST_LOSS:g}]. Got {max_loss}: 5 is usual.",
         )
         return metrics.Scale(max_loss)
-    column = check_range(schema.target_column)
+    column = check_numeric_target(schema.target_column)
     width = column.high - column.low
     largest = width if max_residual is None else float(max_residual)
     check(
