@@ -18,7 +18,7 @@ from skdp.models.losses import Huber, Loss, Poisson, Squared
 from skdp.schema import FloatArray, Numeric, Schema, Target, check
 
 
-def check_range(target: Target) -> Numeric:
+def check_numeric_target(target: Target) -> Numeric:
     """Return the target's description; refuse one that is not a linear range."""
     if not isinstance(target, Numeric):
         raise ValueError(
@@ -51,7 +51,7 @@ class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
 
     def _target_units(self) -> tuple[float, float]:
         """Return the middle and half-width of the target's range."""
-        column = check_range(self.schema_.target_column)
+        column = check_numeric_target(self.schema_.target_column)
         half = (column.high - column.low) / 2
         return column.low + half, half
 
@@ -81,7 +81,7 @@ class LinearRegression(PrivateRegressor):
     sklearn_class = linear_model.LinearRegression
 
     def _make_loss(self, target: Target) -> Loss:
-        check_range(target)
+        check_numeric_target(target)
         return Squared(self._choose_slope_bound(2.0))
 
 
@@ -98,7 +98,7 @@ class HuberRegressor(PrivateRegressor):
     sklearn_class = linear_model.HuberRegressor
 
     def _make_loss(self, target: Target) -> Loss:
-        check_range(target)
+        check_numeric_target(target)
         return Huber(self._choose_slope_bound(0.1))
 
 
@@ -116,7 +116,7 @@ class PoissonRegressor(PrivateRegressor):
     link = "log"
 
     def _make_loss(self, target: Target) -> Loss:
-        low = check_range(target).low
+        low = check_numeric_target(target).low
         check(low == 0, f"The range of a count must start at 0, got {low}.")
         return Poisson(self._choose_slope_bound(1.0))
 
@@ -127,12 +127,12 @@ class PoissonRegressor(PrivateRegressor):
 
     def _adapt_target(self, schema: Schema) -> Schema:
         """Let the range start at 0, as counts do."""
-        high = check_range(schema.target_column).high
+        high = check_numeric_target(schema.target_column).high
         return replace(schema, target=Numeric(0.0, high if high > 0 else 1.0))
 
     def _target_units(self) -> tuple[float, float]:
         """Return the logarithm of the largest count, and one."""
-        return math.log(check_range(self.schema_.target_column).high), 1.0
+        return math.log(check_numeric_target(self.schema_.target_column).high), 1.0
 
     def predict(self, X: Any) -> FloatArray:
         """Return predicted rates, shape (n,)."""

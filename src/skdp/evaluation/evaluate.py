@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
 from skdp.estimators.inputs import accept_column, accept_table
 from skdp.estimators.preparation import open_table
-from skdp.estimators.regressors import check_range
+from skdp.estimators.regressors import check_numeric_target
 from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
 from skdp.evaluation.metrics import Scale, choose_metrics, choose_scale
 from skdp.evaluation.results import Evaluation
@@ -170,7 +170,7 @@ def _list_notes(
     if "log_loss" in wanted:
         yield f"The log-loss of a row is clipped at {scale.largest:g}."
     if model._loss(model.schema_).n_classes == 0:
-        column = check_range(model.schema_.target_column)
+        column = check_numeric_target(model.schema_.target_column)
         yield f"Predictions are clipped to [{column.low:g}, {column.high:g}]."
         if scale.largest < scale.width:
             yield f"Residuals are clipped at {scale.largest:g}."

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.regressors import check_range
+from skdp.estimators.regressors import check_numeric_target
 from skdp.evaluation.predictions import LARGEST_LOSS
 from skdp.schema import FloatArray, Schema, check
 
@@ -101,7 +101,7 @@ def choose_scale(
             f"max_loss must be in (0, {LARGEST_LOSS:g}], got {max_loss}.",
         )
         return Scale(max_loss)
-    column = check_range(schema.target_column)
+    column = check_numeric_target(schema.target_column)
     width = column.high - column.low
     largest = width if max_residual is None else float(max_residual)
     check(
