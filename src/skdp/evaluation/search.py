@@ -15,7 +15,7 @@ from skdp.estimators.fit_warnings import (
     warn_if_labels_unknown,
     warn_of_doubts,
 )
-from skdp.estimators.inputs import accept_column, accept_table
+from skdp.estimators.inputs import accept_column
 from skdp.estimators.other_solvers import OWN, find_delta_share
 from skdp.estimators.preparation import OpenedTable, open_table
 from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
@@ -198,18 +198,17 @@ class PrivateSearchCV(Chosen):
         book = open_ledger(ledger, self.epsilon, self.random_state)
         model = self.estimator
         private_rows = model.neighbours == "add-remove"
-        table, y = accept_table(X, empty=private_rows), accept_column(y)
         weights = accept_column(sample_weight, "sample_weight")
-        about = open_table(
-            table, y, schema=model.schema, bounds=model.bounds, target=model._target()
-        )
+        given = {"schema": model.schema, "bounds": model.bounds}
+        target = model._target()
+        about = open_table(X, y, target=target, empty=private_rows, **given)
         rows = model.n_rows if private_rows else about.count_rows()
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         stop = self._stop(len(candidates), delta, book is not None)
         told = (*about.assumptions, *model._row_assumption(), HELD_OUT)
         record = self._record(told, delta, len(candidates), stop)
-        trials = self._trials(about, (table, y, weights), rows, record)
+        trials = self._trials(about, (about.table, about.y, weights), rows, record)
         public = ("Models are public to the rows that score them.",)
         score_record = self._record(public, delta, len(candidates), stop)
         query = f"search among {len(candidates)} of {type(model).__name__}"
@@ -269,9 +268,8 @@ class PrivateSearchCV(Chosen):
         schema, model = about.schema, self.estimator
         if schema is None:
             raise ValueError(
-                "A search needs a whole public description, because each fit would "
-                "pay to infer it. Give the estimator a schema, or bounds and classes "
-                "(target_bounds)."
+                "A search needs a whole public description: a schema of the estimator, "
+                "or bounds and classes (target_bounds)."
             )
         scoring = self.scoring or metrics_of(model, schema)[0]
         wanted_metrics(model, schema, scoring)
