@@ -33,7 +33,7 @@ class Bytes(bytes):
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory):
     path = tmp_path_factory.mktemp("ledger") / "l.db"
-    made = Ledger(path, epsilon=4.0, delta=1e-6, neighbours="replace-one")
+    made = Ledger(path, epsilon=4.0, delta=1e-6, neighbours="add-remove")
     for settled in (True, False):
         reservation = made.reserve(0.01, neighbours="add-remove", query="q", n_draws=1)
         if settled:

@@ -40,12 +40,12 @@ def ledger(path):
 
 
 def ask(ledger, mu_squared, delta=0.0, **options):
-    options = {"neighbours": "replace-one", "query": "a test"} | options
+    options = {"neighbours": "add-remove", "query": "a test"} | options
     return ledger.reserve(mu_squared, delta, **options)
 
 
 def record_of(epsilon, delta=1e-6, **options):
-    options = {"neighbours": "replace-one"} | options
+    options = {"neighbours": "add-remove"} | options
     return PrivacyRecord(epsilon=epsilon, delta=delta, **options)
 
 
@@ -124,7 +124,7 @@ def test_a_ledger_is_never_made_in_passing(path):
 def test_a_ledger_makes_no_folder(path):
     folder = path.parent / "none"
     with pytest.raises(LedgerError, match="no folder"):
-        Ledger(folder / "l.db", epsilon=1.0, delta=1e-6, neighbours="replace-one")
+        Ledger(folder / "l.db", epsilon=1.0, delta=1e-6, neighbours="add-remove")
     assert not folder.exists()
 
 
@@ -264,7 +264,7 @@ def test_a_record_with_releases_is_too_late(ledger):
         pytest.fail("the block must not run")
 
 
-@pytest.mark.parametrize("neighbours", ["zero-out", "add-remove"])
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 def test_relations_are_not_mixed(ledger, neighbours):
     with pytest.raises(LedgerError, match="do not add"):
         ask(ledger, 0.01, neighbours=neighbours)
@@ -309,7 +309,7 @@ def test_names_that_cannot_be_shown_are_refused(path, name, which):
     with pytest.raises(
         ValueError, match=f"{which} must be a printable text of 1 to 200"
     ):
-        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one", **{which: name})
+        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="add-remove", **{which: name})
     assert not path.exists()
 
 
@@ -366,7 +366,7 @@ def test_a_system_without_users_has_an_unknown_one(path, monkeypatch):
 
     monkeypatch.setattr("getpass.getuser", nobody)
     assert (
-        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="replace-one").requester.user
+        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="add-remove").requester.user
         == "unknown"
     )
 
@@ -434,7 +434,7 @@ def test_anybody_can_recompute_the_hashes_from_an_export(ledger):
 def test_words(ledger):
     ask(ledger, 0.02)
     text = str(ledger)
-    for part in ("(1, 1e-06)-differential privacy", "replace-one", "in full: 1"):
+    for part in ("(1, 1e-06)-differential privacy", "add-remove", "in full: 1"):
         assert part in text
     assert str(ledger.head) in text
     assert repr(ledger) == f"Ledger({ledger.path!r})"

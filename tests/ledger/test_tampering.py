@@ -21,7 +21,7 @@ from skdp.ledger.log import TRIGGERS, Head
 def spend(ledger, times):
     for i in range(times):
         reservation = ledger.reserve(
-            0.001 * (i + 1), neighbours="replace-one", query=f"query {i}", n_draws=10
+            0.001 * (i + 1), neighbours="add-remove", query=f"query {i}", n_draws=10
         )
         if i % 3:
             reservation.settle(0.0005)
@@ -284,7 +284,7 @@ def test_a_history_rewritten_as_a_whole_is_told_by_a_noted_head_only(path):
     with pytest.raises(LedgerError, match="seen before"):
         _ = ledger.remaining
     with pytest.raises(LedgerError, match="seen before"):
-        ledger.reserve(0.001, neighbours="replace-one", query="x")
+        ledger.reserve(0.001, neighbours="add-remove", query="x")
 
 
 def test_an_older_copy_is_told_by_who_has_seen_more(path, tmp_path):
@@ -357,7 +357,7 @@ def test_a_ledger_that_cannot_be_written_says_so(path):
     path.chmod(0o400)
     ledger = Ledger(path)
     with pytest.raises(LedgerError, match="cannot be written"):
-        ledger.reserve(0.001, neighbours="replace-one", query="x")
+        ledger.reserve(0.001, neighbours="add-remove", query="x")
 
 
 # ---- any damage: refused, or harmless

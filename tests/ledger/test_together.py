@@ -25,7 +25,7 @@ STRESS = Path(__file__).parents[2] / "benchmarks" / "ledger_stress.py"
 
 
 def ask(ledger, mu_squared, **options):
-    options = {"neighbours": "replace-one", "query": "a test", "n_draws": 1} | options
+    options = {"neighbours": "add-remove", "query": "a test", "n_draws": 1} | options
     return ledger.reserve(mu_squared, **options)
 
 
@@ -75,7 +75,7 @@ got = 0
 for _ in range(30):
     try:
         cost = float(sys.argv[2])
-        ledger.reserve(cost, neighbours="replace-one", query="x", n_draws=1)
+        ledger.reserve(cost, neighbours="add-remove", query="x", n_draws=1)
         got += 1
     except BudgetError:
         pass
@@ -206,11 +206,11 @@ FULL = """
 import os, resource, sys
 from skdp import Ledger
 ledger = Ledger(sys.argv[1])
-reservation = ledger.reserve(0.001, neighbours="replace-one", query="x", n_draws=1)
+reservation = ledger.reserve(0.001, neighbours="add-remove", query="x", n_draws=1)
 size = os.stat(sys.argv[1]).st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 for act in (
-    lambda: ledger.reserve(0.001, neighbours="replace-one", query="y" * 900, n_draws=1),
+    lambda: ledger.reserve(0.001, neighbours="add-remove", query="y" * 900, n_draws=1),
     lambda: reservation.settle(0.0),
     lambda: Ledger(sys.argv[1] + "2", epsilon=1.0, delta=1e-6),
 ):

@@ -18,7 +18,7 @@ from skdp.estimators.fit_warnings import (
     warn_if_labels_unknown,
     warn_of_doubts,
 )
-from skdp.estimators.inputs import accept_column, accept_table
+from skdp.estimators.inputs import accept_column
 from skdp.estimators.other_solvers import OWN, find_delta_share
 from skdp.estimators.preparation import OpenedTable, open_table
 from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
@@ -209,18 +209,19 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         book = open_ledger(ledger, self.epsilon, self.random_state)
         model = self.estimator
         private_rows = model.neighbours == "add-remove"
-        table, y = accept_table(X, empty=private_rows), accept_column(y)
         weights = accept_column(sample_weight, "sample_weight")
-        about = open_table(
-            table, y, schema=model.schema, bounds=model.bounds, target=model._target()
-        )
+        given = {"schema": model.schema, "bounds": model.bounds}
+        target = model._target()
+        about = open_table(X, y, target=target, empty=private_rows, **given)
         rows = model.n_rows if private_rows else about.count_rows()
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         stop = self._choose_stop(len(candidates), delta, book is not None)
         assumptions = (*about.assumptions, *model._row_assumption(), HELD_OUT)
         record = self._open_record(assumptions, delta, len(candidates), stop)
-        trials = self._prepare_trials(about, (table, y, weights), rows, record)
+        trials = self._prepare_trials(
+            about, (about.table, about.y, weights), rows, record
+        )
         public = ("Models are public to the rows that score them.",)
         score_record = self._open_record(public, delta, len(candidates), stop)
         n = len(candidates)
