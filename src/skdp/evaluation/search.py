@@ -219,14 +219,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         stop = self._choose_stop(len(candidates), delta, book is not None)
         assumptions = (*about.assumptions, *model._row_assumption(), HELD_OUT)
         record = self._open_record(assumptions, delta, len(candidates), stop)
-        trials = self._prepare_trials(
-            about, (about.table, about.y, weights), rows, record
-        )
+        parts = about.table, about.y, weights
+        trials = self._prepare_trials(about, parts, rows, record)
         public = ("Models are public to the rows that score them.",)
         score_record = self._open_record(public, delta, len(candidates), stop)
-        n = len(candidates)
-        many = "candidate" if n == 1 else "candidates"
-        query = f"search among {n} {many} of {type(model).__name__}"
+        many = count_in_words(len(candidates), "candidate")
+        query = f"search among {many} of {type(model).__name__}"
         with reserve_budget(record, book, query=query, described=about) as tell:
             score_record.budget = record.budget = min(
                 score_record.budget, record.budget
@@ -289,9 +287,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         schema, model = about.schema, self.estimator
         if schema is None:
             raise ValueError(
-                "A search requires a complete public description, because otherwise "
-                "each fit would pay to infer it. Set schema, or bounds and classes or "
-                "target_bounds."
+                "A search requires a complete public description, because each fit "
+                "would pay to infer it. Set schema, or bounds and classes."
             )
         scoring = self.scoring or list_metrics(model, schema)[0]
         choose_metrics(model, schema, scoring)
