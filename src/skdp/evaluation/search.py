@@ -32,6 +32,7 @@ from skdp.evaluation.metrics import (
 from skdp.evaluation.trials import Trials, list_candidates, run_all, run_random
 from skdp.planning.plan import check_budget, default_delta
 from skdp.privacy import accountant
+from skdp.privacy.queries import count_in_words
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import (
     SearchRecord,
@@ -226,9 +227,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         many = count_in_words(len(candidates), "candidate")
         query = f"search among {many} of {type(model).__name__}"
         with reserve_budget(record, book, query=query, described=about) as tell:
-            score_record.budget = record.budget = min(
-                score_record.budget, record.budget
-            )
+            least = min(score_record.budget, record.budget)
+            score_record.budget = record.budget = least
             if stop is None:
                 found = run_all(trials, candidates, record, score_record)
             else:
