@@ -69,7 +69,7 @@ def test_margins_are_the_encoded_row_times_the_weights():
             weight = [data.truth[f"{name}={level}"] for level in data.columns[name]]
             expected += weight
         else:
-            expected += data.truth[name] * column.scaled(data.columns[name])[0]
+            expected += data.truth[name] * column.rescale(data.columns[name])[0]
     got = compute_margins(records, data.weights)[:, 0]
     np.testing.assert_allclose(got, expected, atol=6 * 3 * 2**-14)
 
@@ -79,7 +79,7 @@ def test_a_missing_value_is_encoded_as_the_public_default():
     missing = np.isnan(data.columns["creatinine"])
     assert 0.1 < missing.mean() < 0.15
     part = encode([data.batch], data.schema).chunks[0].parts[3][:, 0]
-    default = COLUMNS["creatinine"].scaled(np.array([1.0]))[0][0]
+    default = COLUMNS["creatinine"].rescale(np.array([1.0]))[0][0]
     assert set(part[missing]) == {math.floor(default * 2**14)}
 
 

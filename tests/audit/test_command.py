@@ -74,7 +74,7 @@ def test_the_quick_list_covers_every_mechanism_and_relation():
     names = {setting.name for setting in suite.list_quick_settings(1.0)}
     assert names >= set(suite.MECHANISMS) | {"linear", "logistic"}
     fits = {
-        s.neighbours for s in suite.list_quick_settings(1.0) if s.name in suite.MODELS
+        s.neighbours for s in suite.list_quick_settings(1.0) if s.name in suite.ESTIMATORS
     }
     assert fits == set(suite.NEIGHBOURS)
 

@@ -113,7 +113,7 @@ def test_centring_changes_no_prediction():
     data = make_hospital(500)
     records = encode([data.batch], data.schema)
     weights = np.random.default_rng(0).normal(size=data.weights.shape)
-    moved = demo_fits.centred(records.layout, weights)
+    moved = demo_fits.centre_categories(records.layout, weights)
     np.testing.assert_allclose(
         compute_margins(records, moved), compute_margins(records, weights)
     )

@@ -293,7 +293,7 @@ def test_a_tight_cap_moves_the_fit():
 
 def test_mapped_gradient_needs_capped_slopes():
     table = records()
-    with pytest.raises(TypeError, match=r"call sums\.capped"):
+    with pytest.raises(TypeError, match=r"queries\.capped"):
         queries.mapped_gradient(
             ReferenceEngine(table),
             queries.Slopes(Logistic()),

@@ -113,7 +113,7 @@ def test_public_mistakes_cost_nothing(name, value):
 
 def test_a_reader_that_can_be_read_once_is_refused():
     table = pa.table({"x": RNG.uniform(size=N_ROWS)})
-    with pytest.raises(ValueError, match="can be read once"):
+    with pytest.raises(ValueError, match="can be read only once"):
         fitted(table.to_reader(), bounds=(0, 1))
 
 

@@ -115,7 +115,7 @@ def test_a_saved_model_of_another_order_is_refused(tmp_path):
     schema = toml_files.read(path)
     swapped = Schema(schema.columns, target=("y", Categorical(["yes", "no"])))
     path.write_text(toml_files.dumps(swapped), "utf-8")
-    with pytest.raises(ValueError, match="not sorted"):
+    with pytest.raises(ValueError, match="must be sorted"):
         skdp.load(tmp_path / "m")
 
 

@@ -204,7 +204,7 @@ def test_what_is_public_and_wrong_raises():
         ({"epsilon": 0}, "epsilon must be positive"),
         ({"epsilon": "1"}, "epsilon must be a number, got '1'"),
         ({"epsilon": None}, "epsilon must be a number"),
-        ({"delta": "1e-6"}, "delta must be a number. Got '1e-6'"),
+        ({"delta": "1e-6"}, "delta must be a number, got '1e-6'"),
         ({"delta": 0.1}, "delta must be"),
         ({"neighbours": "friends"}, "neighbours must be"),
         ({"n_steps": 0}, "n_steps must be"),

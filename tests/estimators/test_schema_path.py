@@ -54,5 +54,5 @@ def test_anything_else_is_refused_in_a_sentence(wrong):
         skdp.plan(wrong, 500)
     with pytest.raises(ValueError, match=r"There is no file 'none\.toml'"):
         skdp.LogisticRegression(schema="none.toml").fit(DATA.columns)
-    with pytest.raises(ValueError, match="A plan needs a schema"):
+    with pytest.raises(ValueError, match="schema must be a Schema"):
         skdp.plan(None, 500)

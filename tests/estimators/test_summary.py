@@ -162,7 +162,7 @@ def test_changed_errors_are_refused(model, tmp_path):
 @pytest.mark.parametrize(
     ("said", "kind", "options"),
     [
-        ("hinge", skdp.LinearSVC, {}),
+        ("not a likelihood", skdp.LinearSVC, {}),
         ("geometry='matrix'", skdp.LogisticRegression, {"geometry": "diagonal"}),
         ("solver='skgd'", skdp.LogisticRegression, {"solver": "dp_sgd"}),
         ("ridge", skdp.LogisticRegression, {"l1_ratio": 0.5}),
@@ -372,5 +372,5 @@ def test_null_stands_only_for_what_cannot_be_told(tmp_path):
     assert None in about["uncertainty"]["std"]
     about["uncertainty"]["noise_std"][0] = None
     path.write_text(json.dumps(about), "utf-8")
-    with pytest.raises(ValueError, match="standard errors of each kind"):
+    with pytest.raises(ValueError, match="got `null` at uncertainty.noise_std"):
         skdp.load(tmp_path / "model")

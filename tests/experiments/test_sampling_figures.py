@@ -55,7 +55,7 @@ def test_units_change_importance_alone(small: None) -> None:
 
 def test_private_smoothness_is_near_the_exact_one(small: None) -> None:
     problem = d.raw("equal effects", 1e2).problem
-    run = d.opened(problem, epsilon=5000.0, delta=d.DELTA, random_state=0)
+    run = d.open_run(problem, epsilon=5000.0, delta=d.DELTA, random_state=0)
     exact = d.mean_squares(problem, "exact", run)
     assert np.allclose(exact[:-1], 1 / 3, atol=0.1)  # uniform on [0, 1]
     assert exact[-1] == 1

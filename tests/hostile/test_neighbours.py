@@ -52,7 +52,7 @@ def traces(file, *neighbours, options=()):
     }
     model["model.json"] = shape(model["model.json"])
     del model["privacy.json"]["transcript_digest"]  # of noisy numbers
-    entries = [entry.body() for entry in Ledger("l.db").entries()]
+    entries = [entry.values() for entry in Ledger("l.db").entries()]
     for entry in entries:
         del entry["time"], entry["released"]
     return shown, model, entries

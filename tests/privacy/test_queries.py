@@ -439,20 +439,20 @@ def test_a_mapped_gradient_needs_capped_slopes():
     schema = schema_of("plain")
     engine = ReferenceEngine(records_of([], schema))
     slopes = Slopes(LOSSES["logistic"]())
-    with pytest.raises(TypeError, match=r"^A mapped gradient needs .*sums\.capped\.$"):
+    with pytest.raises(TypeError, match=r"^A mapped gradient requires .*queries\.capped\.$"):
         queries.mapped_gradient(engine, slopes, np.zeros((5, 1)), "replace-one")
 
 
 @pytest.mark.parametrize(
     ("matrix", "radius", "message"),
     [
-        (np.zeros((2, 2)), 1.0, "Metric needs a finite matrix: floor it first."),
-        (np.full((2, 2), math.nan), 1.0, "Metric needs a finite matrix"),
-        (np.array([[1.0, math.inf]]), 1.0, "Metric needs a finite matrix"),
-        (np.eye(2), 0.0, "Metric needs 0 < radius < 1e99. Got 0.0."),
-        (np.eye(2), -1.0, "Metric needs 0 < radius < 1e99. Got -1.0."),
-        (np.eye(2), math.inf, "Metric needs 0 < radius < 1e99. Got inf."),
-        (np.eye(2), math.nan, "Metric needs 0 < radius < 1e99. Got nan."),
+        (np.zeros((2, 2)), 1.0, "Metric requires a finite, nonzero matrix."),
+        (np.full((2, 2), math.nan), 1.0, "Metric requires a finite, nonzero matrix"),
+        (np.array([[1.0, math.inf]]), 1.0, "Metric requires a finite, nonzero matrix"),
+        (np.eye(2), 0.0, "radius must be in (0, 1e99), got 0.0."),
+        (np.eye(2), -1.0, "radius must be in (0, 1e99), got -1.0."),
+        (np.eye(2), math.inf, "radius must be in (0, 1e99), got inf."),
+        (np.eye(2), math.nan, "radius must be in (0, 1e99), got nan."),
     ],
 )
 def test_a_metric_is_finite(matrix, radius, message):

@@ -38,7 +38,7 @@ def test_a_page_is_written_beside_the_model(call, tmp_path):
     assert "skdp verify model<" in page
     code, _, err = call("model")
     assert code == 2
-    assert "exists: choose another place" in err
+    assert "already exists" in err
     assert call("model", "--force", "--quiet") == (0, "", "")
     assert (tmp_path / "model.html").read_text("utf-8") == page
 
