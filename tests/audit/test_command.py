@@ -73,9 +73,8 @@ def test_claims_that_mean_nothing_are_refused(call):
 def test_the_quick_list_covers_every_mechanism_and_relation():
     names = {setting.name for setting in suite.list_quick_settings(1.0)}
     assert names >= set(suite.MECHANISMS) | {"linear", "logistic"}
-    fits = {
-        s.neighbours for s in suite.list_quick_settings(1.0) if s.name in suite.ESTIMATORS
-    }
+    listed = suite.list_quick_settings(1.0)
+    fits = {one.neighbours for one in listed if one.name in suite.ESTIMATORS}
     assert fits == set(suite.NEIGHBOURS)
 
 

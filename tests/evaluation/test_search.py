@@ -363,7 +363,7 @@ def test_saved_models_say_what_the_search_cost(tmp_path):
         path = tmp_path / "model" / "privacy.json"
         text = path.read_text()
         path.write_text(text.replace('"epsilon": 4.0', '"epsilon": 2.0'))
-        with pytest.raises(ValueError, match="(?i)it was changed"):
+        with pytest.raises(ValueError, match=r"(?i)it was changed"):
             skdp.load(tmp_path / "model")
         assert not skdp.verify(tmp_path / "model").passed
         if method == "random":

@@ -440,7 +440,7 @@ def test_a_mapped_gradient_needs_capped_slopes():
     schema = schema_of("plain")
     engine = ReferenceEngine(records_of([], schema))
     slopes = Slopes(LOSSES["logistic"]())
-    with pytest.raises(TypeError, match=r"^A mapped gradient requires .*queries\.capped\.$"):
+    with pytest.raises(TypeError, match=r"^A mapped gradient .*queries\.capped\.$"):
         queries.mapped_gradient(engine, slopes, np.zeros((5, 1)), "replace-one")
 
 

@@ -478,5 +478,5 @@ def test_slopes_of_a_wrong_shape_are_refused():
         def slope(self, margin, target):
             return np.ones(len(margin))
 
-    with pytest.raises(ValueError, match="(?i)slope"):
+    with pytest.raises(ValueError, match=r"(?i)slope"):
         bounded_gradient([0], np.ones(1), Flat())
