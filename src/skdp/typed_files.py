@@ -1,12 +1,14 @@
-"""Read what anybody may have written into typed values, or refuse it in a sentence.
+"""Read untrusted files into typed values, or refuse them with a one-sentence error.
 
-Each kind of file is a `Form`: a class whose annotations are all that is checked about
-types, ranges and keys. Saved models, records, plans, ledger entries and schemas each
-have one next to the code that turns it into an object.
+The content of each kind of file is described by a `Form`. This is a class whose
+annotations say which keys, types and ranges are accepted. There are forms for saved
+models, records, plans, ledger entries and schemas. Each is defined next to the code
+that turns it into an object.
 
-Whatever the input is, reading it raises nothing but ValueError. Not a number, infinity,
-numbers beyond floats, deep nesting, missing and unknown keys, truth values in place of
-numbers, other encodings and files beyond a size are refused. Nothing is executed.
+Whatever the input is, reading it raises nothing but ValueError. The following are
+refused: nan, infinity, numbers too large for floats, deep nesting, missing and unknown
+keys, booleans in place of numbers, encodings other than UTF-8, and files above a given
+size. Nothing is executed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from msgspec import Meta
 
 F = TypeVar("F")
 
-#: How our sentences say what msgspec says.
+#: How messages of msgspec begin, and the words that replace these beginnings.
 _WORDS = {
     "Object missing required field": "missing key",
     "Object contains unknown field": "unknown key",
@@ -34,26 +36,26 @@ _WORDS = {
     "Number": "a number is",
     "Integer value": "an integer is",
 }
-#: Raised by content that is not the form's; old versions of msgspec have their own.
+#: Errors that wrong content raises. Old versions of msgspec raise errors of their own.
 _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
-#: Integers from here on are no longer floats.
+#: Integers of this size or larger are refused, because floats cannot hold all of them.
 LARGEST_INTEGER = 10**300
-#: Most letters of a message that come from a file.
+#: Longest text, in letters, that a message may quote from a file.
 _LONGEST = 200
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
-#: JSON has no infinity; ``float`` reads both.
+#: JSON has no infinity, so a text stands for it. ``float`` converts both.
 Epsilon = Annotated[float, Meta(ge=0)] | Literal["inf"]
 Scalar = bool | int | float | str | None
 Value = bool | int | float | str | list[Scalar | list[Scalar]] | None
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of a kind of file: exactly these keys, of these types."""
+    """The base class of forms. A form accepts exactly its keys and their types."""
 
 
 def read_file(path: str | os.PathLike[str], largest: int) -> bytes:
-    """Return the bytes of a file; refuse one that is missing or above a size."""
+    """Return the bytes of a file; refuse it if missing or above `largest` bytes."""
     shown = repr(os.fsdecode(path))
     if os.path.isdir(path):
         raise ValueError(f"{shown} is a directory, not a file.")
@@ -65,7 +67,7 @@ def read_file(path: str | os.PathLike[str], largest: int) -> bytes:
 
 
 def parse_json(text: bytes | str, form: type[F], what: str) -> F:
-    """Read JSON as a form; `what` names the text and the form in the error."""
+    """Parse JSON text as a form. An error message begins with `what`."""
     try:
         found = msgspec.json.decode(text, type=form)
         if isinstance(found, msgspec.Struct):
@@ -76,7 +78,7 @@ def parse_json(text: bytes | str, form: type[F], what: str) -> F:
 
 
 def convert(value: Any, form: type[F], what: str) -> F:
-    """Read a dict as a form."""
+    """Convert a dict or other value to a form. An error message begins with `what`."""
     try:
         check_integers(value)
         return msgspec.convert(value, form)
@@ -85,7 +87,7 @@ def convert(value: Any, form: type[F], what: str) -> F:
 
 
 def refuse(what: str, error: Exception) -> NoReturn:
-    """Raise the one sentence that says what is wrong, and where."""
+    """Raise a ValueError that says in one sentence what is wrong and where."""
     problem, _, place = str(error).partition(" - at `$")
     if isinstance(error, RecursionError):
         problem = "values are nested too deeply"
@@ -99,18 +101,18 @@ def refuse(what: str, error: Exception) -> NoReturn:
 
 
 def check_integers(value: Any) -> None:
-    """Refuse integers that floats cannot hold, in lists and dicts too."""
+    """Refuse integers that floats cannot hold, also inside lists and dicts."""
     kind = type(value)
     if kind is int and not -LARGEST_INTEGER < value < LARGEST_INTEGER:
         raise ValueError("an integer has too many digits")
     if kind is dict or kind is list:
         for part in value.values() if kind is dict else value:
-            if type(part) is not float:  # as most are
+            if type(part) is not float:  # most values are floats
                 check_integers(part)
 
 
 def write_json(form: msgspec.Struct, what: str) -> str:
-    """Write a form as JSON for people; refuse one that could not be read again."""
+    """Return a form as indented JSON; refuse a form that could not be read again."""
     try:
         values = msgspec.to_builtins(form, enc_hook=_to_python)
         text = json.dumps(values, indent=1, allow_nan=False) + "\n"
@@ -121,7 +123,7 @@ def write_json(form: msgspec.Struct, what: str) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """Return a number as JSON takes it, which has no infinity and no numpy types."""
+    """Convert numpy scalars to Python's types and infinity to text, as JSON needs."""
     if isinstance(value, np.generic):
         value = value.item()
     return str(value) if isinstance(value, float) and math.isinf(value) else value

@@ -1,4 +1,4 @@
-"""The scikit-learn face: estimators and the warnings of their fits."""
+"""Estimators with scikit-learn's interface, and the warnings that a fit can raise."""
 
 from skdp.estimators.classifiers import LinearSVC, LogisticRegression
 from skdp.estimators.fit_warnings import (

@@ -1,7 +1,7 @@
-"""The part that all estimators share: parameters, records, plan, fitted attributes.
+"""The base class of all estimators: parameters, ``fit``, fitted attributes, exports.
 
-No mathematics lives here. Nothing happens in ``__init__``, ``fit`` changes no
-parameter, and everything that depends on a record passes through a release first.
+There is no mathematics here. ``__init__`` only stores the parameters, and ``fit`` does
+not change them. Fitted attributes depend on records only through releases.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ from skdp.schema import FloatArray, Layout, Schema, Target, check
 
 #: Share of μ² and of δ that inferring ranges, categories and labels may spend.
 DISCOVERY_SHARE = 0.1
-#: Share of μ² that the number of rows costs where it is private and not given.
+#: Share of μ² spent on releasing the number of rows, if it is private and not given.
 COUNT_SHARE = 0.01
-#: A public guess of the number of rows where nothing is known about it.
+#: The number of rows that the check of the budget assumes if the number is not known.
 EXPECTED_ROWS = 1000
-#: Every estimator by its short name; a class that has one registers itself.
+#: All estimators by short name. A class that sets `short_name` is added automatically.
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
 class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
-    A subclass that sets `short_name` is an estimator: `skdp.plan`, the command line,
-    saved models, exports and reports know it by the attributes below.
+    A subclass that sets `short_name` is registered as an estimator. `skdp.plan`, the
+    command line, saved models, exports and reports then use the attributes below.
 
     Attributes
     ----------
     short_name, title : str
-        The names in commands and in reports.
+        The name used in commands, and the name used in reports.
     sklearn_class : type
-        The model of scikit-learn that ``to_sklearn`` returns.
+        The class of scikit-learn that ends the pipeline of ``to_sklearn``.
     link : {"identity", "log", "logit"}
-        The function of the prediction that is linear; "logit" gives probabilities.
+        The link function. A model with "logit" predicts probabilities.
     """
 
     short_name: ClassVar[str]
@@ -136,7 +136,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         self.verbose = verbose
 
     def _make_loss(self, target: Target) -> Loss:
-        """Return the loss for a target; refuse one that the model cannot have."""
+        """Return the loss for a target; refuse a target that the model cannot have."""
         raise NotImplementedError
 
     def _loss(self, schema: Schema) -> Loss:
@@ -151,7 +151,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             A pandas or polars frame, pyarrow table, numpy array, scipy sparse matrix,
             dict of columns, or the path of a CSV or Parquet file.
         y : column, optional
-            The target, if it is not a column that the schema names.
+            The target. Leave it out if the schema names the target's column in `X`.
         sample_weight : column or str, optional
             The weight of each record, clipped to ``max_weight``.
 
@@ -184,10 +184,10 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         noise = Randomness(_choose_seed(self.random_state))
         rows, records = self.n_rows, None
         if not private_rows:
-            # A ledger is charged before a record is read; only rows are counted.
+            # With a ledger, rows are counted but no record is read before the charge.
             known = opened.schema if ledger is None else None
             if known is not None and opened.source.n_rows is None:
-                # A file whose rows must be counted by reading it is read only once.
+                # Counting would read the whole file, so read and count in one pass.
                 records = read(known)
                 rows = count_rows(records)
             else:
@@ -212,7 +212,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
                 schema = self._adapt_target(schema)
             records = read(schema) if records is None else records
             fit = self._run(records, schema, rows, record, noise)
-            # Attributes change all at once or, if interrupted, not at all.
+            # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)
             fitted._set_fitted(fit.weights, schema, opened.named)
             fitted.plan_ = fit.plan
@@ -236,7 +236,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         record: PrivacyRecord,
         noise: Randomness,
     ) -> Outcome:
-        """Plan with the rest of the budget, then run."""
+        """Release the row count if it is needed, then plan and run the fit."""
         engine = choose_engine(self.engine, self.n_threads)
         if rows is None:
             rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
@@ -256,7 +256,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
     def _plan(self, schema: Schema, rows: int, record: PrivacyRecord) -> Plan:
-        """Make the plan from public facts and the rest of the budget."""
+        """Make the plan from public facts and the budget that is left."""
         return make_plan(
             schema.layout(self.fit_intercept),
             self._loss(schema),
@@ -300,7 +300,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         )
 
     def _adapt_target(self, schema: Schema) -> Schema:
-        """Adapt a target whose description was inferred to the loss."""
+        """Change an inferred description of the target to suit the loss."""
         return schema
 
     def _row_assumption(self) -> tuple[str, ...]:
@@ -324,45 +324,47 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         self._set_coefficients(coef, intercept)
 
     def _set_coefficients(self, coef: FloatArray, intercept: FloatArray) -> None:
-        """Set ``coef_`` (k, width) and ``intercept_`` (k,) in the model's own form."""
+        """Set ``coef_`` and ``intercept_``, given arrays (k, width) and (k,)."""
         self.coef_: FloatArray = coef
         self.intercept_: FloatArray | float = intercept
 
     @property
     def _layout(self) -> Layout:
-        """The coordinates of the weights, with the intercept if there is one."""
+        """The layout of ``weights_``, including the intercept if the model has one."""
         layout = self.schema_.layout(intercept=False)
         if layout.n_features == len(self.weights_):
             return layout
         return self.schema_.layout(intercept=True)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Return the name of each column of ``coef_``: a column, or column=category."""
+        """Return the name of each column of ``coef_``, such as age or job=admin."""
         check_is_fitted(self, "weights_")
         names = zip(self._layout.labels, self._layout.penalised, strict=True)
         return np.array([name for name, kept in names if kept], dtype=object)
 
     def _margins(self, X: Any) -> FloatArray:
-        """Compute x·w of new rows, shape (n, k)."""
+        """Compute the margins x·w of new rows, shape (n, k)."""
         check_is_fitted(self, "weights_")
         table = accept_table(X)
         check_width(table, self.n_features_in_, type(self).__name__)
         return compute_margins(table, self.schema_, self._layout, self.weights_)
 
     def to_sklearn(self) -> Any:
-        """Return a fitted scikit-learn ``Pipeline`` that predicts the same.
+        """Return a fitted scikit-learn ``Pipeline`` that makes the same predictions.
 
-        It is post-processing of released weights and as private as this model. See
-        `skdp.estimators.sklearn_export.make_pipeline` for the cells that it takes.
+        The pipeline is computed from released weights alone, so it is as private as
+        this model. `skdp.estimators.sklearn_export.make_pipeline` says which cells the
+        pipeline accepts.
         """
         check_is_fitted(self, "weights_")
         return make_pipeline(self)
 
     def to_onnx(self) -> Any:
-        """Return an ``onnx.ModelProto`` that predicts the same, for other runtimes.
+        """Return an ``onnx.ModelProto`` that makes the same predictions.
 
-        It is post-processing of released weights and as private as this model. See
-        `skdp.estimators.onnx_export.make_onnx_model` for its inputs and outputs.
+        The graph is computed from released weights alone, so it is as private as this
+        model. `skdp.estimators.onnx_export.make_onnx_model` describes the graph's
+        inputs and outputs.
         """
         from skdp.estimators.onnx_export import make_onnx_model  # needs an extra
 
@@ -372,8 +374,8 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
     def save(self, directory: str | PathLike[str]) -> None:
         """Write the fitted model to a directory of text files; `skdp.load` reads it.
 
-        Nothing is pickled, and a seed is never written. A saved model of the same name
-        is replaced; anything else of that name raises an error.
+        Nothing is pickled, and a seed is never written. If `directory` is a saved
+        model, it is replaced. If it exists and is anything else, an error is raised.
         """
         from skdp.estimators.storage import save  # which imports this file
 
@@ -388,7 +390,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
 
 
 def _choose_seed(random_state: Any) -> int | None:
-    """Return a seed for tests: an integer, or one drawn from a numpy generator."""
+    """Return `random_state` as a seed; a generator draws one, and None stays None."""
     if random_state is None or isinstance(random_state, (int, np.integer)):
         return None if random_state is None else int(random_state)
     draw = getattr(random_state, "integers", None) or random_state.randint

@@ -18,7 +18,7 @@ from skdp.schema import Categorical, FloatArray, Schema, Target, check
 
 
 class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
-    """The part that all classifiers share: labels and decisions."""
+    """The base class of all classifiers, which handles labels and decisions."""
 
     def _target(self) -> Any:
         return LEVELS if self.classes is None else Categorical(list(self.classes))
@@ -67,86 +67,95 @@ def count_classes(target: Target, at_most: int | None = None) -> int:
 class LogisticRegression(PrivateClassifier):
     """Logistic regression under differential privacy, binary or multinomial.
 
-    Minimises the mean log-loss plus alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²) over
-    features scaled to [0, 1], the intercept free. More than two classes are one softmax
-    model.
+    Minimises the mean log-loss plus alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²).
+    Features are scaled to [0, 1], and the intercept is not penalised. Three classes or
+    more are fitted by one softmax model.
 
     Parameters
     ----------
     epsilon : float
-        Privacy budget ε; ``inf`` fits without noise and claims nothing.
+        Privacy budget ε; ``inf`` fits without noise and claims no privacy.
     delta : float, optional
-        δ, below 1/n. The default is min(1e-6, 1/(10 n)) where the number of rows is
-        public or given, and 1e-9 where it is private.
+        Privacy budget δ, which must be below 1/n for n rows. The default is
+        min(1e-6, 1/(10 n)) if the number of rows is public, and 1e-9 if it is private.
     schema : Schema or path, optional
         Public ranges, categories and labels, or the path of a TOML file with them.
         Missing entries are inferred privately, for a tenth of the budget.
     bounds : (low, high), optional
-        Ranges of the columns, numbers or arrays: a short schema for numeric arrays.
+        Public ranges of the columns, as two numbers or two arrays. For numeric tables
+        they can replace a schema.
     classes : sequence, optional
-        All possible labels, where the schema does not list them. Labels that are
-        inferred are integers if all of them are, whatever the type of `y`, because a
-        single cell may decide that type.
+        All possible labels, if the schema does not list them. Without them, labels are
+        inferred privately. Inferred labels become integers if all of them are integers,
+        whatever the type of `y`, because a single cell may decide the type of `y`.
     target_bounds : (low, high), optional
         Range of a numeric target, for regressors.
     alpha, l1_ratio : float or "auto", float
-        Strength of the penalty, and the share of L1 in it. By default a light ridge:
-        1e-5 for classes, 1e-4 for numbers, whose weights are smaller.
+        Strength of the penalty, and the share of L1 in the penalty. The default is a
+        light ridge penalty, with alpha = 1e-5 for classifiers and 1e-4 for regressors,
+        whose weights are smaller.
     fit_intercept : bool
         Whether to fit an intercept.
     class_weight : dict, optional
-        Public weight of each class, multiplied into the sample weights.
+        Public weight of each class. It multiplies the sample weights.
     max_weight : float
-        The bound that weights are clipped to; noise grows with it.
+        Sample weights are clipped to this bound. The noise grows with the bound.
     sampling : str or Sampling
         "auto", "full", "coordinates", "columns", "importance" or "shuffled".
     geometry : str or Geometry
         "auto", "matrix" or "diagonal".
     n_steps : int or "auto"
-        Number of steps; `skdp.planning.rule` decides the default.
+        Number of steps. `skdp.planning.rule` computes the default.
     slope_bound : float or "auto"
-        The bound on a record's slope, for losses that have no bound themselves.
+        Bound on each record's slope (the derivative of the loss), for losses whose
+        slope is not bounded.
     solver : str
-        "skgd", or another algorithm of `skdp.solvers` with its own defaults, for
-        comparisons. ``plan_`` is then a dict of the settings that it used.
+        "skgd", or another algorithm of `skdp.solvers` for comparisons. Another
+        algorithm uses its own default settings, and ``plan_`` is then a dict of them.
     calibration : {"exact", "paper"}
         Exact Gaussian accounting, or the constant of the paper's Theorem 1.
     neighbours : {"add-remove", "zero-out", "replace-one"}
-        Which tables must be hard to distinguish: those that differ by one row that is
-        added or removed, left out of every sum, or replaced. Under add-remove the
-        number of rows is private; it is released, for a hundredth of the budget,
-        unless `n_rows` is given. Under the other two it is public.
+        Which pairs of tables must be hard to distinguish. They differ in one row, which
+        is added or removed, left out of every sum, or replaced, respectively. Under
+        add-remove the number of rows is private. A noisy count is released for a
+        hundredth of the budget, unless `n_rows` is given. Under the other two relations
+        the number of rows is public.
     n_rows : int, optional
-        The number of rows, if it is public, for add-remove.
+        The number of rows, which add-remove uses. Give it only if it is public.
     ledger : Ledger or absolute path, optional
-        The table's total budget, charged before a record is read; see `skdp.Ledger`.
+        The ledger that keeps the table's total budget. It is charged before a record
+        is read; see `skdp.Ledger`.
     engine : str
-        "auto" or an engine of `skdp.engines.choice.ENGINES`; all give the same bits.
+        "auto" or an engine of `skdp.engines.choice.ENGINES`. All engines give the same
+        result, bit for bit.
     n_threads : int, optional
-        Threads of the compiled engine.
+        Number of threads of the compiled engine.
     random_state : int, optional
         For tests only. A seeded fit claims no privacy, because anyone who knows the
-        seed can undo the noise. ``save`` never writes it; pickle does.
+        seed can undo the noise. ``save`` never writes the seed, but pickle does.
     verbose : int
-        Show progress on standard error.
+        Whether to show progress on standard error (0 for no).
 
     Attributes
     ----------
     coef_, intercept_ : arrays
-        In the user's units, one column per name of ``get_feature_names_out()``.
+        Coefficients and intercepts in the user's units. ``coef_`` has one column per
+        name in ``get_feature_names_out()``.
     classes_ : array
         The labels, sorted as ``np.unique`` sorts them. Probabilities, margins and
-        coefficients are in this order. Of two classes, ``classes_[1]`` is positive.
+        coefficients are in this order. If there are two, ``classes_[1]`` is the
+        positive class.
     plan_ : Plan
         The plan, made from public and released facts before the first step.
     privacy_ : PrivacyRecord
         The record of the budget that was spent.
     schema_ : Schema
-        The public description that was used.
+        The schema that was used, including inferred entries.
     n_features_in_, n_iter_ : int
-        Number of the table's columns, and of the steps taken.
+        Number of columns that were read, and number of steps taken.
     feature_names_in_ : array of str
-        Names of the columns, if they have names; new tables are read by them.
+        Names of the columns, if they have names. The columns of new tables are found
+        by these names.
 
     Examples
     --------
@@ -184,10 +193,10 @@ class LogisticRegression(PrivateClassifier):
 
 
 class LinearSVC(PrivateClassifier):
-    """A linear support vector machine under differential privacy, two classes.
+    """A linear support vector machine for two classes, under differential privacy.
 
-    The hinge is rounded by a parabola of width ½. Parameters and attributes are those
-    of `LogisticRegression`; there are no probabilities.
+    The corner of the hinge loss is rounded by a parabola of width ½. Parameters and
+    attributes are those of `LogisticRegression`, but there are no probabilities.
     """
 
     short_name = "svc"

@@ -1,4 +1,4 @@
-"""What a notebook shows of a model, and bars that show the progress of a fit."""
+"""Show a model's privacy in notebooks, and the progress of a fit as a bar."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ STYLE = "font-family:sans-serif;font-size:0.9em;margin:0.5em 0 0 0.3em;max-width
 
 
 class NotebookMixin:
-    """Adds the privacy statement to the diagram; comes before ``BaseEstimator``."""
+    """Add the privacy statement to scikit-learn's diagram of an estimator.
+
+    This class must come before ``BaseEstimator`` in the list of bases.
+    """
 
     def _repr_html_inner(self) -> str:
         diagram: Any = super()._repr_html_inner  # type: ignore[misc]
@@ -24,13 +27,13 @@ class NotebookMixin:
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle: Any = super()._repr_mimebundle_  # type: ignore[misc]
         shown: dict[str, str] = bundle(**kwargs)
-        if "text/html" in shown:  # not where scikit-learn is set to display text
+        if "text/html" in shown:  # absent if scikit-learn is set to display text
             shown["text/html"] += render_promise(self)
         return shown
 
 
 def render_promise(model: Any) -> str:
-    """Return HTML that says what a model has spent, or what its fit would spend."""
+    """Return HTML that says what budget a model has spent, or a fit would spend."""
     record = model.__dict__.get("privacy_")
     first, *rest = _describe_fit(model) if record is None else str(record).splitlines()
     lines = "".join(f"<li>{escape(line)}</li>" for line in rest)
@@ -44,7 +47,10 @@ def render_promise(model: Any) -> str:
 
 
 def _describe_fit(model: Any) -> list[str]:
-    """Say what a fit would promise; parameters may still be wrong."""
+    """Return sentences that say what a fit would promise.
+
+    The parameters have not been checked at this point, so they may be wrong.
+    """
     delta = "min(1e-6, 1/(10 rows))" if model.delta is None else str(model.delta)
     private_rows = model.neighbours == "add-remove" and model.n_rows is None
     if model.delta is None and private_rows:
@@ -66,7 +72,7 @@ def _describe_fit(model: Any) -> list[str]:
 
 @contextmanager
 def show_fitting(plan: Plan, verbose: int) -> Iterator[Callable[[Step], None] | None]:
-    """Yield a callback that moves a bar, or None if nothing is to be shown."""
+    """Yield a callback that advances a progress bar, or None if `verbose` is 0."""
     if not verbose:
         yield None
         return
@@ -83,7 +89,10 @@ def show_fitting(plan: Plan, verbose: int) -> Iterator[Callable[[Step], None] | 
 def show_reading(
     verbose: int, what: str = "reading"
 ) -> Iterator[Callable[[float], None] | None]:
-    """Yield a callback that takes the share of a table that was read, or None."""
+    """Yield a callback that shows the share of a table read so far.
+
+    Yield None if `verbose` is 0.
+    """
     if not verbose:
         yield None
         return

@@ -1,8 +1,8 @@
-"""From the schema's coordinates to margins, and back to the user's units.
+"""Compute margins from features and weights; convert weights to the user's units.
 
-The columns of the schema map cells to features (`skdp.schema.columns`); here the mapped
-features meet weights. Predictions are post-processing of released weights, so they
-need neither a grid nor privacy.
+The columns of the schema map cells to features (`skdp.schema.columns`). The functions
+here multiply the features by weights. Predictions are computed from released weights
+(post-processing), so features are not rounded to a grid and no noise is added.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from skdp.tables import batches
 def compute_margins(
     table: Any, schema: Schema, layout: Layout, weights: FloatArray
 ) -> FloatArray:
-    """Compute x·w of every row of a table, shape (n, k)."""
+    """Compute the margins x·w of all rows of a table, shape (n, k)."""
     public = Schema(schema.columns, row_norm=schema.row_norm)
     rows = [_add_parts(b, public, layout, weights) for b in batches(table, public)]
     return np.concatenate([np.zeros((0, weights.shape[1])), *rows])
@@ -39,7 +39,7 @@ def _add_parts(
     total = np.zeros((len(parts[0]), weights.shape[1]))
     for group, part in zip(layout.groups, parts, strict=False):
         own = weights[group.coordinates]
-        if part.ndim == 1:  # a code equal to the width touches nothing
+        if part.ndim == 1:  # a code equal to the width adds zero
             total += np.vstack([own, np.zeros((1, weights.shape[1]))])[part]
         else:
             total += part @ own
@@ -50,7 +50,7 @@ def _add_parts(
 
 
 def _shorten(parts: list[Any], row_norm: float) -> None:
-    """Scale the dense parts of long rows down, as encoding does."""
+    """Scale down the dense parts of rows longer than `row_norm`, as encoding does."""
     coded = sum(part.ndim == 1 for part in parts)
     squares = sum((part**2).sum(axis=1) for part in parts if part.ndim == 2)
     room = np.sqrt(row_norm**2 - coded)
@@ -63,11 +63,12 @@ def _shorten(parts: list[Any], row_norm: float) -> None:
 def convert_to_user_units(
     schema: Schema, layout: Layout, weights: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return coefficients (k, width) and intercepts (k,) for the cells of a table.
+    """Return coefficients (k, width) and intercepts (k,) in units of the table's cells.
 
-    Inside its range a linear column x counts w (x - low) / (high - low), so its
-    coefficient is w / (high - low) and the rest belongs to the intercept. A log column
-    has a coefficient per unit of log(1 + x - low); categories and bins have one each.
+    A value x inside the range of a linear column adds w (x - low) / (high - low) to the
+    margin. So the column's coefficient is w / (high - low), and the constant
+    -w low / (high - low) is added to the intercept. The coefficient of a log column is
+    per unit of log(1 + x - low). Each category and each bin has its own coefficient.
     """
     width = sum(group.width for group in layout.groups if group.kind != "ones")
     coef = weights[:width].T.copy()
@@ -84,9 +85,10 @@ def convert_to_user_units(
 
 
 def centre_categories(layout: Layout, weights: FloatArray) -> FloatArray:
-    """Move the mean weight of each column's categories to the intercept, if any.
+    """Move the mean weight of each column's categories to the intercept.
 
-    Margins of rows that have a level in every column stay the same.
+    Without an intercept nothing is moved. The margin of a row stays the same if the row
+    has a level in every categorical column.
     """
     moved = weights.copy()
     if layout.groups[-1].kind == "ones":
@@ -99,7 +101,7 @@ def centre_categories(layout: Layout, weights: FloatArray) -> FloatArray:
 
 
 def convert_to_numbers(levels: Sequence[Any]) -> FloatArray | None:
-    """Return levels as numbers, if all of them are numbers, True or False."""
+    """Return levels as floats, or None if some level is not a number or boolean."""
     if all(isinstance(level, (int, float, np.number, np.bool_)) for level in levels):
         return np.array([float(level) for level in levels])
     return None

@@ -1,14 +1,17 @@
 """Every warning that a fit or a score can raise.
 
-A fit may say nothing about a single cell, because its owner would be found out. A cell
-that is not a number or not a level counts as missing, a number outside its range counts
-as the end of the range, and a row without a known label adds nothing to any sum. All
-warnings follow from public facts and released sums, so they cost nothing more:
+A warning must not depend on a single cell, because it would reveal something about the
+person whose cell it is. So unexpected cells are handled silently. A cell that is not a
+number or not a level counts as missing, a number outside its range counts as the end of
+the range, and a row without a known label adds nothing to any sum. All warnings follow
+from public facts and released sums, so they cost no further budget. There is a warning
+if
 
-- the plan fits a constant, because rows and budget support no coefficient;
+- the plan fits a constant, because the rows are too few for the budget to support any
+  coefficient;
 - the released counts of the classes add up to far less than the number of rows;
-- the released Gram matrix, which has the mean and mean square of every number and the
-  count of every level, leaves no explanation but a mistake in the schema;
+- the released Gram matrix shows a mistake in the schema (the matrix contains the mean
+  and mean square of every number and the count of every level);
 - a score is computed on the table that the model was fitted to.
 """
 
@@ -33,18 +36,19 @@ from skdp.planning.plan import Plan
 from skdp.privacy.queries import GramPattern
 from skdp.schema import Categorical, FloatArray, Group, IntArray, Numeric
 
-#: If a smaller share of cells or labels is among the levels, something is wrong.
+#: Warn if a smaller share than this of the cells or labels is among the levels.
 EXPECTED = 0.5
-#: Mean distance from an end of the range (or share of rows without the one level), mean
-#: square distance from what stands for missing cells, and variance, below which a
-#: column is in doubt. A standard normal in a range of ±5 has a variance of 0.01.
+#: Thresholds below which a column is in doubt, for values scaled to [0, 1].
+#: AT_END: mean distance from an end of the range, or share of rows that do not have the
+#: most frequent level. AT_DEFAULT: mean square distance from the value that stands for
+#: missing cells. STILL: variance. (A standard normal in a range of ±5 has 0.01.)
 AT_END, AT_DEFAULT, STILL = 0.02, 0.008, 0.0008
-#: Chance that noise alone causes a doubt in a fit, and the least number of standard
-#: deviations by which a released sum must differ.
+#: FALSE_ALARM: probability that noise alone causes a doubt in a fit. SURELY: least
+#: number of standard deviations by which a released sum must differ.
 FALSE_ALARM, SURELY = 1e-3, 4.0
-#: Rounding of cells to the grid.
+#: Allowance for the rounding of cells to the grid.
 EXACT = 1e-6
-#: Sentences in a warning; the number of the others is given.
+#: Most sentences in a warning. Only the number of further sentences is given.
 MOST = 3
 
 
@@ -54,7 +58,12 @@ class DoubtfulSchemaWarning(UserWarning):
 
 @dataclass(frozen=True)
 class _Sums:
-    """Released moments over n, their noise, and the least standard deviations."""
+    """Released moments divided by n, and the standard deviations of their noise.
+
+    `centred` is nonzero for numbers measured from the middle of their range, and
+    `count_noise` is the noise of the row count divided by n. A sum must differ by more
+    than `surely` standard deviations to cause a doubt.
+    """
 
     gram: FloatArray
     noise: FloatArray
@@ -63,13 +72,13 @@ class _Sums:
     surely: float
 
     def is_negligible(self, value: float, noise: float, most: float) -> bool:
-        """Return whether a quantity may be zero and cannot be as large as `most`."""
+        """Return whether a value may be zero and is surely smaller than `most`."""
         room = self.surely * math.hypot(noise, self.count_noise) + EXACT
         return value < room and value + room < most
 
 
 def describe_doubts(model: Any) -> list[str]:
-    """Return a sentence for each column that released sums contradict."""
+    """Return a sentence for each column whose description contradicts released sums."""
     found = _find_released_sums(model)
     if found is None:
         return []
@@ -90,7 +99,10 @@ def warn_of_doubts(said: list[str]) -> None:
 
 
 def _find_released_sums(model: Any) -> _Sums | None:
-    """Return the moments that a fit released; None if there are none, or no noise."""
+    """Return the moments that a fit released.
+
+    Return None if the fit released no moments, or released them without noise.
+    """
     plan = model.plan_
     if not isinstance(plan, Plan):
         return None
@@ -113,7 +125,7 @@ def _find_released_sums(model: Any) -> _Sums | None:
 
 
 def _doubt_column(group: Group, column: Any, found: _Sums) -> Iterator[str]:
-    """Yield at most one sentence about a column."""
+    """Yield a sentence about a column if released sums put it in doubt."""
     if group.kind == "code":
         said = _doubt_levels(group, column, found)
     elif isinstance(column, Numeric) and column.indicator:
@@ -194,9 +206,9 @@ class UnknownLabelsWarning(UserWarning):
 
 
 def describe_unknown_labels(model: Any) -> str | None:
-    """Return a sentence if the released counts cover only few of the rows.
+    """Return a sentence if the released class counts cover less than half of the rows.
 
-    Weighted fits are left out, because weights of zero leave rows out on purpose.
+    Weighted fits are not checked, because a weight of zero excludes a row on purpose.
     """
     levels = () if model._weighted else getattr(model, "classes_", ())
     query = f"counts of {len(levels)} classes"
@@ -237,7 +249,7 @@ def describe_constant(model: Any) -> str | None:
     if not isinstance(plan, dict):
         constant = isinstance(plan.geometry, InterceptOnly)
         return forecast.describe_outlook(plan) if constant else None
-    if plan.get("geometry") != InterceptOnly.__name__:  # of a model that was loaded
+    if plan.get("geometry") != InterceptOnly.__name__:  # a loaded model
         return None
     facts = ("loss", "n_rows", "epsilon", "delta", "neighbours")
     return forecast.describe_constant(**{name: plan[name] for name in facts})
@@ -258,13 +270,13 @@ class NotPrivateWarning(UserWarning):
     """
 
 
-# The table that each model was fitted to, by identity: a weak reference, or the path of
-# a file. Nothing is stored with the model, and nothing of the table.
+# For each model, a function that returns the table it was fitted to, or its path. The
+# reference to the table is weak. Models do not contain it, and nothing is copied.
 _FITTED_TO: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def remember_table(model: Any, table: Any) -> None:
-    """Note which table a model was fitted to."""
+    """Remember which table a model was fitted to, without keeping the table alive."""
     _FITTED_TO.pop(model, None)
     if isinstance(table, (str, PathLike)):
         path = str(table)
@@ -277,13 +289,17 @@ def remember_table(model: Any, table: Any) -> None:
 
 
 class ScoreMixin:
-    """Warns of scores that are not private; comes before scikit-learn's mixin."""
+    """Warn about scores that are not private.
+
+    This class must come before scikit-learn's mixin in the list of bases.
+    """
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Score on rows that need no protection: accuracy, or R² of a regressor.
+        """Return the accuracy of a classifier or the R² of a regressor.
 
-        A score is computed without noise. On the table that the model was fitted to it
-        is not private, and a `NotPrivateWarning` says so, once per fit.
+        A score is computed without noise, so use rows that need no protection. A score
+        on the table that the model was fitted to is not private. A `NotPrivateWarning`
+        says so, once per fit.
         """
         _warn_if_training(self, X)
         score: Any = super().score  # type: ignore[misc]  # of the mixin that follows

@@ -1,7 +1,7 @@
 """Accept the tables and columns that users of scikit-learn pass.
 
 Shapes, types and lengths are public, and wrong ones are refused. Nothing here reads a
-cell, because an odd value must not show as an error or a warning.
+cell, because no error or warning may depend on a cell.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _LIBRARIES = {root for root, _ in TABLES} - {"builtins"}
 
 
 def accept_table(X: Any, *, empty: bool = True) -> Any:
-    """Return a table that readers know, or refuse it.
+    """Return `X` as a table that has a reader, or refuse it.
 
-    Rows in lists become an array of objects, a type that depends on no cell. The first
-    row says how many columns there are, which is public. Shorter rows end in missing
-    cells, and longer ones are cut.
+    A list of rows becomes an array of objects, because that type does not depend on any
+    cell. The number of columns is the length of the first row, which is public. Shorter
+    rows are filled up with missing cells, and longer rows are cut.
 
     Parameters
     ----------
     X : table
         As given to ``fit`` or ``predict``.
     empty : bool
-        Whether it may have no rows.
+        Whether the table may have no rows.
     """
     if isinstance(X, (list, tuple)):
         X = _stack_rows(X)
@@ -59,10 +59,10 @@ def accept_table(X: Any, *, empty: bool = True) -> Any:
 
 
 def _stack_rows(rows: Any) -> Any:
-    """Turn a list of rows into an array; the first row decides its dimensions."""
+    """Turn a list of rows into an array whose shape the first row decides."""
     first = _list_cells(rows[0]) if rows else None
     if first is None:
-        return np.empty(len(rows), dtype=object)  # whose shape is refused
+        return np.empty(len(rows), dtype=object)  # the caller refuses 1-D
     if first and isinstance(first[0], (list, tuple)):
         return np.empty((len(rows), len(first), len(first[0])), dtype=object)
     table = np.empty((len(rows), len(first)), dtype=object)
@@ -73,7 +73,10 @@ def _stack_rows(rows: Any) -> Any:
 
 
 def _list_cells(row: Any) -> list[Any] | None:
-    """List the cells of a row, None if it is not one; derived lists run no methods."""
+    """Return the cells of a list, tuple or 1-D array, or None for any other row.
+
+    Methods that a class derived from list or tuple overrides are not called.
+    """
     try:
         if hasattr(row, "__array__") and len(getattr(row, "shape", ())) == 1:
             row = row.tolist() if hasattr(row, "tolist") else None
@@ -85,12 +88,15 @@ def _list_cells(row: Any) -> list[Any] | None:
 
 
 def accept_column(y: Any, what: str = "y") -> Any:
-    """Return a column that readers know, or refuse it; a (n, 1) array is flattened."""
+    """Return `y` as a column that has a reader, or refuse it.
+
+    An (n, 1) array is flattened, with a warning.
+    """
     if y is None or isinstance(y, str):
         return y
     if not _has_reader(y) and hasattr(y, "__array__"):
         y = np.asarray(y)
-    elif isinstance(y, (list, tuple)):  # a nested cell is not a number or a label
+    elif isinstance(y, (list, tuple)):  # a nested list stays a single cell
         y = arrays.objects(y)
     shape = getattr(y, "shape", None)
     _refuse_complex([y.dtype] if hasattr(y, "dtype") else [])
@@ -110,7 +116,7 @@ def accept_column(y: Any, what: str = "y") -> Any:
 
 
 def check_width(X: Any, n_features: int, name: str) -> None:
-    """Refuse a table without column names that has another number of columns."""
+    """Refuse an array or sparse matrix that does not have `n_features` columns."""
     if isinstance(X, np.ndarray) or hasattr(X, "tocsr"):
         check(
             X.shape[1] == n_features,
@@ -120,13 +126,13 @@ def check_width(X: Any, n_features: int, name: str) -> None:
 
 
 def has_names(X: Any) -> bool:
-    """Return whether the columns have names that are texts, not numbers of pandas."""
+    """Return whether all column names are texts; pandas may have numbers instead."""
     columns = getattr(X, "columns", None) if hasattr(X, "iloc") else None
     return columns is None or all(isinstance(name, str) for name in columns)
 
 
 def _has_reader(given: Any) -> bool:
-    """Return whether there is a reader for the library that an object is of."""
+    """Return whether there is a reader for the library that defines a table's type."""
     roots = {base.__module__.partition(".")[0] for base in type(given).__mro__}
     return bool(roots & _LIBRARIES) or hasattr(given, "__arrow_c_stream__")
 

@@ -1,6 +1,7 @@
-"""Export a fitted model as an ONNX graph in double precision; post-processing.
+"""Export a fitted model as an ONNX graph that computes in double precision.
 
-`RENDERERS` has a function for each kind of column, which renders its feature map.
+This is post-processing of released weights. `RENDERERS` maps each kind of column to the
+function that renders the column's feature map.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import numpy as np
 from skdp.estimators.feature_map import convert_to_numbers, convert_to_text
 from skdp.schema import Categorical, FloatArray, Numeric, Vector, check
 
-#: Versions of operators that every runtime since 2021 knows.
+#: Versions of the operator sets, which every runtime since 2021 supports.
 OPSETS = {"": 15, "ai.onnx.ml": 2}
 IR_VERSION = 8
 
 
 def make_onnx_model(model: Any) -> Any:
-    """Return an ``onnx.ModelProto`` that predicts as `model` does.
+    """Return an ``onnx.ModelProto`` that makes the same predictions as `model`.
 
     Parameters
     ----------
@@ -30,16 +31,19 @@ def make_onnx_model(model: Any) -> Any:
 
     Notes
     -----
-    Inputs are the columns by name, (n, 1) each: doubles, nan where a cell is missing,
-    or texts for categories whose levels are not all numbers (true and false are 1 and
-    0), written as in the schema. Any other text, such as an empty one, is unknown. A
-    model of an array without texts has one input ``X`` of doubles instead.
+    The graph has one input per column, with the column's name and shape (n, 1). Inputs
+    are doubles, with nan for a missing cell and 1 and 0 for true and false. If the
+    levels of a categorical column are not all numbers or booleans, its input is text,
+    written as in the schema. Any other text, such as an empty one, is unknown. If the
+    model was fitted to an array and no input is text, there is a single input ``X`` of
+    doubles instead.
 
-    Outputs are ``label`` and ``probabilities`` (or ``margin``, for models without
-    probabilities), or ``variable`` for regressors, (n,) or (n, k). The graph computes
-    in double precision: numbers agree to about 1e-12, and a label, or the bin of a
-    value on a log scale, can differ only where rounding decides. The graph's metadata
-    hold the privacy record under ``privacy``.
+    The outputs of a classifier are ``label`` and ``probabilities``, or ``label`` and
+    ``margin`` if the model has no probabilities. The output of a regressor is
+    ``variable``. Outputs have shape (n,) or (n, k). The graph computes in double
+    precision, so numbers agree to about 1e-12. A label, or the bin of a value on a log
+    scale, can differ only where rounding decides. The graph's metadata contain the
+    privacy record under the key ``privacy``.
     """
     check(
         model.schema_.row_norm is None,
@@ -74,14 +78,14 @@ def make_onnx_model(model: Any) -> Any:
 
 
 def _holds_texts(column: Any) -> bool:
-    """Return whether the cells of a column are texts."""
+    """Return whether the graph takes the cells of a column as texts."""
     if not isinstance(column, Categorical):
         return False
     return convert_to_numbers(column.levels) is None
 
 
 class _Graph:
-    """Nodes in the order in which they are added; their outputs have made-up names."""
+    """Collect the nodes of a graph in order, and give each output an unused name."""
 
     def __init__(self, taken: list[str]) -> None:
         self._onnx = _import_library("onnx")
@@ -116,7 +120,7 @@ class _Graph:
         return name
 
     def node(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add an operator; return the name of its output."""
+        """Add an operator, and return the name of the operator's output."""
         name = self._make_name()
         made = self._onnx.helper.make_node(
             kind, list(inputs), [name], domain=domain, **attributes
@@ -128,7 +132,7 @@ class _Graph:
         return self.node("Cast", value, to=getattr(self._onnx.TensorProto, kind))
 
     def output(self, value: str, name: str, kind: str, width: int | None) -> None:
-        """Give a value its public name; without a width it becomes (n,)."""
+        """Make a value an output of shape (n, width), or (n,) if `width` is None."""
         while name in self._taken:  # a column has this name
             name += "_"
         shape = self.constant(np.array([-1] if width is None else [-1, width]))
@@ -153,7 +157,7 @@ class _Graph:
 def _render_vector(
     graph: _Graph, column: Vector, cells: list[str], weights: FloatArray
 ) -> str:
-    """Divide rows by the norm, or by their own: see `divide_by_norm`."""
+    """Scale rows as `skdp.schema.columns.divide_by_norm` does, and apply weights."""
     rows = graph.node("Concat", *cells, axis=1)
     none, one = graph.constant(0.0), graph.constant(1.0)
     known = graph.node("Where", graph.node("IsNaN", rows), none, rows)
@@ -174,7 +178,7 @@ def _render_vector(
 def _render_numeric(
     graph: _Graph, column: Numeric, cells: list[str], weights: FloatArray
 ) -> str:
-    """Replace missing values, clip, scale and cut: see `Numeric.compute_features`."""
+    """Map cells as `Numeric.compute_features` does, and apply weights."""
     missing = graph.node("IsNaN", cells[0])
     default = graph.constant(float(column.default))
     known = graph.node("Where", missing, default, cells[0])
@@ -201,7 +205,7 @@ def _render_numeric(
 def _render_categorical(
     graph: _Graph, column: Categorical, cells: list[str], weights: FloatArray
 ) -> str:
-    """Pick the weights of each cell's level; an unknown cell has the default's."""
+    """Pick the weights of each cell's level, and of `default_code` if it is unknown."""
     numbers = convert_to_numbers(column.levels)
     if numbers is None:
         codes = graph.node(
@@ -213,7 +217,7 @@ def _render_categorical(
             default_int64=column.default_code,
         )
         return _pick_rows(graph, codes, weights)
-    # The first level that is equal, or the default that comes after all of them.
+    # Pick the first level that equals the cell, or else the default, which is last.
     equal = graph.node("Equal", cells[0], graph.constant(numbers[None, :]))
     order = np.append(np.arange(len(numbers)), column.default_code).astype(np.int64)
     equals = graph.cast(equal, "DOUBLE")
@@ -225,7 +229,7 @@ def _render_categorical(
     return _pick_rows(graph, codes, weights)
 
 
-#: Renders what each kind of column adds to the margins, (n, k).
+#: Functions that render what a column of each kind adds to the margins (n, k).
 RENDERERS: dict[type, Callable[[_Graph, Any, list[str], FloatArray], str]] = {
     Numeric: _render_numeric,
     Categorical: _render_categorical,
@@ -234,13 +238,13 @@ RENDERERS: dict[type, Callable[[_Graph, Any, list[str], FloatArray], str]] = {
 
 
 def _clip(graph: _Graph, values: str, low: float, high: float) -> str:
-    """Clip values other than nan, for which runtimes' own Clip differs."""
+    """Clip values, none of which is nan, by Min and Max; runtimes differ on Clip."""
     most = graph.node("Min", values, graph.constant(float(high)))
     return graph.node("Max", most, graph.constant(float(low)))
 
 
 def _pick_rows(graph: _Graph, codes: str, weights: FloatArray) -> str:
-    """Pick rows of weights by code (n, 1); a code beyond them picks zeros."""
+    """Pick the row of weights of each code (n, 1); a code past the last picks zeros."""
     padded = np.vstack([weights, np.zeros((1, weights.shape[1]))])
     rows = graph.node("Gather", graph.constant(padded), codes)
     shape = graph.constant(np.array([-1, weights.shape[1]]))
@@ -248,7 +252,7 @@ def _pick_rows(graph: _Graph, codes: str, weights: FloatArray) -> str:
 
 
 def _add_outputs(graph: _Graph, model: Any, margin: str) -> None:
-    """Add labels and probabilities, or values."""
+    """Add the outputs of a classifier, or the output of a regressor."""
     if not hasattr(model, "classes_"):
         middle, half = model._target_units()
         value = graph.node("Mul", margin, graph.constant(float(half)))

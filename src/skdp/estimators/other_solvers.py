@@ -1,4 +1,4 @@
-"""Fit an estimator by another algorithm than DP-SkGD: the parameter ``solver``."""
+"""Fit an estimator by an algorithm other than DP-SkGD, named by ``solver``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skdp.privacy.randomness import Randomness
 from skdp.schema import check
 from skdp.typed_files import to_json
 
-#: The estimators' own algorithm, which is planned before the data is read.
+#: Name of DP-SkGD, the default algorithm, which is planned before the data is read.
 OWN = "skgd"
 
 
@@ -30,12 +30,12 @@ class Outcome(NamedTuple):
 
 
 def find_delta_share(solver: Any) -> float:
-    """Return the part of δ that a solver charges in addition to μ."""
+    """Return the share of δ that a solver spends in addition to μ."""
     return float(_find_solver(solver).delta_share)
 
 
 def check_solver(model: Any, loss: Loss) -> None:
-    """Refuse a solver that is unknown or cannot fit the model as it is set."""
+    """Refuse a solver that is unknown or does not support the model's parameters."""
     solver = _find_solver(model.solver)
     check(
         not solver.losses or loss.name in solver.losses,
@@ -68,7 +68,10 @@ def run_solver(
     noise: Randomness,
     engine: Any,
 ) -> Outcome:
-    """Spend the rest of the budget by the model's solver, with its own defaults."""
+    """Run the model's solver on the rest of the budget.
+
+    The solver uses its default settings, except for `n_steps` if the user has set it.
+    """
     from skdp.solvers import Problem
 
     check_solver(model, loss)  # again, because inferred labels may need another loss
@@ -115,7 +118,7 @@ def _find_solver(name: Any) -> Any:
 
 
 def _list_settings(settings: Any) -> dict[str, Any]:
-    """Return settings as numbers, texts and lists, which can be saved."""
+    """Convert settings to numbers, texts and lists, so that they can be saved."""
     return {
         name: value.tolist() if isinstance(value, np.ndarray) else to_json(value)
         for name, value in settings.items()

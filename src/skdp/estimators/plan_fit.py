@@ -1,4 +1,4 @@
-"""skdp.plan: plan a fit without a table."""
+"""Plan a fit without a table. This is the function `skdp.plan`."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def plan(
     Parameters
     ----------
     schema : Schema or path
-        The whole public description, the target included.
+        The complete public description of the table, including the target.
     n_rows : int
-        Number of rows, a guess if it is private. Under add-remove, the default, the
-        plan is for a fit that releases the number: a hundredth of the budget is set
-        aside for it, and δ is 1e-9 by default.
+        Number of rows, or a guess if the number is private. Under add-remove, which is
+        the default, the plan is for a fit that releases the number of rows. So a
+        hundredth of the budget is set aside for that release, and δ is 1e-9 by default.
     epsilon, delta : float
-        The budget.
+        The privacy budget.
     model : {"logistic", "linear", "huber", "svc", "poisson"}
-        Which estimator.
+        Short name of the estimator.
     **parameters
-        Its other parameters.
+        Other parameters of the estimator.
 
     Returns
     -------
     plan : Plan
-        Print it to see what it decides and expects; ``to_json`` writes it; `skdp.run`
-        runs it on encoded records.
+        The plan. Print it to see its decisions and the expected result. Its method
+        ``to_json`` writes it as text, and `skdp.run` runs it on encoded records.
 
     Examples
     --------

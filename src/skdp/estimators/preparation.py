@@ -1,8 +1,8 @@
 """Open the table of a fit, infer missing schema entries privately, read the records.
 
 Column names are taken as public. Types, ranges, categories, labels and (under
-add-remove) the number of rows are not, because a library that reads a file guesses the
-type of a column from its cells, so a single cell decides it.
+add-remove) the number of rows are not. A type is not public because a library that
+reads a file guesses it from the cells, so a single cell may decide it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from skdp.tables.source import Source
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
 SCHEMA_IS_PUBLIC = "What the schema says is public."
-#: Descriptions that are still to be inferred; KIND is a range or levels.
+#: Placeholders for entries to infer. KIND may turn out to be a range or levels.
 KIND, RANGE, LEVELS = "kind", "range", "levels"
-#: Targets whose loss is checked while the true one is not known yet.
+#: Stand-ins for a target that is not inferred yet, so that its loss can be checked.
 TYPICAL: dict[str, Target] = {RANGE: Numeric(0, 1), LEVELS: Categorical([0, 1])}
 #: The only level of a column whose categories were all too rare to be released.
 NOTHING_FOUND = "(nothing found)"
@@ -52,14 +52,14 @@ NOTHING_FOUND = "(nothing found)"
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OpenedTable:
-    """A table, its schema as far as it is known, and the entries to infer.
+    """A table, the known part of its schema, and the entries that must be inferred.
 
     Attributes
     ----------
     columns : dict
-        Description of each column; KIND or LEVELS where it is to be inferred.
+        Description of each column, or KIND or LEVELS if it must be inferred.
     target : Numeric, Categorical, (name, description), RANGE or LEVELS
-        Description of the target; RANGE or LEVELS where it is to be inferred.
+        Description of the target, or RANGE or LEVELS if it must be inferred.
     row_norm : float, optional
         As in `Schema`.
     named : bool
@@ -67,9 +67,9 @@ class OpenedTable:
     assumptions : tuple of str
         The facts that are taken as public.
     table : table
-        The table, as readers take it.
+        The table, of a type that has a reader.
     y : column or str, optional
-        The target as it was passed, if it is not a column that the schema names.
+        The target as it was passed to ``fit``, if it was.
     source : Source
         The reader of the table.
     apart : cells, optional
@@ -88,9 +88,10 @@ class OpenedTable:
 
     @property
     def stages(self) -> list[tuple[str, list[str] | None]]:
-        """The stages of inference: what, and names of columns, None for the target.
+        """The stages of inference: what is inferred, and the names of the columns.
 
-        A column whose kind is to be inferred may turn out to have levels to infer.
+        None in place of names means the target. A column of unknown kind is also part
+        of the stage LEVELS, because it may turn out to have levels.
         """
         kinds = [name for name, c in self.columns.items() if _is(c, KIND)]
         levels = [name for name, c in self.columns.items() if _is(c, LEVELS)]
@@ -101,7 +102,7 @@ class OpenedTable:
 
     @property
     def infers_levels(self) -> bool:
-        """Whether categories may have to be inferred, which costs a part of δ."""
+        """Whether levels may have to be inferred, which spends a part of δ."""
         return any(what == LEVELS for what, _ in self.stages)
 
     @property
@@ -111,21 +112,21 @@ class OpenedTable:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema, if nothing of it is to be inferred."""
+        """The schema, or None if any entry must be inferred."""
         if self.stages:
             return None
         return Schema(self.columns, target=self.target, row_norm=self.row_norm)
 
     @property
     def typical_target(self) -> Target:
-        """The target's description, or one of its kind if it is to be inferred."""
+        """The target's description, or a stand-in if it must be inferred."""
         target: Target | str = self.target
         if isinstance(self.target, tuple):
             target = self.target[1]
         return TYPICAL[target] if isinstance(target, str) else target
 
     def count_rows(self, verbose: int = 0) -> int:
-        """Count the rows, for neighbours under which their number is public."""
+        """Count the rows; only used if `neighbours` makes their number public."""
         if self.source.n_rows is not None:
             return self.source.n_rows
         if self.source.count is not None:
@@ -136,7 +137,7 @@ class OpenedTable:
     def infer_schema(
         self, record: PrivacyRecord, share: float, noise: Randomness
     ) -> Schema:
-        """Return the schema; missing entries are inferred for `share` of the budget."""
+        """Infer missing entries with a `share` of the budget, and return the schema."""
         stages = self.stages
         each = record.budget * share / max(len(stages), 1)
         z = 0.0 if each == math.inf else 1.0 / math.sqrt(each)
@@ -179,7 +180,7 @@ class OpenedTable:
     def _read(
         self, names: list[str] | None, typed: Callable[[Any], Any]
     ) -> Iterator[dict[str, Any]]:
-        """Read the named columns, or the target, once."""
+        """Read the named columns once, or the target if `names` is None."""
         if names is None:
             yield {"target": typed(self.apart)}
             return
@@ -193,11 +194,11 @@ def _is(column: Any, what: str) -> bool:
 
 
 def _type_labels(column: Categorical) -> Categorical:
-    """Give released labels a type that follows from them alone, and sort them.
+    """Sort released labels, and give them a type that follows from the labels alone.
 
     They are booleans if they are true and false, integers if all are integers, else
-    texts. The type of the table's column is ignored: integers may be stored as floats
-    (if one is missing) or as texts (if one is not a number).
+    texts. The type of the table's column is ignored, because one cell can change it.
+    Integers become floats if one is missing, and texts if one is not a number.
     """
     check(
         len(column.levels) >= 2,
@@ -220,7 +221,7 @@ def _type_labels(column: Categorical) -> Categorical:
 
 
 def _parse_number(text: str) -> float:
-    """A label as a number: an integer, exactly, if it is one."""
+    """Return a label as a number (an exact int for an integer), or nan."""
     digits = text.removeprefix("-")
     plain = digits.isascii() and digits.isdigit() and len(digits) <= 18
     return int(text) if plain else text_number(text)
@@ -235,19 +236,19 @@ def open_table(
     target: Any,
     empty: bool = True,
 ) -> OpenedTable:
-    """Open a table and gather its public description; no cell is read.
+    """Open a table and collect its public description, without reading a cell.
 
     Parameters
     ----------
     X, y : table and column
         As given to ``fit``.
     schema : Schema or path, optional
-        The description of all columns, with or without the target.
+        The description of the columns, with or without the target.
     bounds : pair of floats or of arrays, optional
-        Ranges of the columns of an array; for a sparse matrix the second is the bound
-        on a row's norm.
+        Ranges of the columns. For a sparse matrix, the second number is the bound on
+        the norm of a row.
     target : Numeric, Categorical, RANGE or LEVELS
-        The target, where the schema does not describe it.
+        The target's description, used if the schema has none.
     empty : bool
         Whether the table may have no rows.
     """
@@ -320,10 +321,10 @@ def open_table(
 
 
 def _refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> None:
-    """Refuse types that hold neither numbers nor texts: all cells would be missing.
+    """Refuse columns of dates, times or nested values, which would all be missing.
 
-    A single cell cannot give a column such a type. It can decide between texts and
-    numbers, so these are never refused.
+    A single cell cannot give a column such a type, so the error reveals nothing. But it
+    can decide between texts and numbers, so these types are never refused.
     """
     types = dict(zip(source.names or names, source.kinds, strict=False))
     other = [name for name in names if types.get(name) == "other"][:1]
@@ -338,7 +339,7 @@ def _refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> No
 
 
 def _list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
-    """Return the range of each column, from one pair or a pair of arrays."""
+    """Return the range of each column, given a pair of numbers or of arrays."""
     if bounds is None:
         return [None] * n_columns
     check(len(bounds) == 2, "bounds must be a pair (low, high) of numbers or arrays.")
@@ -349,11 +350,11 @@ def _list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None
 def sort_target(target: Any) -> Any:
     """Return a target's description with its levels sorted, if it has levels.
 
-    Classes are in the order that scikit-learn gives them, whatever the order in the
-    schema: scorers take ``classes_[1]`` as the positive class and expect the columns of
-    ``predict_proba`` in the order of sorted labels. It is the order of ``np.unique``:
-    numbers by value, False before True, texts by code point. Levels of several types
-    are compared as numpy reads them together, so numbers among texts are texts.
+    Classes are sorted as scikit-learn sorts them, whatever their order in the schema.
+    Scorers take ``classes_[1]`` as the positive class, and expect the columns of
+    ``predict_proba`` in the order of sorted labels. The order is that of ``np.unique``:
+    numbers by value, False before True, texts by code point. If levels have several
+    types, numpy converts them to one type first, so numbers among texts become texts.
     """
     if isinstance(target, tuple):
         name, column = target
@@ -379,7 +380,7 @@ def read_records(
     max_weight: float,
     verbose: int,
 ) -> Records:
-    """Read and encode a table; records that outgrow memory are kept in a file."""
+    """Read and encode a table. Records that outgrow memory are kept in a file."""
     with show_reading(verbose) as progress:
         read = batches(
             table,
@@ -393,5 +394,5 @@ def read_records(
 
 
 def count_rows(records: Records) -> int:
-    """Count the rows of records, for neighbours under which the number is public."""
+    """Count the rows of records; only used if `neighbours` makes the number public."""
     return sum(len(chunk.target) for chunk in records.chunks)

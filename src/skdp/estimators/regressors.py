@@ -1,4 +1,4 @@
-"""The regressors: least squares, Huber's loss and counts."""
+"""The regressors: least squares, Huber regression and Poisson regression."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skdp.schema import FloatArray, Numeric, Schema, Target, check
 
 
 def check_numeric_target(target: Target) -> Numeric:
-    """Return the target's description; refuse one that is not a linear range."""
+    """Return the target's description; refuse a target that is not a linear range."""
     if not isinstance(target, Numeric):
         raise ValueError(
             "A regressor needs a numeric target. Describe it as Numeric(low, high) in "
@@ -34,7 +34,11 @@ def check_numeric_target(target: Target) -> Numeric:
 
 
 class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
-    """A model of (y - middle) / half-width, which lies in [-1, 1]."""
+    """The base class of all regressors.
+
+    The model is fitted to (y - middle) / half-width of the target's public range. This
+    scaled target lies in [-1, 1].
+    """
 
     def _target(self) -> Any:
         return RANGE if self.target_bounds is None else Numeric(*self.target_bounds)
@@ -46,7 +50,7 @@ class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
         return tags
 
     def _choose_slope_bound(self, default: float) -> float:
-        """Return the bound on slopes, for a target scaled to [-1, 1]."""
+        """Return the bound on slopes on the scale of the scaled target."""
         return default if self.slope_bound == "auto" else float(self.slope_bound)
 
     def _target_units(self) -> tuple[float, float]:
@@ -70,10 +74,10 @@ class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
 class LinearRegression(PrivateRegressor):
     """Least squares (ridge by default) under differential privacy.
 
-    The target is scaled to [-1, 1] by its public range, and a record's residual is
-    clipped to ``slope_bound`` there (2, its whole range, by default). Parameters and
-    attributes are those of `LogisticRegression`; ``target_bounds`` is the target's
-    public range.
+    The target is scaled to [-1, 1] by its public range, which ``target_bounds`` gives.
+    Each record's residual on this scale is clipped to ``slope_bound``. The default is
+    2, the length of the whole range. Parameters and attributes are those of
+    `LogisticRegression`.
     """
 
     short_name = "linear"
@@ -88,9 +92,9 @@ class LinearRegression(PrivateRegressor):
 class HuberRegressor(PrivateRegressor):
     """Huber regression under differential privacy.
 
-    Residuals beyond ``slope_bound`` (0.1 by default, for a target scaled to [-1, 1])
-    count linearly, which resists outliers and needs less noise. Parameters and
-    attributes are those of `LogisticRegression`.
+    The target is scaled to [-1, 1]. The loss is linear in residuals beyond
+    ``slope_bound`` (0.1 by default), which resists outliers and needs less noise.
+    Parameters and attributes are those of `LogisticRegression`.
     """
 
     short_name = "huber"
@@ -105,9 +109,10 @@ class HuberRegressor(PrivateRegressor):
 class PoissonRegressor(PrivateRegressor):
     """Poisson regression with a logarithmic link under differential privacy.
 
-    The rate is the largest count times exp(x·w); slopes are clipped to ``slope_bound``
-    (1, the whole range of counts, by default). The target's public range starts at 0.
-    Parameters and attributes are those of `LogisticRegression`.
+    The predicted rate is exp(x·w) times the largest count of the target's public range,
+    which must start at 0. Slopes are clipped to ``slope_bound``. The default is 1,
+    which corresponds to the whole range of counts. Parameters and attributes are those
+    of `LogisticRegression`.
     """
 
     short_name = "poisson"
@@ -126,12 +131,12 @@ class PoissonRegressor(PrivateRegressor):
         return tags
 
     def _adapt_target(self, schema: Schema) -> Schema:
-        """Let the range start at 0, as counts do."""
+        """Make the target's range start at 0, as a range of counts must."""
         high = check_numeric_target(schema.target_column).high
         return replace(schema, target=Numeric(0.0, high if high > 0 else 1.0))
 
     def _target_units(self) -> tuple[float, float]:
-        """Return the logarithm of the largest count, and one."""
+        """Return what is added to margins (the log of the largest count), and one."""
         return math.log(check_numeric_target(self.schema_.target_column).high), 1.0
 
     def predict(self, X: Any) -> FloatArray:

@@ -1,6 +1,7 @@
-"""Export a fitted model as a scikit-learn pipeline; this is post-processing.
+"""Export a fitted model as a scikit-learn pipeline.
 
-`RENDERERS` has a function for each kind of column, which renders its feature map.
+This is post-processing of released weights. `RENDERERS` maps each kind of column to the
+function that renders the column's feature map.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ class Part:
     Attributes
     ----------
     steps : list
-        Named transformers, fitted.
+        Fitted transformers, each with a name.
     weights : float64 (width, k)
-        Weights of their outputs.
+        Weights of the transformers' outputs.
     constant : float64 (k,)
-        What the column adds to every margin.
+        Constant that is added to every margin.
     example : list
-        Cells that it may hold, from which the pipeline learns what a table looks like.
+        Possible cells of the column. The pipeline is fitted to a table of such cells.
     """
 
     steps: list[tuple[str, Any]]
@@ -50,25 +51,27 @@ class Part:
 
 
 def make_pipeline(model: Any) -> Pipeline:
-    """Return a fitted ``Pipeline`` of scikit-learn that predicts as `model` does.
+    """Return a fitted scikit-learn ``Pipeline`` that makes the predictions of `model`.
 
     Parameters
     ----------
     model : PrivateLinearModel
-        A fitted model. Its schema must have no ``row_norm``, which joins columns as no
-        transformer of scikit-learn does.
+        A fitted model. Its schema must have no ``row_norm``, because the pipeline
+        transforms each column by itself and ``row_norm`` depends on all columns.
 
     Notes
     -----
-    The pipeline takes a data frame if the model was fitted to named columns, else an
-    array. Its cells must have a column's type: numbers, None or nan for a range, and
-    levels as they are written in the schema, or numbers where all levels are numbers
-    (others count as unknown). Text in place of a number, which `model` takes as
-    missing, raises an error. The pipeline pickles without a reference to skdp, unless
-    the schema has a `Vector`, whose rows a function of skdp scales.
+    The pipeline takes a data frame if the model was fitted to named columns, and an
+    array otherwise. The cells of a numeric column must be numbers, None or nan. Text in
+    place of a number raises an error, although `model` takes it as missing. The cells
+    of a categorical column must be levels as they are written in the schema, or numbers
+    if all levels are numbers. Other cells count as unknown. The pickled pipeline does
+    not refer to skdp, unless the schema has a `Vector`, because a function of skdp
+    scales the rows of a `Vector`.
 
-    For ONNX use ``to_onnx()`` of the model: skl2onnx (1.20) refuses the functions of
-    this pipeline and its one-hot bins, and reads a level of 1.5 as 1.
+    To export to ONNX, use the model's method ``to_onnx()`` and not this pipeline.
+    skl2onnx (1.20) refuses the pipeline's functions and one-hot bins, and it reads a
+    level of 1.5 as 1.
     """
     schema, weights = model.schema_, model.weights_
     check(
@@ -100,7 +103,7 @@ def make_pipeline(model: Any) -> Pipeline:
 def _join_columns(
     parts: dict[str, tuple[Part, list[Any]]], names: list[str] | None
 ) -> ColumnTransformer:
-    """Join the transformers of all columns, fitted to example rows of the schema."""
+    """Join the transformers of all columns, and fit the result to example rows."""
     listed = [
         (key, Pipeline(part.steps) if part.steps else "drop", at)
         for key, (part, at) in parts.items()
@@ -115,7 +118,7 @@ def _join_columns(
     elif all(not isinstance(cell, str) for cells in examples for cell in cells):
         table = table.astype(np.float64)
     whole = ColumnTransformer(listed, sparse_threshold=0.3).fit(table)
-    # Fitting has replaced our steps by copies fitted to the example rows.
+    # Fitting replaced our steps by copies fitted to the example rows. Put ours back.
     ours = {key: step for key, step, _ in listed}
     whole.transformers_ = [
         (key, ours.get(key, step), at) for key, step, at in whole.transformers_
@@ -124,7 +127,7 @@ def _join_columns(
 
 
 def _render_vector(column: Vector, weights: FloatArray) -> Part:
-    """Divide rows by the norm, or by their own if it is larger."""
+    """Divide each row by `column.norm`, or by the row's own norm if it is larger."""
     scale = FunctionTransformer(divide_by_norm, kw_args={"norm": column.norm})
     return Part(
         steps=[("shorten", scale)],
@@ -145,7 +148,7 @@ def _render_numeric(column: Numeric, weights: FloatArray) -> Part:
 
 
 def _list_steps(column: Numeric) -> Iterator[tuple[str, Any]]:
-    """Yield transformers that equal `Numeric.compute_features` to the bit."""
+    """Yield transformers whose output equals `Numeric.compute_features` bit for bit."""
     edges = {"xp": [column.low, column.high], "fp": [0.0, column.high - column.low]}
     yield "clip", FunctionTransformer(np.interp, kw_args=edges)
     if column.scale == "log":
@@ -170,7 +173,10 @@ def _list_steps(column: Numeric) -> Iterator[tuple[str, Any]]:
 
 
 def _make_bins(n_bins: int, apart: bool) -> KBinsDiscretizer:
-    """Return bins of [0, 1] whose edges are where floor(x · n_bins) increases."""
+    """Return bins of [0, 1] with an edge wherever floor(x · n_bins) increases.
+
+    If `apart`, missing values have been replaced by 2, and get a bin of their own.
+    """
     inner = [_find_edge(place, n_bins) for place in range(1, n_bins)]
     inner += [1.5] if apart else []  # missing values are at 2
     bins = KBinsDiscretizer(
@@ -192,10 +198,10 @@ def _find_edge(place: int, n_bins: int) -> float:
 
 
 def _render_categorical(column: Categorical, weights: FloatArray) -> Part:
-    """Encode levels as one-hot rows; an unknown cell is all zeros.
+    """Encode levels as one-hot rows. The row of an unknown cell is all zeros.
 
-    The level `other` has no coordinate, and its weight is part of the intercept. So
-    an unknown cell counts as `other`.
+    The level `other` has no coordinate, because its weight is added to the intercept.
+    So an unknown cell counts as `other`.
     """
     constant = np.zeros(weights.shape[1])
     levels = list(enumerate(column.levels))
@@ -227,7 +233,7 @@ def _render_categorical(column: Categorical, weights: FloatArray) -> Part:
     )
 
 
-#: Renders the feature map of each kind of column.
+#: Functions that render the feature map of each kind of column.
 RENDERERS: dict[type, Callable[[Any, FloatArray], Part]] = {
     Numeric: _render_numeric,
     Categorical: _render_categorical,
@@ -236,7 +242,7 @@ RENDERERS: dict[type, Callable[[Any, FloatArray], Part]] = {
 
 
 def _make_final(model: Any, weights: FloatArray, constant: FloatArray) -> Any:
-    """Return scikit-learn's counterpart of the model, with its coefficients set."""
+    """Return scikit-learn's counterpart of the model, with these coefficients."""
     final = model.sklearn_class()
     final.n_features_in_ = len(weights)
     if hasattr(model, "classes_"):

@@ -1,4 +1,4 @@
-"""Charge the budget of a fit to a ledger, and report it if the fit is interrupted."""
+"""Charge a fit's budget to a ledger, and report what an interrupted fit has spent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skdp.ledger import Ledger, refuse_unpaid
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import check
 
-#: Enters the model, at the end of a fit, in the ledger.
+#: Called with the model at the end of a fit, to record the model in the ledger.
 EnterModel = Callable[[Any], None]
 
 
@@ -29,7 +29,7 @@ def check_budget_types(epsilon: Any, delta: Any) -> None:
 
 
 def open_ledger(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None:
-    """Return the ledger that a fit charges, if any, before anything is read.
+    """Return the ledger that a fit must charge, or None if `ledger` is None.
 
     A path must be absolute, because processes that fit at the same time may run in
     different folders.
@@ -51,10 +51,11 @@ def open_ledger(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None
 def reserve_budget(
     record: PrivacyRecord, ledger: Ledger | None, *, query: str, described: Any
 ) -> Iterator[EnterModel]:
-    """Reserve a fit's budget, settle it afterwards, and note it on any error.
+    """Reserve a fit's budget in the ledger, and settle the reservation afterwards.
 
+    If the fit raises an error, a note is added to the error that says what was spent.
     Releases are charged before noise is drawn, so neither the ledger nor the note ever
-    says less than what was spent. Both hold public and released facts only.
+    states less than was spent. Both contain only public and released facts.
     """
     with ExitStack() as stack:
         reservation = None

@@ -1,4 +1,4 @@
-"""Standard errors of a fitted model, in the user's units.
+"""Compute the standard errors of a fitted model in the user's units.
 
 The mathematics is in `skdp.inference`.
 """
@@ -18,22 +18,24 @@ from skdp.planning.plan import Plan
 from skdp.schema import FloatArray, Layout, check
 from skdp.typed_files import Form
 
-#: Why a loaded or selected model may have none.
+#: The reason why a loaded or selected model may have no standard errors.
 NOT_KEPT = "The released values that standard errors follow from were not kept."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StandardErrors:
-    """The standard errors of all coefficients, the intercept last: (width + 1,) each.
+    """The standard errors of all coefficients.
+
+    Each array has shape (width + 1,), with the intercept last.
 
     Attributes
     ----------
     noise_std, std : float64
-        Of ``coef_`` and ``intercept_``: due to privacy, and in total. A standard error
-        is infinite where noise hides the effect.
+        Standard errors of ``coef_`` and ``intercept_``: the part due to privacy, and
+        the total. The total is infinite where noise hides the effect.
     effects, effects_noise_std, effects_std : float64
-        The same model with each column's categories relative to their mean, which is
-        part of the intercept.
+        Coefficients and their standard errors after centring. The categories of each
+        column are then relative to their mean, and the mean is part of the intercept.
     """
 
     noise_std: FloatArray
@@ -44,7 +46,7 @@ class StandardErrors:
 
 
 class ErrorsForm(Form, frozen=True, kw_only=True):
-    """`StandardErrors` in a file, where null is infinity."""
+    """The form of `StandardErrors` in a file, where null stands for infinity."""
 
     noise_std: list[float]
     std: list[float | None]
@@ -54,17 +56,17 @@ class ErrorsForm(Form, frozen=True, kw_only=True):
 
 
 class StandardErrorsMixin:
-    """Attributes that say how far coefficients may be from the true ones.
+    """Add standard errors and the method ``summary`` to an estimator.
 
-    They follow from released values and are computed on first use. Where they are not
-    known the attributes are absent, and the error says why.
+    Standard errors follow from released values and are computed on first use. If they
+    are not known, reading an attribute raises an AttributeError that says why.
     """
 
-    #: The computed or loaded ones; None before first use.
+    #: Standard errors, or the reason why there are none; None before first use.
     _errors: StandardErrors | str | None
 
     def _standard_errors(self) -> StandardErrors | str:
-        """Return standard errors, or a sentence that says why there are none."""
+        """Return the standard errors, or a sentence that says why there are none."""
         known = self._errors
         if known is None:
             known = self._errors = compute_standard_errors(self)
@@ -87,7 +89,7 @@ class StandardErrorsMixin:
     def coef_std_(self) -> Any:
         """Standard error of ``coef_``, from sampling and privacy.
 
-        It is infinite where noise hides how much the column varies.
+        An entry is infinite if noise hides how much its column varies.
         """
         return self._reshape(self._error("coef_std_", "std"), "coef_")
 
@@ -103,7 +105,7 @@ class StandardErrorsMixin:
         return self._reshape(self._error("intercept_std_", "std"), "intercept_")
 
     def _reshape(self, errors: FloatArray, like: str) -> Any:
-        """Return a part of the errors in the shape of the attribute it belongs to."""
+        """Return the errors of ``coef_`` or ``intercept_`` in the attribute's shape."""
         part = errors[:-1] if like == "coef_" else errors[-1:]
         form = getattr(self, like)
         return float(part[0]) if isinstance(form, float) else part.reshape(form.shape)
@@ -111,8 +113,9 @@ class StandardErrorsMixin:
     def summary(self) -> Any:
         """Return a table of coefficients, standard errors and 95 % intervals.
 
-        Print it, or show it in a notebook. Categories are relative to the mean of their
-        column. Three classes or more are relative to the mean of the classes, and have
+        Print the table, or show it in a notebook. Coefficients of categories are
+        relative to the mean of their column. If there are three classes or more, the
+        coefficients of a class are relative to the mean of all classes, and there are
         no standard errors. ``docs/guide/intervals.md`` says what intervals cover.
         """
         from skdp.estimators.summary import summarise  # which imports this file
@@ -146,7 +149,10 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
 
 
 def make_unit_matrices(model: Any) -> tuple[FloatArray, FloatArray]:
-    """Return matrices (width + 1, d) from weights to coefficients, and to effects."""
+    """Return the matrices (width + 1, d) that map weights to coefficients and effects.
+
+    Effects are coefficients after centring, as `compute_class_effects` says.
+    """
     layout, d = model._layout, len(model.weights_)
     coef, intercept = convert_to_user_units(model.schema_, layout, np.eye(d))
     to_coefficients = _find_target_units(model)[1] * np.vstack([coef.T, intercept])
@@ -154,15 +160,16 @@ def make_unit_matrices(model: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def compute_model_effects(model: Any) -> FloatArray:
-    """Return coefficients (width + 1,) of the first output: `compute_class_effects`."""
+    """Return `compute_class_effects` of the first output, shape (width + 1,)."""
     return compute_class_effects(model)[:, 0]
 
 
 def compute_class_effects(model: Any) -> FloatArray:
-    """Return coefficients (width + 1, k) of each output, the intercept last.
+    """Return the centred coefficients of each output, shape (width + 1, k).
 
-    Each column's categories are relative to their mean, which is part of the intercept.
-    Several classes are relative to the mean of the classes. No prediction changes.
+    The intercept is last. The categories of each column are relative to their mean, and
+    the mean is part of the intercept. If there are several classes, the coefficients of
+    each class are relative to the mean of all classes. Centring changes no prediction.
     """
     middle, scale = _find_target_units(model)
     weights = model.weights_ * scale
@@ -175,9 +182,10 @@ def compute_class_effects(model: Any) -> FloatArray:
 
 
 def make_centring_matrix(layout: Layout) -> FloatArray:
-    """Return the matrix (d, d) that does what `centre_categories` does.
+    """Return the matrix (d, d) whose product with weights is `centre_categories`.
 
-    Margins of rows that have a level in every column stay the same.
+    The margin of a row stays the same if the row has a level in every categorical
+    column.
     """
     matrix = np.eye(layout.n_features)
     for group in layout.groups:
@@ -194,7 +202,7 @@ def _find_target_units(model: Any) -> tuple[float, float]:
 
 
 def make_form(model: Any) -> ErrorsForm | str:
-    """Return a model's standard errors as a form, or why there are none."""
+    """Return a model's standard errors as a form to save, or the reason for none."""
     known = model._standard_errors()
     if isinstance(known, str):
         return known
@@ -206,7 +214,10 @@ def make_form(model: Any) -> ErrorsForm | str:
 
 
 def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
-    """Read what `make_form` returned, for a model of that many coefficients."""
+    """Return the standard errors, or the reason for none, that `make_form` saved.
+
+    Their number must be the number of the model's coefficients.
+    """
     if isinstance(form, str):
         return form
     width = len(make_unit_matrices(model)[0])

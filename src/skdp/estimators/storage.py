@@ -8,11 +8,11 @@ A saved model is a directory of three files:
 ``schema.toml``
     The public description that was used, as `skdp.schema.toml_files` writes it.
 ``privacy.json``
-    The privacy record: budget, relation, assumptions, every release, and the digest
-    of the plan.
+    The privacy record: budget, neighbouring relation, assumptions, every release, and
+    the digest of the plan.
 
-Loading executes nothing: it reads numbers and texts through typed forms
-(`skdp.typed_files`) and recomputes what the releases add up to. A seed is never
+Loading executes nothing. It reads numbers and texts through typed forms
+(`skdp.typed_files`), and recomputes the ε that the releases add up to. A seed is never
 written.
 """
 
@@ -39,7 +39,7 @@ F = TypeVar("F")
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {
     kind.__name__: kind for kind in base.ESTIMATORS.values()
 }
-#: The files, and the most bytes of each that are read.
+#: The files of a saved model, and the largest size of each in bytes.
 FILES = {
     "model.json": 1 << 30,
     "schema.toml": toml_files.LARGEST,
@@ -62,7 +62,7 @@ def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
         "privacy.json": write_json(record, "The privacy record cannot be saved"),
     }
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Written next to it, then renamed: there is never half a model under its name.
+    # Write to a temporary directory and rename it, so `target` is never half a model.
     beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         made = beside / "new"
@@ -85,19 +85,20 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
     Parameters
     ----------
     directory : path
-        What ``save`` was given.
+        The directory that ``save`` wrote.
 
     Returns
     -------
     estimator
-        A fitted estimator that predicts the same bits. Its ``plan_`` is a dict that
-        summarises the plan, its ``privacy_`` recomputes the ε that was spent, and its
-        ``random_state`` is None.
+        A fitted estimator whose predictions are the same, bit for bit. Its ``plan_`` is
+        a dict that summarises the plan, its ``privacy_`` recomputes the ε that was
+        spent, and its ``random_state`` is None.
 
     Raises
     ------
     ValueError
-        In one sentence, if a file is missing, has another format or was changed.
+        If a file is missing, has another format or was changed. The message is one
+        sentence.
     """
     source = Path(directory)
     check_files(source)
@@ -105,7 +106,7 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
     record = read_form(source, "privacy.json", RecordForm)
     schema = toml_files.read(source / "schema.toml")
     model = make_estimator(about)
-    model._loss(schema)  # refuses a target that is not the estimator's
+    model._loss(schema)  # refuses a target that the estimator cannot have
     weights = stored_model.read_weights(about.weights, schema, model)
     model._set_fitted(weights, schema, about.named)
     if isinstance(model, PrivateClassifier):
@@ -118,7 +119,7 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
 
 
 def check_files(source: Path) -> None:
-    """Refuse a directory that lacks a file, or has one that is too large."""
+    """Refuse a directory in which a file is missing or too large."""
     check(os.path.isdir(source), f"There is no saved model {str(source)!r}.")
     for name, largest in FILES.items():
         path = source / name
@@ -129,13 +130,13 @@ def check_files(source: Path) -> None:
 
 
 def read_form(source: Path, name: str, form: type[F]) -> F:
-    """Read a file of a saved model."""
+    """Read a file of a saved model as a typed form."""
     text = read_file(source / name, FILES[name])
     return parse_json(text, form, f"{name} is not part of a saved skdp model")
 
 
 def make_estimator(about: ModelForm) -> PrivateLinearModel:
-    """Make the estimator that a file names, not yet fitted."""
+    """Make the estimator that model.json names. It is not fitted yet."""
     check(
         about.estimator in ESTIMATORS,
         f"model.json must have an estimator of {sorted(ESTIMATORS)}, got "
@@ -146,13 +147,13 @@ def make_estimator(about: ModelForm) -> PrivateLinearModel:
 
 
 class _Format(msgspec.Struct):
-    """What files of all versions have."""
+    """The key that model.json has in every version of the format."""
 
     format: Literal["skdp model"]
 
 
 def is_model(target: Path) -> bool:
-    """Whether a directory holds a saved model and nothing else."""
+    """Return whether a directory contains a saved model and nothing else."""
     if not target.is_dir() or {p.name for p in target.iterdir()} != set(FILES):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Parameters, plan, weights and classes of a model as a file, and back."""
+"""Convert a model's parameters, plan, weights and classes to model.json and back."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from skdp.typed_files import Count, Epsilon, Form, Value, convert, to_json
 if TYPE_CHECKING:
     from skdp.estimators.base import PrivateLinearModel
 
-#: Types that classes may have, texts of up to 99,999 letters: numpy allocates whatever
-#: a type says.
+#: Types that classes may have. Texts have at most 99,999 letters, because numpy
+#: allocates as much memory as a type asks for.
 DTYPE = r"^([<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O)\Z"
-#: Parameters that are not saved as they are, and what stands for them.
+#: Parameters that are converted to be saved, and the types of the saved values.
 SAVED_AS: dict[str, Any] = {
     "epsilon": Epsilon,
     "max_weight": Epsilon,
@@ -35,7 +35,10 @@ Size = Annotated[float, Meta(ge=0, le=1e100)]
 
 
 class PlanNumbers(msgspec.Struct):
-    """The numbers of a plan's summary that are computed with; it has other keys."""
+    """The numbers of a plan's summary that are used in computations.
+
+    A summary has further keys, which are not checked.
+    """
 
     n_rows: Count = 0
     n_steps: Count = 0
@@ -65,7 +68,7 @@ class ModelForm(Form, frozen=True, kw_only=True):
 
 
 def make_form(model: PrivateLinearModel) -> ModelForm:
-    """Return a fitted model as a form."""
+    """Return a fitted model as the content of model.json."""
     classes = getattr(model, "classes_", None)
     parameters, left_out = list_parameters(model)
     return ModelForm(
@@ -90,16 +93,17 @@ def make_form(model: PrivateLinearModel) -> ModelForm:
 
 
 def list_parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str]]:
-    """Return parameters as JSON takes them, and the names of those left out.
+    """Return the parameters as JSON values, and the names of those left out.
 
-    Those are objects of the user's.
+    A `sampling` or `geometry` is left out if it is an object and not a name. The
+    parameter `random_state` is never saved.
     """
     given = model.get_params(deep=False)
     del given["random_state"]
     if given["ledger"] is not None:  # a loaded model charges the same file
         given["ledger"] = os.path.abspath(os.fsdecode(given["ledger"]))
     if given["schema"] is not None:
-        # Of a path what was fitted is kept: its file may have changed since.
+        # For a path, save the fitted schema, because the file may have changed since.
         own = isinstance(given["schema"], Schema)
         given["schema"] = toml_files.dumps(given["schema"] if own else model.schema_)
     if given["class_weight"] is not None:
@@ -115,7 +119,10 @@ def list_parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str
 
 
 def plan_digest(plan: Any) -> str | None:
-    """SHA-256 of a plan's JSON; None for a summary, or a plan with a user's parts."""
+    """Return the SHA-256 of a plan's JSON, or None if the plan cannot be written.
+
+    It cannot if it is only a summary, or has parts that a user defined.
+    """
     if isinstance(plan, dict):
         return None
     try:
@@ -125,9 +132,10 @@ def plan_digest(plan: Any) -> str | None:
 
 
 def plan_summary(plan: Any) -> dict[str, Any]:
-    """Summarise a plan in numbers and names; a loaded model has nothing else.
+    """Summarise a plan in numbers and names.
 
-    Its digest is the one that a ledger's entry has.
+    A loaded model has this summary instead of a plan. The value of ``digest`` is the
+    digest of the plan in the ledger's entry.
     """
     if isinstance(plan, dict):
         return plan
@@ -156,7 +164,10 @@ def plan_summary(plan: Any) -> dict[str, Any]:
 def read_parameters(
     given: dict[str, Any], kind: type[PrivateLinearModel]
 ) -> dict[str, Any]:
-    """Return parameters for an estimator's constructor, which takes anything."""
+    """Return saved parameters as an estimator's constructor takes them.
+
+    Their names and types are checked here, because the constructor accepts anything.
+    """
     known = kind().get_params(deep=False)
     for name in given:
         check(
@@ -179,7 +190,7 @@ def read_parameters(
 
 
 def read_weights(given: list[Any], schema: Schema, model: PrivateLinearModel) -> Any:
-    """Return weights (d, k) of the size that schema and loss imply."""
+    """Return weights (d, k); refuse a size that contradicts the schema or the loss."""
     loss = model._loss(schema)
     shape = (schema.layout(model.fit_intercept).n_features, loss.n_outputs)
     check(
@@ -191,9 +202,9 @@ def read_weights(given: list[Any], schema: Schema, model: PrivateLinearModel) ->
 
 
 def read_classes(dtype: str | None, schema: Schema) -> Any:
-    """Return the labels with the type that they had."""
+    """Return the labels of the schema with the numpy type that was saved."""
     column = schema.target_column
-    assert isinstance(column, Categorical)  # a classifier's loss has seen it
+    assert isinstance(column, Categorical)  # the loss has checked it
     check(
         sort_target(column) == column,
         "The classes of a saved model must be sorted, but those of its schema are not.",

@@ -1,8 +1,9 @@
-"""A privacy record as a file, whose releases must add up to its claim.
+"""Convert a privacy record to privacy.json and back.
 
-The file has the digest of the plan that was run and the digest of the released values.
-`model_digest` covers all of it together with the model. A ledger's entry has that
-digest, and a saved model is compared with it.
+The releases in a file must add up to the ε that the file states. The file also has the
+digest of the plan that was run and the digest of the released values. `model_digest`
+covers the whole file and the model. A ledger's entry contains that digest, so that a
+saved model can be compared with the ledger.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from skdp.privacy.selection import SearchRecord
 from skdp.schema import check
 from skdp.typed_files import Count, Epsilon, Form, to_json
 
-#: Most trials of a search.
+#: Largest number of trials of a search.
 MOST_TRIALS = 10**6
 #: Zero, or a number whose square neither overflows nor vanishes.
 Size = Annotated[float, Meta(ge=0, le=1e100)]
@@ -31,7 +32,7 @@ Probability = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class ReleaseForm(Form, frozen=True, kw_only=True):
-    """A release (`Event`), and how often it was made."""
+    """A release (`Event`), and the number of times that it was made."""
 
     query: str
     times: Annotated[int, Meta(ge=1, le=1 << 53)]
@@ -46,14 +47,17 @@ class ReleaseForm(Form, frozen=True, kw_only=True):
 
 
 class SearchForm(Form, frozen=True, kw_only=True):
-    """How a search chose the model."""
+    """The parameters of the search that chose the model."""
 
     n_trials: Annotated[int, Meta(ge=1, le=MOST_TRIALS)]
     stop: Annotated[float, Meta(gt=1 / MOST_TRIALS, le=1)] | None
 
 
 class RecordForm(Form, frozen=True, kw_only=True):
-    """The content of privacy.json: a `PrivacyRecord`, and a `SearchRecord`'s search."""
+    """The content of privacy.json.
+
+    It describes a `PrivacyRecord`, or a `SearchRecord` if `search` is not None.
+    """
 
     search: SearchForm | None
     plan_digest: str
@@ -69,23 +73,27 @@ class RecordForm(Form, frozen=True, kw_only=True):
 
 
 def summary_digest(summary: dict[str, Any]) -> str:
-    """SHA-256 of a plan's summary (`stored_model.plan_summary`), in hexadecimal."""
+    """Return the SHA-256, in hexadecimal, of a summary by `stored_model.plan_summary`.
+
+    Summaries with the same entries have the same digest, whatever their order.
+    """
     text = json.dumps(summary, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def model_digest(model: Any, record: PrivacyRecord | None = None) -> str:
-    """SHA-256 of a model, the values released for it, and their cost.
+    """Return the SHA-256 of a model, the values released for it, and their cost.
 
-    It is a function of public facts and released values, all of which a saved model
-    has. The bound on weights is one of the facts, because `skdp.verify` relies on it.
+    The digest is a function of public facts and released values, and a saved model
+    contains all of them. The bound on sample weights is one of these facts, because
+    `skdp.verify` relies on it.
 
     Parameters
     ----------
     model : fitted estimator
-        Its weights, schema, plan and record count.
+        The digest covers its weights, schema, plan and privacy record.
     record : PrivacyRecord, optional
-        What was spent, if it is not yet the model's.
+        The privacy record, if the model does not have it yet.
     """
     summary = stored_model.plan_summary(model.plan_)
     result = {
@@ -100,7 +108,7 @@ def model_digest(model: Any, record: PrivacyRecord | None = None) -> str:
 
 
 def make_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordForm:
-    """Return a record, and the digest of its plan, as a form."""
+    """Return a record and the digest of its plan as the content of privacy.json."""
     search = None
     if isinstance(record, SearchRecord):
         search = SearchForm(n_trials=record.n_trials, stop=record.stop)
@@ -123,7 +131,11 @@ def make_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordForm:
 
 
 def read_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord:
-    """Make a record whose releases add up to what the file says, of that plan."""
+    """Return the privacy record that privacy.json describes.
+
+    Refuse it if it belongs to another plan, if its releases do not add up to the ε that
+    it states, or if that ε is above its budget.
+    """
     check(
         form.plan_digest == summary_digest(summary),
         "privacy.json is the record of another plan than that of model.json. One of "

@@ -1,4 +1,4 @@
-"""The table of coefficients and intervals that `model.summary()` returns."""
+"""Make the table of coefficients and intervals that `model.summary()` returns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skdp.estimators.standard_errors import (
 )
 from skdp.schema import Numeric
 
-#: Of a standard normal: 95 % lie within.
+#: A standard normal lies within ±Z with a probability of 95 %.
 Z = 1.959964
 HEAD = ("coef", "privacy", "std err", "z", "[0.025", "0.975]")
 ERRORS = (
@@ -38,17 +38,17 @@ HIDDEN = (
     "more rows."
 )
 CLASSES = "Classes are relative to their mean, which changes no prediction."
-#: Classes side by side; others follow below.
+#: Most classes that are printed side by side. Further classes follow below.
 MOST_COLUMNS = len(HEAD)
-#: Columns on a log scale that a note names; the number of the others is given.
+#: Most columns on a log scale that a note names. Further columns are only counted.
 MOST_NAMES = 4
 
 
 @dataclass(frozen=True)
 class Line:
-    """One coefficient; numbers that are not known are nan.
+    """A line of a summary, about one coefficient.
 
-    The standard error is infinite where noise hides the effect.
+    Unknown numbers are nan. The standard error is infinite if noise hides the effect.
     """
 
     column: str
@@ -59,23 +59,23 @@ class Line:
 
     @property
     def z(self) -> float:
-        """The coefficient over its standard error."""
+        """The coefficient divided by its standard error, or nan if that is unknown."""
         return self.coef / self.std if 0 < self.std < math.inf else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Ends of the 95 % interval."""
+        """The ends of the 95 % interval."""
         return self.coef - Z * self.std, self.coef + Z * self.std
 
     def format_cells(self) -> list[str]:
-        """Format the numbers; one that is not known is empty."""
+        """Format the numbers. Numbers that are unknown or infinite become empty."""
         numbers = [self.coef, self.noise_std, self.std, self.z, *self.interval]
         return [_format_number(v, 2 if i == 3 else None) for i, v in enumerate(numbers)]
 
 
 @dataclass(frozen=True)
 class ClassLine:
-    """The coefficients of all classes; their errors are not known."""
+    """A line of a summary with the coefficients of all classes, without errors."""
 
     column: str
     label: str
@@ -88,7 +88,7 @@ class ClassLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The lines of a summary by column; printed as text or HTML."""
+    """The summary of a model, which can be printed as text or shown as HTML."""
 
     title: str
     facts: tuple[str, ...]
@@ -121,7 +121,10 @@ class Summary:
         return "\n".join([*text, "=" * total, *notes])
 
     def _list_rows(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield label and cells of each printed line; a column's name has no cells."""
+        """Yield the label and the cells of each printed line.
+
+        If a column has several lines, its name comes first, on a line without cells.
+        """
         last = None
         for line in self.lines:
             if line.column != line.label and line.column != last:
@@ -210,7 +213,7 @@ def summarise(model: Any) -> Summary:
 
 
 def note_units(model: Any) -> Iterator[str]:
-    """Yield notes on what coefficients are relative to, and per unit of."""
+    """Yield notes that explain what coefficients are relative to, and their units."""
     if model.weights_.shape[1] > 1:
         yield CLASSES
     groups = model._layout.groups

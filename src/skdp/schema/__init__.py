@@ -1,4 +1,4 @@
-"""What is public about a table: columns, their layout, schemas and their files."""
+"""Describe what is public about a table: columns, layouts, schemas, schema files."""
 
 from skdp.schema.columns import Categorical, Column, Numeric, Target, Vector, level_key
 from skdp.schema.layout import Group, Layout

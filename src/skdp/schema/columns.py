@@ -1,9 +1,10 @@
-"""Columns: ranges, categories and vectors, all of them public.
+"""The kinds of columns that a schema can have: numbers, categories and vectors.
 
-Each class holds all that its kind of column means: the table's columns that it reads,
-the coordinates that it fills, the map from cells to scaled values or codes, and the
-units of its coefficients. Encoding puts the mapped values on a grid, predictions use
-them as they are, and exporters render the same map for other libraries.
+Each class defines everything about its kind of column: which columns of the table are
+read, which coordinates they fill, how cells are mapped to scaled values or codes, and
+the units of the coefficients. All of this is public. Encoding rounds the mapped values
+to a grid, predictions use them unrounded, and exporters reproduce the same map in other
+libraries.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from skdp.schema.validation import FloatArray, check
 
 
 class CodedCells(Protocol):
-    """Categorical cells as read: `values[codes]`; a code outside is missing."""
+    """Categorical cells as a reader returns them: the cells are `values[codes]`.
+
+    A code that is not an index of `values` means that the cell is missing.
+    """
 
     @property
     def codes(self) -> npt.NDArray[Any]:
@@ -40,16 +44,16 @@ class Numeric:
     Parameters
     ----------
     low, high : float
-        Values outside are clipped.
+        The ends of the range. Values outside are clipped to it.
     scale : {"linear", "log"}
         ``"log"`` maps x to log(1 + x - low) / log(1 + high - low).
     bins : int, optional
-        Cut the scaled range into this many equal bins, one coordinate each.
+        Cut the scaled range into this many equal bins. Each bin has one coordinate.
     missing : float, optional
-        The value that stands for a missing or unparsable one; the middle of the range
-        if None. Not together with `indicator`.
+        The value used for a cell that is missing or is not a number. The default is the
+        middle of the range. It cannot be combined with `indicator`.
     indicator : bool
-        Give missing values a coordinate of their own instead.
+        Whether missing values have a coordinate of their own instead.
     """
 
     low: float
@@ -87,7 +91,7 @@ class Numeric:
 
     @property
     def kind(self) -> Literal["dense", "code"]:
-        """How the coordinates are stored: values, or the number of a bin."""
+        """How a cell is stored: as values, or as the number of a bin."""
         return "dense" if self.bins is None else "code"
 
     @property
@@ -97,12 +101,15 @@ class Numeric:
 
     @property
     def default(self) -> float:
-        """The value that stands for a missing one."""
+        """The value used for a missing cell."""
         return (self.low + self.high) / 2 if self.missing is None else self.missing
 
     @property
     def span(self) -> float:
-        """The number that values above `low` are divided by, after the logarithm."""
+        """The length of the range, after the logarithm if the scale is "log".
+
+        Values above `low` are divided by this length.
+        """
         width = self.high - self.low
         return math.log1p(width) if self.scale == "log" else width
 
@@ -117,7 +124,7 @@ class Numeric:
         return (*labels, f"{name}?") if self.indicator else labels
 
     def rescale(self, values: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """Map values to [0, 1]; also say which of them were missing (nan)."""
+        """Return the values mapped to [0, 1], and a mask of the missing ones (nan)."""
         missing = np.isnan(values)
         filled = np.where(missing, self.default, values)
         above = np.clip(filled, self.low, self.high) - self.low
@@ -126,10 +133,10 @@ class Numeric:
         return np.clip(above / self.span, 0.0, 1.0), missing
 
     def compute_features(self, cells: Any) -> npt.NDArray[Any]:
-        """Map floats (n,) to values (n, width) in [0, 1], or to bins (n,).
+        """Map floats (n,) to values (n, width) in [0, 1], or to numbers of bins (n,).
 
-        A missing number with an indicator has a value of zero and an indicator of one:
-        a row's norm is at most one.
+        With an indicator, a missing number has a value of zero and an indicator of one.
+        So the norm of each row of values is at most one.
         """
         scaled, missing = self.rescale(np.asarray(cells, dtype=np.float64))
         if self.bins is not None:
@@ -140,9 +147,10 @@ class Numeric:
         return scaled[:, None]
 
     def find_units(self) -> tuple[FloatArray, FloatArray]:
-        """Return offsets and divisors: a coordinate is x / divisor - offset.
+        """Return offsets and divisors, so that a coordinate is x / divisor - offset.
 
-        x is the number in the user's units, or log(1 + x - low) on a log scale.
+        Here x is the number in the user's units or, on a log scale, the logarithm
+        log(1 + number - low).
         """
         offsets, divisors = np.zeros(self.width), np.ones(self.width)
         if self.bins is None:
@@ -161,8 +169,9 @@ class Categorical:
     levels : sequence of str, int, float or bool
         All categories, known without looking at the records.
     other : optional
-        The level that missing and unknown values count as. If None, they touch no
-        coordinate of the column; a record with an unknown target adds to no gradient.
+        The level that missing and unknown values count as. If None, such a value leaves
+        all coordinates of the column at zero. If the value is the target of a record,
+        that record adds nothing to any gradient.
     """
 
     levels: Sequence[object]
@@ -194,12 +203,15 @@ class Categorical:
 
     @cached_property
     def codes(self) -> dict[str, int]:
-        """Code of each level, by key; other keys have the `default_code`."""
+        """The code of each level, by the level's key (see `level_key`)."""
         return {level_key(level): code for code, level in enumerate(self.levels)}
 
     @property
     def default_code(self) -> int:
-        """Code of missing and unknown values: ``len(levels)`` touches no coordinate."""
+        """The code of missing and unknown values.
+
+        It is ``len(levels)`` if `other` is None, which stands for no coordinate.
+        """
         if self.other is None:
             return len(self.levels)
         return self.codes[level_key(self.other)]
@@ -213,10 +225,11 @@ class Categorical:
         return tuple(f"{name}={level}" for level in self.levels)
 
     def compute_features(self, cells: CodedCells) -> npt.NDArray[Any]:
-        """Map cells to the codes (n,) of levels, in [0, len(levels)].
+        """Map cells to the codes (n,) of their levels, in [0, len(levels)].
 
-        Codes of a reader that used these levels are final. Codes of other values are
-        mapped by the keys of the values. A code outside is missing.
+        If the reader has coded the cells by these levels, the reader's codes are kept.
+        Otherwise each of the reader's values is looked up by its key. A code that is
+        not an index of the values means that the cell is missing.
         """
         default, codes, values = self.default_code, cells.codes, cells.values
         inside = (codes >= 0) & (codes < len(values))
@@ -226,20 +239,20 @@ class Categorical:
         return np.array([*known, default])[np.where(inside, codes, len(known))]
 
     def find_units(self) -> tuple[FloatArray, FloatArray]:
-        """Return offsets and divisors: a coordinate is one or zero, without a unit."""
+        """Return offsets of zero and divisors of one, because levels have no unit."""
         return np.zeros(self.width), np.ones(self.width)
 
 
 @dataclass(frozen=True)
 class Vector:
-    """Several numeric columns under one joint Euclidean norm (text, embeddings).
+    """Several numeric columns (text, embeddings) with a bound on their joint norm.
 
     Parameters
     ----------
     names : sequence of str
-        The columns.
+        The names of the table's columns.
     norm : float
-        Rows of larger norm are scaled down to it.
+        The bound. Rows with a larger Euclidean norm are scaled down to it.
     """
 
     names: Sequence[str]
@@ -277,7 +290,7 @@ class Vector:
         return divide_by_norm(cells, self.norm)
 
     def find_units(self) -> tuple[FloatArray, FloatArray]:
-        """Return offsets and divisors: a coordinate is x / divisor - offset."""
+        """Return offsets and divisors, so that a coordinate is x / divisor - offset."""
         return np.zeros(self.width), np.full(self.width, float(self.norm))
 
 
@@ -288,7 +301,7 @@ Target = Numeric | Categorical
 
 
 def divide_by_norm(values: Any, norm: float) -> FloatArray:
-    """Divide rows by `norm`, or by their own norm if it is larger."""
+    """Divide each row by `norm`, or by the row's own norm if that is larger."""
     finite = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0)
     largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
     direction = finite / np.where(largest > 0, largest, 1.0)
@@ -299,9 +312,10 @@ def divide_by_norm(values: Any, norm: float) -> FloatArray:
 
 
 def level_key(value: object) -> str:
-    """Return the text that a category is compared by.
+    """Return the text by which a category is compared with other categories.
 
-    1, 1.0 and "1" are the same level; True is "true".
+    The text of 1, 1.0 and "1" is the same, so they are the same level. The text of True
+    is "true".
     """
     if isinstance(value, (bool, np.bool_)):
         return str(bool(value)).lower()

@@ -1,4 +1,4 @@
-"""The coordinates of an encoded row, one group per column, and their norms."""
+"""The coordinates of an encoded row, grouped by column, and bounds on their norms."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from skdp.schema.validation import FloatArray, IntArray
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The consecutive coordinates that one column fills, of joint norm at most one.
+    """The consecutive coordinates that one column fills.
 
-    `kind` says how a row's part is stored: ``"ones"`` (the intercept, not stored),
-    ``"dense"`` (integers, one per coordinate) or ``"code"`` (which coordinate is one).
+    Their joint norm is at most one. `kind` says how a row's coordinates are stored:
+    ``"ones"`` (the intercept, which is not stored), ``"dense"`` (one integer per
+    coordinate) or ``"code"`` (the index of the coordinate that is one).
     """
 
     name: str
@@ -33,20 +34,20 @@ class Group:
 
     @property
     def coordinates(self) -> IntArray:
-        """The group's coordinates."""
+        """The indices of the group's coordinates in a row."""
         return np.arange(self.start, self.start + self.width)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The coordinates of an encoded row and the norms they may reach."""
+    """The coordinates of an encoded row, and an optional bound on the row's norm."""
 
     groups: tuple[Group, ...]
     row_norm: float | None = None
 
     @property
     def n_features(self) -> int:
-        """Number of coordinates, the intercept's included."""
+        """Number of coordinates, including the intercept."""
         return sum(group.width for group in self.groups)
 
     @cached_property
@@ -57,7 +58,7 @@ class Layout:
 
     @property
     def blocks(self) -> list[IntArray]:
-        """One block per column: the partition that block sampling starts from."""
+        """The coordinates of each group, which block sampling starts from."""
         return [group.coordinates for group in self.groups]
 
     @property
@@ -67,24 +68,25 @@ class Layout:
 
     @property
     def penalised(self) -> FloatArray:
-        """One for each coordinate that a penalty acts on, zero for the intercept."""
+        """Array with one for each penalised coordinate, and zero for the intercept."""
         return np.array(
             [float(self.groups[g].kind != "ones") for g in self.group_of.tolist()]
         )
 
     @property
     def absolute_sum(self) -> float:
-        """Bound on Σ_j |x_j| over all rows."""
+        """A bound on Σ_j |x_j| that holds for all encoded rows x."""
         return sum(
             math.sqrt(group.width) if group.kind == "dense" else 1.0
             for group in self.groups
         )
 
     def squared_norm(self, at: IntArray, weights: FloatArray | None = None) -> float:
-        """sup_x Σ_{j in at} weights_j x_j² over all encoded rows x (weights 1).
+        """Return a bound on sup_x Σ_{j in at} weights_j x_j² over all encoded rows x.
 
-        A group is a ball of radius one or a corner of it, so its part of the sum is
-        at most its largest weight; `row_norm` bounds all groups but the intercept.
+        By default all weights are 1. The coordinates of a group lie in a ball of radius
+        one, so the group's part of the sum is at most the group's largest weight.
+        `row_norm` bounds the norm of all groups together, except the intercept.
         """
         weight = np.ones(len(at)) if weights is None else weights
         largest = np.zeros(len(self.groups))

@@ -1,7 +1,8 @@
-"""What is public about a table: its columns, their ranges and their categories.
+"""The public description of a table: its columns, their ranges and their categories.
 
-A schema is written by a person, never read from the records. It decides the layout
-of an encoded row: one *group* of coordinates per column, each of norm at most one.
+A person writes a schema without looking at the records. The schema determines the
+layout of an encoded row, which has one *group* of coordinates per column. The norm of
+each group is at most one.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ class Schema:
     Parameters
     ----------
     columns : mapping of str to Numeric, Categorical or Vector
-        Columns that are not listed are ignored.
+        The description of each column. Columns that are not listed are ignored.
     target : (str, Numeric or Categorical) or Numeric or Categorical
-        The target; a description without a name if it is not a column of the table.
+        The name and the description of the target's column. Leave out the name if the
+        target is not a column of the table.
     row_norm : float, optional
-        Bound on the norm of the encoded row, the intercept left out: numeric parts
-        of longer rows are scaled down.
+        Bound on the norm of the encoded row, without the intercept. If a row is longer,
+        its numeric parts are scaled down.
     """
 
     columns: Mapping[str, Column]
@@ -62,7 +64,7 @@ class Schema:
 
     @property
     def target_name(self) -> str | None:
-        """Name of the target's column, if it is part of the table."""
+        """Name of the target's column, or None if the target is not in the table."""
         return self.target[0] if isinstance(self.target, tuple) else None
 
     @property
@@ -74,20 +76,20 @@ class Schema:
         return column
 
     def to_toml(self) -> str:
-        """Write the schema as text, which a person may edit."""
+        """Return the schema as TOML text, which a person can edit."""
         from skdp.schema.toml_files import dumps
 
         return dumps(self)
 
     @staticmethod
     def from_toml(text: str) -> Schema:
-        """Read a schema from text; `skdp.schema.toml_files.read` reads a file."""
+        """Make a schema from TOML text; `skdp.schema.toml_files.read` reads a file."""
         from skdp.schema.toml_files import loads
 
         return loads(text)
 
     def layout(self, intercept: bool = True) -> Layout:
-        """Return the coordinates of a row, one group per column, the intercept last."""
+        """Return the layout of a row: a group per column, and the intercept last."""
         groups: list[Group] = []
         start = 0
         for key, column in self.columns.items():

@@ -1,4 +1,4 @@
-"""Schemas as TOML files, for people to write, review and keep beside the data.
+"""Read and write schemas as TOML files, which people can edit and review.
 
 .. code-block:: toml
 
@@ -24,7 +24,7 @@
     levels = ["<=50K", ">50K"]
 
 The keys of a column are the parameters of `Numeric`, `Categorical` and `Vector`. A
-target without a name comes apart from the table.
+target without a name is passed separately from the table.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ _FILLED = {
     "high": "high",
     "levels": "levels",
 }
-# What `tomllib` takes minutes for: a key of a hundred parts, in quotes or not.
+# Matches a key of a hundred parts, quoted or not, for which `tomllib` takes minutes.
 _DEEP = re.compile(
     r"""(?:^|[\[{,])[ \t]*+(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){99}""",
     re.ASCII | re.MULTILINE,
 )
-_MOST_BINS = 1 << 20  # of all columns, each with a name and a weight
+_MOST_BINS = 1 << 20  # in all columns together; each bin has a name and a weight
 
 
 class SchemaForm(Form, frozen=True, kw_only=True):
-    """The tables of a file."""
+    """The keys of a schema file. A value may be a table with further keys."""
 
     columns: dict[str, Any]
     target: dict[str, Any] | None = None
@@ -76,7 +76,7 @@ class SchemaForm(Form, frozen=True, kw_only=True):
 
 
 class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeric"):
-    """The table of a numeric column."""
+    """The TOML table of a numeric column."""
 
     low: int | float
     high: int | float
@@ -89,7 +89,7 @@ class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeri
 class CategoricalForm(
     Form, frozen=True, kw_only=True, tag_field="kind", tag="categorical"
 ):
-    """The table of a categorical column."""
+    """The TOML table of a categorical column."""
 
     levels: list[str | bool | int | float]
     other: str | bool | int | float | None = None
@@ -100,7 +100,7 @@ class CategoricalForm(
 
 
 class VectorForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="vector"):
-    """The table of several numeric columns."""
+    """The TOML table of a vector, which is several numeric columns."""
 
     names: list[str]
     norm: int | float = 1.0
@@ -124,7 +124,7 @@ def read(path: str | PathLike[str]) -> Schema:
 
 
 def given(schema: Schema | str | PathLike[str] | None) -> Schema | None:
-    """Return a schema as a parameter gives it: itself, or the path of its file."""
+    """Return the schema if it is given as such, or read it if a path is given."""
     if isinstance(schema, (str, PathLike)):
         return read(schema)
     check(
@@ -146,14 +146,14 @@ def loads(text: str) -> Schema:
     Raises
     ------
     ValueError
-        In one sentence that names the column: an unknown key, a value of the wrong
-        type, a missing one, or what the schema itself refuses.
+        If a key is unknown or missing, if a value has the wrong type, or if `Schema` or
+        a column refuses a value. The message is one sentence that names the column.
     """
     return _parse(text, "The schema")
 
 
 def _parse(text: str, what: str) -> Schema:
-    """Make a schema; `what` names it in errors about the text as a whole."""
+    """Make a schema from TOML text; `what` names the text in error messages."""
     try:
         if _DEEP.search(text):
             raise RecursionError
@@ -161,7 +161,7 @@ def _parse(text: str, what: str) -> Schema:
         check_integers(tables)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{what} is not TOML: {error}.") from None
-    except (RecursionError, ValueError):  # of a number of thousands of digits
+    except (RecursionError, ValueError):  # ValueError: too many digits
         raise ValueError(
             f"{what} has a list or table nested too deeply, or a number with too many "
             "digits."
@@ -199,7 +199,7 @@ def _parse(text: str, what: str) -> Schema:
 
 
 def dumps(schema: Schema) -> str:
-    """Write a schema as TOML text; `loads` gives an equal schema back."""
+    """Return a schema as TOML text, from which `loads` makes an equal schema."""
     tables: dict[str, Any] = {}
     if schema.row_norm is not None:
         tables["row_norm"] = _to_python(schema.row_norm)
@@ -213,20 +213,20 @@ def dumps(schema: Schema) -> str:
 
 
 def write_toml(tables: Mapping[str, Any]) -> str:
-    """Write tables as TOML whose every letter a terminal shows as it is."""
+    """Return tables as TOML text, with unprintable characters escaped."""
     text = tomli_w.dumps(tables)
     check(
         not any("\ud800" <= letter <= "\udfff" for letter in text),
         "A schema file is UTF-8 text, which cannot hold lone surrogates.",
     )
-    # All that cannot be printed is inside of strings and keys, which have quotes.
+    # Unprintable characters are only in quoted strings and keys, which allow escapes.
     return "".join(
         c if c == "\n" or c.isprintable() else f"\\U{ord(c):08x}" for c in text
     )
 
 
 def _check_complete(described: Mapping[str, Mapping[str, Any]]) -> None:
-    """Say at once what all the columns of a template still need."""
+    """Refuse a template with blanks. One message lists the blanks of all columns."""
     open_: dict[str, list[str]] = {}
     for where, body in described.items():
         keys = [text for key, text in _FILLED.items() if body.get(key) == BLANK]
@@ -245,7 +245,7 @@ def _few(names: list[str]) -> str:
 
 
 def _check_keys(body: Mapping[str, Any], form: type[Form], where: str) -> None:
-    """Refuse a key that is not known, with the one that may have been meant."""
+    """Refuse an unknown key, and suggest the known key that is most similar."""
     tag = form.__struct_config__.tag_field
     known = [*([tag] if tag else []), *(f.name for f in structs.fields(form))]
     for key in body:
@@ -255,7 +255,7 @@ def _check_keys(body: Mapping[str, Any], form: type[Form], where: str) -> None:
 
 
 def _read_column(body: Mapping[str, Any], where: str) -> Column:
-    """Make a column from its table."""
+    """Make a column from its TOML table; `where` names it in error messages."""
     kind = body.get("kind")
     check(
         isinstance(kind, str) and kind in _COLUMNS,
@@ -272,7 +272,7 @@ def _read_column(body: Mapping[str, Any], where: str) -> Column:
 
 
 def _write_column(column: Column) -> dict[str, Any]:
-    """Return a column's table: its kind, and what is not at its default."""
+    """Return a column's TOML table: the kind, and every setting that is not default."""
     kind = next(k for k, (_, made) in _COLUMNS.items() if isinstance(column, made))
     form = _COLUMNS[kind][0]
     values = {
@@ -285,7 +285,7 @@ def _write_column(column: Column) -> dict[str, Any]:
 
 
 def _to_python(value: Any) -> Any:
-    """Return Python's own number, text or list in place of numpy's or a tuple."""
+    """Convert numpy scalars to Python's own types, and tuples to lists."""
     if isinstance(value, tuple):
         return [_to_python(part) for part in value]
     return value.item() if isinstance(value, np.generic) else value

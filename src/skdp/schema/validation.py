@@ -1,4 +1,4 @@
-"""The one way to refuse a public mistake, and the types of arrays."""
+"""The function that refuses public mistakes, and type aliases for arrays."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ IntArray = npt.NDArray[np.intp]
 
 
 def check(holds: bool, sentence: str) -> None:
-    """Refuse a public mistake; never called on a record's value.
+    """Raise a ValueError with this sentence unless a public condition holds.
 
-    The sentence names the rule and the value, and the remedy if it is not obvious.
+    The condition must not depend on a record's value, because the error would reveal
+    it. The sentence states the rule and the wrong value, and the remedy if that is not
+    obvious.
     """
     if not holds:
         raise ValueError(sentence)

@@ -1,9 +1,9 @@
-"""Readers: turn a table of any kind into batches of floats and codes.
+"""Read tables of any kind in batches of floats and codes.
 
-A reader accepts every cell. A cell that does not parse, is missing or has the wrong
-type takes the public default of its column. A row's result depends on its own cells
-alone, and no error, warning or type depends on a cell. Public mistakes (a missing
-column, an unknown file type) raise an error before the first row is read.
+A reader accepts every cell. A cell that cannot be parsed, is missing or has the wrong
+type takes the public default of its column. The result for a row depends on the cells
+of that row alone, and no error, warning or type depends on a cell. Public mistakes (a
+missing column, an unknown file type) raise an error before the first row is read.
 
 See Also
 --------

@@ -13,7 +13,7 @@ from skdp.tables.source import Cells, Kind, Source, slices
 
 
 def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
-    """Open a 2-D array, whose columns are the schema's in their order."""
+    """Open a 2-D array, which must have the schema's columns in the same order."""
     check(
         given.ndim == 2,
         f"An array of records must have 2 dimensions, got {given.ndim}.",
@@ -29,8 +29,8 @@ def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
 
 
 def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
-    """Open a mapping of names to columns of any supported kind and of equal length."""
-    from skdp.tables.readers import column as column_of  # it refers to this module
+    """Open a mapping of names to columns, which must have equal lengths."""
+    from skdp.tables.readers import column as column_of  # which imports this module
 
     columns = [column_of(values, f"column {name!r}") for name, values in given.items()]
     lengths = {length(cells) for cells in columns}
@@ -46,7 +46,7 @@ def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
 
 
 def column(given: AnyArray) -> AnyArray:
-    """Return an array of any shape, with its masked cells missing."""
+    """Return an array of any shape, with None in place of masked cells."""
     if not isinstance(given, np.ma.MaskedArray):
         return given
     cells = given.data.astype(object)
@@ -55,7 +55,7 @@ def column(given: AnyArray) -> AnyArray:
 
 
 def objects(given: Sequence[object]) -> AnyArray:
-    """Return a list as an array of objects; numpy would convert them to one type."""
+    """Return a list as an array of objects, whose types numpy does not change."""
     return np.fromiter(given, dtype=object, count=len(given))
 
 
@@ -72,7 +72,7 @@ def length(cells: Cells) -> int:
 
 
 def kind_of(cells: Cells) -> Kind:
-    """Return the kind of a column, from its type."""
+    """Return the kind of a column according to its type."""
     if hasattr(cells, "codes"):
         return "category"
     if isinstance(cells, np.ndarray):

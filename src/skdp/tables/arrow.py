@@ -29,7 +29,7 @@ def table(given: Any, wanted: Sequence[str] | None) -> Source:
 
 
 def reader(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open a RecordBatchReader, which can be read once."""
+    """Open a RecordBatchReader, which can be read only once."""
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         return read_batches(iter(given), at, rows)
@@ -45,7 +45,7 @@ def stream(given: Any, wanted: Sequence[str] | None) -> Source:
 def read_batches(
     batches: Iterator[Any], at: Sequence[int], rows: int
 ) -> Iterator[list[Cells]]:
-    """Yield the columns of a stream of record batches."""
+    """Yield the columns at positions `at` of a stream of record batches."""
     for batch in hide_errors(batches, "The stream"):
         for part in slices(batch.num_rows, rows):
             cut = batch.slice(part.start, part.stop - part.start)
@@ -53,7 +53,7 @@ def read_batches(
 
 
 def array(given: Any) -> Any:
-    """Return an Array, given an Array or a ChunkedArray."""
+    """Return an Array, made from an Array or the chunks of a ChunkedArray."""
     if not hasattr(given, "combine_chunks"):
         return given
     whole = given.chunk(0) if given.num_chunks == 1 else given.combine_chunks()
@@ -61,7 +61,7 @@ def array(given: Any) -> Any:
 
 
 def kind(type_: Any) -> Kind:
-    """Return the kind of column that a type denotes."""
+    """Return the kind of a column according to its Arrow type."""
     types = library("pyarrow.types")
     if types.is_boolean(type_):
         return "truth"
@@ -73,7 +73,7 @@ def kind(type_: Any) -> Kind:
 
 
 def numbers(given: Any) -> FloatArray:
-    """Return each cell as a number."""
+    """Return each cell as a number, or nan if it is not one."""
     pa = library("pyarrow")
     family = _family(given.type)
     if family == "number":
@@ -89,7 +89,7 @@ def numbers(given: Any) -> FloatArray:
 
 
 def codes(given: Any, levels: Levels) -> AnyArray:
-    """Return the index of each cell's level."""
+    """Return the index of each cell's level, or MISSING if the cell has none."""
     family = _family(given.type)
     if family == "text":
         return _text_codes(given, levels)
@@ -117,7 +117,10 @@ def _source(
 
 
 def _family(type_: Any) -> str:
-    """Return how cells of a type are read; cells of "other" types are missing."""
+    """Return the family of an Arrow type, which decides how its cells are read.
+
+    All cells of the family "other" count as missing.
+    """
     types = library("pyarrow.types")
     families = {
         "number": (types.is_boolean, types.is_integer, types.is_floating),
@@ -140,7 +143,10 @@ def _family(type_: Any) -> str:
 
 
 def to_objects(given: Any) -> list[Any]:
-    """Return cells as Python objects, without failing: text as bytes, dates as None."""
+    """Return cells as Python objects. Texts become bytes, and dates become None.
+
+    No cell can make this function fail.
+    """
     family = _family(given.type)
     if family == "other":
         return [None] * len(given)
@@ -149,7 +155,7 @@ def to_objects(given: Any) -> list[Any]:
 
 
 def to_coded(given: Any) -> Coded | AnyArray:
-    """Return a column without levels: dictionary codes, or an array of objects."""
+    """Return the codes of a dictionary column, or any other column as objects."""
     if _family(given.type) == "dictionary":
         return Coded(_indices(given), to_objects(given.dictionary))
     cells_of = np.empty(len(given), dtype=object)
@@ -164,7 +170,7 @@ def _indices(given: Any) -> AnyArray:
 
 
 def _bytes(given: Any) -> Any:
-    """Return text as bytes, whose encoding is not checked."""
+    """Return text as bytes, without checking the encoding."""
     pa = library("pyarrow")
     if given.type in (pa.large_binary(), pa.binary()):
         return given

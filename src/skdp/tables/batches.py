@@ -1,4 +1,4 @@
-"""Read a table in batches, as `skdp.privacy.encoding.encode` takes them."""
+"""Read a table in batches, which `skdp.privacy.encoding.encode` takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skdp.tables import arrays, cells, readers
 from skdp.tables.cells import Levels
 from skdp.tables.source import Cells, Source, positions
 
-_TILE_CELLS = 1 << 22  # most cells of a batch, which limits the rows of wide tables
+_TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
 
 
 def batches(
@@ -38,31 +38,34 @@ def batches(
         columns, a numpy or scipy sparse matrix whose columns are ``schema.inputs`` in
         this order, or the path of a CSV or Parquet file.
     schema : Schema
-        Public facts about the table. Without a target in the schema, batches have none.
+        Public facts about the table. If it has no target, the batches have none.
     target : array, series, list or str, optional
         The target if it is separate from the table, or the name of its column. The
         default is the column that the schema names.
     sample_weight : array, series, list or str, optional
         Weight of each row, or the name of the column that holds it.
     class_weight : mapping of level to float, optional
-        Further factor for the rows of a class; 1 for a level that is not listed.
+        Factor that multiplies the weights of the rows of a class. The factor of a level
+        that is not listed is 1.
     batch_rows : int
-        Most rows of a batch; batches of wide tables have fewer.
+        Largest number of rows of a batch. Batches of wide tables have fewer rows.
     progress : callable, optional
         Called after each batch with the share of the table that was read.
 
     Returns
     -------
     iterator of Batch
-        Rows in the order of the table. Public mistakes have raised an error before.
+        The batches, with rows in the order of the table. Public mistakes raise an error
+        before the first batch is read, if they can be found without reading.
 
     Notes
     -----
-    A row of a batch depends on the same row of the table alone, and nothing but the
-    batches depends on any cell. `skdp.tables.cells` defines the meaning of a cell and
-    `skdp.tables.csv` that of a record. If a library has changed cells before, for
-    example by giving a column one type because of one cell, this is undone where
-    possible. Pass a file by its path to avoid such a step.
+    Each row of a batch depends on the same row of the table alone. Nothing except the
+    batches depends on a cell. `skdp.tables.cells` defines the meaning of a cell, and
+    `skdp.tables.csv` defines what a record of a CSV file is. Another library may have
+    changed cells before they get here. For example, it may have changed the type of a
+    whole column because of one cell. Such changes are undone where possible. To avoid
+    them, pass the path of a file.
     """
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
     named, apart = _find_roles(schema, target, sample_weight)
@@ -88,13 +91,17 @@ def _report_progress(
         elif source.n_rows is not None:
             progress(read / source.n_rows)
         yield batch
-    progress(1.0)  # also if there are no rows, which may be private
+    progress(1.0)  # even if there are no rows: their number may be private
 
 
 def _find_roles(
     schema: Schema, target: Any, sample_weight: Any
 ) -> tuple[dict[str, str], dict[str, Cells]]:
-    """Return the column names of target and weight, and cells of separate ones."""
+    """Find out where the target and the sample weights come from.
+
+    Return the names of those that are columns of the table, and the cells of those that
+    were passed separately.
+    """
     check(
         target is None or schema.target is not None,
         "The schema does not describe a target. Add target= to the schema.",
@@ -119,7 +126,7 @@ def _find_roles(
 def _find_positions(
     source: Source, schema: Schema, named: Mapping[str, str]
 ) -> list[int]:
-    """Return the positions of the columns of the schema, the target and the weight."""
+    """Return the positions of the schema's columns, the target and the weight."""
     if source.names is not None:
         return positions(source.names, [*schema.inputs, *named.values()])
     for what, name in named.items():
@@ -138,7 +145,7 @@ def _find_positions(
 
 
 def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArray:
-    """Return the weight of each class, and 1 for rows of unknown class."""
+    """Return the factor of each class, and at the end 1 for rows of unknown class."""
     column = schema.target_column
     if not isinstance(column, Categorical):
         raise ValueError("class_weight requires a categorical target.")
@@ -211,7 +218,8 @@ def _make_batch(
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
     if factors is not None and isinstance(target, Coded):
-        # Unknown levels have code -1, the last factor, unless the schema has a default.
+        # Unknown levels have code -1. They get the factor of the level `other` if the
+        # schema has one, and otherwise the last factor.
         column = schema.target_column
         assert isinstance(column, Categorical)
         classes = np.where(target.codes < 0, column.default_code, target.codes)
@@ -220,14 +228,14 @@ def _make_batch(
 
 
 def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
-    """Return floats, or the codes of the schema's levels."""
+    """Convert a column to floats or, if it has levels, to codes of the levels."""
     if levels is None:
         return numbers(column)
     return Coded(codes=_codes(column, levels), values=levels.values)
 
 
 def numbers(column: Cells) -> FloatArray:
-    """Return cells of any source as numbers, nan where they are not numbers."""
+    """Convert a column of any source to floats. A cell that is not a number is nan."""
     if isinstance(column, (np.ndarray, Coded)):
         with np.errstate(all="ignore"):  # a cell's overflow must not become a warning
             return cells.numbers(column)

@@ -1,21 +1,22 @@
-"""The meaning of a cell as a number and as a category. No function here fails.
+"""Define the meaning of a cell as a number and as a category. No function here fails.
 
-As a number: numbers and booleans have their value (true is 1). Text is converted by
-Python's ``float`` (ASCII only, no underscores, surrounding blanks allowed); ``true``
-and ``false`` in any case are 1 and 0. An integer too large for a float is infinite.
-Everything else is nan: dates, times, ``1,5``, numbers with an imaginary part, nested
-values, None.
+As a number, a cell that is a number has its value, and true and false are 1 and 0. Text
+is converted by Python's ``float`` (ASCII only, no underscores, surrounding blanks
+allowed). The texts ``true`` and ``false``, in capitals or not, are 1 and 0. An integer
+too large for a float is infinite. Everything else is nan, such as dates, times,
+``1,5``, numbers with an imaginary part, nested values and None.
 
-As a category: a cell is the level with the same key (`skdp.schema.level_key`). If there
-is none, it is the level with the same key without surrounding blanks. If there is none
-either, it is the level with the same number (``1.0``, ``01`` and ``1`` are the same
-number, and so are ``true`` and 1), if exactly one level has it. So cells find their
-levels whether their source read the column as text, integers, floats or booleans.
-Dates, times, nan and None are missing. An empty text is missing unless the empty level
-is listed.
+As a category, a cell is the level with the same key (`skdp.schema.level_key`). If no
+level has that key, the blanks around the key are removed and it is looked up again. If
+that fails too, the cell is the level with the same number, if exactly one level has
+that number. The texts ``1.0``, ``01`` and ``1`` are the same number, and so are
+``true`` and 1. So a cell finds its level whether the column was read as text, integers,
+floats or booleans. Dates, times, nan and None are missing. An empty text is missing
+unless the schema lists the empty level.
 
-A cell of a derived type has the meaning of its base, and none of its own methods is
-called. A cell whose type raises an error nevertheless is missing.
+A cell whose type is derived from a known type, such as `str`, is read as the known
+type. Methods that the derived type defines are not called. If the type of a cell raises
+an error nevertheless, the cell is missing.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ MISSING = -1
 """Code of a cell that is not a level."""
 
 _TRUTH = {"true": 1.0, "false": 0.0}
-# int() refuses longer ones, which are not used as levels.
+# Longer integers are not used as levels, and int() may refuse them.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
 _TEXT = "OUST"
 _NUMBERS = "biuf"
-#: How a cell of a derived type becomes one of its base; bool is derived from int.
+#: Functions that convert a cell of a derived type to the base type. (bool is an int.)
 _COPIES: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (str, str.__str__),
     (bytes, bytes.__bytes__),
@@ -50,17 +51,18 @@ _COPIES: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (Decimal, lambda cell: Decimal.__new__(Decimal, cell)),
     (np.generic, np.generic.item),
 )
-#: Types whose methods are known, by identity, because a type may define its own ==.
+#: Types whose methods are known. They are compared by id, as a type may define its ==.
 _KNOWN = {str, bytes, int, float, bool, complex, Decimal, *np.sctypeDict.values()}
 _PLAIN = set(map(id, _KNOWN))
 _HASHED = {id(str), id(float), id(type(None))}
-_FEW = 16  # comparing with each of this many levels is fast
+_FEW = 16  # with at most this many levels, comparing with each of them is fast
 
 
 def plain(cell: object) -> object:
-    """Return a cell converted to the base of its type, or None if that fails.
+    """Return a cell converted to a known base of its type, or None if that fails.
 
-    A type derived from `str` may do anything in its methods, even raise.
+    The methods of a derived type may do anything, such as raise an error, so the result
+    must not have them.
     """
     kind = type(cell)
     if id(kind) in _PLAIN:
@@ -101,7 +103,7 @@ def text_number(text: str) -> float:
 
 
 class Levels:
-    """The levels of a categorical column, to look up cells in."""
+    """Find the levels of cells for a categorical column."""
 
     def __init__(self, column: Categorical) -> None:
         self.values = column.levels
@@ -110,7 +112,7 @@ class Levels:
         for key in self.exact:
             if (value := _exact_number(key)) is not None:
                 sharing[value].append(key)
-        # A level that is the number's usual form has precedence over "01" or "true".
+        # A level written in the usual way takes precedence over "01" or "true".
         best = {
             value: [key for key in keys if key == level_key(value)] or keys
             for value, keys in sharing.items()
@@ -133,12 +135,12 @@ class Levels:
         return MISSING if code is None else code
 
     def codes(self, cells: Iterable[object]) -> AnyArray:
-        """Return the index of each cell's level, int32."""
+        """Return the index of each cell's level, or MISSING, as int32."""
         return np.fromiter(map(self.code, cells), np.int32)
 
 
 class _CodeCache(dict[object, int]):
-    """Codes of cells, so that equal cells are looked up once."""
+    """A cache of codes, so that equal cells are looked up only once."""
 
     def __init__(self, levels: Levels) -> None:
         self._levels = levels
@@ -149,7 +151,7 @@ class _CodeCache(dict[object, int]):
 
 
 def numbers(cells: AnyArray | Coded) -> FloatArray:
-    """Return each cell of a numpy or coded column as a number."""
+    """Return each cell of a numpy or coded column as a number, or nan."""
     if isinstance(cells, Coded):
         values = np.fromiter(map(number, cells.values), np.float64)
         return look_up(cells.codes, values, np.nan)
@@ -189,7 +191,7 @@ def _text_codes(cells: AnyArray, levels: Levels) -> AnyArray:
 
 
 def _compare_codes(cells: AnyArray, levels: Levels) -> AnyArray:
-    """Return codes of texts by comparing them with one level after the other."""
+    """Find the codes of texts by comparing all texts with one level at a time."""
     result = np.full(len(cells), MISSING, np.int32)
     rest = np.ones(len(cells), bool)
     for key, code in levels.exact.items():
@@ -208,7 +210,11 @@ def look_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
 
 
 def _real(cell: object) -> object:
-    """Return the real value of a complex cell; one complex cell converts a column."""
+    """Return a complex cell as a real number, or nan if it has an imaginary part.
+
+    Real cells may arrive as complex ones, because a single complex cell makes the whole
+    column complex. Other cells are returned as they are.
+    """
     if isinstance(cell, (complex, np.complexfloating)):
         return cell.real if cell.imag == 0 else math.nan
     return cell
@@ -221,7 +227,7 @@ def _is_number(cell: object) -> bool:
 
 
 def as_text(cell: object) -> str | None:
-    """Return the text by which a cell is compared; None if it cannot be a level."""
+    """Return the text to compare with levels, or None if the cell cannot be a level."""
     cell = plain(cell)
     if isinstance(cell, str):
         return cell
@@ -249,7 +255,7 @@ def number_key(text: str) -> str | None:
 
 
 def _exact_number(text: str) -> float | None:
-    """Return the number that a text denotes, integers exactly, or None."""
+    """Return the number that a text denotes, or None. Integers are exact."""
     stripped = text.strip()
     if _INTEGER.fullmatch(stripped):
         return int(stripped)

@@ -1,13 +1,13 @@
 r"""Read CSV files block by block.
 
 The first record names the columns, in UTF-8. Every further record is a row, whatever
-its contents. A record with too few fields is filled up with missing cells (an empty
-line is a row of missing cells); one with too many loses the last. So the number of
-rows, which is public under replace-one, does not depend on the contents of a record.
-Lines end with ``\n`` or ``\r\n``; a single ``\r`` is an ordinary character, because
-common writers do not quote it. The delimiter is comma, semicolon, tab or bar, whichever
-finds most of the requested columns in the header. Cells are bytes; those that are not
-UTF-8 match no level.
+its contents. A record with too few fields is filled up with missing cells, so an empty
+line is a row of missing cells. A record with too many fields loses the last ones. So
+the number of rows, which is public under replace-one, does not depend on the contents
+of a record. Lines end with ``\n`` or ``\r\n``. A single ``\r`` is an ordinary
+character, because common writers do not quote it. The delimiter is the comma,
+semicolon, tab or bar that finds most of the requested columns in the header. Cells are
+bytes. A cell that is not UTF-8 matches no level.
 
 Every line is a record. A field that begins with a quote ends at the next quote that is
 not doubled, or at the end of the line, and may contain delimiters. Text between that
@@ -17,13 +17,13 @@ character. With ``CSV(path, multiline=True)`` a quoted field may contain line en
 Notes
 -----
 The unit that privacy protects is the record as defined here. With `multiline`, an
-opening quote that is never closed takes the lines up to the next quote into its own
+opening quote that is not closed takes the lines up to the next quote into its own
 record. One person's cell then removes the rows of others, which ε does not cover. Use
-`multiline` for files that a program wrote with doubled quotes, not for cells that
-people typed.
+`multiline` for files in which a program doubled the quotes inside fields, not for cells
+that people typed.
 
-An empty cell is an empty text: a missing number, and a missing category unless the
-empty level is listed.
+An empty cell is an empty text. As a number it is missing. As a category it is missing
+unless the schema lists the empty level.
 """
 
 from __future__ import annotations
@@ -140,10 +140,10 @@ def table(
 
 
 def map_ahead(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-    """Yield the results in order, and work on the next items meanwhile.
+    """Yield the results of `work` in order, while threads work on the next items.
 
-    Arrow's own threads can wait forever on a malformed record (apache/arrow issue
-    38676).
+    Arrow's own threads are not used, because they can wait forever on a malformed
+    record (apache/arrow issue 38676).
     """
     waiting: deque[Future[T]] = deque()
     with ThreadPoolExecutor(AT_ONCE, "skdp-csv") as pool:
@@ -173,7 +173,10 @@ def cut_blocks(
 
 
 def find_last_end(block: bytes, delimiter: bytes) -> int:
-    """Return the end of the last multi-line record that surely ends in the block."""
+    """Return where the last multi-line record that surely ends in the block ends.
+
+    Return 0 if no record surely ends in the block.
+    """
     if b'"' not in block:
         return block.rfind(b"\n") + 1
     quotes = _find_quotes(block, delimiter)
@@ -191,7 +194,10 @@ def find_last_end(block: bytes, delimiter: bytes) -> int:
 
 
 def _find_quotes(block: bytes, delimiter: bytes) -> Any:
-    """Return the positions of quotes if each opens, closes or is doubled, else None."""
+    """Return the positions of all quotes, or None if the block has irregular quotes.
+
+    A regular quote opens a field, closes a field or is part of a doubled pair.
+    """
     data = np.frombuffer(block, np.uint8)
     quotes = np.flatnonzero(data == ord('"'))
     ends = np.zeros(256, bool)
@@ -207,7 +213,7 @@ def _find_quotes(block: bytes, delimiter: bytes) -> Any:
 
 
 def close_quotes(block: bytes, delimiter: bytes) -> bytes:
-    """Close each quote that a line leaves open, at the end of that line."""
+    """Return the block with each unclosed quote closed at the end of its line."""
     stop = re.escape(delimiter)
     inside = rb'[^"\n]*+(?:""[^"\n]*+)*+'
     rest = rb"[^\n" + stop + rb"]*+"
@@ -233,7 +239,10 @@ def _match_fields(block: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
 
 
 def parse_records(block: bytes, delimiter: bytes) -> list[list[bytes]]:
-    """Return records as lists of fields, as Arrow reads them, but for any block."""
+    """Return the records of any block as lists of fields.
+
+    The result is what Arrow reads, for those blocks that Arrow can read.
+    """
     records: list[list[bytes]] = []
     record: list[bytes] = []
     for match in _match_fields(block, delimiter):
@@ -293,7 +302,10 @@ def _read_columns(
 
 
 def _opens_last(block: bytes, delimiter: bytes) -> bool:
-    """Whether the last line has an unclosed quote, which the line count cannot show."""
+    """Return whether the last line has an unclosed quote.
+
+    The number of records does not show this, because no line follows to be taken in.
+    """
     last = block[block.rfind(b"\n", 0, -1) + 1 :]
     return b'"' in last and close_quotes(last, delimiter) != last
 
@@ -301,7 +313,10 @@ def _opens_last(block: bytes, delimiter: bytes) -> bool:
 def _read_with_arrow(
     block: bytes, delimiter: bytes, width: int, at: Sequence[int]
 ) -> list[Any] | None:
-    """Return the columns read by Arrow; None where it fails or reads differently."""
+    """Return the columns as Arrow reads them.
+
+    Return None if Arrow fails or would read the block unlike `parse_records`.
+    """
     pa, csv = library("pyarrow"), library("pyarrow.csv")
     # Arrow ends a line at every carriage return, `parse_records` only at line ends.
     # Arrow also drops a byte order mark at the start of any block, and where a block
@@ -331,7 +346,7 @@ def _read_with_arrow(
             ),
         )
     except Exception:
-        return None  # not Arrow's message, which may quote a record
+        return None  # drop Arrow's message, which may quote a record
     return [column.combine_chunks() for column in found.columns]
 
 

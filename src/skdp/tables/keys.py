@@ -1,4 +1,4 @@
-"""Categories as text, to discover levels privately.
+"""Convert cells to text keys, from which levels are discovered privately.
 
 Libraries guess a column's type from its cells, so one cell decides whether the others
 are texts, integers, floats or booleans. The discovered levels must not depend on that,
@@ -18,7 +18,7 @@ from skdp.tables.cells import MISSING, as_text, look_up, number_key, text_number
 
 
 def keys(column: Any) -> Coded:
-    """Return the text by which each cell is compared; missing cells have code -1."""
+    """Return the key of each cell as a code and a text. Missing cells have code -1."""
     if not isinstance(column, (np.ndarray, Coded)):
         from skdp.tables import arrow
 
@@ -41,7 +41,10 @@ def keys(column: Any) -> Coded:
 
 
 def magnitudes(column: Any) -> Any:
-    """Return cells as numbers; texts that are not numbers are masked."""
+    """Return cells as numbers. Texts that are not numbers are masked.
+
+    Missing cells are nan and not masked.
+    """
     values = numbers(column)
     absent = np.isnan(values)
     if not absent.any():
@@ -52,7 +55,10 @@ def magnitudes(column: Any) -> Any:
 
 
 def _key(cell: object) -> str | None:
-    """Return a cell's text, the same for a number however it is written or stored."""
+    """Return the key of a cell, or None if the cell is missing.
+
+    A number has the same key however it is written or stored.
+    """
     text = as_text(cell)
     if text is None:
         return None
@@ -63,5 +69,5 @@ def _key(cell: object) -> str | None:
 
 
 def _is_nan(text: str) -> bool:
-    """Whether a text denotes a missing number."""
+    """Return whether a text denotes a missing number, such as "nan"."""
     return math.isnan(text_number(text)) and text.strip().lower().lstrip("+-") == "nan"

@@ -1,9 +1,9 @@
-"""Records that outgrow memory: the later ones lie in a file without a name.
+"""Encode records, and keep those that outgrow memory in a temporary file.
 
-The file is made in the directory for temporary files (``TMPDIR``), with access for its
-owner alone, and is unlinked before anything is written: no other process can open it,
-and it is gone with the process, however that ends. Its bytes are those of the records,
-as those of the table's own file are: keep both on disks that you trust.
+The file is made in the directory for temporary files (``TMPDIR``), and only its owner
+has access. It is unlinked before anything is written, so no other process can open it,
+and it disappears when the process ends for any reason. The file contains records, as
+the table's own file does. Keep both on disks that you trust.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FileChunk(Chunk):
     view: mmap.mmap
 
     def rest(self) -> None:
-        """Give the memory back that reading took; the next reading fetches it again."""
+        """Free the memory that reading took. The next access reads the file again."""
         self.view.madvise(mmap.MADV_DONTNEED)
 
 
@@ -44,7 +44,11 @@ def encode_all(
     max_weight: float = 1.0,
     in_memory: int | None = None,
 ) -> Records:
-    """`encode`, with all but the first `in_memory` bytes of the records in a file."""
+    """Encode batches as `encode` does, and keep part of the records in a file.
+
+    About the first `in_memory` bytes of the records stay in memory. The others are
+    written to a file, if the system supports it.
+    """
     room = IN_MEMORY if in_memory is None else in_memory
     file: IO[bytes] | None = None
     chunks: list[Chunk] = []
@@ -61,12 +65,15 @@ def encode_all(
                 short = _written(short, file)
             chunks.append(short)
     if file is not None:
-        file.close()  # the views keep it
+        file.close()  # the views keep it open
     return Records(schema.layout(intercept), tuple(chunks), max_weight)
 
 
 def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:
-    """The chunk, with the weights of all others if they are the same, one each."""
+    """Return the chunk with the shared array `ones` as weights, if all weights are one.
+
+    This saves memory, because other chunks use the same array.
+    """
     own = ones[: len(chunk.weight)]
     target = chunk.target
     if target.dtype == np.uint8:  # engines read two bytes, and would make a copy
@@ -76,12 +83,12 @@ def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:
 
 
 def _owned(weight: AnyArray) -> bool:
-    """Whether weights are a chunk's own, and no part of the shared ones."""
+    """Return whether weights belong to one chunk, and are not the shared array."""
     return weight.base is None
 
 
 def _arrays(chunk: Chunk) -> list[AnyArray]:
-    """What a chunk takes memory for, weights that it shares left out."""
+    """Return the arrays that a chunk takes memory for, without shared weights."""
     arrays: list[AnyArray] = []
     for part in chunk.parts:
         sparse = isinstance(part, csr_array)
@@ -91,7 +98,7 @@ def _arrays(chunk: Chunk) -> list[AnyArray]:
 
 
 def _written(chunk: Chunk, file: IO[bytes]) -> FileChunk:
-    """Write a chunk at the end of a file, and view it there."""
+    """Write a chunk to the end of a file, and return a chunk of views of the file."""
     start = file.seek(0, 2)
     start += -start % mmap.ALLOCATIONGRANULARITY
     places: list[int] = []
@@ -127,6 +134,6 @@ def _written(chunk: Chunk, file: IO[bytes]) -> FileChunk:
 
 
 def _bytes(array: AnyArray) -> Any:
-    """The bytes of an array, in its own order of rows and columns."""
+    """Return the bytes of an array in its memory order, by rows or by columns."""
     whole = array if array.flags.c_contiguous else np.ascontiguousarray(array.T)
     return whole.reshape(-1).view(np.uint8).data

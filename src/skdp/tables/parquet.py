@@ -1,4 +1,4 @@
-"""Read Parquet files in batches of rows, and only the required columns."""
+"""Read only the required columns of Parquet files, in batches of rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from skdp.tables import arrow
 from skdp.tables.source import Cells, Source, hide_errors, library
 
-#: Bytes of a column to read ahead.
+#: Number of bytes to read ahead in a column.
 BUFFER = 1 << 20
 
 

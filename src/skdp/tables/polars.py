@@ -1,4 +1,4 @@
-"""Read eager and lazy polars frames; their columns become Arrow arrays."""
+"""Read eager and lazy polars frames. Columns become Arrow arrays."""
 
 from __future__ import annotations
 

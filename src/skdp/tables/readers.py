@@ -1,4 +1,4 @@
-"""Choose a reader by the name of a table's type, without importing its library."""
+"""Choose a reader by the name of a table's type, without importing other libraries."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FILES: Mapping[str, str] = {
 
 
 def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
-    """Open a table of any kind; `wanted` are the columns that will be read."""
+    """Open a table of any kind; `wanted` names the columns that will be read."""
     where = _find_reader(table, TABLES)
     if where is None and hasattr(table, "__arrow_c_stream__"):
         where = "arrow:stream"
@@ -70,7 +70,7 @@ def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
 
 
 def file(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open a file by its extension."""
+    """Open a file with the reader for the file's extension."""
     path = Path(given)
     where = FILES.get(path.suffix.lower())
     folder = _describe_folder(path)
@@ -87,14 +87,14 @@ def file(given: Any, wanted: Sequence[str] | None) -> Source:
 
 
 def _describe_folder(path: Path) -> str | None:
-    """Return a description of a directory, or None if the path is not one."""
+    """Return a description of a directory, or None if the path is not a directory."""
     if not os.path.isdir(path):
         return None
     return "a saved model" if os.path.isfile(path / "model.json") else "a directory"
 
 
 def column(given: Any, what: str) -> Cells:
-    """Read a single column; `what` is its name in messages."""
+    """Read a single column; `what` names the column in error messages."""
     where = _find_reader(given, COLUMNS)
     check(
         where is not None,

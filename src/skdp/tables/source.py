@@ -1,4 +1,4 @@
-"""A source: the public facts about a table, and its columns in slices."""
+"""Define `Source`, which has a table's public facts and reads columns in slices."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Source:
-    """A table that can be read once, slice by slice.
+    """A table that is read slice by slice. A stream can be read only once.
 
     Attributes
     ----------
     names : sequence of str, optional
-        The columns; None if they are known by position only.
+        The names of the columns, or None if they have no names.
     kinds : sequence
         The kind of each column.
     read : callable
-        ``read(positions, rows)`` yields lists of cells, one for each position, of at
-        most `rows` rows.
+        ``read(positions, rows)`` yields a list for each slice of at most `rows` rows.
+        The list has the cells of each column at `positions`.
     n_rows : int, optional
         Number of rows, if it is known before reading.
     count : callable, optional
-        Counts the rows, if that is faster than `read`. Its argument, if not None, is
-        called with the share of rows counted so far.
+        Counts the rows faster than `read` does. The argument is None, or a function
+        that is called with the share of the table counted so far.
     share : callable, optional
         Returns the share of a file's bytes that the last `read` has read so far.
     """
@@ -68,12 +68,12 @@ def library(name: str) -> Any:
 
 
 def installed(name: str) -> bool:
-    """Whether a library can be imported."""
+    """Return whether a library can be imported."""
     return importlib.util.find_spec(name) is not None
 
 
 def slices(n_rows: int, rows: int) -> Iterator[slice]:
-    """Cut 0..n_rows into slices of at most `rows`."""
+    """Cut the range of `n_rows` rows into slices of at most `rows` rows."""
     return (slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows))
 
 
@@ -81,8 +81,8 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
     """Return the positions of the wanted columns; each must occur exactly once."""
     times = Counter(names)
     absent = [name for name in wanted if name not in times][:1]
-    # If no name is known, the names may be the cells of a file without a header,
-    # which no message may quote.
+    # If no wanted name is found, the names may be cells of a file without a header.
+    # No message may quote them.
     known = len(set(wanted) & set(names)) > 0
     for name in absent:
         close = difflib.get_close_matches(name, names, 1) if known else []
@@ -101,14 +101,14 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 
 def hide_errors(rows: Iterator[T], what: str) -> Iterator[T]:
-    """Iterate, and replace a library's error message, which might quote a cell."""
+    """Iterate, and replace errors of a library, whose messages might quote a cell."""
     while True:
         failed = False
         try:
             row = next(rows, None)
         except Exception:
             failed = True
-        # Raised outside of `except`, so the library's error is not its context.
+        # Raised outside of `except`, so that it does not show the library's error.
         if failed:
             raise ValueError(f"{what} could not be read.")
         if row is None:

@@ -10,7 +10,7 @@ from skdp.tables.source import Cells, Source, slices
 
 
 def matrix(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open a sparse matrix, whose columns are the schema's in their order."""
+    """Open a sparse matrix, which must have the schema's columns in the same order."""
     by_rows = given.tocsr()
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:

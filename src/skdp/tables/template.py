@@ -1,4 +1,4 @@
-"""A schema's form: a table's column names and types, for a person to complete."""
+"""Write a template of a schema, which a person completes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from skdp.tables.source import Kind
 
 
 def schema_template(table: Any, target: str | None = None) -> str:
-    """Write the schema of a table as far as its column names and types tell.
+    """Return a template of a table's schema, made from column names and types alone.
 
-    No cell is read: ranges and categories are public facts that a person must know
-    without looking at the records, so they are left as ``"?"``. Not even the
-    categories of a categorical type are taken over. `loads` says what is still open.
+    No cell is read. Ranges and categories are public facts that a person must know
+    without looking at the records, so they are left as ``"?"``. Even the categories of
+    a categorical type are not copied. `loads` says which entries are still missing.
 
     Parameters
     ----------
     table : table or path
-        Whatever `skdp.tables.batches` takes, if its columns have names.
+        A table that `skdp.tables.batches` takes and whose columns have names.
     target : str, optional
-        Name of the column that is to be predicted.
+        Name of the column to predict.
     """
     source = readers.source(table)
     check(
@@ -63,7 +63,7 @@ _HELP = f"""\
 # be predicted into [target], with name = "NAME" below it.
 """
 _CATEGORICAL = {"kind": "categorical", "levels": BLANK}
-#: The table of a column of each type, and a comment below it.
+#: For each kind of column, its TOML table and a comment to write below the table.
 _BODIES: Mapping[Kind, tuple[dict[str, Any], str]] = {
     "number": ({"kind": "numeric", "low": BLANK, "high": BLANK}, ""),
     "text": (_CATEGORICAL, ""),
