@@ -1,1 +1,1 @@
-"""Engines add up records; every engine returns the same integers."""
+"""Add up records. Every engine returns the same integers."""

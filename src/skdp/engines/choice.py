@@ -1,4 +1,4 @@
-"""The registry of engines."""
+"""List the engines and choose one of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from skdp.schema import check
 
 @dataclass(frozen=True, kw_only=True)
 class EngineEntry:
-    """Where an engine is defined and what it needs; nothing is imported before use.
+    """The place where an engine is defined and the package that it needs.
+
+    The engine is imported only when it is used.
 
     Attributes
     ----------
     location : str
-        ``"module:class"``.
+        The engine's module and class, as ``"module:class"``.
     package : str, optional
         The optional package that the engine imports.
     threaded : bool
@@ -42,7 +44,7 @@ class EngineEntry:
         return made
 
 
-#: Engines by name. All of them add up the same integers: every entry must pass
+#: Engines by name. All of them return the same integers, because every entry must pass
 #: ``tests/conformance/test_engines.py``. ``"auto"`` is the first that is installed.
 ENGINES: dict[str, EngineEntry] = {
     "compiled": EngineEntry(
@@ -55,7 +57,7 @@ ENGINES: dict[str, EngineEntry] = {
 def choose_engine(
     name: str = "auto", n_threads: int | None = None
 ) -> Callable[[Records], Engine]:
-    """Return a function that makes the named engine for records.
+    """Return a function that takes encoded records and makes the named engine for them.
 
     Parameters
     ----------
@@ -63,7 +65,8 @@ def choose_engine(
         A name in `ENGINES`, or ``"auto"`` for the first one that is installed.
         The choice never changes a result.
     n_threads : int, optional
-        Number of threads, for engines that use threads; all cores if None.
+        The number of threads, for engines that use threads. By default the engine
+        decides, and usually uses all cores.
     """
     names = ["auto", *ENGINES]
     check(name in names, f"engine must be one of {names}, got {name!r}.")

@@ -1,8 +1,9 @@
-"""Combine narrow groups of codes into one code per combination of levels.
+"""Combine several columns of codes into one column with a code per combination.
 
-Reading one byte per row instead of three makes full steps faster. The move of a
-combination is the sum of its groups' moves, and a group's sum adds up all of its
-combinations. Both are exact integers, so combining changes no bit of a result.
+Reading one byte per row instead of three, for example, makes full steps faster. When
+weights change, the change of the margin for a combination is the sum of the changes for
+its groups. Conversely, the sum for a code of a group is the total over all combinations
+with that code. Both are exact integers, so combining changes no bit of a result.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ MOST_COMBINATIONS = 256
 class CombinedCodes(NamedTuple):
     """Several groups of codes that are read as one.
 
+    A slot is a position in the kernels' arrays (see `skdp.engines.compiled.Slots`).
+
     Attributes
     ----------
     groups : the groups that are combined
-    slots : first slot of each of them
-    shape : width of each, including its spare slot for codes that touch nothing
-    start : first slot of the combinations
+    slots : the first slot of each group
+    shape : the width of each group, including its spare slot for rows without a level
+    start : the first slot of the combinations
     """
 
     groups: tuple[int, ...]
@@ -49,7 +52,10 @@ class CombinedCodes(NamedTuple):
         return total
 
     def spread(self, moves: FloatArray) -> None:
-        """Write the moves of all combinations into `moves` (k, slots)."""
+        """Write the sums of the groups' moves for all combinations into `moves`.
+
+        `moves` (k, slots) holds the changes of the weights.
+        """
         total = np.zeros((len(moves), 1))
         for slot, width in zip(self.slots, self.shape, strict=True):
             own = moves[:, None, slot : slot + width]
@@ -57,7 +63,7 @@ class CombinedCodes(NamedTuple):
         moves[:, self.start : self.start + self.size] = total
 
     def gather(self, sums: npt.NDArray[np.int64]) -> None:
-        """Add the sums of all combinations to those of their groups, in `sums`."""
+        """Add the sums for all combinations to the sums for their groups, in `sums`."""
         own = sums[:, self.start : self.start + self.size].reshape(-1, *self.shape)
         axes = set(range(1, own.ndim))
         for axis, (slot, width) in enumerate(zip(self.slots, self.shape, strict=True)):
@@ -65,14 +71,14 @@ class CombinedCodes(NamedTuple):
 
 
 def combine_codes(layout: Layout, start: int) -> list[CombinedCodes]:
-    """Choose which groups of codes are read together, the narrowest first.
+    """Choose which groups of codes are read together, starting with the narrowest.
 
     Parameters
     ----------
     layout : Layout
         The coordinates.
     start : int
-        First free slot; the slots of all combinations follow from there.
+        The first free slot, from which on the slots of the combinations are placed.
     """
     widths = {g: c.width + 1 for g, c in enumerate(layout.groups) if c.kind == "code"}
     bins: list[list[int]] = [[]]

@@ -1,7 +1,8 @@
-"""Tell the user when kernels are being compiled, so a first fit does not look hung.
+"""Tell the user when kernels are being compiled, so a first fit does not seem stuck.
 
-numba reports a compilation when it starts, and only if its disk cache has no result.
-Which kernels are compiled depends on the plan and the types of columns, all public.
+numba reports the start of each compilation. It compiles only what its disk cache does
+not contain. Which kernels are compiled depends only on the plan and on the types of
+columns, which are public.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from numba.core import event
 
-#: Roughly how long compiling takes.
+#: Roughly how many seconds compiling takes.
 SECONDS = 10
 #: Whether the message is suppressed.
 _quiet = False
@@ -24,7 +25,7 @@ def suppress_message(quiet: bool) -> None:
 
 
 class CompilationListener(event.Listener):
-    """Writes one line to standard error, at most once per process.
+    """Writes one line to standard error at the first compilation in a process.
 
     Parameters
     ----------

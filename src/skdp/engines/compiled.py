@@ -1,4 +1,7 @@
-"""The default engine: the reference's sums, compiled and on all cores."""
+"""Compute the same sums as the reference engine, compiled and on all cores.
+
+This is the default engine.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,14 @@ from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, Layout, check
 
-#: Rows that one kernel call may add in float64: 2¹⁸ · 2¹⁵ · 2¹⁷ is below 2⁵³.
+#: Largest number of rows that one kernel call adds up in float64, where sums stay below
+#: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
 MOST_ROWS = 1 << 18
-#: Column entries that make it worthwhile to use another thread, roughly.
+#: Rough number of column entries that are enough work for one task of a thread.
 TASK_ENTRIES = 1 << 23
-#: Numbers that are expanded to float64 at a time, for matrix products.
+#: How many numbers are expanded to float64 at a time, for matrix products.
 PIECE = 1 << 19
-#: Number of coordinate sets whose programs are kept.
+#: How many sets of coordinates have their programs kept for later steps.
 KNOWN_TASKS = 64
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
@@ -42,7 +46,7 @@ _NO_TABLE = np.zeros(2)
 _NO_TABLE.setflags(write=False)
 
 
-#: Kernel code of each formula, without a table and with one.
+#: The kernel's code of each formula, by the kind and by whether it has a table.
 FORMULAS = {
     ("mean", True): kernels.MEAN,
     ("residual", False): kernels.RESIDUAL,
@@ -53,7 +57,7 @@ FORMULAS = {
 
 
 class Formula(NamedTuple):
-    """A loss's slope in the form the kernel takes: the last arguments of `sweep`."""
+    """The slope of a loss, as the last three arguments of the kernel `sweep`."""
 
     code: int
     parameters: FloatArray
@@ -61,7 +65,7 @@ class Formula(NamedTuple):
 
     @classmethod
     def of(cls, slopes: Slopes, margin_unit: float) -> Formula:
-        """Return the formula of a loss on its grid."""
+        """Return the formula for the loss and the grid of `slopes`."""
         loss: Any = slopes.loss
         check(
             getattr(type(loss), "slope", None) is Loss.slope,
@@ -90,9 +94,10 @@ class Formula(NamedTuple):
 
 
 class Slots:
-    """The positions of coordinates in the kernels' arrays.
+    """The positions (slots) of coordinates in the kernels' arrays.
 
-    Each group's coordinates are followed by a spare slot for codes that touch nothing.
+    The coordinates of each group are followed by a spare slot. The code of a row
+    without any of the group's levels points to that slot.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -100,21 +105,23 @@ class Slots:
         self.group_of = layout.group_of
         self.of = np.arange(layout.n_features) + self.group_of
         self.count = layout.n_features + len(layout.groups)
-        #: Units in a coordinate's stored 1: codes and ones are stored as 1.
+        #: The number of feature units that a stored 1 stands for. Numbers are stored in
+        #: units, but codes and the intercept are added up as ones.
         self.worth = np.array(
             [1 if group.kind == "dense" else FEATURE_ONE for group in layout.groups]
         )[self.group_of]
-        #: Groups of codes that are read together; their slots follow all others.
+        #: Groups of codes that are read together. Their slots come after all others.
         self.combined = combine_codes(layout, self.count)
         self.wide = self.count + sum(combined.size for combined in self.combined)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows:
-    """A chunk in the form the kernels read: addresses of arrays, kept alive here.
+    """A chunk as the kernels read it, by the addresses of its arrays.
 
-    `lines` holds one program line per group, sorted by kind. Group g's line is at
-    `places[g]`, and `steps` has the distance in bytes between a line's columns.
+    This object keeps the arrays alive. `lines` holds one line of a program per group,
+    sorted by kind. Group g's line is ``lines[places[g]]``. For each line, `steps` has
+    the distance in bytes between adjacent columns.
     """
 
     n_rows: int
@@ -128,7 +135,7 @@ class Rows:
 
     @classmethod
     def of(cls, chunk: Chunk, slots: Slots) -> Rows:
-        """Describe a chunk; copy only what a kernel cannot read in place."""
+        """Describe a chunk. Copy only arrays that a kernel cannot read in place."""
         arrays = (*chunk.parts, chunk.target, chunk.weight)
         lengths = {array.shape[0] for array in arrays}
         check(len(lengths) == 1, "All arrays of a chunk must have the same length.")
@@ -192,12 +199,15 @@ class Rows:
         return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
 
     def _columns(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
-        """Return lines for groups and single columns, before codes are combined."""
+        """Return the lines of a program before groups of codes are combined.
+
+        Each line is for a whole group or for a single column.
+        """
         places = self.places[slots.group_of[at]]
         times = np.bincount(places, minlength=len(self.lines))
         lines, kind = self.lines, self.lines[:, kernels.KIND]
         # A matrix is read column by column if it is stored by columns or if few of its
-        # columns are needed; columns of one kind are processed four at a time.
+        # columns are needed. Columns of the same kind are processed four at a time.
         matrix = (kind == kernels.MATRIX) & (times < WIDE)
         single = matrix | (kind == kernels.COLUMN) | (kind == kernels.STRIDED)
         single &= lines[:, kernels.WIDTH] > 1
@@ -224,7 +234,7 @@ class Sparse:
 
     @classmethod
     def of(cls, part: Any, width: int) -> Sparse:
-        """Describe a part, which must have as many columns as its group."""
+        """Describe a sparse part, which must have as many columns as its group."""
         check(
             part.shape[1] == width,
             f"A sparse part must have {width} columns, got {part.shape[1]}.",
@@ -244,7 +254,7 @@ class Sparse:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """The numbers of rows and of columns."""
         rows, columns = self.matrix.shape
         return rows, columns
 
@@ -258,7 +268,10 @@ def _address_of(part: Any) -> int:
 
 
 def _as_matrix(part: AnyArray) -> AnyArray:
-    """Return integers (n, width), without a copy if rows or columns are contiguous."""
+    """Return a dense part as int16 (n, width).
+
+    The part is not copied if its rows or columns are contiguous.
+    """
     row, column = part.strides
     even = part.dtype == np.int16 and row > 0 and row % 2 == 0 and part.flags.aligned
     if even and (column == 2 or row == 2 or part.shape[1] == 1):
@@ -271,10 +284,11 @@ class NumbersFirst:
 
     Attributes
     ----------
-    dense : coordinates of numbers, in groups of kind "dense" and "ones"
-    slots : first place of each group of codes; each ends with a spare place
-    of : place of each coordinate; `count` places in all
-    worth : units in a coordinate's stored 1; numbers are in units already
+    dense : the coordinates of numbers, in groups of kind "dense" and "ones"
+    slots : the first place of each group of codes, which ends with a spare place
+    of : the place of each coordinate in the new order
+    count : the number of places
+    worth : the number of feature units that a stored 1 of each coordinate stands for
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -297,9 +311,10 @@ class NumbersFirst:
     def pieces(
         self, parts: tuple[AnyArray, ...], start: int, stop: int, width: int = 0
     ) -> Iterator[tuple[slice, FloatArray, AnyArray]]:
-        """Yield rows, their numbers (n, m) in units and their codes (groups, n).
+        """Yield pieces of rows, as a slice, numbers (n, m) and codes (groups, n).
 
-        `width` is the number of further columns the caller expands each row to.
+        Numbers are in feature units. `width` is the number of further columns per row
+        that the caller computes. The larger it is, the fewer rows are in a piece.
         """
         length = max(64, PIECE // max(1, len(self.dense) + width))
         for first in range(start, stop, length):
@@ -318,18 +333,20 @@ class NumbersFirst:
 
 
 class CompiledEngine:
-    """Sums over records, equal to those of `ReferenceEngine` for every table.
+    """Computes sums over records that equal those of `ReferenceEngine` for every table.
 
-    One sweep over the rows moves the margins by the change of the weights and adds up
-    the columns that are asked for. It reads no other column.
+    One sweep over the rows updates the margins by the change of the weights and adds up
+    the requested columns. It reads only those columns and the columns whose weights
+    changed.
 
     Parameters
     ----------
     records : Records
-        The encoded table; its arrays are read in place.
+        The encoded table, whose arrays are read in place.
     n_threads : int, optional
-        By default as many as numba would use: all cores, or ``NUMBA_NUM_THREADS``.
-        Sums are exact integers, so the number of threads changes no bit of them.
+        The number of threads. By default it is ``NUMBA_NUM_THREADS`` if that is set,
+        and otherwise all cores. Sums are exact integers, so the number of threads
+        changes no bit of them.
     """
 
     def __init__(self, records: Records, n_threads: int | None = None) -> None:
@@ -342,7 +359,8 @@ class CompiledEngine:
         bits = WeightGrid.of(records.layout).bits + FEATURE_BITS
         self._unit = math.ldexp(1.0, -bits)
         self._rows = []
-        # Chunks that are stored in a file release their memory after each read.
+        # A chunk that is stored in a file has a method `rest`, which releases its
+        # memory after each read.
         self._rests = [getattr(chunk, "rest", None) for chunk in records.chunks]
         for chunk, rest in zip(records.chunks, self._rests, strict=True):
             self._rows.append(Rows.of(chunk, self._slots))
@@ -358,7 +376,7 @@ class CompiledEngine:
         self._pool: ThreadPoolExecutor | None = None
 
     def _run_tasks(self, work: Callable[..., Any], tasks: list[Any]) -> Iterator[Any]:
-        """Yield the results of the tasks, which run on all threads."""
+        """Run the tasks on all threads and return an iterator over their results."""
 
         def run_task(task: Any) -> Any:
             result = work(*task)
@@ -374,10 +392,10 @@ class CompiledEngine:
         return self._pool.map(run_task, tasks)
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Σ_i x_i,at s_i, shape (len(at), k), in units of features times slopes."""
+        """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
         formula, slots = Formula.of(slopes, self._unit), self._slots
         n_outputs = units.shape[1]
-        loss: Any = slopes.loss  # one that has a formula
+        loss: Any = slopes.loss  # Formula.of checked that it has a formula
         expected = self.records.layout.n_features, loss.n_outputs
         check(
             units.shape == expected,
@@ -393,7 +411,7 @@ class CompiledEngine:
             combined.spread(moves)
         lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
         caps = [0] * len(self._rows)
-        kept = []  # alive as long as their addresses are used
+        kept = []  # keeps the arrays alive as long as their addresses are used
         if slopes.caps is not None:
             kept = [
                 _chunk_caps(slopes, i, rows.n_rows) for i, rows in enumerate(self._rows)
@@ -436,11 +454,12 @@ class CompiledEngine:
         return big(total[:, slots.of[at]].T * slots.worth[at, None])
 
     def _choose_start(self, units: FloatArray) -> tuple[FloatArray, bool]:
-        """Return the weights margins are moved from, and whether margins are kept.
+        """Return the weights from which to update margins, and whether to keep margins.
 
-        A step that changes all weights computes margins anew from weights of zero,
-        which takes as long and needs no memory. Margins are kept from the first step
-        that changes fewer weights than are nonzero.
+        A step that changes all weights computes the margins from scratch, starting at
+        weights of zero. This takes as long as updating them and needs no memory.
+        Margins are kept from the first step on that changes fewer weights than are
+        nonzero.
         """
         nothing = np.zeros_like(units)
         if self._weights is not None and self._weights.shape == units.shape:
@@ -456,7 +475,10 @@ class CompiledEngine:
         return nothing, True
 
     def _zero_margins(self, n_outputs: int) -> FloatArray:
-        """Return zero margins for the rows of any chunk; each thread has its array."""
+        """Return an array of zero margins that is long enough for any chunk.
+
+        Each thread reuses an array of its own.
+        """
         longest = max(rows.n_rows for rows in self._rows)
         margins: FloatArray | None = getattr(self._scratch, "margins", None)
         if margins is None or margins.shape != (n_outputs, longest):
@@ -465,7 +487,11 @@ class CompiledEngine:
         return margins
 
     def _make_tasks(self, changed: IntArray, at: IntArray, n_outputs: int) -> list[Any]:
-        """Return chunk, first and last row and programs of each task, from a cache."""
+        """Return the tasks of a sweep, from a cache if possible.
+
+        A task has the index of a chunk, its first row, the end of its rows, and the two
+        programs.
+        """
         at = at.astype(np.intp, copy=False)  # so equal sets have equal bytes
         key = changed.tobytes(), at.tobytes(), n_outputs
         if key in self._known_tasks:
@@ -483,7 +509,7 @@ class CompiledEngine:
         return tasks
 
     def gram(self) -> BigInts:
-        """Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         order = NumbersFirst(self._slots)
 
         def work(index: int, start: int, stop: int) -> FloatArray:
@@ -500,7 +526,7 @@ class CompiledEngine:
         return big(exact * np.multiply.outer(order.worth, order.worth))
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[npt.NDArray[np.int32]]:
-        """Return the caps of all rows, from their exact images in the metric."""
+        """Return the cap of each row, from the row's exact product with the metric."""
         order = NumbersFirst(self._slots)
         columns = np.zeros((order.count, len(metric.units)))
         columns[order.of] = (metric.units * order.worth).T
@@ -519,7 +545,10 @@ class CompiledEngine:
         return caps
 
     def _split_rows(self) -> list[tuple[int, int, int]]:
-        """Return chunk, first and last row of ranges of rows, about one per thread."""
+        """Split each chunk into ranges of rows, about one per thread.
+
+        Return the index of the chunk, the first row and the end of each range.
+        """
         ranges = []
         for index, rows in enumerate(self._rows):
             length = min(MOST_ROWS, max(1, -(-rows.n_rows // self._n_threads)))
@@ -528,9 +557,10 @@ class CompiledEngine:
         return ranges
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, without null rows unless there is one class.
+        """Count the rows of each class, leaving out null rows (rows of weight zero).
 
-        Codes beyond the last class count as the last one.
+        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        class.
         """
         total = np.zeros(n_classes, np.int64)
         for rows in self._rows:
@@ -543,7 +573,10 @@ class CompiledEngine:
 
 
 def _choose_task_size(n_outputs: int, *programs: npt.NDArray[np.int64]) -> int:
-    """Return the rows per task: whole tiles, and enough work for a thread."""
+    """Return the number of rows per task, a multiple of the tile size.
+
+    It is chosen such that each task is enough work for a thread.
+    """
     entries = 16 * n_outputs  # computing a row's slopes takes about this long
     for lines in programs:
         matrices = lines[:, kernels.KIND] == kernels.MATRIX
@@ -554,7 +587,7 @@ def _choose_task_size(n_outputs: int, *programs: npt.NDArray[np.int64]) -> int:
 
 
 def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:
-    """Return the caps of a chunk's rows, limited by the cap of the grid."""
+    """Return the caps of a chunk's rows as int32, limited to the cap of the grid."""
     assert slopes.caps is not None
     caps = slopes.caps[index]
     check(

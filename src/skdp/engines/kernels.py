@@ -1,14 +1,15 @@
-"""Compiled loops over tiles of rows: columns move margins, slopes add to columns.
+"""Update margins and add up gradients, in compiled loops over tiles of rows.
 
-Rows are never copied. A chunk's arrays are passed as addresses, which lets one compiled
-kernel serve every mixture of column kinds. Each call runs a short *program* on each
-tile of rows. One line of the program is one operation on one column (`KIND`, `SLOT`,
-…). Tiles are small enough for their margins and slopes to stay in the fastest cache.
+Rows are never copied. A chunk's arrays are passed as addresses, so one compiled kernel
+serves every mixture of column kinds. Each call runs a short *program* on each tile of
+rows. One line of the program is one operation on one column or group of columns. Its
+fields are `KIND`, `SLOT`, `WIDTH`, `STRIDE` and `ADDRESS`. Tiles are small enough for
+their margins and slopes to stay in the fastest cache.
 
-Loops that only add exact integers (marked ``integers``) may be reordered and fused,
-because they round nothing in any order. Slopes are rounded, so their loops keep the
-order of operations of `models.formulas` and `SlopeGrid.units` and equal them bit for
-bit.
+The compiler may reorder and fuse loops that only add exact integers (marked
+``integers``), because such sums are exact in any order. Slopes are rounded, so their
+loops keep the order of operations of `models.formulas` and `SlopeGrid.units`. They
+equal those functions bit for bit.
 """
 
 from __future__ import annotations
@@ -25,18 +26,20 @@ from numba.extending import intrinsic
 #: Number of rows in a tile.
 TILE = 2048
 
-#: What a line of a program adds: a constant, one column of numbers, one column of a
-#: matrix, all columns of a matrix, sparse rows, or a column of one- or two-byte codes.
+#: Kinds of program lines, in order: the intercept, a contiguous column of numbers, one
+#: column of a matrix, all columns of a matrix, a sparse matrix, a column of one-byte
+#: codes, and a column of two-byte codes.
 ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16 = range(7)
-#: Fields of a line: kind, first slot, number of columns, elements per row, address.
+#: Fields of a program line: the kind, the first slot, the number of columns, the number
+#: of elements from one row to the next, and the address.
 KIND, SLOT, WIDTH, STRIDE, ADDRESS = range(5)
 
-#: Formulas of slopes, as `skdp.models.formulas` defines them. A bent residual is one
-#: that is read from a table.
+#: Formulas of slopes, as `skdp.models.formulas` defines them. A bent residual is a
+#: function of the residual that is read from a table.
 MEAN, RESIDUAL, BENT_RESIDUAL, RAMP, SOFTMAX = range(5)
-#: Parameters of a formula: value of a margin unit, start of the table, table steps per
-#: unit of the margin, the formula's bound, value of a target unit, slope units in one,
-#: and the largest slope in units.
+#: Parameters of a formula: the value of a margin unit, the start of the table, the
+#: number of table steps per unit of the margin, the formula's bound, the value of a
+#: target unit, the number of slope units in 1, and the largest slope in units.
 UNIT, LOW, STEPS, BOUND, TARGET, SCALE, CAP = range(7)
 
 Floats = npt.NDArray[np.float64]
@@ -46,7 +49,11 @@ Program = npt.NDArray[np.int64]
 
 
 def kernel(*, integers: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function on its first call; keep the result on disk if possible."""
+    """Return a decorator that compiles a function on its first call.
+
+    The compiled code is kept on disk if possible. Set `integers` only for functions
+    that add exact integers, because it lets the compiler reorder operations.
+    """
     flags = {"reassoc", "nsz", "contract"} if integers else False
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags}
 
@@ -199,7 +206,8 @@ def _add_codes(
     third: Floats,
     fourth: Floats,
 ) -> None:
-    # Four accumulators in turn, so rows of one code need not wait for each other.
+    # Rows use four accumulators in turn, so adjacent rows with the same code need not
+    # wait for each other.
     whole = len(s) // 4 * 4
     for i in range(0, whole, 4):
         first[codes[i]] += s[i]
@@ -214,7 +222,7 @@ def _add_codes(
 def _move(
     program: Program, moves: Floats, margins: Floats, start: int, stop: int
 ) -> None:
-    """margins[c, i] += Σ_lines x_i · moves[c], for one tile of rows."""
+    """Add Σ_lines x_i · moves[c] to margins[c, i], for one tile of rows."""
     for c in range(len(moves)):
         m, line = margins[c, start:stop], 0
         while line < len(program):
@@ -265,7 +273,10 @@ def _move(
 
 @kernel(integers=True)
 def _add(program: Program, sums: Floats, slopes: Floats, start: int, stop: int) -> None:
-    """sums[·, c] += Σ_i x_i slopes[c, i] for one tile; the caller sums axis 0."""
+    """Add Σ_i x_i slopes[c, i] to sums[:, c], for one tile of rows.
+
+    The result is spread over the first axis of `sums`, which the caller adds up.
+    """
     last = len(sums) - 1
     four = np.empty(4)
     for c in range(len(slopes)):
@@ -330,10 +341,13 @@ def _interpolate(
     values: Floats,
     index: npt.NDArray[np.int32],
 ) -> None:
-    """`formulas.interpolate` of a tile's values, in place; `index` is scratch."""
+    """Replace a tile's values by `formulas.interpolate` of them.
+
+    `index` is working memory.
+    """
     last, most = float(len(table) - 1), np.int32(len(table) - 2)
     for i in range(len(values)):
-        # Written this way, even nan reads an entry of the table.
+        # The comparison is written such that even nan becomes a valid index.
         inside = values[i] if values[i] > low else low
         place = min((inside - low) * steps, last)
         index[i] = min(np.int32(place), most)
@@ -341,7 +355,7 @@ def _interpolate(
     for i in range(len(values)):
         entry = np.uint32(
             index[i]
-        )  # unsigned, which spares a check for negative indices
+        )  # unsigned, so numba need not check for negative indices
         below, above = table[entry], table[entry + np.uint32(1)]
         values[i] = below + values[i] * (above - below)
 
@@ -363,7 +377,7 @@ def _slopes(
     scratch: Floats,
     index: npt.NDArray[np.int32],
 ) -> None:
-    """Compute the loss slopes (k, rows) of a tile from margins in units."""
+    """Compute the slopes (k, rows) of the loss for a tile, from margins in units."""
     rows = len(target)
     m, s = margins[0, start : start + rows], slopes[0, :rows]
     unit, low, steps, bound, one = p[UNIT], p[LOW], p[STEPS], p[BOUND], p[TARGET]
@@ -413,7 +427,10 @@ def _round(
     scale: float,
     cap: float,
 ) -> None:
-    """Apply `SlopeGrid.units` to weight times slope, in place; `caps` may be empty."""
+    """Replace slopes by `SlopeGrid.units` of weight times slope.
+
+    `caps` is empty if rows have no caps of their own.
+    """
     rows, capped = len(weight), len(caps) > 0
     for c in range(len(slopes)):
         s = slopes[c]
@@ -450,24 +467,27 @@ def sweep(
     parameters: Floats,
     table: Floats,
 ) -> None:
-    """Move the margins of some rows and add their slopes to columns.
+    """Update the margins of some rows, compute their slopes and add up gradients.
 
     Parameters
     ----------
     start, stop : int
-        The rows.
+        The first row and the end of the rows.
     moving, adding : int64 (lines, 5)
-        Programs for the columns whose weights changed and for those to add up.
+        The program for the columns whose weights changed, and the program for the
+        columns to add up.
     moves : float64 (k, slots)
-        Changes of the weights.
+        The changes of the weights.
     sums : float64 (1 or 4, k, slots)
-        Output, added to in place; the sum over the first axis is the result.
+        The output, to which this function adds. Its sum over the first axis is the
+        result.
     margins : float64 (k, n)
-        Margins in units, of all rows of the chunk.
+        The margins of all rows of the chunk, in units. They are updated in place.
     rows : int64 (3,)
-        Addresses of targets (uint16), weights (float32) and caps (int32, or 0).
+        The addresses of targets (uint16), weights (float32) and caps (int32). The last
+        is 0 if there are no caps.
     formula, parameters, table
-        The slope of the loss.
+        The slope of the loss, as `skdp.engines.compiled.Formula` describes it.
     """
     slopes, scratch = np.empty((len(margins), TILE)), np.empty((2, TILE))
     index = np.empty(TILE, np.int32)
@@ -490,8 +510,9 @@ def add_pairs(
 ) -> None:
     """Add the lower triangle of Σ_i z_i z_iᵀ to `matrix`.
 
-    z_i holds the row's numbers, `dense` (rows, m), followed by the one-hot form of its
-    codes, `codes` (g, rows). Group g's codes count from place `slots[g]`.
+    The vector z_i consists of the numbers of row i, from `dense` (rows, m), followed by
+    its one-hot codes, from `codes` (groups, rows). The one-hot codes of group g start
+    at place `slots[g]`.
     """
     width, whole = dense.shape[1], len(dense) // 4 * 4
     for i in range(0, whole, 4):
@@ -524,7 +545,10 @@ def add_images(
     columns: Floats,
     images: Floats,
 ) -> None:
-    """images[i] += B z_i, with z_i as in `add_pairs` and `columns` the columns of B."""
+    """Add B z_i to images[i] for each row i.
+
+    z_i is the same vector as in `add_pairs`, and `columns` holds the columns of B.
+    """
     width = dense.shape[1]
     whole = width // 4 * 4
     for i in range(len(images)):

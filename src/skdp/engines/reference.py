@@ -1,6 +1,6 @@
-"""The definition of every sum over records, in plain numpy.
+"""Define every sum over records in plain numpy.
 
-All other engines must return the same integers.
+All other engines must return the same integers as this one.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def to_dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatAr
 
 
 class ReferenceEngine:
-    """Exact sums over records.
+    """Computes exact sums over records.
 
-    Margins are kept between calls and moved by the change of the weights. They are
-    integers, so moving them gives the same result as computing them from scratch.
+    Margins are kept between calls and updated by the change of the weights. They are
+    exact integers, so this gives the same result as computing them from scratch.
     """
 
     def __init__(self, records: Records) -> None:
@@ -58,7 +58,7 @@ class ReferenceEngine:
                 yield index, chunk, slice(start, start + ROWS)
 
     def _move_margins(self, units: FloatArray) -> None:
-        """Move the margins of all rows to the weights `units` (d, k)."""
+        """Update the margins of all rows to the weights `units` (d, k)."""
         if self._weights.shape != units.shape:
             self._weights = np.zeros_like(units)
             k = units.shape[1]
@@ -72,7 +72,7 @@ class ReferenceEngine:
         self._weights = units.copy()
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Σ_i x_i,at s_i, shape (len(at), k), in units of features times slopes."""
+        """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
         self._move_margins(units)
         total = big(np.zeros((len(at), units.shape[1])))
         for index, chunk, rows in self._pieces():
@@ -82,7 +82,7 @@ class ReferenceEngine:
         return total
 
     def gram(self) -> BigInts:
-        """Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         at = np.arange(self._layout.n_features)
         total = big(np.zeros((len(at), len(at))))
         for _, chunk, rows in self._pieces():
@@ -91,9 +91,10 @@ class ReferenceEngine:
         return total
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, without null rows unless there is one class.
+        """Count the rows of each class, leaving out null rows (rows of weight zero).
 
-        Codes beyond the last class count as the last one.
+        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        class.
         """
         total = big(np.zeros(n_classes))
         for _, chunk, rows in self._pieces():
@@ -103,7 +104,7 @@ class ReferenceEngine:
         return total
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[FloatArray]:
-        """Return the caps of all rows, from their exact images in the metric."""
+        """Return the cap of each row, from the row's exact product with the metric."""
         at = np.arange(self._layout.n_features)
         caps = [np.zeros(len(chunk.target)) for chunk in self.records.chunks]
         for index, chunk, rows in self._pieces():

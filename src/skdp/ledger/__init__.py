@@ -1,7 +1,8 @@
-"""The total budget of a table on disk; `ledger` states the promise.
+"""Keep the total privacy budget of a table in a file on disk.
 
-`ceiling` proves the promise, `entries` defines what is written, `log` keeps it on disk,
-`totals` adds it up, `reservations` settles what was reserved, and `digests` identifies
+The module `ledger` states the privacy guarantee and `ceiling` proves it. `entries`
+defines the entries of a ledger, `log` stores them on disk, and `totals` adds them up.
+`reservations` replaces reserved amounts by what was really spent. `digests` identifies
 the run that an entry paid for.
 """
 

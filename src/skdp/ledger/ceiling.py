@@ -1,41 +1,47 @@
-r"""The ceiling of a ledger, and the proof that releases below it are private.
+r"""Define the ceiling of a ledger and prove that releases below it are private.
 
-**The ceiling is a rectangle.** A mechanism is (μ, d) if for neighbouring tables and all
-real ε' its output laws obey P(E) ≤ e^ε' Q(E) + h(ε', μ) + d, with h(ε', μ) =
-`accountant.gdp_delta`. Of δ a part r = `reserved_delta` is set aside for the d's when
-the ledger is made, and
+**The ceiling has three separate limits.** We say that a mechanism is (μ, d) if, for
+neighbouring tables and all real ε', its output laws obey
+P(E) ≤ e^ε' Q(E) + h(ε', μ) + d, with h(ε', μ) = `accountant.gdp_delta`. When the ledger
+is made, a part r = `reserved_delta` of δ is set aside for the d's. The inequalities
 
 .. math:: Σ μᵢ² ≤ m,\quad Σ dᵢ ≤ r,\quad Σ \text{draws} ≤ D
 
-are kept at all times, m = `accountant.calibrate` (ε, δ - r e^{Dη}, D)², all three fixed
-beforehand and added in exact rational numbers. To trade one against another later, by
-requiring only that h(ε, √Σμ²) + Σd ≤ δ, would not be private: an analyst who spends μ²
-where the answers so far reveal much, and the rest as d where they reveal little, nearly
+then hold at all times, with m = `accountant.calibrate` (ε, δ - r e^{Dη}, D)². The
+limits m, r and D are fixed beforehand, and the sums are computed in exact rational
+numbers. Trading one limit against another later, by requiring only that
+h(ε, √Σμ²) + Σd ≤ δ, would not be private. An analyst could spend μ² where the answers
+so far reveal much, and spend the rest as d where they reveal little. This nearly
 reaches 2δ (`tests/ledger/test_ceiling.py` computes 1.96 δ).
 
-1. *Two steps.* If M₁ is (μ₁, d₁), and M₂, which sees its output x, is (μ₂, d₂) for
-   every x, then both are (√(μ₁² + μ₂²), d₁ + d₂). With q(x) = Q₂ˣ(E_x),
-   P₂ˣ(E_x) ≤ F(q(x)) + d₂, F(q) = inf over ε' of e^ε' q + h(ε', μ₂), so P(E) - e^ε Q(E)
-   ≤ d₂ + ∫ [p₁ F(q) - e^ε q₁ q] ≤ d₂ + ∫ p₁ H(e^ε q₁/p₁), H(γ) = h(log γ, μ₂). H is
-   convex and falls from 1 to 0, hence a mixture of functions (1 - γ/c)₊, and ∫ p₁ (1 -
-   e^ε q₁/(c p₁))₊ ≤ h(ε - log c, μ₁) + d₁; the mixture of the h's is what two Gaussian
-   mechanisms reach, h(ε, √(μ₁² + μ₂²)) (Dong, Roth & Su 2022, Corollary 3.3).
-2. *The whole.* All queries together, also those of processes that run at once, are a
-   sequence of releases, each with a (μᵢ, dᵢ) chosen knowing all earlier answers, whose
-   sums stay within m and r. It is (√m, r): by
-   induction on the number of releases, the first has constants (μ₁, d₁), the others
-   are, for each answer to it, such a sequence within m - μ₁² and r - d₁, and two steps
-   compose as above. (For d = 0 this is the filter of Smith & Thakurta, arXiv
-   2210.17520.) Reserving and settling only makes the sums in the ledger larger.
-3. *The real sampler.* At most D draws are made, so the ideal (ε', h(ε', √m) + r) is in
-   truth (ε' + 2Dη, e^{Dη}(h(ε', √m) + r)), by the sampler slack lemma of
-   `skdp.privacy.accountant`. At ε' = ε - 2Dη it is at most (ε, δ), by the choice of
-   m. D grows with ε, so that the slack takes 2⁻¹³ of it. ∎
+1. *Two steps.* Let M₁ be (μ₁, d₁), and let M₂, which sees the output x of M₁, be
+   (μ₂, d₂) for every x. Then M₁ and M₂ together are (√(μ₁² + μ₂²), d₁ + d₂). Write
+   q(x) = Q₂ˣ(E_x). Then P₂ˣ(E_x) ≤ F(q(x)) + d₂, where F(q) is the infimum over ε' of
+   e^ε' q + h(ε', μ₂). So P(E) - e^ε Q(E) ≤ d₂ + ∫ [p₁ F(q) - e^ε q₁ q]
+   ≤ d₂ + ∫ p₁ H(e^ε q₁/p₁), where H(γ) = h(log γ, μ₂). H is convex and falls from 1 to
+   0, hence it is a mixture of functions (1 - γ/c)₊. For each of these,
+   ∫ p₁ (1 - e^ε q₁/(c p₁))₊ ≤ h(ε - log c, μ₁) + d₁. The mixture of these h's is what
+   two Gaussian mechanisms reach, h(ε, √(μ₁² + μ₂²)) (Dong, Roth & Su 2022, Corollary
+   3.3).
+2. *The whole.* All queries together, including those of processes that run at the same
+   time, are a sequence of releases. Each release has a (μᵢ, dᵢ) that is chosen knowing
+   all earlier answers, and the sums stay within m and r. Such a sequence is (√m, r).
+   The proof is by induction on the number of releases. The first release has constants
+   (μ₁, d₁). For each answer to it, the other releases are such a sequence within
+   m - μ₁² and r - d₁. These two steps compose as above. (For d = 0 this is the filter
+   of Smith & Thakurta, arXiv 2210.17520.) Reserving more than is spent only makes the
+   sums in the ledger larger.
+3. *The real sampler.* At most D draws are made. By the sampler slack lemma of
+   `skdp.privacy.accountant`, the ideal guarantee (ε', h(ε', √m) + r) therefore becomes
+   the real guarantee (ε' + 2Dη, e^{Dη}(h(ε', √m) + r)). At ε' = ε - 2Dη this is at most
+   (ε, δ), by the choice of m. D grows with ε, so that the slack takes a fraction 2⁻¹³
+   of ε, or more only if ε < 1/64. ∎
 
-**Relations are not mixed.** Replacing a record is zeroing one and filling it again, so
-μ-GDP under zero-out is 2μ-GDP under replace-one, but no such rule holds for the d's,
-replace-one says nothing of tables with a zeroed record, and add-remove hides the number
-of rows that the others publish. A ledger is for one relation and refuses the others.
+**Neighbour relations are not mixed.** Replacing a record is the same as zeroing it and
+filling it again, so μ-GDP under zero-out is 2μ-GDP under replace-one. But no such rule
+holds for the d's. Also, replace-one says nothing about tables with a zeroed record, and
+add-remove hides the number of rows, which the other relations treat as public. So a
+ledger is made for one relation and refuses the others.
 """
 
 from __future__ import annotations
@@ -54,16 +60,18 @@ from skdp.privacy.queries import NEIGHBOURS, Neighbours
 from skdp.schema import check
 from skdp.typed_files import Count
 
-#: What records may be off by, relatively: 10⁻¹² (`PrivacyRecord.charge`) and roundings.
+#: Relative error that a privacy record's sums may have. `PrivacyRecord.charge` allows
+#: 10⁻¹², and the rest covers rounding.
 ROUNDING = 2.0**-30
-#: A number that was read from a file; an exact sum of such stays finite.
+#: A number read from a file. It is limited so that sums of such numbers stay finite.
 Finite = Annotated[float, Meta(ge=0, lt=1e300)]
-#: Full runs whose draws the slack leaves room for, per unit of ε, and at least.
+#: A ledger allows the noise draws of this many full runs per unit of ε, and of at least
+#: `RUNS` full runs.
 RUNS_PER_EPSILON, RUNS = 4096, 64
 
 
 class Amount(NamedTuple):
-    """What is spent: exact sums of μ² and of δ, and a number of draws."""
+    """An amount of budget, as exact sums of μ² and of δ and a number of noise draws."""
 
     mu_squared: Fraction
     delta: Fraction
@@ -71,7 +79,10 @@ class Amount(NamedTuple):
 
     @classmethod
     def of(cls, mu_squared: float, delta: float, n_draws: int) -> Amount:
-        """Take floats as what they are, rational numbers; refuse inf, nan, negative."""
+        """Return the amount with floats converted to exact rational numbers.
+
+        Infinite, nan and negative numbers are refused.
+        """
         right = 0 <= mu_squared < math.inf and 0 <= delta < 1
         check(
             right and isinstance(n_draws, int) and 0 <= n_draws <= 1 << 53,
@@ -82,7 +93,7 @@ class Amount(NamedTuple):
         return cls(Fraction(mu_squared), Fraction(delta), n_draws)
 
     def plus(self, other: Amount, sign: int = 1) -> Amount:
-        """Add, or with sign -1 subtract, part by part."""
+        """Return the sum of two amounts, or their difference if `sign` is -1."""
         return Amount(
             self.mu_squared + sign * other.mu_squared,
             self.delta + sign * other.delta,
@@ -90,7 +101,7 @@ class Amount(NamedTuple):
         )
 
     def within(self, other: Amount) -> bool:
-        """Whether no part is larger than the other's."""
+        """Return whether each of the three numbers is at most that of `other`."""
         return (
             self.mu_squared <= other.mu_squared
             and self.delta <= other.delta
@@ -99,7 +110,7 @@ class Amount(NamedTuple):
 
 
 def round_towards(value: Fraction, towards: float) -> float:
-    """Return the nearest float on the side of `towards`."""
+    """Round a fraction to the nearest float in the direction of `towards`."""
     near = float(value)
     right = near >= value if towards > near else near <= value
     return near if right else math.nextafter(near, towards)
@@ -110,20 +121,20 @@ NOTHING = Amount(Fraction(0), Fraction(0), 0)
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The ceiling of a ledger, fixed when it is made.
+    """The ceiling of a ledger, fixed when the ledger is made.
 
     Attributes
     ----------
     epsilon, delta : float
-        What is promised.
+        The privacy that all releases together guarantee.
     reserved_delta : float
-        r, the part of delta for what is not Gaussian.
+        The part r of delta that is kept for releases that are not Gaussian.
     neighbours : str
         Which tables are neighbours.
     mu_squared : float
-        m.
+        The limit m on the sum of μ².
     n_draws : int
-        D.
+        The limit D on the number of noise draws.
     """
 
     epsilon: Finite
@@ -141,7 +152,7 @@ class Terms:
         reserved_delta: float = 0.0,
         neighbours: Neighbours = "add-remove",
     ) -> Terms:
-        """Compute m and D from the ceiling (ε, δ)."""
+        """Compute the limits m and D from (ε, δ) and return all terms."""
         check(
             0 < epsilon <= 1e5,
             f"epsilon of a ledger must be in (0, 1e5], got {epsilon!r}.",
@@ -169,18 +180,24 @@ class Terms:
         )
 
     def check(self) -> None:
-        """Refuse terms that were read, unless m and D are what ε and δ give."""
+        """Raise an error unless m and D are the limits that follow from ε and δ.
+
+        This protects against terms in a file that was edited.
+        """
         fresh = Terms.of(self.epsilon, self.delta, self.reserved_delta, self.neighbours)
         near = math.isclose(self.mu_squared, fresh.mu_squared, rel_tol=1e-9)
         check(near and self.n_draws == fresh.n_draws, "m or D are not those of (ε, δ)")
 
     @cached_property
     def ceiling(self) -> Amount:
-        """What all entries together may reach."""
+        """The largest amount that all entries together may spend."""
         return Amount.of(self.mu_squared, self.reserved_delta, self.n_draws)
 
     def epsilon_of(self, amount: Amount) -> float:
-        """The ε of an amount at the ledger's δ; never above the ceiling's."""
+        """Return the ε that an amount costs at the ledger's δ.
+
+        The result is never above the ε of the ceiling.
+        """
         mu = math.sqrt(round_towards(amount.mu_squared, math.inf)) * (1 + ROUNDING)
         extra = round_towards(amount.delta, math.inf) * (1 + ROUNDING)
         own = accountant.spent_epsilon(mu, self.delta, amount.n_draws, extra)
@@ -188,7 +205,10 @@ class Terms:
 
 
 def find_epsilon(left: Amount, delta: float, reserved_delta: float = 0.0) -> float:
-    """Return the largest ε, to four digits, of a fit that `left` pays, or 0."""
+    """Return the largest ε, to four digits, of a fit that the amount `left` can pay.
+
+    The result is 0 if it cannot pay any fit.
+    """
     most = delta - reserved_delta * (1 + 2.0**-25)  # as PrivacyRecord does
     short = left.delta < reserved_delta or left.n_draws < ALLOWED_DRAWS
     if short or left.mu_squared <= 0 or not 0 < most < 1:

@@ -1,9 +1,10 @@
-"""Digests of schemas and of released values; an entry is found by them.
+"""Compute digests of schemas and of released values.
 
-They are functions of public facts and of released values alone: post-processing, which
-costs nothing. Released values contain fresh noise, so two runs share a digest with
-negligible probability, even if their plans and results are equal (all weights zero,
-say).
+A ledger's entry contains such a digest, so the entry of a run can be found. Digests
+depend only on public facts and on released values, so they are post-processing and cost
+no privacy. Released values contain fresh noise. Two runs therefore have the same digest
+with negligible probability, even if their plans and results are equal (for example, if
+all weights are zero).
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from skdp.schema import level_key
 
 
 def schema_digest(schema: Any) -> str:
-    """SHA-256 of a public description: columns, target and row norm, in their order.
+    """Return the SHA-256 digest of a schema's columns, target and row norm.
 
-    `schema` is a `Schema`, or anything with its three attributes; its columns may be
-    words where they are still to be found. The name of the target does not count.
+    The order of the columns matters, but the name of the target does not. `schema` is a
+    `Schema` or any object with the attributes `columns`, `target` and `row_norm`. If
+    the type of a column is not known yet, the column may be a text.
     """
     target = schema.target
     target = target[1] if isinstance(target, tuple) else target
@@ -33,7 +35,10 @@ def schema_digest(schema: Any) -> str:
 
 
 def _to_lists(value: Any) -> Any:
-    """Return a description as lists and texts; 1, 1.0 and numpy's 1 are the same."""
+    """Convert a description to nested lists and texts.
+
+    The numbers 1, 1.0 and numpy's 1 give the same text.
+    """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, (tuple, list)):
@@ -45,9 +50,10 @@ def _to_lists(value: Any) -> Any:
 
 
 def transcript_digest(record: PrivacyRecord) -> str:
-    """SHA-256 of all released values in their order, in hexadecimal.
+    """Return the SHA-256 digest of all released values in order, in hexadecimal.
 
-    A record that was read from a file has no values, but keeps their digest.
+    A privacy record that was read from a file contains this digest instead of the
+    values.
     """
     if not record.transcript and record.transcript_digest is not None:
         return record.transcript_digest
@@ -60,15 +66,15 @@ def transcript_digest(record: PrivacyRecord) -> str:
 
 
 def released_digest(record: PrivacyRecord, result: Any = None) -> str:
-    """SHA-256 of a run: its released values, their cost, and what followed from them.
+    """Return the SHA-256 digest of a run's released values, their costs and its result.
 
     Parameters
     ----------
     record : PrivacyRecord
-        What the run spent.
+        The privacy record of the run.
     result : plain values, optional
-        What was computed from the releases (a model's weights and public facts), as
-        ``json`` writes it.
+        The result that was computed from the releases, such as a model's weights and
+        public facts. ``json`` must be able to write it.
     """
     charged = [[*astuple(event), times] for event, times in record.events.items()]
     whole = {

@@ -1,14 +1,15 @@
-"""The entries of a ledger: what is written, and how it is read back.
+"""Define the entries of a ledger, and how they are written and read.
 
 **Which table.** A ledger belongs to one table, which has a public name. Every model of
-that table is charged to it, whatever its target and columns: spending adds up the same
-way for any schema. Only a person can know that the records are those of the named
-table. A ledger that was made with a schema notices some mistakes: it accepts no other
-schema until `Ledger.admit` enters it. Of schemas, only the digest is kept.
+that table is charged to the ledger, whatever columns and target the model uses, because
+costs add up in the same way for any schema. skdp cannot check that the records really
+are those of the named table. Only a person can know that. A ledger that was made with a
+schema notices some mistakes, because it refuses any other schema until `Ledger.admit`
+adds that schema. The ledger stores only the digest of a schema.
 
-**Who and why.** Each entry has the name of the user who made it and the stated purpose.
-Both are public words, like the table's name. No value of a record ever enters a ledger;
-of released values, only a digest does (`digests`).
+**Who and why.** Each entry states the user who made it and the purpose. Both are public
+texts, like the table's name. A ledger never contains a value of the table. It contains
+released values only as a digest (see `digests`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from skdp.privacy.queries import Neighbours
 from skdp.schema import check
 from skdp.typed_files import Count, Form, parse_json
 
-#: Most letters of a table's name, of a purpose and of a user's name.
+#: Largest length of a table's name, of a purpose and of a user's name.
 LONGEST_LABEL = 200
 #: The purpose of an entry if none was given.
 NOT_STATED = "not stated"
@@ -41,43 +42,45 @@ Text = Annotated[str, Meta(max_length=1000)]
 
 
 class Entry(Form, frozen=True, kw_only=True):
-    r"""One line of a ledger.
+    r"""One entry of a ledger.
 
     Attributes
     ----------
     kind : str
-        "open" (the first), "reserve", "commit" or "stop" (a fit that ended, or was
-        stopped by an error: replaces what was reserved), "admit" (a further schema).
+        "open" is the first entry. "reserve" charges the budget of a fit beforehand.
+        "commit" replaces that charge after the fit has ended, and "stop" replaces it if
+        the fit was stopped by an error. "admit" adds another schema.
     time : str
-        UTC.
+        The time of the entry, in UTC.
     version : str
-        Of skdp.
+        The version of skdp.
     query : str
         What was computed, in words.
     purpose : str
-        What it was for, in the user's words; "not stated" by default.
+        The purpose of the computation in the user's words, "not stated" by default.
     user : str
-        Who made the entry; by default the operating system's user name.
+        The user who made the entry, by default the operating system's user name.
     neighbours : str
         Which tables are neighbours.
     schema, plan : str or None
-        SHA-256 digests of the public description and of the plan.
+        SHA-256 digests of the schema and of the plan.
     released : str or None
-        SHA-256 digest of what a "commit" released: see `skdp.ledger.digests`.
+        SHA-256 digest of what a "commit" released (see `skdp.ledger.digests`).
     mu_squared, delta, n_draws : numbers
-        What is charged.
+        The amount that is charged.
     epsilon : float
         The ε of this entry alone, at the ledger's δ.
     of : int or None
-        The reservation that a "commit" or "stop" replaces.
+        The number of the reservation that a "commit" or "stop" replaces.
     table : str or None
-        The name of the table that the ledger belongs to, in the first entry.
+        The name of the table that the ledger belongs to. Only the first entry has it.
     terms : Terms or None
-        The ceiling, in the first entry.
+        The ceiling of the ledger. Only the first entry has it.
     seq : int
-        Its number; the first is 0. It is not part of the text.
+        The number of the entry, counted from 0. It is not part of the written text.
     hash : str
-        Of this entry and all before, see `skdp.ledger.log`. It is not part of the text.
+        The hash of this entry and all earlier ones (see `skdp.ledger.log`). It is not
+        part of the written text.
     """
 
     kind: Kind
@@ -108,21 +111,22 @@ class Entry(Form, frozen=True, kw_only=True):
             check(_is_label(value) or (name, value) == ("table", None), f"{name}")
 
     def values(self) -> dict[str, Any]:
-        """Return the fields that are written."""
+        """Return the fields that are written to the ledger."""
         found = structs.asdict(self)
         del found["seq"], found["hash"]
         return found | {"terms": None if self.terms is None else asdict(self.terms)}
 
     def text(self) -> str:
-        """Return what is written and hashed."""
+        """Return the text that is written to the ledger and hashed."""
         return write_line(self.values())
 
     @classmethod
     def read(cls, head: Head, text: str) -> Entry:
-        """Read an entry; ValueError unless it is the very text that skdp writes.
+        """Read an entry from the text that `text` returned.
 
-        One text has one meaning: keys in another order, twice, or missing, and numbers
-        that are written in another way are refused.
+        Raise ValueError if skdp would not have written exactly this text. This refuses
+        keys that are missing, repeated or in another order, and numbers that are
+        written differently.
         """
         found = parse_json(text, cls, "The entry")
         check(found.text() == text, "The entry is written in another way.")
@@ -130,7 +134,7 @@ class Entry(Form, frozen=True, kw_only=True):
 
     @property
     def amount(self) -> Amount:
-        """What is charged, exactly."""
+        """The amount that is charged, as exact numbers."""
         return Amount.of(self.mu_squared, self.delta, self.n_draws)
 
 
@@ -138,20 +142,24 @@ _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def write_line(values: dict[str, Any]) -> str:
-    """Write JSON on one line."""
+    """Return values as JSON on one line."""
     return _ENCODER.encode(values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requester:
-    """The user, and their purpose: both are entered with everything charged."""
+    """The user and the user's purpose, which every entry states."""
 
     purpose: str = NOT_STATED
     user: str
 
     @classmethod
     def of(cls, purpose: str | None, user: str | None) -> Requester:
-        """Fill in what is None: the purpose is not stated, the user is the system's."""
+        """Return a requester, with defaults for arguments that are None.
+
+        By default the purpose is "not stated" and the user is the operating system's
+        user name.
+        """
         return cls(
             purpose=NOT_STATED if purpose is None else check_label(purpose, "purpose"),
             user=_find_user() if user is None else check_label(user, "user"),
@@ -159,7 +167,10 @@ class Requester:
 
 
 def check_label(given: Any, name: str) -> str:
-    """Return a public text unchanged; refuse one that cannot be shown."""
+    """Return a public text unchanged, or raise an error if it is not a valid label.
+
+    A label must be printable, not blank and not too long.
+    """
     check(
         _is_label(given),
         f"{name} must be a printable text of 1 to {LONGEST_LABEL} letters, got "
@@ -174,7 +185,7 @@ def _is_label(value: object) -> bool:
 
 
 def _find_user() -> str:
-    """Return the name under which the process runs, or "unknown" if it has none."""
+    """Return the operating system's user name, or "unknown" if there is none."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -195,7 +206,7 @@ def new_entry(
     of: int | None = None,
     table: str | None = None,
 ) -> Entry:
-    """Make an entry of this moment; one that opens a ledger holds its terms."""
+    """Make an entry with the present time. Only an "open" entry contains the terms."""
     return Entry(
         kind=kind,
         time=datetime.now(UTC).isoformat(timespec="microseconds"),

@@ -1,18 +1,18 @@
-"""The total budget of a table on disk, for everything that is ever computed from it.
+"""Keep the total privacy budget of a table in a file that all fits of it charge.
 
-A ledger is opened once with a ceiling (ε, δ) and a neighbour relation. Each fit
-*reserves* its budget before a record is read and *settles* it afterwards, to what was
-released. A reservation that is never settled, because its process was killed, stays
-counted in full. A request above the ceiling is refused before a record is read; only
-the number of rows, where the relation makes it public, may be counted before. A ledger
-counts only what is charged to it: the scores that scikit-learn's searches compute from
-held-out rows are not.
+A ledger is made once with a ceiling (ε, δ) and a neighbour relation. Each fit
+*reserves* its whole budget before it reads a record. Afterwards it *settles* the
+reservation, which lowers the charge to what was spent. If the process is killed first,
+the reservation stays counted in full. A request above the ceiling is refused before a
+record is read, except that rows may be counted if their number is public. Scores that
+scikit-learn's searches compute from held-out rows are not charged to a ledger.
 
-**What the records are.** The promise is about the table that the ledger belongs to.
-Fits on parts of it are covered if a record's part does not depend on other records:
-``KFold`` splits by position, which is right where the number of rows is public, and
-wrong under add-remove, where a record more moves the others; ``StratifiedKFold``,
-scikit-learn's default for classifiers, looks at all labels and is never covered.
+**Parts of the table.** The guarantee is about the table that the ledger belongs to. It
+covers a fit on a part of the table if other records do not affect whether a record is
+in that part. ``KFold`` splits by position, so it is covered if the number of rows is
+public, but not under add-remove, where an additional record moves the others.
+``StratifiedKFold``, scikit-learn's default for classifiers, looks at all labels and is
+never covered.
 """
 
 from __future__ import annotations
@@ -47,52 +47,52 @@ class Ledger:
     Parameters
     ----------
     path : path
-        The file. It is made if it does not exist and a ceiling is given.
+        The file. If it does not exist, it is made, which requires epsilon and delta.
     epsilon, delta : float, optional
-        The ceiling. If the file exists they must be its own, or be left out.
+        The ceiling. If the file exists, leave them out or repeat the file's values.
     reserved_delta : float, optional
-        The part of delta kept for what is not Gaussian: a fit that has to find
-        categories or labels spends a tenth of its own delta from it. None by default.
+        The part of delta kept for releases that are not Gaussian, 0 by default. A fit
+        that has to find categories or labels spends a tenth of its own delta from it.
     neighbours : {"replace-one", "zero-out", "add-remove"}, optional
-        Which tables must be hard to tell apart; "add-remove" by default.
+        Which tables must be hard to tell apart, "add-remove" by default.
     table : str, optional
-        The public name of the table that the ledger belongs to, such as "hospital
-        stays 2025"; by default the file's name without its ending. If the file exists
-        it must be its own.
+        The public name of the table, such as "hospital stays 2025". By default it is
+        the file's name without its ending. If the file exists, leave the name out or
+        repeat the file's value.
     schema : Schema, optional
-        Take no other schema than this one, but for those that `admit` enters. By
-        default any model of the table may be charged.
+        Accept only this schema and those that `admit` adds. By default any model of the
+        table may be charged.
     purpose : str, optional
-        What this object is used for, in public words. It is entered with everything
-        charged through it. See `for_purpose`.
+        The purpose of the fits, in public words. Every entry made through this object
+        states it. See `for_purpose`.
     user : str, optional
-        By default the operating system's user name.
+        The user that entries state, by default the operating system's user name.
 
     Attributes
     ----------
     path : str
-        Absolute, symbolic links resolved.
+        The absolute path of the file, with symbolic links resolved.
     requester : Requester
-        User and purpose of everything charged through this object.
+        The user and the purpose that entries made through this object state.
 
     Raises
     ------
     LedgerError
-        In one sentence, if the file was edited or cut, is not a ledger, or has
-        another ceiling, table or schema.
+        If the file was edited or cut, is not a ledger, or has another ceiling, table
+        or schema.
 
     Notes
     -----
     **Guarantee.** For all tables that are neighbours under the ledger's relation and
-    for every sequence of releases, each chosen knowing all earlier ones, that were
-    reserved before they were made, by any number of processes and threads that may be
-    killed at any point, all that was released is together (epsilon, delta)-private:
-    the sums of μ², δ and draws over what was released are at most those in the file,
-    which never exceed a ceiling fixed when it was made; the proof is in
-    `skdp.ledger.ceiling`.
+    for every sequence of releases that were reserved before they were made, all
+    releases together are (epsilon, delta)-private. Each release may be chosen knowing
+    all earlier ones, and any number of processes and threads may make releases and be
+    killed at any point. The sums of μ², δ and draws over all releases are at most those
+    in the file, which never exceed a ceiling that was fixed when the file was made. The
+    proof is in `skdp.ledger.ceiling`.
 
-    A ledger can be pickled, copied and sent to other processes: it is a path and the
-    last head it has seen, never an open file. The file system must have working locks.
+    A ledger can be pickled, copied and sent to other processes, because it holds a path
+    and the last head it saw, but no open file. The file system must have working locks.
 
     Examples
     --------
@@ -181,7 +181,7 @@ class Ledger:
 
     @property
     def terms(self) -> Terms:
-        """The ceiling and the relation, as they were fixed."""
+        """The ceiling and the neighbour relation, as fixed when the ledger was made."""
         terms = self._totals.terms or self._read().terms
         if terms is None:
             raise LedgerError(f"The ledger {self.path!r} has no ceiling.")
@@ -193,61 +193,61 @@ class Ledger:
         return self._totals.table or self._read().table or ""
 
     def for_purpose(self, purpose: str, user: str | None = None) -> Ledger:
-        """Return the same ledger with another purpose, which its entries will state.
+        """Return a ledger object for the same file whose entries state another purpose.
 
         Parameters
         ----------
         purpose : str
-            What the fits that use it are for, in public words.
+            The purpose of the fits that use the returned object, in public words.
         user : str, optional
-            As before by default.
+            The user that entries state, by default the same as before.
         """
         requester = Requester.of(purpose, self.requester.user if user is None else user)
         return _reopen(self.path, self._log.seen, requester)
 
     @property
     def head(self) -> Head:
-        """Number and hash of the last entry: note it elsewhere, for `check`."""
+        """The number of entries and the last hash. Note it elsewhere for `check`."""
         return self._read().head
 
     @property
     def remaining(self) -> float:
-        """What is left of μ², rounded down."""
+        """The part of μ² that is not spent yet, rounded down."""
         return round_towards(self._read().left.mu_squared, -math.inf)
 
     @property
     def remaining_delta(self) -> float:
-        """What is left of the δ for what is not Gaussian, rounded down."""
+        """The part of `reserved_delta` that is not spent yet, rounded down."""
         return round_towards(self._read().left.delta, -math.inf)
 
     @property
     def spent_epsilon(self) -> float:
-        """The ε that holds at the ledger's δ for all that was entered."""
+        """The ε that all entries together cost at the ledger's δ."""
         return self.terms.epsilon_of(self._read().spent)
 
     def affordable(self, delta: float, reserved_delta: float = 0.0) -> float:
-        """Largest ε, to four digits, of a fit with this δ that the ledger can pay."""
+        """Return the largest ε, to four digits, that is left for a fit with this δ."""
         return self._read().affordable(delta, reserved_delta)
 
     def entries(self) -> list[Entry]:
-        """All entries, checked."""
+        """Return all entries, after checking them."""
         totals = Totals(kept=[])
         self._log.read(totals)
         return totals.kept or []
 
     def check(self, expected_head: Head | str | None = None) -> Head:
-        """Recompute the hashes and the sums from the first entry on.
+        """Recompute all hashes and sums, and raise LedgerError if the file was changed.
 
         Parameters
         ----------
         expected_head : Head or str, optional
-            A head that was noted earlier: the entries must still lead to it. Without
-            one, a file that was rewritten as a whole looks like a true one.
+            A head that was noted earlier. The file must still contain it. Without a
+            noted head, a file that was rewritten as a whole cannot be recognised.
 
         Returns
         -------
         Head
-            The head, to be noted.
+            The present head, which you should note elsewhere.
         """
         noted = Head.of(expected_head) if isinstance(expected_head, str) else None
         log = Log(self.path, noted or expected_head)  # type: ignore[arg-type]
@@ -255,17 +255,17 @@ class Ledger:
         return log.read(Totals())
 
     def export(self, form: str = "jsonl") -> str:
-        """Write all entries as JSON lines or CSV, each with its hash last.
+        """Return all entries as JSON lines or CSV. The last field is the entry's hash.
 
-        A JSON line without its hash is the very text that is hashed.
+        A JSON line without its hash is exactly the text that was hashed.
         """
         return export_entries(self.entries(), form)
 
     def admit(self, schema: Schema) -> None:
-        """Enter a further schema of the same table into a ledger made with a schema.
+        """Allow another schema of the same table, in a ledger made with a schema.
 
-        Such a ledger notices if another table is charged to it by mistake. Only a
-        person can know that a further schema describes the same records.
+        Such a ledger refuses other schemas, to notice if the wrong table is charged.
+        Only a person can know that another schema describes the same records.
         """
         terms, digest = self.terms, schema_digest(schema)
 
@@ -292,34 +292,34 @@ class Ledger:
         n_draws: int = ALLOWED_DRAWS,
         fit_delta: float | None = None,
     ) -> Reservation:
-        """Charge the most that may be spent; settle it when the spending is known.
+        """Charge the most that a fit may spend. Settle it when the true cost is known.
 
         Parameters
         ----------
         mu_squared, delta : float
-            Sums of μ² and of δ over all releases to come.
+            Upper bounds on the sums of μ² and of δ over the releases of the fit.
         neighbours : str
-            Which tables are neighbours: the ledger's.
+            Which tables are neighbours. It must be the ledger's relation.
         query : str
             What is computed, in public words.
         schema : Schema, optional
             The public description of the table.
         n_draws : int
-            The most noise values that are drawn.
+            The largest number of noise values that the fit may draw.
         fit_delta : float, optional
-            The δ at which to say what could be afforded; the ledger's by default.
+            The δ for the affordable ε in an error message, by default the ledger's.
 
         Raises
         ------
         BudgetError
-            If it does not fit, saying what would; nothing is entered.
+            If too little is left. The message names an affordable ε. Nothing changes.
 
         Notes
         -----
-        **Guarantee.** For every amount, and whatever other processes reserve at the
-        same time or whenever one is killed, either the amount is on disk when this
-        returns, with the sums over all entries within the ceiling, or this raises and
-        the promise holds as if this had not been called.
+        **Guarantee.** For every amount, whatever other processes reserve at the same
+        time and whenever a process is killed: if this returns, the amount is on disk
+        and the sums over all entries are within the ceiling. If this raises, the
+        ledger's guarantee holds as if this had not been called.
         """
         terms, amount = self.terms, Amount.of(mu_squared, delta, n_draws)
         if neighbours != terms.neighbours:
@@ -343,12 +343,12 @@ class Ledger:
     def spend(
         self, record: PrivacyRecord, *, query: str, schema: Any = None
     ) -> Iterator[Reservation]:
-        """Reserve a record's whole budget; after the block, settle to what it spent.
+        """Reserve a record's whole budget. After the block, settle to what was spent.
 
-        A record that asks for no more than the ledger's own (ε, δ) gets at most the
-        ledger's μ², which the sampler's slack makes a little smaller. If the block
-        raises, what the record was charged for until then is settled; if the process
-        dies, the reservation stays.
+        If the record's (ε, δ) is at most the ledger's, its μ² is limited to the
+        ledger's, which is slightly smaller because the ledger allows more noise draws.
+        If the block raises, the reservation is settled to what the record has spent by
+        then. If the process dies, the whole reservation stays counted.
         """
         refuse_unpaid(record.epsilon, record.seeded)
         terms = self.terms
@@ -374,7 +374,7 @@ class Ledger:
         reservation.settle_record(record, "commit")
 
     def _read(self) -> Totals:
-        """The sums, up to date."""
+        """Read new entries and return the sums over all entries."""
         self._log.read(self._totals)
         return self._totals
 
@@ -393,7 +393,7 @@ class Ledger:
 
 
 def _reopen(path: str, seen: Head, requester: Requester) -> Ledger:
-    """Return the same ledger in another process, at least as far as it was seen."""
+    """Return a ledger object for a file that must still contain the head `seen`."""
     ledger = Ledger.__new__(Ledger)
     ledger.path, ledger.requester = path, requester
     ledger._log, ledger._totals = Log(path, seen), Totals()

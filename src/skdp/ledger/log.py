@@ -1,22 +1,22 @@
-"""A log on disk whose entries can be added, and neither changed nor removed.
+"""Keep a log on disk to which entries can be added, but not changed or removed.
 
-The file is an SQLite database with two tables. ``entries`` has a row (seq, body, hash)
-for each entry, seq = 0, 1, 2, …; body is JSON on one line, and
+The file is an SQLite database with two tables. The table ``entries`` has one row
+(seq, body, hash) per entry. Here seq counts 0, 1, 2, …, body is JSON on one line, and
 
-    hash = SHA-256 of (hash of the entry before, a line feed, body) in hexadecimal,
+    hash = SHA-256 of (hash of the entry before, a line feed, body) in hexadecimal.
 
-the hash before the first entry being 64 zeros. ``head`` has the number of entries and
-the last hash. Anybody can recompute the hashes from the two columns.
+The hash before the first entry is 64 zeros. The table ``head`` has the number of
+entries and the last hash. Anybody can recompute the hashes from the bodies.
 
-If a row is edited, removed or inserted, the hashes no longer agree; if the last rows
-are removed, the head does not. Somebody who rewrites *all* of the file can write any
-history. Only a head that was noted elsewhere reveals it (`Log` objects remember the
-last head they saw).
+If a row is edited, removed or inserted, the hashes no longer agree. If the last rows
+are removed, the head no longer agrees. Somebody who rewrites the *whole* file can write
+any history. Only a head that was noted elsewhere reveals this. `Log` objects remember
+the last head they saw.
 
 Each entry is written in its own transaction, with the rollback journal and
 ``synchronous = EXTRA``. Once `Log.append` returns, the entry survives kills and power
-failures; before that, either all of it is on disk or nothing. The file system must have
-working locks, which some network file systems lack.
+failures. If it is interrupted earlier, the entry is on disk either completely or not at
+all. The file system must have working locks, which some network file systems lack.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-#: Seconds to wait for others that write.
+#: Seconds to wait while other processes write.
 PATIENCE = 60.0
-#: Largest file and longest entry that are read, in bytes.
+#: Largest size of the file and of an entry, in bytes. Anything larger is refused.
 LARGEST, LONGEST = 1 << 28, 1 << 16
 START = "0" * 64
 APPLICATION = 0x736B6470  # "skdp"
-#: What a journal ends with that names a journal of several databases.
+#: The last bytes of an SQLite journal that names another file, which happens only in
+#: transactions over several databases.
 _NAMED = bytes.fromhex("d9d505f920a163d7")
 _STOP = "BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END"
 TABLES = {
@@ -58,8 +59,8 @@ TRIGGERS = {
     "no_loss": f"CREATE TRIGGER no_loss BEFORE DELETE ON head {_STOP}",
 }
 
-# One connection at a time in a process, and none while it forks: SQLite's locks are
-# those of the process, and a child must not inherit half of one.
+# A process has at most one connection at a time, and none while it forks. SQLite's
+# locks belong to the process, and a child must not inherit a connection in use.
 _TURN = threading.Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -70,19 +71,19 @@ if hasattr(os, "register_at_fork"):
 
 
 class LedgerError(ValueError):
-    """A file that was changed, is not a ledger, or cannot be reached."""
+    """The error raised if a file was changed, is not a ledger, or cannot be used."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """How many entries there are, and the hash of the last."""
+    """The number of entries of a log and the hash of the last entry."""
 
     size: int = 0
     hash: str = START
 
     @classmethod
     def of(cls, text: str) -> Head:
-        """Read one that was noted as text."""
+        """Read a head that was noted as text, in the form number:hash."""
         size, _, digits = text.strip().partition(":")
         if not (size.isdecimal() and len(size) < 18 and len(digits) == 64):
             raise LedgerError(f"A head is written as number:hash, got {text[:99]!r}.")
@@ -92,20 +93,20 @@ class Head:
         return f"{self.size}:{self.hash}"
 
     def after(self, body: str) -> Head:
-        """Return the head once an entry is added."""
+        """Return the head of the log after an entry with this body is added."""
         joined = f"{self.hash}\n{body}".encode()
         return Head(self.size + 1, hashlib.sha256(joined).hexdigest())
 
 
 class Reader(Protocol):
-    """What takes entries as they are checked, and says how far it has come."""
+    """An object that receives the checked entries of a log one by one."""
 
     @property
     def head(self) -> Head:
-        """The head of what was taken."""
+        """The head of the log after the last entry that was received."""
 
     def take(self, head: Head, text: str) -> None:
-        """Take an entry; ValueError, and nothing changes, if it cannot be one."""
+        """Receive an entry. Raise ValueError, and change nothing, if it is invalid."""
 
 
 class Log:
@@ -114,9 +115,10 @@ class Log:
     Parameters
     ----------
     path : str
-        Absolute. Nothing is opened yet, and only `create` makes a file.
+        The absolute path. The constructor does not open it, and only `create` makes a
+        file.
     seen : Head
-        The last head known: the file must still lead to it.
+        The last head that was seen. The file must still contain it.
     """
 
     def __init__(self, path: str, seen: Head | None = None) -> None:
@@ -124,9 +126,10 @@ class Log:
         self.seen = seen or Head()
 
     def create(self, text: str) -> None:
-        """Make the file with its first entry, unless there is a file already.
+        """Make the file with its first entry, unless the file exists already.
 
-        It is written under another name first, and renamed when it is complete.
+        The file is written under a temporary name and gets its own name when it is
+        complete.
         """
         folder, name = os.path.split(self.path)
         if not os.path.isdir(folder):
@@ -152,15 +155,15 @@ class Log:
             _sync_folder(folder)
 
     def read(self, reader: Reader) -> Head:
-        """Check the entries that a reader has not taken yet; return the head."""
+        """Check all entries that are new to a reader, and return the head."""
         with self._transaction("BEGIN") as database:
             return self._follow(database, reader)
 
     def append(self, reader: Reader, decide: Callable[[], str]) -> int:
-        """Let a reader take what is new, then add the entry that `decide` returns.
+        """Pass new entries to a reader, then add the entry that `decide` returns.
 
-        Nobody else writes in between. Returns the number of the entry added; if
-        `decide` raises, nothing is.
+        No other process can write in between. Return the number of the added entry. If
+        `decide` raises, nothing is added.
         """
         with self._transaction("BEGIN IMMEDIATE") as database:
             head = self._follow(database, reader)
@@ -170,7 +173,7 @@ class Log:
         return head.size
 
     def _follow(self, database: sqlite3.Connection, reader: Reader) -> Head:
-        """Check the entries from a head that was checked before to the last."""
+        """Check all entries after the reader's head and pass them to the reader."""
         self._check_form(database)
         heads = _rows(database, "SELECT size, hash FROM head")
         at = reader.head
@@ -200,7 +203,7 @@ class Log:
         return at
 
     def _check_form(self, database: sqlite3.Connection) -> None:
-        """Refuse tables and triggers other than ours."""
+        """Refuse a database whose tables, triggers or settings are not a ledger's."""
         found = _rows(database, "SELECT name, sql FROM sqlite_master")
         if sorted(found) != sorted([*TABLES.items(), *TRIGGERS.items()]):
             self.refuse("it is not a ledger, or its triggers were removed")
@@ -216,7 +219,7 @@ class Log:
                 self.refuse("pages of the file are damaged")
 
     def refuse(self, why: str) -> NoReturn:
-        """Raise: the file must not be trusted."""
+        """Raise the LedgerError that says why the file must not be trusted."""
         raise LedgerError(
             f"The ledger {self.path!r} is refused: {why}. Nothing was read or spent. "
             "Restore it from a copy that has every entry, and find out who changed it."
@@ -224,7 +227,10 @@ class Log:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        """One connection and one transaction, undone unless the block commits it."""
+        """Open a connection and a transaction for the length of a block.
+
+        The transaction is rolled back unless the block commits it.
+        """
         with _TURN, self._translate_errors():
             self._check_file()
             with closing(_connection(self.path)) as database:
@@ -236,12 +242,12 @@ class Log:
                         database.execute("ROLLBACK")
 
     def _check_file(self) -> None:
-        """Refuse anything but a regular file with one name; only SQLite opens it.
+        """Refuse a path that is not a regular file with only one name.
 
-        Opening and closing it here as well would release SQLite's locks.
+        This does not open the file, because closing it would release SQLite's locks.
         """
         about = os.stat(self.path)
-        for _ in range(10):  # one that is being made has two names for a moment
+        for _ in range(10):  # a file that is being made has two names for a moment
             if not stat.S_ISREG(about.st_mode) or about.st_nlink <= 1:
                 break
             time.sleep(0.05)
@@ -257,7 +263,7 @@ class Log:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turn the errors of SQLite and of the system into one sentence."""
+        """Replace errors of SQLite and of the system by a LedgerError."""
         try:
             yield
         except FileNotFoundError:
@@ -277,7 +283,7 @@ class Log:
             raise LedgerError(
                 f"Nothing was entered into the ledger {self.path!r}: {why}."
             ) from None
-        except UnicodeDecodeError:  # of damaged text, in SQLite's own messages too
+        except UnicodeDecodeError:  # damaged text, which SQLite's messages may quote
             self.refuse("it is not a ledger, or it was damaged")
         except OSError as error:
             word = errno.errorcode.get(error.errno or 0, "an error of the system")
@@ -297,7 +303,7 @@ _UNREACHABLE = {
 
 
 def _connection(path: str) -> sqlite3.Connection:
-    """Open a file that exists."""
+    """Open an SQLite file, which must exist already."""
     name = f"{Path(path).as_uri()}?mode=rw"
     database = sqlite3.connect(name, timeout=PATIENCE, isolation_level=None, uri=True)
     try:
@@ -313,9 +319,10 @@ def _connection(path: str) -> sqlite3.Connection:
 
 
 def _names_a_file(journal: str) -> bool:
-    """Whether a journal is not a file, or names another, which SQLite would delete.
+    """Return whether a journal is not a regular file or names another file.
 
-    All our transactions are of one database, and leave a journal without a name.
+    SQLite would delete the named file. A ledger's transactions concern only one
+    database, so its journals never name another file.
     """
     try:
         if not stat.S_ISREG(os.lstat(journal).st_mode):
@@ -330,7 +337,10 @@ def _names_a_file(journal: str) -> bool:
 def _rows(
     database: sqlite3.Connection, select: str, *values: object
 ) -> list[tuple[Any, ...]]:
-    """All rows: a cursor left half-read, in a traceback say, would keep its lock."""
+    """Return all rows of a query.
+
+    A cursor that is only partly read, for example in a traceback, would keep its lock.
+    """
     return database.execute(select, values).fetchall()
 
 
@@ -343,7 +353,7 @@ def _insert(database: sqlite3.Connection, head: Head, text: str) -> Head:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make a new name survive a power failure, if the system can."""
+    """Make a new file name survive a power failure, if the system supports it."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

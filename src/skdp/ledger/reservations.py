@@ -1,4 +1,4 @@
-"""Reservations and their settlement."""
+"""Reserve a part of a ledger's budget, and settle the reservation after the run."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ if TYPE_CHECKING:
 
 
 class Reservation:
-    """A part of the budget; see `Ledger.reserve`. It counts in full until settled.
+    """A reserved part of a ledger's budget, made by `Ledger.reserve`.
+
+    It counts in full until it is settled. The attributes below are written to the entry
+    that settles it.
 
     Attributes
     ----------
     plan : str, optional
-        SHA-256 of the plan that was run, for the entry.
+        SHA-256 digest of the plan that was run.
     released : str, optional
-        SHA-256 of what was released, for the entry; by default that of the record's
-        releases.
+        SHA-256 digest of what was released. By default `settle_record` computes it from
+        the privacy record.
     schema : Schema, optional
-        The public description that was used, if it was found out on the way.
+        The schema that was used, if it was inferred during the fit.
     """
 
     def __init__(self, ledger: Ledger, seq: int, amount: Amount, query: str) -> None:
@@ -43,16 +46,18 @@ class Reservation:
         n_draws: int | None = None,
         kind: Literal["commit", "stop"] = "commit",
     ) -> None:
-        """Replace what was reserved by what was spent, which cannot be more.
+        """Replace the reserved amount by what was spent.
+
+        Raise ValueError if more was spent than reserved. The reservation then stays.
 
         Parameters
         ----------
         mu_squared, delta : float
-            Sums over all releases that were made.
+            Sums of μ² and of δ over all releases that were made.
         n_draws : int, optional
-            Noise values drawn; as reserved by default.
+            Number of noise values drawn, by default the reserved number.
         kind : {"commit", "stop"}
-            Whether the fit ended without an error.
+            "commit" if the fit ended without an error, "stop" otherwise.
         """
         draws = self.amount.n_draws if n_draws is None else n_draws
         amount = Amount.of(mu_squared, delta, draws)
@@ -87,7 +92,7 @@ class Reservation:
     def settle_record(
         self, record: PrivacyRecord, kind: Literal["commit", "stop"]
     ) -> None:
-        """Settle to what a record was charged for, rounded up."""
+        """Settle to the total cost in a privacy record, rounded up."""
         refuse_unpaid(record.epsilon, record.seeded)
         self.released = self.released or released_digest(record)
         spent, events = record.spent * (1 + 2.0**-40), record.events.items()
@@ -98,7 +103,7 @@ class Reservation:
 
 
 def refuse_unpaid(epsilon: float, seeded: bool) -> None:
-    """Refuse a fit that claims no privacy, because a ledger adds up claims."""
+    """Refuse a fit that claims no privacy, because its cost cannot be added up."""
     check(
         epsilon < math.inf,
         "A fit with epsilon=inf has no noise and cannot be charged to a ledger. For "

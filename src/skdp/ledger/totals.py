@@ -1,4 +1,4 @@
-"""The exact sums over a ledger's entries."""
+"""Add up the entries of a ledger exactly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skdp.schema import check
 
 @dataclass
 class Totals:
-    """The sums over a ledger's entries, updated entry by entry."""
+    """The exact sums over a ledger's entries, updated entry by entry."""
 
     head: Head = field(default_factory=Head)
     terms: Terms | None = None
@@ -25,20 +25,20 @@ class Totals:
 
     @property
     def left(self) -> Amount:
-        """What is left under the ceiling."""
+        """The part of the ceiling that is not spent yet."""
         return (
             NOTHING if self.terms is None else self.terms.ceiling.plus(self.spent, -1)
         )
 
     def affordable(self, delta: float, reserved_delta: float = 0.0) -> float:
-        """Largest ε, to four digits, of a fit with this δ that can be paid."""
+        """Return the largest ε, to four digits, that is left for a fit with this δ."""
         own = (self.terms.delta, self.terms.reserved_delta) if self.terms else None
         if self.terms and self.spent == NOTHING and own == (delta, reserved_delta):
             return self.terms.epsilon  # such a fit gets the ledger's own μ²
         return find_epsilon(self.left, delta, reserved_delta)
 
     def describe(self, terms: Terms) -> str:
-        """Return lines that say what was spent of the ceiling and what is left."""
+        """Return a text that says how much of the ceiling is spent and what is left."""
         spent = self.spent
         lines = [
             f"table: {self.table}",
@@ -57,7 +57,10 @@ class Totals:
     def refuse_excess(
         self, wanted: Amount, delta: float, query: str, path: str
     ) -> None:
-        """Raise if an amount is not left, with what a fit with this δ could have."""
+        """Raise BudgetError if more is wanted than is left.
+
+        The message says which ε a fit with this δ could still have.
+        """
         left, kept = self.left, self.terms.reserved_delta if self.terms else 0.0
         if wanted.within(left):
             return
@@ -87,7 +90,10 @@ class Totals:
         raise BudgetError(f"{query} asks the ledger {path!r} for {why}{also}.")
 
     def take(self, head: Head, text: str) -> None:
-        """Add an entry; ValueError, and nothing changes, if it cannot be one."""
+        """Add one entry to the sums.
+
+        Raise ValueError, and change nothing, if the text is not a valid next entry.
+        """
         entry = Entry.read(head, text)
         amount, spent, seq = entry.amount, self.spent, head.size - 1
         check((entry.kind == "open") == (seq == 0), "an opening that is not the first")

@@ -1,1 +1,1 @@
-"""Losses and penalties."""
+"""Define the losses and the penalties of linear models."""

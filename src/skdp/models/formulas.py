@@ -1,9 +1,10 @@
-"""Formulas of slopes, which give the same bits on every engine.
+"""Define the formulas of slopes, which give the same bits on every engine.
 
-A slope uses additions, multiplications, divisions and table look-ups in one fixed
-order, never a library's ``exp``. Tables are rounded to 2⁻⁴⁰ and read by linear
-interpolation, with errors far below the grid that slopes are rounded to. A loss names
-one of four formulas; engines implement the formulas and need not know the losses.
+A slope is the derivative of a loss in the margin. A formula uses only additions,
+multiplications, divisions and table look-ups in one fixed order, and never a library's
+``exp``. Tables are rounded to 2⁻⁴⁰ and read by linear interpolation. The errors are far
+below the spacing of the grid that slopes are rounded to. Each loss uses one of four
+formulas. Engines implement the formulas and need not know the losses.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ TABLE_LOW = -16.0
 
 
 def interpolate(table: FloatArray, margin: FloatArray) -> FloatArray:
-    """Read a table that starts at `TABLE_LOW`; margins outside it are clipped."""
+    """Interpolate linearly in a table that starts at the margin `TABLE_LOW`.
+
+    Margins outside the table are clipped to its ends, and nan is read as 0.
+    """
     known = np.where(np.isnan(margin), 0.0, margin)
     place = (np.maximum(known, TABLE_LOW) - TABLE_LOW) * TABLE_STEPS
     place = np.minimum(place, float(len(table) - 1))
@@ -38,9 +42,10 @@ def interpolate(table: FloatArray, margin: FloatArray) -> FloatArray:
 def tabulate(
     function: Callable[..., FloatArray], high: float, *parameters: float
 ) -> FloatArray:
-    """Tabulate ``function(points, *parameters)`` on [-16, high].
+    """Return the table of ``function(points, *parameters)`` on [-16, high].
 
-    Each table is computed once per function and parameters, so pass a named function.
+    Tables are cached by function and parameters. So pass a named function, because each
+    new lambda would be tabulated again.
     """
     points = np.arange(TABLE_LOW, high + 0.5 / TABLE_STEPS, 1 / TABLE_STEPS)
     values = function(points, *parameters)
@@ -71,21 +76,21 @@ class SlopeFormula:
     ----------
     kind : {"mean", "residual", "ramp", "softmax"}
         ``"mean"``
-            clip(T(m) - y, ±bound), T read from `table`: means with their canonical
-            link (logistic, Poisson).
+            clip(T(m) - y, ±bound), with T read from `table`. For models of a mean with
+            canonical link (logistic, Poisson).
         ``"residual"``
-            clip(T(m - (2y - 1)), ±bound), y in [0, 1]; T is the identity without a
-            `table` (squared, Huber).
+            clip(T(m - (2y - 1)), ±bound), with y in [0, 1]. T is read from `table`, or
+            is the identity if there is no table (squared, Huber).
         ``"ramp"``
             -s clip((1 - s m)/bound, 0, 1), s = 2y - 1 = ±1 (smoothed hinge).
         ``"softmax"``
-            T(m_c - max m)/Σ_c T(m_c - max m) - 1{c = y}, T read from `table`.
+            T(m_c - max m)/Σ_c T(m_c - max m) - 1{c = y}, with T read from `table`.
     bound : float
-        As above.
+        The number `bound` in the formulas above.
     table : float64, optional
-        As `tabulate` makes it.
+        The table of T, as `tabulate` returns it.
     target_unit : float
-        Value of one unit of a stored target: 1 for classes, 2⁻¹⁴ for numbers.
+        The value of one unit of a stored target, 1 for classes and 2⁻¹⁴ for numbers.
     """
 
     kind: Literal["mean", "residual", "ramp", "softmax"]
@@ -94,7 +99,10 @@ class SlopeFormula:
     target_unit: float = 1.0
 
     def slopes(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Return the slopes (n, k) of margins (n, k); engines must equal this."""
+        """Return the slopes (n, k) of margins (n, k).
+
+        This is the definition. Every engine must return the same bits.
+        """
         y = np.asarray(target, dtype=np.float64)[:, None] * self.target_unit
         if self.kind == "mean":
             mean = self._read(margin)
@@ -118,6 +126,9 @@ class SlopeFormula:
 
 
 def is_class(target: npt.ArrayLike, n_classes: int) -> FloatArray:
-    """Return the one-hot classes (n, n_classes); other codes give rows of zeros."""
+    """Return one-hot rows (n, n_classes) of class codes.
+
+    A code that is not a class gives a row of zeros.
+    """
     classes = np.asarray(target, dtype=np.float64)[:, None]
     return np.where(classes == np.arange(n_classes), 1.0, 0.0)

@@ -1,8 +1,8 @@
-"""Losses of a linear model: functions of the margin x·w alone.
+"""Define the losses of linear models, as functions of the margin x·w and the target.
 
-A loss is one class: everything that the rest of the library needs to know about it is
-an attribute or a method of `Loss`. Defining the class registers it in `LOSSES`. Targets
-are in the form in which `privacy.encoding.Chunk` stores them.
+Each loss is one class. Everything that the rest of the library needs to know about a
+loss is an attribute or a method of `Loss`. Defining a class registers it in `LOSSES`.
+Targets are integers, as `privacy.encoding.Chunk` stores them.
 """
 
 from __future__ import annotations
@@ -25,33 +25,34 @@ class Loss(Registered, ABC):
     """A convex loss with bounded slopes.
 
     A subclass is a frozen dataclass whose fields are saved with a plan. It sets the
-    attributes below and defines `value`, `formula` and `constant`; the slope and its
-    compiled form follow from the formula.
+    attributes below and defines `value`, `formula` and `constant`. The slope and its
+    compiled version follow from the formula.
 
     Attributes
     ----------
     kind : str
-        Its key in `LOSSES`, and how it is saved.
+        The name of the loss in `LOSSES` and in saved models.
     n_outputs : int
-        Columns k of margins and slopes, shape (n, k).
+        The number k of columns of margins and slopes, which have shape (n, k).
     n_classes : int
-        Classes of the target; 0 if it is a number.
+        The number of classes of the target, or 0 if the target is a number.
     curvature : float
         Bound β on the second derivative in the margin.
     slope_bound : float
         Bound on the norm of a record's slopes.
     usual_curvature : float
-        The second derivative to expect where most rows are; `curvature` unless a loss
-        says otherwise. It sets the number of steps, never a bound.
+        The second derivative to expect at the margins of most rows, by default
+        `curvature`. It is used to choose the number of steps, never as a bound.
     target_law : {"bernoulli", "normal"} or None
-        The distribution of targets around their margins, for standard errors; None if
-        they are not available.
+        The distribution of a target given its margin, which standard errors need. None
+        if standard errors are not available.
     no_errors : str
-        The message to show if `target_law` is None.
+        The message that says why there are no standard errors, if `target_law` is None.
     one_sign : bool
         Whether the class of a record determines the sign of its slope at every margin.
     score : str
-        The unit of forecasts: a key of `skdp.planning.calibration.CALIBRATIONS`.
+        The score in which accuracy is forecast, a key of
+        `skdp.planning.calibration.CALIBRATIONS`.
     """
 
     n_outputs: int = 1
@@ -68,18 +69,18 @@ class Loss(Registered, ABC):
 
     @property
     def name(self) -> str:
-        """The kind, as shown in texts."""
+        """The name of the loss that messages show."""
         return self.kind
 
     @property
     def usual_curvature(self) -> float:
-        """The second derivative to expect where most rows are."""
+        """The second derivative to expect at the margins of most rows."""
         return self.curvature
 
     @property
     @abstractmethod
     def formula(self) -> SlopeFormula:
-        """The formula by which engines compute the slope."""
+        """The formula with which engines compute the slope."""
 
     @abstractmethod
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
@@ -93,7 +94,8 @@ class Loss(Registered, ABC):
     def constant(self, target: FloatArray) -> FloatArray:
         """Return the margins (k,) of the best constant model.
 
-        `target` has the shares of the classes, or the mean of a number in [0, 1].
+        `target` contains the share of each class, or the mean of a numeric target that
+        was scaled to [0, 1].
         """
 
 
@@ -104,7 +106,7 @@ def _unit_target(target: npt.ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True)
 class Logistic(Loss):
-    """log(1 + exp(m)) - y m for a class y in {0, 1}."""
+    """The logistic loss log(1 + exp(m)) - y m for a class y in {0, 1}."""
 
     kind = "logistic"
     n_classes = 2
@@ -116,7 +118,7 @@ class Logistic(Loss):
 
     @property
     def formula(self) -> SlopeFormula:
-        """sigmoid(m) - y."""
+        """The slope sigmoid(m) - y."""
         return SlopeFormula(kind="mean", table=sigmoid_table())
 
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
@@ -131,7 +133,10 @@ class Logistic(Loss):
 
 @dataclass(frozen=True)
 class Softmax(Loss):
-    """log Σ_c exp(m_c) - m_y for a class y in 0..n_outputs-1: one joint model."""
+    """The softmax loss log Σ_c exp(m_c) - m_y for a class y in 0..n_outputs-1.
+
+    All classes are fitted in one joint model.
+    """
 
     n_outputs: int = 3
     kind = "softmax"
@@ -148,20 +153,21 @@ class Softmax(Loss):
 
     @property
     def n_classes(self) -> int:  # type: ignore[override]
-        """As many as outputs."""
+        """The number of classes, which equals the number of outputs."""
         return self.n_outputs
 
     @property
     def usual_curvature(self) -> float:
-        """¼, that of one class against all others.
+        """The curvature ¼ of a logistic loss for one class against all others.
 
-        The bound ½ is reached only between two classes that are equally likely.
+        The bound ½ is reached only if two classes are equally likely and the others
+        have probability zero.
         """
         return 0.25
 
     @property
     def formula(self) -> SlopeFormula:
-        """Class probabilities minus the indicator of y."""
+        """The slope, which is the class probabilities minus the indicator of y."""
         return SlopeFormula(kind="softmax", table=exp_table(0.0))
 
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
@@ -172,16 +178,17 @@ class Softmax(Loss):
         return np.asarray(total - picked)
 
     def constant(self, target: FloatArray) -> FloatArray:
-        """Return the logarithms of the shares, shifted to mean zero."""
+        """Return the logarithms of the classes' shares, shifted to mean zero."""
         logs = np.log(target)
         return np.asarray(logs - logs.mean())
 
 
 @dataclass(frozen=True)
 class Squared(Loss):
-    """½ (m - y)², y in [-1, 1], its slope clipped to ±slope_bound.
+    """The squared loss ½ (m - y)² for y in [-1, 1], with its slope clipped.
 
-    Beyond the bound the loss continues as a straight line, so it stays convex.
+    Where the slope would exceed ±slope_bound, the loss continues as a straight line. So
+    it stays convex.
     """
 
     slope_bound: float = 2.0
@@ -199,7 +206,7 @@ class Squared(Loss):
 
     @property
     def formula(self) -> SlopeFormula:
-        """Residual m - y, clipped."""
+        """The slope m - y, clipped to ±slope_bound."""
         return SlopeFormula(
             kind="residual", bound=self.slope_bound, target_unit=1.0 / FEATURE_ONE
         )
@@ -211,13 +218,13 @@ class Squared(Loss):
         return np.where(size <= bound, size**2 / 2, bound * size - bound**2 / 2)
 
     def constant(self, target: FloatArray) -> FloatArray:
-        """Return the mean on [-1, 1]."""
+        """Return the mean of the target, rescaled from [0, 1] to [-1, 1]."""
         return 2.0 * target - 1.0
 
 
 @dataclass(frozen=True)
 class Huber(Squared):
-    """Huber's loss: `Squared` with a smaller bound."""
+    """Huber's loss, which is `Squared` with a smaller bound on the slope."""
 
     slope_bound: float = 0.1
     kind = "huber"
@@ -225,7 +232,10 @@ class Huber(Squared):
 
 @dataclass(frozen=True)
 class SmoothedHinge(Loss):
-    """The hinge max(0, 1 - s m), s = ±1, rounded by a parabola over `width`."""
+    """The hinge loss max(0, 1 - s m) for a class s = ±1, made smooth.
+
+    A parabola replaces the kink over an interval of length `width`.
+    """
 
     width: float = 0.5
     kind = "hinge"
@@ -242,30 +252,34 @@ class SmoothedHinge(Loss):
 
     @property
     def curvature(self) -> float:  # type: ignore[override]
-        """1/width."""
+        """The curvature 1/width of the parabola."""
         return 1.0 / self.width
 
     @property
     def formula(self) -> SlopeFormula:
-        """-s clip((1 - s m)/width, 0, 1)."""
+        """The slope -s clip((1 - s m)/width, 0, 1)."""
         return SlopeFormula(kind="ramp", bound=self.width)
 
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Return the loss of margins (n, 1), classes 0 and 1."""
+        """Return the loss of margins (n, 1) and targets in {0, 1}."""
         missing = 1.0 - (2.0 * np.asarray(target) - 1.0) * margin[:, 0]
         inside = np.clip(missing, 0.0, self.width)
         return inside**2 / (2 * self.width) + np.maximum(missing - self.width, 0.0)
 
     def constant(self, target: FloatArray) -> FloatArray:
-        """Return the difference of the shares, which has the majority's sign."""
+        """Return the second class's share minus the first's.
+
+        Its sign is that of the more frequent class.
+        """
         return target[1:] - target[:1]
 
 
 @dataclass(frozen=True)
 class Poisson(Loss):
-    """exp(m) - y m for a count y, both divided by the largest count, so y in [0, 1].
+    """The Poisson loss exp(m) - y m for a count y.
 
-    The slope is clipped to ±slope_bound.
+    Counts and predicted means exp(m) are divided by the largest count, so y is in
+    [0, 1]. The slope is clipped to ±slope_bound.
     """
 
     slope_bound: float = 1.0
@@ -284,20 +298,21 @@ class Poisson(Loss):
 
     @property
     def curvature(self) -> float:  # type: ignore[override]
-        """exp(m) ≤ slope_bound + 1 where the slope is not clipped."""
+        """The bound slope_bound + 1 on exp(m) where the slope is not clipped."""
         return self.slope_bound + 1.0
 
     @property
     def usual_curvature(self) -> float:
-        """⅓, a high guess, since means lie far below the largest count.
+        """The value ⅓, which is a high guess.
 
-        It gives 480 steps; tables with 1/9 to 1/23 did best with 320 to 640.
+        Means usually lie far below the largest count. Tables with a curvature of 1/9 to
+        1/23 did best with 320 to 640 steps, and a value of ⅓ gives 480 steps.
         """
         return 1 / 3
 
     @property
     def formula(self) -> SlopeFormula:
-        """exp(m) - y, clipped."""
+        """The slope exp(m) - y, clipped to ±slope_bound."""
         high = math.ceil(math.log1p(self.slope_bound)) + 1.0
         return SlopeFormula(
             kind="mean",
@@ -307,7 +322,7 @@ class Poisson(Loss):
         )
 
     def value(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
-        """Return the loss of margins (n, 1), linear where the slope is clipped."""
+        """Return the loss of margins (n, 1). It is linear where slopes are clipped."""
         y, bound = _unit_target(target)[:, 0], self.slope_bound
         top = np.log(y + bound)
         bottom = np.log(np.maximum(y - bound, np.finfo(float).tiny))
@@ -316,9 +331,9 @@ class Poisson(Loss):
         return np.exp(inside) - y * inside + (np.exp(inside) - y) * away
 
     def constant(self, target: FloatArray) -> FloatArray:
-        """Return the logarithm of the mean."""
+        """Return the logarithm of the mean, or of 1e-3 if the mean is smaller."""
         return np.log(np.maximum(target, 1e-3))
 
 
-#: Every loss by kind; the tests run through them.
+#: Every loss by its kind. The tests check each of them.
 LOSSES: dict[str, type[Loss]] = Loss.kinds

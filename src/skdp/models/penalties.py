@@ -1,7 +1,7 @@
-"""Separable penalties, applied by their proximal maps after the noise.
+"""Define separable penalties and their proximal maps, which are applied after noise.
 
 ``prox(w, metric, at)`` is argmin_u ½ Σ_j metric_j (u_j - w_j)² + Σ_j ψ_j(u_j) over the
-coordinates `at`. It is post-processing and has no privacy cost.
+coordinates `at`, where ψ is the penalty. It is post-processing and costs no privacy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from skdp.schema import FloatArray, IntArray, check
 
 
 class Penalty(Registered, ABC):
-    """A separable convex penalty of weights (d, k); to add one, write a subclass."""
+    """A separable convex penalty on weights (d, k).
+
+    To add a penalty, write a subclass.
+    """
 
     @abstractmethod
     def value(self, weights: FloatArray) -> float:
@@ -26,19 +29,20 @@ class Penalty(Registered, ABC):
 
     @abstractmethod
     def prox(self, weights: FloatArray, metric: FloatArray, at: IntArray) -> FloatArray:
-        """Return the proximal map of weights (len(at), k), with metric (len(at),)."""
+        """Return the proximal map of weights (len(at), k) in the metric (len(at),)."""
 
 
 @dataclass(frozen=True, eq=False)
 class ElasticNet(Penalty):
-    """Σ_j s_j (l1 abs(w_j) + ½ l2 w_j²), s_j = 1 where `penalised`, 0 elsewhere.
+    """The penalty Σ_j s_j (l1 abs(w_j) + ½ l2 w_j²) with s = `penalised`.
 
     Parameters
     ----------
     l1, l2 : float
-        Strengths; ridge is ``l1=0``, the lasso ``l2=0``.
+        The strengths of the two terms. Ridge has ``l1=0``, and the lasso has ``l2=0``.
     penalised : float64 (d,), optional
-        Which coordinates it acts on; all if None. The intercept is usually left out.
+        1 for each coordinate that is penalised and 0 for the others, which usually
+        include the intercept. By default all coordinates are penalised.
     """
 
     l1: float = 0.0
@@ -82,7 +86,10 @@ def lasso(alpha: float, penalised: FloatArray | None = None) -> ElasticNet:
 
 @dataclass(frozen=True)
 class Box(Penalty):
-    """Zero for weights in [low, high], infinite outside; (0, ∞) is non-negative."""
+    """A penalty that is zero for weights in [low, high] and infinite outside.
+
+    The default box (0, ∞) makes weights non-negative.
+    """
 
     low: float = 0.0
     high: float = math.inf
@@ -104,7 +111,7 @@ class Box(Penalty):
         return np.clip(weights, self.low, self.high)
 
 
-#: An example of every penalty by name; the tests run through them.
+#: An example of every penalty, by name. The tests check each of them.
 PENALTIES: dict[str, Callable[[], Penalty]] = {
     "none": ElasticNet,
     "ridge": lambda: ridge(0.1),

@@ -1,8 +1,8 @@
-"""Registry of classes that can be saved; defining a class registers it.
+"""Register classes that can be saved. Defining a class registers it.
 
-A loss, a penalty, a sampling and a geometry are each saved as ``{"kind": name, ...}``
-with the arguments of their constructor. A subclass that defines a `kind` is added to
-its family's `kinds`; there is no other list.
+Losses, penalties, samplings and geometries are the families of such classes. An object
+is saved as ``{"kind": name, ...}`` with the arguments of its constructor. A subclass
+that defines a `kind` is added to the `kinds` of its family. There is no other list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from skdp.schema import check
 
 
 class Registered:
-    """A family of classes that can be written as plain values and read back.
+    """The base of each family of classes that can be saved as plain values.
 
     Attributes
     ----------
@@ -37,7 +37,10 @@ class Registered:
             cls.kinds[cls.kind] = cls
 
     def parameters(self) -> dict[str, Any]:
-        """Return the arguments that make an equal object: the fields of a dataclass."""
+        """Return the constructor arguments of an equal object.
+
+        They are the fields of a dataclass. Other classes must override this method.
+        """
         check(
             is_dataclass(self),
             f"{type(self).__name__} cannot be saved, because it has no parameters().",
@@ -45,7 +48,7 @@ class Registered:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return kind and parameters as plain values."""
+        """Return the kind and the parameters as a dict of plain values."""
         kind = vars(type(self)).get("kind")
         check(
             self.kinds.get(str(kind)) is type(self),
@@ -56,7 +59,7 @@ class Registered:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Self:
-        """Make an object from the values that `to_dict` returned."""
+        """Return the object that `to_dict` described."""
         kind = state["kind"]
         check(kind in cls.kinds, f"kind must be one of {sorted(cls.kinds)}.")
         made: Self = cls.kinds[kind](**{k: v for k, v in state.items() if k != "kind"})

@@ -1,1 +1,1 @@
-"""The trusted core: grids, encoding, queries, release, accounting and budgets."""
+"""The code that privacy rests on, from the grids to the budgets."""

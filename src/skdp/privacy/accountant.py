@@ -7,20 +7,22 @@ compositions obey μ² = Σ μᵢ², and μ-GDP is the same as (ε, δ(ε))-DP f
 
 .. math:: δ(ε) = Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2)
 
-[1]_, [2]_. Every function here errs on the safe side: in real numbers, no returned ε,
-δ or noise multiplier is below the true one, and no μ for a budget is above it.
+[1]_, [2]_. Every function here rounds to the safe side. No returned ε, δ or noise
+multiplier is below its exact value in real numbers, and no returned μ of a budget is
+above its exact value.
 
-**Sampler slack.** A noise sampler on a real machine draws each value from a law
-whose cell probabilities are within factors e^±η of the ideal ones, η =
+**Sampler slack.** A noise sampler on a real machine rounds each value to a cell. The
+probability of each cell is within factors e^±η of the ideal one, where η =
 `SLACK_PER_DRAW`. Let P, Q be the ideal output laws on two neighbouring tables and
-P', Q' the real ones, after at most D draws, each of which may depend on the earlier
-ones.
+P', Q' the real output laws. A run makes at most D draws, and each draw may depend on
+the earlier ones.
 
 1. Laws of outputs are sums of products of at most D conditional cell probabilities,
-   so e^{-Dη} P(E) ≤ P'(E) ≤ e^{Dη} P(E) for every event E; likewise Q and Q'.
+   so e^{-Dη} P(E) ≤ P'(E) ≤ e^{Dη} P(E) for every event E. The same holds for Q and
+   Q'.
 2. If P(E) ≤ e^ε Q(E) + δ, then P'(E) ≤ e^{Dη} P(E) ≤ e^{Dη} (e^ε Q(E) + δ)
    ≤ e^{Dη} (e^{ε+Dη} Q'(E) + δ) = e^{ε+2Dη} Q'(E) + e^{Dη} δ.
-3. So an ideal (ε, δ) becomes a real (ε + 2Dη, e^{Dη} δ). ∎
+3. So an ideal (ε, δ)-DP guarantee becomes a real (ε + 2Dη, e^{Dη} δ)-DP guarantee. ∎
 
 References
 ----------
@@ -42,10 +44,12 @@ from skdp.schema import check
 SLACK_PER_DRAW = 2.0**-50
 """Bound η on |log(real / ideal cell probability)| of one draw of the sampler."""
 
-# gdp_delta is within 4e-13 (+ 5e-15 μ, from ε/μ - μ/2) of the truth; it is raised by:
+# gdp_delta has a relative error of at most 4e-13, plus 5e-15 μ from ε/μ - μ/2. These
+# two constants, one fixed and one per unit of μ, raise the result by more than that.
 _ROUND_UP, _ROUND_UP_PER_MU = 2e-12, 1e-14
-# Above the first, doubles cannot tell δ from 1. Below the second φ(a) is subnormal, so
-# the second is reported instead. Four units in the last place cover rounding errors.
+# For μ above _MU_MAX, doubles cannot tell δ from 1. For δ below _DELTA_MIN, φ(a) is
+# subnormal, so _DELTA_MIN is reported instead. _ULPS is four units in the last place,
+# which cover rounding errors.
 _MU_MAX, _DELTA_MIN, _ULPS = 1e9, 1e-300, 2.0**-50
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _RULES: dict[str, tuple[Callable[[float], bool], str]] = {
@@ -58,7 +62,7 @@ _RULES: dict[str, tuple[Callable[[float], bool], str]] = {
 
 
 def check_range(**arguments: float) -> None:
-    """Raise if an argument is outside its range; nan is outside every range."""
+    """Raise an error if an argument is outside its range. A nan is never in range."""
     for name, value in arguments.items():
         valid, rule = _RULES[name]
         check(valid(value), f"{name} must be {rule}, got {value!r}.")
@@ -70,7 +74,11 @@ def _mills(x: ArrayLike) -> NDArray[np.float64]:
 
 
 def _find_switch(before: Callable[[float], bool]) -> tuple[float, float]:
-    """Return adjacent floats lo, hi ≥ 0 with ``before(lo)`` and not ``before(hi)``."""
+    """Find, by bisection, where a condition on floats ≥ 0 changes from true to false.
+
+    Return adjacent floats lo < hi such that ``before(hi)`` is false and ``before(lo)``
+    is true. A lo of 0 is assumed to be true and not tested.
+    """
     lo, hi = 0.0, 1.0
     while before(hi):
         lo, hi = hi, 2 * hi
@@ -86,9 +94,9 @@ def gdp_delta(epsilon: float, mu: float) -> float:
 
     .. math:: δ(ε) = Φ(a) - φ(a) m(t+h) = φ(a) ∫_{t-h}^{t+h} (1 - x m(x)) dx ,
 
-    where the integrand is -m'. For small μ the first form loses all digits by
-    cancellation; the integral loses none, and for μ < 1 eight Gauss nodes are exact to
-    rounding.
+    where the integrand is -m'. For small μ the first formula loses all digits by
+    cancellation. The integral loses none, and for μ < 1 a Gauss rule with eight nodes
+    computes it up to rounding errors.
 
     Parameters
     ----------
@@ -100,14 +108,15 @@ def gdp_delta(epsilon: float, mu: float) -> float:
     Returns
     -------
     float
-        In [0, 1]; 0 if `mu` is 0 or `epsilon` infinite, else at least 1e-300.
+        A number in [0, 1]. It is 0 if `mu` is 0 or `epsilon` is infinite, and at least
+        1e-300 otherwise.
 
     Notes
     -----
     **Guarantee.** For all ε ≥ 0 and μ ≥ 0, every μ-GDP mechanism is
     (ε, gdp_delta(ε, μ))-DP (Dong, Roth & Su 2022, Corollary 2.13; for the Gaussian
     mechanism Balle & Wang 2018, Theorem 8). For ε ≤ 1e3, μ ≤ 100 and results above
-    1e-300 it exceeds the exact δ by a relative 4e-12 at most.
+    1e-300, the result exceeds the exact δ by a relative error of at most 4e-12.
     """
     check_range(epsilon=epsilon or 1.0, mu=mu)  # ε = 0 is allowed here
     if mu == 0 or epsilon == math.inf:
@@ -116,7 +125,7 @@ def gdp_delta(epsilon: float, mu: float) -> float:
         return 1.0
     epsilon, mu = float(epsilon), float(mu)  # numpy's floats would warn of overflow
     h = mu / 2
-    t = min(epsilon / mu, h + 40)  # beyond it δ is far below 1e-300
+    t = min(epsilon / mu, h + 40)  # beyond h + 40, δ is far below 1e-300
     density = math.exp(-(t - h) * (t - h) / 2) / math.sqrt(2 * math.pi)
     if mu < 1:
         x = t + h * _NODES
@@ -140,7 +149,8 @@ def gdp_mu(epsilon: float, delta: float) -> float:
     Returns
     -------
     float
-        Rounded down; infinite if `epsilon` is, 0 if `delta` is below 1e-300.
+        The largest μ, rounded down. It is infinite if `epsilon` is infinite, and 0 if
+        `delta` is below 1e-300.
 
     Notes
     -----
@@ -167,7 +177,8 @@ def gdp_epsilon(mu: float, delta: float) -> float:
     Returns
     -------
     float
-        Rounded up; 0 if `mu` is, infinite if `mu` is or if `delta` is below 1e-300.
+        The smallest ε, rounded up. It is 0 if `mu` is 0, and infinite if `mu` is
+        infinite or `delta` is below 1e-300.
 
     Notes
     -----
@@ -194,26 +205,29 @@ def noise_multiplier(mu: float, n_releases: int) -> float:
     Returns
     -------
     float
-        Rounded up; 0 if `mu` is infinite, infinite if `mu` is 0.
+        z, rounded up. It is 0 if `mu` is infinite, and infinite if `mu` is 0.
 
     Notes
     -----
-    **Guarantee.** For all μ > 0 and n ≥ 1, any n Gaussian releases, each chosen
-    knowing the earlier ones and each with noise of standard deviation at least
-    noise_multiplier(μ, n) times its sensitivity, are together μ-GDP (Dong, Roth & Su
-    2022, Theorem 2.7 and Corollary 3.3); n/z² ≤ μ² holds in floating point.
+    **Guarantee.** For all μ > 0 and n ≥ 1, any n Gaussian releases are together μ-GDP
+    if the noise of each has a standard deviation of at least noise_multiplier(μ, n)
+    times the sensitivity of that release (Dong, Roth & Su 2022, Theorem 2.7 and
+    Corollary 3.3). Each release may be chosen knowing the earlier ones. The inequality
+    n/z² ≤ μ² holds in floating point.
     """
     check_range(mu=mu, n_releases=n_releases)
     return math.sqrt(n_releases) / float(mu) * (1 + _ULPS) if mu else math.inf
 
 
 def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
-    """Return the largest μ that (ε, δ) allows with `n_draws` draws of a real sampler.
+    """Return the largest μ that a run may spend under an (ε, δ) budget.
+
+    The result allows for the slack of a real noise sampler over `n_draws` draws.
 
     Parameters
     ----------
     epsilon : float
-        In (0, inf], above the slack 2Dη of D draws.
+        In (0, inf]. It must exceed the slack 2Dη of D draws.
     delta : float
         In (0, 1).
     n_draws : int
@@ -222,37 +236,40 @@ def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
     Returns
     -------
     float
-        gdp_mu(ε - 2Dη, δ e^{-Dη}), rounded down; infinite if `epsilon` is.
+        gdp_mu(ε - 2Dη, δ e^{-Dη}), rounded down. It is infinite if `epsilon` is
+        infinite.
 
     Notes
     -----
-    **Guarantee.** For all ε > 0, δ in (0, 1) and D, every run whose ideal version is
-    μ-GDP with μ ≤ calibrate(ε, δ, D), and which draws at most D values, each from a
-    law within factors e^±η of the ideal one, is (ε, δ)-DP (Dong, Roth & Su 2022,
-    Corollary 2.13, and the sampler slack lemma of this module).
+    **Guarantee.** For all ε > 0, δ in (0, 1) and D, a run is (ε, δ)-DP if its ideal
+    version is μ-GDP with μ ≤ calibrate(ε, δ, D), and if it draws at most D values, each
+    from a law within factors e^±η of the ideal one (Dong, Roth & Su 2022, Corollary
+    2.13, and the sampler slack lemma of this module).
     """
     check_range(epsilon=epsilon, delta=delta, n_draws=n_draws)
     left = epsilon * (1 - _ULPS) - 2 * n_draws * SLACK_PER_DRAW
     check_range(epsilon=left)
-    # 1e-11 lower than needed, so that spent_epsilon never reports more than epsilon
+    # δ is lowered by 1e-11, so that spent_epsilon never reports more than epsilon.
     return gdp_mu(left, delta * math.exp(-n_draws * SLACK_PER_DRAW) * (1 - 1e-11))
 
 
 def spent_epsilon(
     mu: float, delta: float, n_draws: int, extra_delta: float = 0.0
 ) -> float:
-    """Return the smallest ε that holds at δ after spending μ with `n_draws` draws.
+    """Return the smallest ε that a run satisfies at δ after it has spent μ.
+
+    The result includes the slack of a real noise sampler over `n_draws` draws.
 
     Parameters
     ----------
     mu : float
-        In [0, inf], the root of Σ μᵢ².
+        The square root of Σ μᵢ² over all releases, in [0, inf].
     delta : float
-        In (0, 1), the total.
+        The total δ, in (0, 1).
     n_draws : int
         Number D of noise values drawn.
     extra_delta : float
-        In [0, δ), the sum of the δ that releases cost in addition to their μ.
+        The sum of the δ that releases cost in addition to their μ, in [0, δ).
 
     Returns
     -------
@@ -261,11 +278,11 @@ def spent_epsilon(
 
     Notes
     -----
-    **Guarantee.** For all μ ≥ 0, δ in (0, 1) and D, every run whose ideal version is
-    (ε', gdp_delta(ε', μ) + extra_delta)-DP for all ε' ≥ 0, and which draws at most D
-    values, each from a law within factors e^±η of the ideal one, is
-    (spent_epsilon(...), δ)-DP (Dong, Roth & Su 2022, Corollary 2.13, and the sampler
-    slack lemma of this module, whose e^{Dη} is charged to `extra_delta` too).
+    **Guarantee.** For all μ ≥ 0, δ in (0, 1) and D, a run is (spent_epsilon(...), δ)-DP
+    if its ideal version is (ε', gdp_delta(ε', μ) + extra_delta)-DP for all ε' ≥ 0, and
+    if it draws at most D values, each from a law within factors e^±η of the ideal one
+    (Dong, Roth & Su 2022, Corollary 2.13, and the sampler slack lemma of this module).
+    The factor e^{Dη} of the lemma also multiplies `extra_delta`.
     """
     check_range(mu=mu, delta=delta, n_draws=n_draws)
     left = delta * math.exp(-n_draws * SLACK_PER_DRAW) * (1 - _ULPS) - extra_delta

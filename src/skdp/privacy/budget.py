@@ -1,4 +1,4 @@
-"""The privacy record: the budget, what was spent, and under which assumptions."""
+"""Keep the privacy record of a run: its budget, its releases and its assumptions."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from skdp.privacy import accountant
 from skdp.privacy.queries import NEIGHBOURS, Neighbours
 from skdp.schema import check
 
-#: Number of draws that a budget allows for; 2²⁴ of them cost 2⁻²⁵ of ε.
+#: Number of noise draws that every budget allows. The sampler's slack over 2²⁴ draws
+#: adds 2⁻²⁵ to ε.
 ALLOWED_DRAWS = 1 << 24
 SCOPE = (
     "Protects one row. Not protected: several rows of one person, run time, memory, "
@@ -18,12 +19,15 @@ SCOPE = (
 
 
 class BudgetError(ValueError):
-    """Raised before a release that the budget does not cover."""
+    """The error raised, before any noise is drawn, if the budget is too small."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One release: μ-GDP, μ = 1/noise_multiplier, except with probability `delta`."""
+    """One release, which is μ-GDP except with probability `delta`.
+
+    Its μ is 1/noise_multiplier.
+    """
 
     query: str
     sensitivity: float
@@ -33,7 +37,7 @@ class Event:
 
     @property
     def mu_squared(self) -> float:
-        """The cost of the event; infinite without noise."""
+        """The cost μ² of the release, which is infinite if there is no noise."""
         return self.noise_multiplier**-2 if self.noise_multiplier else math.inf
 
 
@@ -44,17 +48,19 @@ class PrivacyRecord:
     Parameters
     ----------
     epsilon, delta : float
-        The budget. An infinite epsilon claims nothing.
+        The budget. If epsilon is infinite, the run claims no privacy.
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     assumptions : sequence of str
-        Facts that were assumed to be public, at no cost.
+        Facts that were assumed to be public and therefore cost nothing.
     seeded : bool
-        Whether the noise came from a seed, so that anyone who knows it can remove it.
+        Whether the noise came from a seed. Anyone who knows the seed can remove the
+        noise.
     reserved_delta : float
-        The part of delta that releases may spend that are not Gaussian.
+        The part of delta that is kept for releases that are not Gaussian.
     transcript_digest : str, optional
-        SHA-256 of the released values, of a record that was read from a file.
+        The SHA-256 digest of the released values. It is set only if the record was read
+        from a file, which does not contain the values themselves.
     """
 
     epsilon: float
@@ -96,14 +102,16 @@ class PrivacyRecord:
         return accountant.spent_epsilon(mu, self.delta, draws, extra)
 
     def charge(self, event: Event) -> None:
-        """Record an event before any noise is drawn; raise if the budget is too small.
+        """Record a release before its noise is drawn.
+
+        Raise BudgetError if the budget does not cover the release.
 
         Notes
         -----
         **Guarantee.** For all sequences of queries, each of which may depend on earlier
-        answers, Σμ² and Σδ never exceed a budget fixed beforehand, so all releases
-        together are (epsilon, delta)-private (adaptive composition: Dong, Roth, Su
-        2022, Theorem 3.2).
+        answers, Σμ² and Σδ never exceed a budget that was fixed beforehand. All
+        releases together are therefore (epsilon, delta)-private, by adaptive
+        composition (Dong, Roth, Su 2022, Theorem 3.2).
         """
         fits = self.spent + event.mu_squared <= self.budget * (1 + 1e-12)
         fits &= 0 <= event.delta <= self.reserved_delta - self._total("delta")

@@ -1,8 +1,8 @@
-"""Exact coins and dice, from the same random bits as all other noise.
+"""Toss coins and draw integers exactly, from the same random bits as all other noise.
 
 Nothing is computed in floating point. A probability is a fraction of two integers, and
-a uniform integer below a bound is drawn from random bits by rejection. There is no
-slack to account for.
+a uniform integer below a bound is drawn from random bits by rejection. The
+probabilities are exact, so the accountant need not allow for sampling errors.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from fractions import Fraction
 
 from skdp.privacy.randomness import Randomness
 
-#: Words to fetch at a time.
+#: Number of random 64-bit words to fetch at a time.
 WORDS = 512
 
 
 class Coins:
-    """Exact coins from the random bits of a run; each bit is used once."""
+    """Draws exact coins from the random bits of a run. Each bit is used only once."""
 
     def __init__(self, noise: Randomness) -> None:
         self._noise = noise
@@ -42,5 +42,5 @@ class Coins:
                 return value
 
     def toss(self, chance: Fraction) -> bool:
-        """Toss a coin that shows heads with exactly this probability."""
+        """Return True with a probability of exactly `chance`."""
         return self.draw_below(chance.denominator) < chance.numerator

@@ -1,9 +1,11 @@
 """Infer types, ranges and categories privately, if a schema does not give them.
 
-All are histograms. Ranges use public bins: a logarithmic grid of both signs, and one
-bin for texts that are not numbers, which decides a column's type. Categories are not
-public, so a category is shown only if its noisy count exceeds a threshold that a single
-record exceeds with probability at most δ.
+Each of these is found from a noisy histogram. Types and ranges use public bins: a
+logarithmic grid of positive and negative numbers, and one bin for texts that are not
+numbers. The count of that last bin decides whether a column holds texts. Categories
+are not public, so a category is shown only if its noisy count exceeds a threshold. The
+count of a category that a single record has exceeds the threshold with probability at
+most δ.
 """
 
 from __future__ import annotations
@@ -22,19 +24,21 @@ from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray
 
-#: Magnitudes from 2⁻³² to 2⁴⁸ in half octaves; smaller and larger ones are clipped.
+#: Bins cover magnitudes from 2⁻³² to 2⁴⁸ in half octaves, so each bin spans a factor
+#: of √2. Smaller and larger magnitudes are clipped.
 LOWEST, HIGHEST = -32, 48
 SIDE = 2 * (HIGHEST - LOWEST)
-#: Probability that noise alone widens a range, over all columns.
+#: Probability that noise alone widens the range of at least one column.
 FALSE_ALARM = 0.01
-#: Bins of empty cells, and of texts that are not numbers.
+#: The bin of empty cells, and the bin of texts that are not numbers.
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
 
 
 def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Return the bin of each value, in increasing order: negative, zero, positive, nan.
+    """Return the number of the bin of each value.
 
-    Masked values are texts and come last.
+    Bins are numbered in this order: negative numbers, zero, positive numbers, nan
+    (empty cells), and masked values (texts).
     """
     texts, values = np.ma.getmaskarray(values), np.ma.getdata(values)
     mantissa, exponent = np.frexp(np.abs(np.where(np.isfinite(values), values, 1.0)))
@@ -47,7 +51,7 @@ def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
 
 
 def list_edges() -> FloatArray:
-    """Return the lower edge of every bin of numbers, and the upper edge of the last."""
+    """Return the lower edges of all bins of numbers, then the last one's upper edge."""
     size = np.power(2.0, LOWEST + np.arange(SIDE + 1) / 2)
     return np.concatenate([-size[::-1], size[:1], size[1:]])
 
@@ -59,7 +63,7 @@ def release_ranges(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> dict[str, tuple[float, float]]:
-    """Release a range for each numeric column, as in `release_ranges_and_texts`."""
+    """Release only the ranges of `release_ranges_and_texts`."""
     return release_ranges_and_texts(batches, names, noise_multiplier, noise, record)[0]
 
 
@@ -70,17 +74,19 @@ def release_ranges_and_texts(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> tuple[dict[str, tuple[float, float]], set[str]]:
-    """Release a range for each column, and which columns contain texts.
+    """Release a range for each column and the set of columns that hold texts.
 
     A range extends from the lowest to the highest bin whose noisy count exceeds the
-    level that noise alone would reach; it is (0, 1) if there is none. Values outside
-    will be clipped. A column contains texts if their noisy count exceeds that level and
-    the count of numbers. Texts are masked in `batches`; nan is an empty cell.
+    level that noise alone would reach. The range is (0, 1) if no bin exceeds that
+    level. Values outside the range will be clipped later. A column counts as texts if
+    the noisy count of its texts exceeds that level as well as the noisy count of its
+    numbers. In `batches`, texts are masked and nan stands for an empty cell.
 
     Notes
     -----
-    **Guarantee.** For all neighbouring tables the ranges and types are post-processing
-    of one Gaussian release of a histogram to which a record adds one in each column.
+    **Guarantee.** For all neighbouring tables, the ranges and types are post-processing
+    of one Gaussian release of a histogram. A record adds one to that histogram for each
+    column.
     """
     n_bins = TEXT + 1
     total = np.zeros((len(names), n_bins), dtype=np.int64)
@@ -107,13 +113,16 @@ def release_ranges_and_texts(
 
 
 def compute_threshold(noise_std: float, delta: float) -> float:
-    """Return the count that a single record exceeds with probability at most `delta`.
+    """Return the threshold for the noisy counts of categories.
+
+    The noisy count of a category that only one record has exceeds the threshold with
+    probability at most `delta`.
 
     Notes
     -----
     **Guarantee.** For all noise_std and delta, P(rounded(1 + noise) > threshold) is at
-    most delta: counts are rounded to cells of at most 2⁻¹⁰ of the noise's standard
-    deviation, so the threshold is one cell above the normal quantile.
+    most delta. Counts are rounded to multiples of at most 2⁻¹⁰ of the noise's standard
+    deviation, so the threshold is 2⁻¹⁰ standard deviations above the normal quantile.
     """
     return 1.0 - noise_std * (float(ndtri(delta)) - 2.0**-10)
 
@@ -131,10 +140,11 @@ def release_levels(
     Notes
     -----
     **Guarantee.** For all neighbouring tables, the categories that both tables have are
-    post-processing of a Gaussian release. A category that only a single record has is
-    shown with probability at most `delta` over all columns; two if a record may be
-    replaced (both are charged). Noise on counts that do not differ is drawn alike for
-    both tables, so at most two draws per column can distinguish them.
+    post-processing of a Gaussian release. The probability that any category is shown
+    that only one of the two tables has is at most `delta` over all columns. If a record
+    may be replaced, both tables may have such a category in each column, and `delta`
+    covers both. Counts that do not differ get the same noise on both tables, so at most
+    two draws per column can distinguish the tables.
     """
     counters: dict[str, Counter[str]] = {name: Counter() for name in names}
     for columns in batches:
@@ -151,7 +161,8 @@ def release_levels(
     sides = 2 if record.neighbours == "replace-one" else 1
     n_draws, z = sides * len(names), noise_multiplier
     record.charge(Event(query, asked.sensitivity, z, n_draws, delta))
-    # The number of keys is private, so the release is charged above and not recorded.
+    # The number of keys is private, and the release would record it. So the release is
+    # charged above and given a record that is thrown away.
     private = PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=record.neighbours)
     noisy = release(asked, z, noise, private)
     record.seeded |= noise.seeded

@@ -1,4 +1,7 @@
-"""Encode tables as records on the grid, bounded whatever their cells hold."""
+"""Encode the rows of a table as integers on a public grid.
+
+Every encoded row is bounded, whatever the cells of the table contain.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +15,16 @@ from skdp.privacy import grid
 from skdp.schema import Categorical, Column, Layout, Numeric, Schema, Vector, check
 
 AnyArray = npt.NDArray[Any]
-#: From this width on, only the entries of a part that are not zero are stored.
+#: Groups with at least this many columns are stored as sparse matrices.
 SPARSE_WIDTH = 256
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Coded:
-    """A categorical column as read: `values[codes]`; a code outside is missing."""
+    """A categorical column as it was read, whose cells are `values[codes]`.
+
+    A code that is not an index of `values` stands for a missing cell.
+    """
 
     codes: AnyArray
     values: Sequence[object]
@@ -26,13 +32,13 @@ class Coded:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Batch:
-    """Rows as a reader returns them.
+    """Rows as a reader returns them, before they are encoded.
 
     Attributes
     ----------
     columns : mapping
-        By key of the schema: floats (n,) for Numeric, Coded for Categorical, floats
-        (n, m) for Vector.
+        The cells of each column, by the column's key in the schema. They are floats
+        (n,) for Numeric, Coded for Categorical, and floats (n, m) for Vector.
     target : floats (n,) or Coded
         The target.
     weight : floats (n,), optional
@@ -51,13 +57,15 @@ class Chunk:
     Attributes
     ----------
     parts : tuple of arrays, one per group
-        int16 (n, width) in units of 2⁻¹⁴ for dense groups, compressed by rows from
-        `SPARSE_WIDTH` columns on, unsigned (n,) for codes (a code equal to the width
-        touches nothing), empty (n, 0) for the intercept.
+        A dense group is stored as int16 (n, width) in units of 2⁻¹⁴, or as a compressed
+        sparse row matrix if it has at least `SPARSE_WIDTH` columns. A group of codes is
+        stored as unsigned integers (n,); a code equal to the group's width stands for a
+        row of zeros. The intercept is stored as an empty array (n, 0).
     target : array (n,)
         Class codes, or integers 0..2¹⁴ for a numeric target scaled to [0, 1].
     weight : float32 (n,)
-        The factor of the slope, in [0, max_weight]; 0 for a null record.
+        The factor, in [0, max_weight], that multiplies each row's slope. A row of
+        weight 0 is called null and adds nothing to a gradient.
     """
 
     parts: tuple[Any, ...]
@@ -67,7 +75,7 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Records:
-    """The encoded table: the only thing that a query may read."""
+    """The encoded table. Queries read nothing else."""
 
     layout: Layout
     chunks: tuple[Chunk, ...]
@@ -81,28 +89,30 @@ def encode(
     intercept: bool = True,
     max_weight: float = 1.0,
 ) -> Records:
-    """Put the rows of a table on the grid.
+    """Encode the rows of a table on the grid.
 
     Parameters
     ----------
     batches : iterable of Batch
         The table.
     schema : Schema
-        Its public description.
+        The public description of the table.
     intercept : bool
-        Append a coordinate that is always one.
+        Whether to append a coordinate that is always one.
     max_weight : float
-        Public bound that weights are clipped to. A missing weight is zero. Rows of a
-        table without weights have weight one, or the bound if that is less.
+        The public bound that weights are clipped to. A missing weight counts as zero.
+        In a table without weights, each row has weight one, or `max_weight` if that is
+        less than one.
 
     Notes
     -----
-    **Guarantee.** For every table of floats and codes, each encoded row has norm at
-    most one in every group, at most ``schema.row_norm`` over all groups but the
-    intercept, a weight in [0, max_weight], and depends on its own cells alone.
+    **Guarantee.** For every table of floats and codes, each encoded row depends on its
+    own cells alone. It has norm at most one in every group, norm at most
+    ``schema.row_norm`` over all groups except the intercept, and a weight in
+    [0, max_weight].
     """
     check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30), got {max_weight}.")
-    most = np.float32(max_weight)  # in single precision, and not above the bound
+    most = np.float32(max_weight)  # lowered below if rounding put it above the bound
     most = most if float(most) <= max_weight else np.nextafter(most, np.float32(0))
     chunks = []
     for batch in batches:
@@ -123,7 +133,7 @@ def encode(
 
 
 def _encode_column(cells: Any, column: Column) -> AnyArray:
-    """Put one column's cells on the grid: each row has norm at most one."""
+    """Encode one column's cells on the grid. Each row gets norm at most one."""
     if isinstance(column, Vector):
         return grid.bound_rows(cells, column.norm).astype(np.int16)
     features: AnyArray = column.compute_features(cells)
@@ -137,7 +147,10 @@ def _encode_column(cells: Any, column: Column) -> AnyArray:
 
 
 def _shorten(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
-    """Shrink the dense parts of rows longer than `row_norm`; a code has norm one."""
+    """Shrink the dense parts of rows whose norm over all parts exceeds `row_norm`.
+
+    Each code counts as norm one and cannot be shrunk.
+    """
     coded = sum(part.ndim == 1 for part in parts)
     room = float(np.floor((row_norm**2 - coded) * grid.FEATURE_ONE**2))
     dense = [part for part in parts if part.ndim == 2]
@@ -152,7 +165,10 @@ def _shorten(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
 def _encode_target(
     cells: Any, column: Numeric | Categorical
 ) -> tuple[AnyArray, AnyArray]:
-    """Return targets on their grid, and weights: zero if the class is unknown."""
+    """Return the encoded targets and the weights of the rows.
+
+    A row's weight is zero if its class is not in the schema, and one otherwise.
+    """
     if isinstance(column, Numeric):
         scaled, _ = column.rescale(np.asarray(cells, dtype=np.float64))
         units = np.rint(scaled * grid.FEATURE_ONE).astype(np.int16)

@@ -1,9 +1,10 @@
 """The exponential mechanism on integers, without logarithms or floating point.
 
-Candidates are proposed uniformly and accepted with probability exp(-rate·(best -
-score)), until one is accepted, which gives a law ∝ exp(rate·score). Coins of
-probability exp(-γ), γ a fraction, are tossed by Algorithm 1 of Canonne, Kamath, Steinke
-(2020), from uniform bits.
+A candidate is proposed uniformly at random and accepted with probability
+exp(-rate·(best - score)). This is repeated until a candidate is accepted, so the
+accepted candidate has a law ∝ exp(rate·score). Algorithm 1 of Canonne, Kamath, Steinke
+(2020) tosses the coins, whose probabilities are exp(-γ) for a fraction γ, from uniform
+random bits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from skdp.privacy.randomness import Randomness
 
 
 class _Coins(Coins):
-    """Coins whose chance is an exponential."""
+    """Coins that show heads with probability exp(-γ)."""
 
     def toss(self, gamma: Fraction) -> bool:
         """Return True with probability exp(-gamma)."""
@@ -34,13 +35,14 @@ class _Coins(Coins):
 
 
 def choose(scores: Sequence[int], rate: Fraction, noise: Randomness) -> int:
-    """Return an index i with probability ∝ exp(rate·scores[i]).
+    """Draw an index i with probability ∝ exp(rate·scores[i]).
 
     Notes
     -----
-    **Guarantee.** For all neighbouring tables on which no score differs by more than s,
-    the logarithms of the ratios of all indices' probabilities lie in one interval of
-    length 2·rate·s (`profiles.bounded_range_mu`).
+    **Guarantee.** For all pairs of neighbouring tables between which no score differs
+    by more than s, consider the logarithm of the ratio of an index's probabilities on
+    the two tables. These logarithms, over all indices, lie in one interval of length
+    2·rate·s, as `profiles.bounded_range_mu` requires.
     """
     coins, best = _Coins(noise), max(scores)
     while True:

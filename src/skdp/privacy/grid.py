@@ -1,8 +1,9 @@
-"""The public grids that make every sum an exact integer.
+"""Define the public grids that make every sum an exact integer.
 
-Features are multiples of 2⁻¹⁴, slopes of a power of two times 2⁻¹⁶, and weights of
-2⁻ᵍ inside a box. Their products and sums are integers below 2⁵³, so float64 adds them
-without rounding, in any order, on any machine.
+Features are multiples of 2⁻¹⁴. Slopes are multiples of 2⁻¹⁶ times a power of two near
+the slope bound. Weights are multiples of 2⁻ᵍ inside a box. In these units, products and
+sums are integers below 2⁵³, so float64 adds them without rounding, in any order and on
+any machine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ FEATURE_BITS = 14
 FEATURE_ONE = 1 << FEATURE_BITS
 SLOPE_BITS = 16
 WEIGHT_BOX = 1024.0
-#: Rows per chunk: 2²² slopes below 2¹⁷ times features up to 2¹⁴ stay below 2⁵³.
+#: Largest number of rows in a chunk. A sum of 2²² products of a slope below 2¹⁷ and a
+#: feature of at most 2¹⁴ stays below 2⁵³.
 CHUNK_ROWS = 1 << 22
 
 
@@ -33,8 +35,9 @@ def truncate(values: FloatArray) -> FloatArray:
 
     Notes
     -----
-    **Guarantee.** For every float, nan and infinities included, the result is an
-    integer of magnitude at most 2¹⁴ and, for values in [-1, 1], not larger than them.
+    **Guarantee.** For every float, including nan and infinities, the result is an
+    integer of magnitude at most 2¹⁴. For values in [-1, 1], the magnitude of the result
+    times 2⁻¹⁴ does not exceed the magnitude of the value.
     """
     finite = np.clip(np.where(np.isnan(values), 0.0, values), -1.0, 1.0)
     units: FloatArray = np.trunc(finite * FEATURE_ONE)
@@ -43,21 +46,20 @@ def truncate(values: FloatArray) -> FloatArray:
 
 @np.errstate(all="ignore")
 def bound_rows(values: FloatArray, norm: float) -> FloatArray:
-    """Divide rows by `norm`, shrink them to norm one, and put them on the feature grid.
+    """Divide rows by `norm`, shrink them to norm one, and round them to feature units.
 
     Notes
     -----
-    **Guarantee.** For every matrix of floats, each row of the result has
-    Σ k_j² ≤ 2²⁸, checked in integers.
+    **Guarantee.** For every matrix of floats, each row k of the result consists of
+    integers with Σ k_j² ≤ 2²⁸. The inequality is checked in exact integers.
     """
     finite = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
     largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
-    # Dividing by the largest entry first keeps squares of 1e308 and denormals in range.
+    # Entries may be as large as 1e308 or denormal. Dividing each row by its largest
+    # entry first keeps the squares in range.
     direction = finite / np.where(largest > 0, largest, 1.0)
     length = np.zeros_like(largest)
-    for (
-        column
-    ) in direction.T:  # so a row's norm is summed in the same order for every n
+    for column in direction.T:  # sums each row's squares in the same order for every n
         length[:, 0] += column * column
     length = np.sqrt(length)
     scale = np.minimum(largest / norm, 1.0 / np.where(length > 0, length, 1.0))
@@ -65,7 +67,7 @@ def bound_rows(values: FloatArray, norm: float) -> FloatArray:
 
 
 def shrink_rows(units: FloatArray, squared_norm: float) -> FloatArray:
-    """Shrink integer rows toward zero until Σ k_j² ≤ `squared_norm`, in integers."""
+    """Shrink integer rows k toward zero until Σ k_j² ≤ `squared_norm` holds exactly."""
     squares = (units * units).sum(axis=1, keepdims=True)
     while (squares > squared_norm).any():
         factor = np.sqrt(squared_norm / np.maximum(squares, 1.0)) * (1.0 - 2.0**-16)
@@ -76,7 +78,10 @@ def shrink_rows(units: FloatArray, squared_norm: float) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightGrid:
-    """Weights as multiples of 2⁻ᵇⁱᵗˢ in a box, which makes margins exact in float64."""
+    """The grid of weights, which are multiples of 2⁻ᵇⁱᵗˢ inside a box.
+
+    On this grid, float64 computes margins exactly.
+    """
 
     bits: int
 
@@ -87,7 +92,10 @@ class WeightGrid:
         return cls(bits=52 - FEATURE_BITS - room)
 
     def units(self, weights: FloatArray) -> FloatArray:
-        """Return weights as integers of 2⁻ᵇⁱᵗˢ, clipped to the box; nan becomes 0."""
+        """Return weights as integers in units of 2⁻ᵇⁱᵗˢ.
+
+        Weights outside the box are clipped to it, and nan becomes 0.
+        """
         finite = np.where(np.isnan(weights), 0.0, weights)
         inside = np.clip(finite, -WEIGHT_BOX, WEIGHT_BOX)
         units: FloatArray = np.rint(np.ldexp(inside, self.bits))
@@ -96,14 +104,20 @@ class WeightGrid:
 
 @dataclass(frozen=True, kw_only=True)
 class SlopeGrid:
-    """Slopes as integers in units of `unit`, with norms of at most `cap` per row."""
+    """The grid of slopes, which are integers in units of `unit`.
+
+    The norm of each row's slopes is at most `cap` units.
+    """
 
     unit: float
     cap: int
 
     @classmethod
     def of(cls, bound: float) -> SlopeGrid:
-        """Return the grid of slopes bounded by `bound`; the cap is rounded down."""
+        """Return the grid for slopes whose norm is at most `bound`.
+
+        The cap is `bound` in units, rounded down.
+        """
         check(
             1e-290 < bound < 1e290, f"The slope bound must be in 1e±290, got {bound}."
         )
@@ -115,9 +129,9 @@ class SlopeGrid:
 
         Notes
         -----
-        **Guarantee.** For every matrix of floats, nan and infinities included, and
-        integer caps c_i ≥ 0, row i of the result is integer and has norm at most
-        min(c_i, cap). Row i depends on row i alone.
+        **Guarantee.** For every matrix of floats, including nan and infinities, and all
+        integer caps c_i ≥ 0, row i of the result consists of integers and has norm at
+        most min(c_i, cap). It depends only on row i of `slopes` and on c_i.
         """
         caps = np.minimum(np.asarray(caps, np.float64), self.cap)[:, None]
         finite = np.where(np.isnan(slopes), 0.0, slopes)
@@ -126,7 +140,7 @@ class SlopeGrid:
         if units.shape[1] == 1:
             return units
         squares = np.zeros((len(units), 1))
-        for column in range(units.shape[1]):  # the same order in every engine
+        for column in range(units.shape[1]):  # every engine adds in this order
             squares[:, 0] += units[:, column] * units[:, column]
         factor = caps / np.sqrt(np.maximum(squares, 1.0)) * (1.0 - 2.0**-40)
         return np.where(squares > caps * caps, np.trunc(units * factor), units)

@@ -1,4 +1,4 @@
-"""release(): the only place where noise meets a sum over records."""
+"""Define `release`, the only function that adds noise to a sum over records."""
 
 import math
 from dataclasses import dataclass
@@ -10,22 +10,25 @@ from skdp.privacy.queries import BoundedSum
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
 
-#: A standard deviation of noise spans 2¹⁰ to 2¹¹ of the cells it is rounded to.
+#: Noisy sums are rounded to cells. The standard deviation of the noise is between 2¹⁰
+#: and 2¹¹ cell widths.
 CELL_BITS = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """A released value, which may be shown, kept and used; only `release` makes one.
+    """A released value, which may be shown, stored and used freely.
+
+    Only `release` creates such values.
 
     Attributes
     ----------
     values : float64
         The noisy sum.
     noise_std : float64, broadcastable to values
-        Standard deviation of the noise in it.
+        The standard deviation of the noise in each value.
     query : str
-        The query.
+        A description of the sum.
     """
 
     values: FloatArray
@@ -36,18 +39,19 @@ class Released:
 def release(
     total: BoundedSum, noise_multiplier: float, noise: Randomness, record: PrivacyRecord
 ) -> Released:
-    """Charge the record, then add Gaussian noise to a sum and round it to cells.
+    """Charge the privacy record, then add Gaussian noise to a sum and round the result.
 
-    The value k becomes floor((k + σξ)/G + 1/2)·G for an exact normal ξ, with σ at least
-    ``noise_multiplier · sensitivity · shape`` and G the power of two near σ·2⁻¹⁰,
-    computed in integers. A `noise_multiplier` of 0 releases the exact sum and costs an
-    infinite μ².
+    Each entry k of the sum becomes floor((k + σξ)/G + 1/2)·G, where ξ is an exact
+    standard normal, σ is at least ``noise_multiplier · sensitivity · shape``, and the
+    cell width G is the power of two near σ·2⁻¹⁰. The result is computed in integers. A
+    `noise_multiplier` of 0 releases the exact sum and costs an infinite μ².
 
     Notes
     -----
-    **Guarantee.** For all pairs of neighbouring tables the result is the rounding of
-    a Gaussian mechanism with that noise multiplier, hence (1/noise_multiplier)-GDP
-    (Dong, Roth, Su 2022, Theorem 2.7, and post-processing), up to the sampler's slack.
+    **Guarantee.** For all pairs of neighbouring tables, the result is the rounding of
+    a Gaussian mechanism with that noise multiplier. Up to the sampler's slack it is
+    therefore (1/noise_multiplier)-GDP (Dong, Roth, Su 2022, Theorem 2.7, and
+    post-processing).
     """
     check(
         0 <= noise_multiplier < math.inf,
@@ -71,9 +75,10 @@ def release(
 
 
 def _round_to_cell(k: int, std: float, drawn: int, source: Randomness) -> float:
-    """Return floor((k + std·ξ)/G + 1/2)·G, ξ in [drawn, drawn + 1]·2⁻⁶⁴, in integers.
+    """Return floor((k + std·ξ)/G + 1/2)·G, computed in integers.
 
-    Further digits of ξ are drawn until they decide the cell.
+    The first digits of ξ are known: it lies in [drawn, drawn + 1]·2⁻⁶⁴. Further digits
+    are drawn until they determine the result.
     """
     mantissa, exponent = math.frexp(std)
     cell = exponent - 1 - CELL_BITS  # G = 2^cell

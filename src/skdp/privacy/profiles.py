@@ -1,16 +1,17 @@
-r"""Privacy profiles of mechanisms that are not Gaussian, and the μ that covers them.
+r"""Bound the privacy profiles of mechanisms that are not Gaussian by those of μ-GDP.
 
-A mechanism whose δ(ε) stays below that of μ-GDP for *all* ε ≥ 0 and in both directions
-is μ-GDP (Dong, Roth, Su 2022, Proposition 2.12), so it may be charged μ² and composed
-with anything. This is stronger than being (ε, δ)-private at one point.
+The privacy profile of a mechanism is its smallest δ as a function of ε. A mechanism
+whose δ(ε) stays below that of μ-GDP for *all* ε ≥ 0, and with the two tables in either
+order, is μ-GDP (Dong, Roth, Su 2022, Proposition 2.12). It may then be charged μ² and
+composed with any other release. This is stronger than being (ε, δ)-private at one ε.
 
 **Objective perturbation** of a generalised linear model. Let w minimise
 Σᵢ ℓᵢ(xᵢ·w) + ½ wᵀQw + b·w with b ~ N(0, σ²I), and let one table have one more record
-(x, ℓ) than the other. The condition for a minimum, orthogonally to x, does not contain
-the record, so the part of b orthogonal to x is the same function of w for both
-tables. Given it, w runs along a curve on which x·w increases; written as t, standard
-normal for the table without the record, the other table's t has t + s(t) standard
-normal with
+(x, ℓ) than the other. Orthogonally to x, the condition for a minimum does not contain
+the record, so the part of b orthogonal to x is the same function of w for both tables.
+Given that part, w lies on a curve along which x·w increases. Let t be the coordinate on
+this curve that is standard normal for the table without the record. For the table with
+the record, t + s(t) is standard normal, with
 
     s = ℓ'(x·w) ‖x‖ / σ,   0 ≤ s ≤ μ := sup|ℓ'| ‖x‖/σ   (or -s, or both signs),
     0 ≤ s'(t) ≤ κ := sup ℓ'' · xᵀQ⁻¹x .
@@ -35,10 +36,12 @@ that of N(0, 1) to N(s, 1), 0 ≤ s ≤ μ, and δ(ε) is at most that of μ-GDP
 with κ = 0 and less than P. A slope of both signs is first negative, then positive;
 mirrored, its first part is a path as above: the two integrals are at most P each. ∎
 
-Any κ' ≥ κ may be put in P, also κ' → ∞, where P = μ φ(0) for all ε ≥ 0. Pointwise, the
-integrand gives δ(ε) ≤ δ_GDP(ε - log(1+κ); μ) for ε ≥ log(1+κ), about twice that for
-both signs. Redberg, Koskela, Wang (2023, arXiv 2401.00583) print the latter for all
-slopes, and |log(1-κ)| for log(1+κ): `printed_delta`.
+The theorem also holds with any κ' ≥ κ in place of κ in P. In the limit κ' → ∞,
+P = μ φ(0) for all ε ≥ 0. A simpler bound, which considers each t separately, is
+δ(ε) ≤ δ_GDP(ε - log(1+κ); μ) for ε ≥ log(1+κ). For slopes of both signs that bound is
+about twice as large. Redberg, Koskela, Wang (2023, arXiv 2401.00583) print the bound
+for both signs for all slopes, with |log(1-κ)| in place of log(1+κ). It is computed by
+`printed_delta`.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ from scipy.special import ndtri
 from skdp.privacy.accountant import gdp_delta
 from skdp.schema import FloatArray
 
-# Nodes s/μ = y²(3 - 2y) are dense at both ends, where integrands grow most.
+# The nodes s/μ = y²(3 - 2y) are dense at both ends, where integrands change fastest.
 _ROOTS, _WEIGHTS = np.polynomial.legendre.leggauss(48)
 _ROOTS = (_ROOTS + 1) / 2
 _NODES, _WEIGHTS = _ROOTS**2 * (3 - 2 * _ROOTS), 3 * _WEIGHTS * _ROOTS * (1 - _ROOTS)
@@ -63,10 +66,11 @@ _SPACING = 0.02
 
 
 def _peaks(s: FloatArray, epsilon: FloatArray, kappa: float) -> FloatArray:
-    """Return max_t (1+κ) φ(t+s) - e^ε φ(t).
+    """Return max_t (1+κ) φ(t+s) - e^ε φ(t), rounded up.
 
-    The maximum is at t = -(v+s) with (1+κ) v φ(v) = e^ε (v+s) φ(v+s), where it is
-    (1+κ) φ(v) s/(v+s); v is found by bisection and rounded down, which rounds that up.
+    The maximum is at t = -(v+s), where v solves (1+κ) v φ(v) = e^ε (v+s) φ(v+s). Its
+    value is (1+κ) φ(v) s/(v+s). Bisection finds v and rounds it down, which rounds the
+    value up.
     """
     excess = math.log1p(kappa) - epsilon + s * s / 2
     low, high = np.full(excess.shape, -80.0), np.full(excess.shape, 10.0)
@@ -83,24 +87,24 @@ def _peaks(s: FloatArray, epsilon: FloatArray, kappa: float) -> FloatArray:
 def objective_delta(
     epsilon: FloatArray, mu: float, kappa: float, signs: int
 ) -> FloatArray:
-    """Bound δ(ε) of objective perturbation by the theorem of this module.
+    """Return the bound on δ(ε) of objective perturbation from this module's theorem.
 
     Parameters
     ----------
     epsilon : float64 (m,)
-        At least 0.
+        The values of ε, each at least 0.
     mu : float
-        Bound on a record's gradient over the noise's standard deviation.
+        The bound on a record's gradient, divided by the noise's standard deviation.
     kappa : float
-        Bound on a record's curvature over that of the quadratic term.
+        The bound on a record's curvature, divided by the quadratic term's curvature.
     signs : {1, 2}
-        Whether a record's slope keeps its sign.
+        1 if a record's slope keeps its sign at all margins, 2 if its sign may change.
 
     Notes
     -----
-    **Guarantee.** For all tables of which one has a record more than the other, and all
-    ε, exact objective perturbation is (ε, objective_delta(ε))-private in both
-    directions.
+    **Guarantee.** For all pairs of tables of which one has one more record than the
+    other, and all ε, exact objective perturbation is (ε, objective_delta(ε))-private,
+    with the two tables in either order.
     """
     shift = math.log1p(kappa)
     bound = np.full(len(epsilon), mu / math.sqrt(2 * math.pi))
@@ -113,7 +117,11 @@ def objective_delta(
 
 
 def _pointwise(epsilon: float, mu: float, signs: int) -> float:
-    """Return δ(ε) of losses up to [μg + μ²/2]₊ (one sign) or μ|g| + μ²/2, g normal."""
+    """Return δ(ε) of a mechanism whose privacy loss has a known upper bound.
+
+    With g standard normal, the loss is at most [μg + μ²/2]₊ for slopes of one sign, and
+    at most μ|g| + μ²/2 for slopes of both signs.
+    """
     knee = 0.0 if signs == 1 else mu * mu / 2
     if epsilon >= knee:
         return min(1.0, signs * gdp_delta(epsilon, mu))
@@ -122,15 +130,19 @@ def _pointwise(epsilon: float, mu: float, signs: int) -> float:
 
 
 def printed_delta(epsilon: float, mu: float, kappa: float) -> float:
-    """Return δ(ε) of Redberg, Koskela and Wang (2023), Theorem 3.1; 1 if κ ≥ 1."""
+    """Return δ(ε) as Theorem 3.1 of Redberg, Koskela and Wang (2023) states it.
+
+    That theorem requires κ < 1. For larger κ the result is 1.
+    """
     return 1.0 if kappa >= 1 else _pointwise(epsilon + math.log1p(-kappa), mu, 2)
 
 
 def is_dominated(mu: float, target: float, kappa: float, signs: int) -> bool:
-    """Return whether objective perturbation's curve stays below that of `target`-GDP.
+    """Return whether objective perturbation's δ(ε) stays below that of `target`-GDP.
 
-    δ(ε) falls, so between two ε it is at most its value at the first, which is compared
-    with the target's at the second. Beyond the last ε, `_stays_below` decides.
+    Both curves decrease in ε. So they are compared on a grid: the bound for objective
+    perturbation at each ε must be at most the target's δ at the next ε of the grid.
+    Beyond the last ε of the grid, `_stays_below` decides.
     """
     if signs * mu > target:
         return False
@@ -150,12 +162,14 @@ def _stays_below(
 ) -> bool:
     """Return whether the pointwise bound stays below `target`-GDP from `epsilon` on.
 
-    Both end at 0, so it is enough that the target's falls faster. In e^ε its
-    derivative is -Φ(-a') and the bound's -signs Φ(-a) e^{-c}, with a' = ε/target +
-    target/2, a = (ε-c)/μ + μ/2, c = log(1+κ). If a = a' + x with x ≥ 0 and a'x + x²/2 ≥
-    log(signs), then signs Φ(-a) ≤ signs exp(-a'x - x²/2) Φ(-a') ≤ Φ(-a'); x and a' grow
-    with ε. (The bound has this form where ε - c ≥ μ²/2, which x ≥ 0 implies if
-    target ≥ 2μ; for one sign, where ε ≥ c.)
+    Both curves tend to 0, so it is enough that the target's curve falls faster. The
+    derivative of the target's curve in e^ε is -Φ(-a'), and that of the bound is
+    -signs Φ(-a) e^{-c}, with a' = ε/target + target/2, a = (ε-c)/μ + μ/2 and
+    c = log(1+κ). If a = a' + x with x ≥ 0 and a'x + x²/2 ≥ log(signs), then
+    signs Φ(-a) ≤ signs exp(-a'x - x²/2) Φ(-a') ≤ Φ(-a'). Both x and a' grow with ε, so
+    the condition holds for all larger ε as well. For slopes of both signs, the bound
+    has this formula where ε - c ≥ μ²/2, which follows from x ≥ 0 if target ≥ 2μ. For
+    slopes of one sign, it has this formula where ε ≥ c.
     """
     needed = epsilon / target + target / 2
     spare = (epsilon - math.log1p(kappa)) / mu + mu / 2 - needed
@@ -164,22 +178,26 @@ def _stays_below(
 
 @cache
 def objective_mu(target: float, kappa: float, signs: int) -> float:
-    """Return the largest μ (to .003 of it) with objective perturbation `target`-GDP.
+    """Return the largest μ at which objective perturbation is `target`-GDP.
+
+    Here μ is the bound on a record's gradient divided by the noise's standard
+    deviation. The result is rounded down, by at most .003 of `target`. It is 0 if no
+    amount of noise is enough.
 
     Parameters
     ----------
     target : float
-        The budget, a μ.
+        The budget, as the μ of a GDP guarantee.
     kappa : float
-        Bound on a record's curvature over that of the quadratic term.
+        The bound on a record's curvature, divided by the quadratic term's curvature.
     signs : {1, 2}
-        Whether a record's slope keeps its sign.
+        1 if a record's slope keeps its sign at all margins, 2 if its sign may change.
 
     Notes
     -----
-    **Guarantee.** For all tables of which one has a record more than the other, exact
-    objective perturbation with noise of standard deviation at least 1/objective_mu
-    times the bound on a record's gradient is `target`-GDP; 0 if no noise is enough.
+    **Guarantee.** For all pairs of tables of which one has one more record than the
+    other, exact objective perturbation is `target`-GDP if the standard deviation of the
+    noise is at least 1/objective_mu times the bound on a record's gradient.
     """
     low, high = 0.0, 0.998
     while high - low > 0.003:
@@ -190,9 +208,10 @@ def objective_mu(target: float, kappa: float, signs: int) -> float:
 
 
 def objective_cost(mu: float, kappa: float, signs: int, most: float) -> float:
-    """Return the smallest target (to .003 of it) above objective perturbation at μ.
+    """Return the smallest target at which objective perturbation with μ is target-GDP.
 
-    `most` is an upper bound on it.
+    The result is rounded up, by a factor of at most 1.003. The caller must know that
+    objective perturbation is `most`-GDP.
     """
     low, high = mu, most
     while high / low > 1.003:
@@ -203,21 +222,22 @@ def objective_cost(mu: float, kappa: float, signs: int, most: float) -> float:
 
 
 def bounded_range_mu(width: float) -> float:
-    """Return the μ of a mechanism whose privacy loss has a range of length `width`.
+    """Return a μ for mechanisms whose privacy loss stays in an interval of this length.
 
-    Every such mechanism is at most as revealing, between two tables, as one of the
-    pairs of coins with losses t and t - width, 0 ≤ t ≤ width (Dong, Durfee, Rogers
-    2020). A coin's curve has one corner, which is above that of GDP if
-    μ ≥ Φ⁻¹(p') - Φ⁻¹(p) for its two probabilities p < p' of heads. The largest is at
-    t = width/2, where p + p' = 1:
+    Between two tables, every such mechanism reveals at most as much as a coin whose
+    two faces have the privacy losses t and t - width, for some t in [0, width] (Dong,
+    Durfee, Rogers 2020). Let p < p' be the probabilities of heads for the two tables.
+    The trade-off curve of the coin has one corner, which lies above the curve of μ-GDP
+    if μ ≥ Φ⁻¹(p') - Φ⁻¹(p). The right-hand side is largest at t = width/2, where
+    p + p' = 1. This gives
 
         μ = 2 Φ⁻¹(1 / (1 + exp(-width/2)))
 
     Notes
     -----
-    **Guarantee.** For every mechanism of this range, such as the exponential mechanism
-    with exponents that differ by at most width/2 between neighbours, it is
-    bounded_range_mu(width)-GDP.
+    **Guarantee.** For every mechanism whose privacy loss stays in an interval of length
+    `width`, the mechanism is bounded_range_mu(width)-GDP. An example is the exponential
+    mechanism, if its exponents differ by at most width/2 between neighbouring tables.
     """
     return float(2 * ndtri(1 / (1 + math.exp(-width / 2)))) * (1 + 2.0**-40)
 

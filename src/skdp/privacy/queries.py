@@ -1,8 +1,8 @@
-"""The queries: exact sums over records, each with a bound on the influence of a record.
+"""Define the queries, which are exact sums over records with bounded sensitivity.
 
-Nothing else makes a `BoundedSum`. The engine, which adds up the records, and the loss
-are arguments. The bound holds for anything that they return for a record, because
-features, slopes and caps are bounded on the grid.
+Only this module creates a `BoundedSum`. A query takes as arguments the engine, which
+adds up the records, and the loss. The bound on a record's influence holds whatever
+slopes the loss returns, because features, slopes and caps are bounded on the grid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BigInts = npt.NDArray[Any]
 
 
 def big(values: npt.ArrayLike) -> BigInts:
-    """Return integers below 2⁶³, of any dtype, as Python integers."""
+    """Convert an array of integers below 2⁶³ to an array of Python integers."""
     return np.asarray(values).astype(np.int64).astype(object)
 
 
@@ -42,20 +42,21 @@ class Loss(Protocol):
 
 
 class Engine(Protocol):
-    """Adds up records exactly; sums are Python integers."""
+    """An engine adds up records exactly and returns Python integers."""
 
     records: Records
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Return Σ_i x_i,at s_i, shape (len(at), k), for weights in `units`."""
+        """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`."""
 
     def gram(self) -> BigInts:
         """Return Σ_i x_i x_iᵀ, shape (d, d)."""
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class except null rows, or all rows if n_classes = 1.
+        """Count the rows of each class, leaving out null rows (rows of weight zero).
 
-        Larger codes count as the last class.
+        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        class.
         """
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[AnyArray]:
@@ -64,7 +65,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BoundedSum:
-    """A sum over records that is not private yet.
+    """A sum over records before noise is added, which must not be shown.
 
     Attributes
     ----------
@@ -75,7 +76,7 @@ class BoundedSum:
     shape : float64, broadcastable to value
         Relative noise scale of each entry.
     sensitivity : float
-        sup over neighbouring tables of ‖(value - value') · unit / shape‖₂.
+        An upper bound on ‖(value - value') · unit / shape‖₂ over neighbouring tables.
     query : str
         A description of the sum.
     """
@@ -89,10 +90,11 @@ class BoundedSum:
 
 @dataclass(frozen=True, eq=False)
 class Metric:
-    """A public matrix B, on a grid, in which gradients are measured and released.
+    """A public matrix B that multiplies gradients before they are bounded and released.
 
-    Each record's gradient g satisfies ‖B g‖ ≤ radius: its slopes are capped at
-    radius / ‖B x‖. `units` are integers below 2²⁴; B = units · 2⁻ᵇⁱᵗˢ.
+    A record's slopes are capped at radius / ‖B x‖, so its gradient g satisfies
+    ‖B g‖ ≤ radius. B is stored on a grid as B = units · 2⁻ᵇⁱᵗˢ, where `units` are
+    integers below 2²⁴.
     """
 
     units: FloatArray
@@ -101,7 +103,7 @@ class Metric:
 
     @classmethod
     def of(cls, matrix: FloatArray, radius: float) -> Metric:
-        """Round a released or public matrix to the grid."""
+        """Return the metric of a released or public matrix, rounded to the grid."""
         largest = float(np.abs(matrix).max())
         check(0 < largest < math.inf, "Metric requires a finite, nonzero matrix.")
         check(0 < radius < 1e99, f"radius must be in (0, 1e99), got {radius}.")
@@ -109,12 +111,15 @@ class Metric:
         return cls(np.rint(np.ldexp(matrix, bits)), bits, radius)
 
     def caps(self, images: FloatArray, slopes: Slopes) -> FloatArray:
-        """Return integer caps (n,) of rows from their images B x in units, (n, r).
+        """Return the integer cap on each row's slopes, shape (n,).
+
+        `images` are the products B x of the rows, in units, shape (n, r).
 
         Notes
         -----
-        **Guarantee.** For every row, cap · unit · ‖B x‖ ≤ radius in real numbers: the
-        images are exact, and squares are added in one order and inflated by 2⁻⁴⁰.
+        **Guarantee.** For every row, cap · unit · ‖B x‖ ≤ radius holds in real numbers.
+        The images are exact, the squares are always added in the same order, and the
+        norm is raised by a factor 1 + 2⁻⁴⁰ to cover rounding.
         """
         squares = np.zeros(len(images))
         for column in images.T:
@@ -130,9 +135,9 @@ class Metric:
 class Slopes:
     """How a record's slopes are computed and bounded.
 
-    A record adds x_i s_i, s_i = weight_i · loss slope rounded to the grid and clipped
-    to min(cap, caps_i). `metric` and its integer `caps`, one array per chunk, are set
-    by `capped` alone.
+    A record adds x_i s_i to a gradient. Here s_i is weight_i times the slope of the
+    loss, rounded to the grid and clipped to min(cap, caps_i). `metric` and its integer
+    `caps`, one array per chunk, are set only by `capped`.
     """
 
     loss: Loss
@@ -142,7 +147,7 @@ class Slopes:
 
     @property
     def grid(self) -> grid.SlopeGrid:
-        """The grid of slopes, including its cap."""
+        """The grid of slopes, including the cap that applies to every record."""
         return grid.SlopeGrid.of(self.loss.slope_bound * self.max_weight)
 
     def units(self, margin: FloatArray, i: int, chunk: Chunk, at: slice) -> FloatArray:
@@ -155,7 +160,7 @@ class Slopes:
 
 
 def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
-    """Cap every record's slopes by the metric; nothing is released."""
+    """Return slopes that are also capped by the metric. Nothing is released."""
     return replace(slopes, metric=metric, caps=engine.caps(metric, slopes))
 
 
@@ -167,14 +172,18 @@ def gradient(
     neighbours: Neighbours,
     shape: FloatArray,
 ) -> BoundedSum:
-    """Sum the records' gradients on the coordinates `at`, with noise like `shape`.
+    """Sum the records' gradients on the coordinates `at`.
+
+    The noise that will be added to each coordinate is proportional to `shape`.
 
     Notes
     -----
-    **Guarantee.** For all neighbouring tables (as `neighbours` says) and all weights,
-    the two sums differ by at most `sensitivity` in the norm of `shape`: a record's part
-    is at most s·sup‖x_at / shape‖ (Lemma 3.3 of the paper, with slopes clipped instead
-    of a Lipschitz assumption), twice that if it may be replaced.
+    **Guarantee.** For all tables that are neighbours under `neighbours` and all
+    weights, the two sums, divided by `shape`, differ by at most `sensitivity` in
+    Euclidean norm. A record's contribution is at most s·sup‖x_at / shape‖, where s is
+    the cap on slopes (Lemma 3.3 of the paper, with slopes clipped instead of a
+    Lipschitz assumption). If a record may be replaced, the difference is at most twice
+    that.
     """
     layout = engine.records.layout
     within = bool(np.all((shape > 1e-50) & (shape < 1e50)))
@@ -196,9 +205,10 @@ def mapped_gradient(
 
     Notes
     -----
-    **Guarantee.** For all neighbouring tables (as `neighbours` says) and all weights,
-    the two sums differ by at most `sensitivity` in Euclidean norm: every record's part
-    has norm at most the metric's radius, twice that if it may be replaced.
+    **Guarantee.** For all tables that are neighbours under `neighbours` and all
+    weights, the two sums differ by at most `sensitivity` in Euclidean norm. Every
+    record's contribution has norm at most the metric's radius. If a record may be
+    replaced, the difference is at most twice the radius.
     """
     layout, metric = engine.records.layout, slopes.metric
     if metric is None:
@@ -214,17 +224,23 @@ def mapped_gradient(
 
 
 def count_in_words(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: "1 column", "2 columns"."""
+    """Return a number followed by its noun, such as "1 column" or "2 columns"."""
     return f"{n} {noun if n == 1 else plural or noun + 's'}"
 
 
 def _difference(neighbours: Neighbours) -> float:
-    """Return by how many bounds a record and its replacement can differ."""
+    """Return the number of records' contributions by which neighbouring sums differ.
+
+    It is 2 if a record may be replaced, because one is removed and another is added.
+    """
     return {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}[neighbours]
 
 
 def _exact_product(matrix: FloatArray, total: BigInts) -> BigInts:
-    """Multiply an integer matrix below 2²⁴ by big integers, in exact float64 limbs."""
+    """Multiply a matrix of integers below 2²⁴ by big integers, exactly.
+
+    The big integers are split into pieces small enough for exact float64 products.
+    """
     bits = 29 - matrix.shape[1].bit_length()
     product = big(np.zeros((len(matrix), total.shape[1])))
     rest, sign, shift = abs(total), np.sign(total), 0
@@ -237,16 +253,18 @@ def _exact_product(matrix: FloatArray, total: BigInts) -> BigInts:
 
 @dataclass(frozen=True, eq=False)
 class GramPattern:
-    """The entries of Σ_i x_i x_iᵀ that can differ between tables, and their noise.
+    """The entries of Σ_i x_i x_iᵀ to release, and the noise scale of each.
 
-    Zeros inside a one-hot group are known, and so is the number of rows if it is
-    public. A one-hot coordinate times the intercept equals its own square. Each other
-    entry of the upper triangle is released once, with scale 1 on the diagonal, 1/√2 off
-    it, because it occurs twice in the Frobenius norm, and 1/√3 if it occurs three
-    times.
+    Some entries need not be released. Products of two different coordinates of a
+    one-hot group are zero. The number of rows may be public. A one-hot coordinate times
+    the intercept equals the square of that coordinate. Every other entry of the upper
+    triangle is released once. An entry that appears k times in the Frobenius norm of
+    the whole matrix has the noise scale 1/√k: 1 on the diagonal, 1/√2 off the diagonal,
+    and 1/√3 for the square of a one-hot coordinate if there is an intercept.
 
-    If `centred`, x is measured from the middle of each single number's range, shift_j/2
-    above its lower end. It is then half as long, and its square costs a quarter.
+    If `centred`, numeric columns of width one are measured from the middle of their
+    range, which is shift_j/2 above its lower end. Such a coordinate is at most 1/2 in
+    magnitude instead of 1, so its square is at most 1/4.
     """
 
     rows: IntArray
@@ -272,7 +290,8 @@ class GramPattern:
         single = (kind == "dense") & ~signed & (np.bincount(group)[group] == 1)
         shift = single & (centred and one.any() and layout.row_norm is None)
         squared = layout.squared_norm(np.arange(d), np.where(shift, 0.25, 1.0)) ** 2
-        # Without the constant entry, the angle to a replaced row may be obtuse.
+        # Leaving out the constant entry lowers the bound. If records may be replaced,
+        # this requires that the other entries of two rows form no obtuse angle.
         if number.any() and (neighbours == "zero-out" or not (signed | shift).any()):
             squared -= 1.0
         reach = grid.round_up(math.sqrt(_difference(neighbours) * squared))
@@ -280,13 +299,14 @@ class GramPattern:
 
 
 def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
-    """Sum x xᵀ over the records, measured from the pattern's centre.
+    """Sum x xᵀ over the records, with each x measured from the pattern's centre.
 
     Notes
     -----
     **Guarantee.** For all tables that are neighbours under the pattern's relation, the
-    entries differ by at most `sensitivity` in the Frobenius norm: ‖xxᵀ‖ = ‖x‖², and
-    two such matrices are at an acute angle, so a replacement costs √2 and not 2.
+    entries differ by at most `sensitivity` in the Frobenius norm. The norm of one
+    record's matrix is ‖xxᵀ‖ = ‖x‖². The angle between two such matrices is never
+    obtuse, so replacing a record costs a factor √2 and not 2.
     """
     gram, half = engine.gram(), big(pattern.shift)
     one, i, j = gram[:, -1], pattern.rows, pattern.columns
@@ -299,27 +319,31 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
 
 
 def counts(engine: Engine, n_classes: int, neighbours: Neighbours) -> BoundedSum:
-    """Count the records of each class except null ones, or all if n_classes = 1.
+    """Count the records of each class, without null records (those of weight zero).
+
+    If n_classes = 1, count all records.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables, the counts differ by at most
-    `sensitivity` in Euclidean norm: a record is in one class.
+    `sensitivity` in Euclidean norm, because a record is in at most one class.
     """
     query = f"counts of {count_in_words(n_classes, 'class', 'classes')}"
     return histogram(engine.counts(n_classes), 1, neighbours, query)
 
 
 def histogram(value: BigInts, n: int, neighbours: Neighbours, query: str) -> BoundedSum:
-    """Bound counts to which a record adds at most one in each of `n` columns.
+    """Return counts together with the bound on a record's influence on them.
 
-    More generally, it may add nonnegative integers whose squares sum to at most `n`.
+    A record may add at most one to the counts of each of `n` columns. More generally,
+    it may add nonnegative integers whose squares sum to at most `n`.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables, such counts differ by at most
-    `sensitivity` in Euclidean norm: by √n, or by √(2n) if a record is replaced, since
-    the angle between the parts of two records is at most a right angle.
+    `sensitivity` in Euclidean norm. The sensitivity is √n, or √(2n) if a record may be
+    replaced, since the angle between the contributions of two records is at most a
+    right angle.
     """
     sensitivity = grid.round_up(math.sqrt(_difference(neighbours) * n))
     return BoundedSum(value, 1.0, np.ones(value.shape), sensitivity, query)
@@ -328,14 +352,15 @@ def histogram(value: BigInts, n: int, neighbours: Neighbours, query: str) -> Bou
 def stated(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
     """Wrap values whose sensitivity the caller states.
 
-    They are not sums: either no record enters (quadratics, to study Algorithm 1), or a
-    theorem bounds them (solutions). The tests list all callers.
+    The values are not sums over records. Either they depend on no record (the
+    quadratics that are used to study Algorithm 1), or a theorem bounds their
+    sensitivity (the solutions of a minimisation). A test lists all permitted callers.
 
     Notes
     -----
-    **Guarantee.** For all pairs of `values` that differ by at most `sensitivity` minus
-    2⁻³⁰√d in Euclidean norm, d their number: clipped to ±2³² and rounded to multiples
-    of 2⁻³⁰, they differ by at most `sensitivity`.
+    **Guarantee.** For all pairs of `values` with d entries that differ by at most
+    `sensitivity` - 2⁻³⁰√d in Euclidean norm, the wrapped values differ by at most
+    `sensitivity`. Wrapping clips them to ±2³² and rounds them to multiples of 2⁻³⁰.
     """
     value = big(np.rint(np.ldexp(np.clip(values, -(2.0**32), 2.0**32), 30)))
     return BoundedSum(value, 2.0**-30, np.ones(values.shape), sensitivity, query)

@@ -1,18 +1,19 @@
-"""Exact normal deviates from the bytes of the operating system.
+"""Draw exact normal deviates from the random bytes of the operating system.
 
 Karney's algorithm N (Sampling exactly from the normal distribution, ACM TOMS 2016)
-compares uniform deviates and never computes with them, so it trusts no logarithm or
-quantile function. A deviate is ±(whole + fraction). The whole part and 64 bits of the
-fraction are drawn here and further bits on demand, so the number that is rounded later
-is the real number itself.
+only compares uniform deviates and never computes with them, so it relies on no
+logarithm or quantile function. A deviate is ±(whole + fraction). The whole part and the
+first 64 bits of the fraction are drawn here. Further bits are drawn when rounding needs
+them, so rounding applies to an exact real number.
 
-Slack. Uniform deviates are compared by their first 64 bits. This changes a trial of
-probability exp(-½) by a factor 1 ± 2⁻⁶³, and one of probability exp(-x(2k+x)/(2k+2)),
-which is at least 1/e, by 1 ± (8 + 16(k+1))·2⁻⁶⁴·e, the second term for a side drawn
+Slack. Uniform deviates are compared by their first 64 bits. This changes the
+probability of a trial by a small factor. For a trial of probability exp(-½), the factor
+is 1 ± 2⁻⁶³. For a trial of probability exp(-x(2k+x)/(2k+2)), which is at least 1/e, the
+factor is 1 ± (8 + 16(k+1))·2⁻⁶⁴·e, where the term 16(k+1) comes from a number drawn
 modulo 2k+2. An outcome with whole part k takes k+1+k(k-1) trials of the first kind and
-k+1 of the second; for k ≤ 20 this makes a factor within exp(±2⁻⁵¹), and as much again
-for the attempts that were rejected: `accountant.SLACK_PER_DRAW` = 2⁻⁵⁰. Larger k have
-probability below 2⁻³⁰⁰.
+k+1 of the second. For k ≤ 20 the product of all factors is within exp(±2⁻⁵¹), and the
+rejected attempts can add as much again. Together this gives
+`accountant.SLACK_PER_DRAW` = 2⁻⁵⁰. Larger k have a total probability below 2⁻³⁰⁰.
 """
 
 import hashlib
@@ -30,13 +31,15 @@ POOL = 4096
 class Randomness:
     """The random bits of one run.
 
-    Meant for one thread. Two threads may get an error, but never the same bits.
+    An object is meant for one thread. If two threads share an object, they may get an
+    error but never the same bits.
 
     Parameters
     ----------
     seed : int, optional
-        None reads from the operating system. A seed is for tests only: anyone who knows
-        it can subtract the noise, so a seeded run claims no privacy.
+        By default the bits come from the operating system. A seed is for tests only.
+        Anyone who knows the seed can subtract the noise, so a seeded run claims no
+        privacy.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -56,28 +59,29 @@ class Randomness:
         return np.frombuffer(data, dtype="<u8").astype(np.uint64)
 
     def generator(self) -> np.random.Generator:
-        """Return a generator for public choices, such as the sets of a sampling."""
+        """Return a numpy generator for public choices, such as the block to update."""
         return np.random.default_rng(self.words(4))
 
     def normals(self, size: int) -> list[int]:
-        """Return `size` standard normals ξ, to 64 binary digits.
+        """Return the first 64 binary digits of `size` standard normals ξ.
 
-        An entry v stands for a ξ in [v, v+1]·2⁻⁶⁴ whose further digits, which are
-        uniform, are not drawn yet.
+        An entry v stands for a ξ in [v, v+1]·2⁻⁶⁴. The further digits of ξ are uniform
+        and have not been drawn yet.
 
         Notes
         -----
         **Guarantee.** The deviates are independent, each is used once, and each is
-        normal but for a factor exp(±2⁻⁵⁰) on the probability of every interval.
+        normal up to a factor exp(±2⁻⁵⁰) on the probability of every interval.
         """
-        if self._process != os.getpid():  # a forked child must not reuse its parent's
+        if self._process != os.getpid():  # a forked child must not reuse the pool
             self._pool, self._process = [], os.getpid()
         while len(self._pool) < size:
             self._pool += self._attempts(max(POOL, size))
-        return [self._pool.pop() for _ in range(size)]  # atomic: threads never share
+        # pop() is atomic, so two threads never get the same deviate.
+        return [self._pool.pop() for _ in range(size)]
 
     def _attempts(self, size: int) -> list[int]:
-        """Run algorithm N on `size` attempts; return those accepted, about half."""
+        """Run `size` attempts of algorithm N. Return the accepted ones, about half."""
         half, fraction = np.full(size, 1 << 63, np.uint64), self.words(size)  # N3
         whole, good, at = np.zeros(size, np.int64), np.ones(size, bool), np.arange(size)
         while len(at):  # N1: whole = k with probability ∝ exp(-k/2)
@@ -97,10 +101,12 @@ class Randomness:
         return [~v if sign else v for v, sign in zip(values, signs, strict=True)]
 
     def _trial(self, start: Words, k: Any = None) -> npt.NDArray[np.bool_]:
-        """Run trials on falling runs start > u₁ > u₂ > …; return where they are even.
+        """Run one trial per entry of `start` and return which trials succeed.
 
-        The probability is exp(-x) for a start x. With k, a step is kept only with
-        probability (2k+x)/(2k+2), which makes it exp(-x(2k+x)/(2k+2)).
+        A trial draws a decreasing run of uniforms, start > u₁ > u₂ > …, and succeeds if
+        the length of the run is even. For a start x this has probability exp(-x). If k
+        is given, the run also ends at each step with probability 1 - (2k+x)/(2k+2),
+        which changes the probability of success to exp(-x(2k+x)/(2k+2)).
         """
         even, active = np.ones(len(start), bool), np.arange(len(start))
         previous = start

@@ -1,42 +1,46 @@
-r"""The privacy cost of choosing the best of several private trials.
+r"""Compute the privacy cost of choosing the best of several private trials.
 
-A *trial* draws a candidate at random, fits it and releases a score; it is μ-GDP. The
-search makes K trials and returns the one with the best score and nothing about the
-others [1]_, [2]_. K is the number of failures before the r-th success of coins that
-succeed with probability γ, given that it is not 0: a truncated negative binomial, r =
-`SHAPE`. Its generating function has the derivative
+A *trial* draws a candidate at random, fits it and releases a score. A trial is μ-GDP.
+The search makes K trials. It returns the trial with the best score and nothing about
+the other trials [1]_, [2]_. K has a truncated negative binomial law: it is the number
+of failures before the r-th success of coins that succeed with probability γ, given that
+this number is not 0. Here r = `SHAPE`. The generating function f of K has the
+derivative
 
 .. math:: f'(1 - u) = m (γ / (γ + (1-γ) u))^{r+1} , m = E[K] = r (1-γ)/(γ (1-γ^r)) .
 
-**Theorem.** Let δ_Q be a curve of trials: P(E) ≤ e^ε P'(E) + δ_Q(ε) for all ε ≥ 0, all
-events E and both orders of the two tables. Let δ_Q(log C) ≤ (C - 1) γ/(1-γ), C ≥ 1.
-Then the search is (ε + (r+1) log C, m δ_Q(ε))-differentially private for all ε ≥ 0.
+**Theorem.** Let δ_Q be a privacy curve of the trials, which means that their output
+laws P and P' on two neighbouring tables satisfy P(E) ≤ e^ε P'(E) + δ_Q(ε) for all
+ε ≥ 0, all events E and both orders of the tables. Let C ≥ 1 be such that
+δ_Q(log C) ≤ (C - 1) γ/(1-γ). Then the search is
+(ε + (r+1) log C, m δ_Q(ε))-differentially private for all ε ≥ 0.
 
-*Proof.* Order outcomes y by score, ties at random, and let u(y) be the probability that
-a trial is better than y. The best of K trials has the law g(u) dP, g(u) = E[K
-(1-u)^{K-1}] = f'(1 - u), which is at most m. On the other table u' ≤ C u + δ_Q(log C),
-so γ + (1-γ) u' ≤ γ + (1-γ) C u + (C-1) γ = C (γ + (1-γ) u), and hence g(u) ≤
-C^{r+1} g(u'). For an event E,
+*Proof.* Order outcomes y by score, break ties at random, and let u(y) be the
+probability that a trial is better than y. The best of K trials has the law g(u) dP with
+g(u) = E[K (1-u)^{K-1}] = f'(1 - u), which is at most m. On the other table
+u' ≤ C u + δ_Q(log C), so γ + (1-γ) u' ≤ γ + (1-γ) C u + (C-1) γ = C (γ + (1-γ) u), and
+hence g(u) ≤ C^{r+1} g(u'). For an event E,
 
 .. math:: ∫_E g(u) dP - C^{r+1} e^ε ∫_E g(u') dP'
    ≤ ∫_E g(u) (dP - e^ε dP') ≤ m δ_Q(ε) . ∎
 
-The number of trials is not returned, but the run time, which is not protected, may
-reveal it. It is drawn exactly (`number_of_trials`), as is each trial's
-candidate: γ is a float, hence a fraction, and the coins are those of `privacy.coins`.
+The number of trials is not returned. The run time may reveal it, but the run time is
+not protected. The number of trials is drawn exactly (`number_of_trials`), and so is the
+candidate of each trial. This is possible because γ is a float, hence a fraction, and
+`privacy.coins` tosses coins with exact fractional probabilities.
 
-At a δ of 1e-6 and E[K] = 20 the search costs as much as one release with about twice
+At a δ of 1e-6 and E[K] = 20, the search costs as much as one release with about twice
 the μ, whereas 20 trials in sequence cost √20 times the μ. Near ε = 0, however, the
-curve is no better than theirs: the smallest Gaussian curve above it has about μ √E[K].
-A ledger adds up Gaussian curves, so a random search has no advantage there and is not
-supported.
+curve of the search is no better than the curve of E[K] trials in sequence: the smallest
+Gaussian curve above it has a μ about √E[K] times that of a trial. A ledger adds up
+Gaussian curves, so a random search would have no advantage there and is not supported.
 
 References
 ----------
 .. [1] N. Papernot, T. Steinke, "Hyperparameter tuning with Rényi differential privacy",
    ICLR 2022.
 .. [2] A. Koskela, R. Redberg, Y.-X. Wang, "Privacy profiles for private selection",
-   ICML 2024: curves instead of Rényi divergences. C is sharper here.
+   ICML 2024. They use curves instead of Rényi divergences, as we do; our C is smaller.
 """
 
 from __future__ import annotations
@@ -51,29 +55,31 @@ from skdp.privacy.budget import ALLOWED_DRAWS, BudgetError, Event, PrivacyRecord
 from skdp.privacy.coins import Coins
 from skdp.schema import check
 
-#: r of the law of the number of trials. 1 is geometric and often makes a single trial;
-#: larger values cost more. With 3, and 3.5 trials per candidate on average, a candidate
-#: is missed with probability 10 %.
+#: The parameter r of the law of the number of trials. With r = 1 the law is geometric
+#: and often gives a single trial. Larger values cost more privacy. With r = 3 and an
+#: average of 3.5 trials per candidate, a given candidate is never tried with
+#: probability 10 %.
 SHAPE = 3
-#: Logarithm of the factor by which the sampler's slack changes one trial.
+#: The sampler's slack changes the probabilities of one trial by at most a factor
+#: e^SLACK.
 SLACK = ALLOWED_DRAWS * accountant.SLACK_PER_DRAW
 
 
 def trial_delta(epsilon: float, mu: float) -> float:
-    """Return δ at ε of a trial that is μ-GDP up to the sampler's slack.
+    """Return the δ, at a given ε, of a trial that is μ-GDP up to the sampler's slack.
 
     Notes
     -----
-    **Guarantee.** For all ε ≥ 0, a run whose ideal version is μ-GDP and which draws at
-    most `ALLOWED_DRAWS` values is (ε, trial_delta(ε, μ))-DP (the slack lemma of
-    `skdp.privacy.accountant`).
+    **Guarantee.** For all ε ≥ 0, a run is (ε, trial_delta(ε, μ))-DP if its ideal
+    version is μ-GDP and it draws at most `ALLOWED_DRAWS` values (by the sampler slack
+    lemma of `skdp.privacy.accountant`).
     """
     ideal = accountant.gdp_delta(max(epsilon - 2 * SLACK, 0.0), mu)
     return min(1.0, math.exp(SLACK) * ideal * (1 + 1e-12))
 
 
 def tail_ratio(mu: float, stop: float) -> float:
-    """Return the smallest log C of the theorem, rounded up."""
+    """Return the smallest log C that this module's theorem allows, rounded up."""
     if stop == 1:
         return 0.0
     return _find_first(
@@ -82,25 +88,28 @@ def tail_ratio(mu: float, stop: float) -> float:
 
 
 def mean_trials(stop: float) -> float:
-    """Return E[K] for a γ in (0, 1]."""
+    """Return the expected number of trials E[K] for a γ = `stop` in (0, 1]."""
     if stop == 1:
         return 1.0
     return SHAPE * (1 - stop) / (stop * -math.expm1(SHAPE * math.log(stop)))
 
 
 def choose_stop(mean: float) -> float:
-    """Return the γ at which E[K] is `mean`, at least 1."""
+    """Return the γ at which the expected number of trials E[K] is `mean` ≥ 1."""
     if mean == 1:
         return 1.0
     return 1.0 / _find_first(lambda x: x > 1 and mean_trials(1 / x) >= mean)
 
 
 def number_of_trials(stop: float, coins: Coins) -> int:
-    """Draw K: failures before the r-th success, drawn anew if there are none.
+    """Draw the number of trials K.
+
+    K is the number of failures before the r-th success. If there is no failure, K is
+    drawn again.
 
     Notes
     -----
-    **Guarantee.** For every γ in (0, 1], K has the law of the theorem, exactly.
+    **Guarantee.** For every γ in (0, 1], K has exactly the law of the theorem.
     """
     if stop == 1:
         return 1
@@ -113,16 +122,16 @@ def number_of_trials(stop: float, coins: Coins) -> int:
 
 
 def search_epsilon(mu: float, delta: float, stop: float) -> float:
-    """Return ε of a search at δ.
+    """Return the ε that a search satisfies at a given δ.
 
     Parameters
     ----------
     mu : float
-        The cost of each trial.
+        The μ of each trial.
     delta : float
-        In (0, 1).
+        The δ of the search, in (0, 1).
     stop : float
-        γ, in (0, 1].
+        The γ of this module's theorem, in (0, 1].
 
     Notes
     -----
@@ -137,12 +146,14 @@ def search_epsilon(mu: float, delta: float, stop: float) -> float:
 
 
 def search_delta(epsilon: float, mu: float, stop: float) -> float:
-    """Return δ at ε of a search.
+    """Return the δ that a search satisfies at a given ε.
+
+    It is 1 for ε below (r+1) log C.
 
     Notes
     -----
-    **Guarantee.** For all ε ≥ 0, the best of K μ-GDP trials is (ε, search_delta(ε, μ,
-    γ))-DP (the theorem of this module; it is 1 below (r+1) log C).
+    **Guarantee.** For all ε ≥ 0, the best of K μ-GDP trials is
+    (ε, search_delta(ε, μ, γ))-DP (the theorem of this module).
     """
     left = epsilon * (1 - 1e-12) - (SHAPE + 1) * tail_ratio(mu, stop)
     most = mean_trials(stop) * (1 + 1e-12)
@@ -150,7 +161,7 @@ def search_delta(epsilon: float, mu: float, stop: float) -> float:
 
 
 def trial_mu(epsilon: float, delta: float, stop: float) -> float:
-    """Return the largest μ that each trial of an (ε, δ) search may cost, rounded down.
+    """Return the largest μ of each trial for which a search is (ε, δ)-DP, rounded down.
 
     Notes
     -----
@@ -169,7 +180,10 @@ def trial_mu(epsilon: float, delta: float, stop: float) -> float:
 
 
 def _find_first(holds: Callable[[float], bool]) -> float:
-    """Return a float close to the first from which on a condition holds."""
+    """Return the smallest float ≥ 0 at which a condition holds, rounded up slightly.
+
+    The condition must hold at all larger numbers as well.
+    """
     low, high = 0.0, 1.0
     while not holds(high):
         low, high = high, 2 * high
@@ -186,11 +200,12 @@ class SearchRecord(PrivacyRecord):
     Parameters
     ----------
     n_trials : int
-        Number of models fitted in sequence, all of whose releases are listed.
+        The number of models that are fitted one after the other. The record lists the
+        releases of all of them.
     stop : float, optional
-        γ of the theorem of this module, for a random number of trials. `epsilon`
-        and `delta` are then those of the search; the releases listed and the budget
-        are those of one trial.
+        The γ of this module's theorem. If it is given, the number of trials is random.
+        `epsilon` and `delta` then belong to the whole search, whereas the listed
+        releases and `budget` belong to one trial.
     """
 
     n_trials: int = 1
@@ -204,15 +219,16 @@ class SearchRecord(PrivacyRecord):
 
     @property
     def spent_epsilon(self) -> float:
-        """The ε that holds at the record's δ."""
+        """The ε that the whole search satisfies at the record's δ."""
         if self.stop is None:
             return super().spent_epsilon
         return search_epsilon(math.sqrt(self.budget), self.delta, self.stop)
 
     def begin(self, mu_squared: float) -> Event:
-        """Charge a whole trial before it reads records; `end` enters its true cost.
+        """Charge the full cost of a trial before the trial reads any record.
 
-        It may draw all the noise that the search has left.
+        The charge includes all noise draws that the search has left. `end` later
+        replaces the charge by what the trial really cost.
         """
         z = 0.0 if mu_squared == math.inf else 1.0 / math.sqrt(mu_squared)
         left = ALLOWED_DRAWS - int(self._total("n_draws"))
@@ -225,9 +241,9 @@ class SearchRecord(PrivacyRecord):
 
         Notes
         -----
-        **Guarantee.** For all trials, the entered releases cost no more than the charge
-        made beforehand, including draws, or BudgetError is raised and the charge
-        remains.
+        **Guarantee.** For all trials, the recorded releases cost no more than the
+        charge that `begin` made, and draw no more noise. Otherwise BudgetError is
+        raised and the charge remains.
         """
         records = list(records)
         spent = math.fsum(record.spent for record in records)
@@ -245,4 +261,5 @@ class SearchRecord(PrivacyRecord):
             self.transcript.extend(record.transcript)
             for release, times in record.events.items():
                 self.events[release] = self.events.get(release, 0) + times
-        del self.events[event]  # last, so that an interrupt counts both
+        # Deleted last, so that an interrupt leaves both the charge and the releases.
+        del self.events[event]

@@ -1,34 +1,40 @@
-r"""The privacy cost of Poisson batches, computed numerically and rounded up.
+r"""Compute the privacy cost of Poisson batches numerically, rounded up.
 
-A step draws each record with probability q, adds up the drawn records and releases the
-sum with Gaussian noise of z times one record's bound. For adding or removing a record
-(or zeroing it out, after which it adds nothing), the worst pair of laws is
+A step draws each record with probability q and adds up the drawn records. It releases
+the sum with Gaussian noise whose standard deviation is z times the bound on one record.
+For adding or removing a record (or zeroing it out, after which it adds nothing), the
+worst pair of laws is
 
     P = (1 - q) N(0, z²) + q N(1, z²)   against   Q = N(0, z²)
 
-in either direction (Zhu, Dong, Wang 2022, Theorem 11). T steps, each of which may
-depend on the earlier ones, are its T-fold product, one direction at a time.
+in either order (Zhu, Dong, Wang 2022, Theorem 11). For T steps, each of which may
+depend on the earlier ones, the worst pair is the T-fold product of this pair, for each
+order separately.
 
-**Discretisation.** Losses log P/Q are put on a grid so that an interval's mass under P
-and under Q goes to its two ends and both masses are kept ("connect the dots",
-Doroshenko et al. 2022). The profile δ(ε) of the result is the chord of a convex
-function, so it is never below the true one. Losses above the grid count as infinite.
-The T-fold convolution is a Fourier transform on a circle. Mass that may leave the
-circle at the top is bounded by Chernoff and counts as infinite too; mass that leaves it
-at the bottom reappears at the top, which only raises δ. Every δ is raised by
-`rounding_allowance` for the transform's floating point, far more than a comparison with
-exact convolutions shows to be needed.
+**Discretisation.** The privacy losses log P/Q are rounded to a grid. The mass of each
+grid interval is moved to its two ends such that both its mass under P and its mass
+under Q are kept ("connect the dots", Doroshenko et al. 2022). The δ(ε) of the result
+consists of chords of a convex function, so it is never below the true δ(ε). Losses
+above the grid count as infinite. The T-fold convolution is computed by a Fourier
+transform on a circle. The mass that may leave the circle at the top is bounded by
+Chernoff's inequality and counts as infinite too. Mass that leaves the circle at the
+bottom reappears at the top, which only raises δ. Every δ is raised by
+`rounding_allowance` to cover rounding in the transform. Comparisons with exact
+convolutions show that much less would be enough.
 
-**Charge.** A record counts (μ, δ₀). If δ(ε) ≤ δ_GDP(ε; μ) + δ₀ for all ε ≥ 0, in both
-directions, then P(E) ≤ F(Q(E)) + δ₀ for every event E, F(x) = Φ(Φ⁻¹(x) + μ) (for ε < 0
-use δ(-ε) = 1 - e^{-ε}(1 - δ'(ε)), δ' the other direction). F(Q(·)) is a 2-alternating
-capacity because F is concave, so some P' within δ₀ of P in total variation has
-P'(E) ≤ F(Q(E)) for every E (Huber, Strassen 1973): the steps are μ-GDP but for a
-probability δ₀, and such charges add up as Σμ² and Σδ₀ under adaptive composition.
+**Charge.** The privacy record charges a run of such steps as a pair (μ, δ₀). Suppose
+δ(ε) ≤ δ_GDP(ε; μ) + δ₀ for all ε ≥ 0 and both orders of the tables. Then
+P(E) ≤ F(Q(E)) + δ₀ for every event E, with F(x) = Φ(Φ⁻¹(x) + μ). (For ε < 0 use
+δ(-ε) = 1 - e^{-ε}(1 - δ'(ε)), where δ' belongs to the other order.) F(Q(·)) is a
+2-alternating capacity because F is concave, so some P' within δ₀ of P in total
+variation has P'(E) ≤ F(Q(E)) for every E (Huber, Strassen 1973). So the steps are
+μ-GDP except with probability δ₀. Such charges add up as Σμ² and Σδ₀ under adaptive
+composition.
 
-**Replacement** is a removal and an addition: P(E) ≤ F(F(Q(E)) + δ₀) + δ₀, at most
-F(F(Q(E))) + F(δ₀) + δ₀ because F is concave and F(0) = 0. So it costs
-(2μ, δ₀ + F(δ₀)). Of the full batch this is what a doubled sensitivity costs.
+**Replacement** is a removal followed by an addition. So P(E) ≤ F(F(Q(E)) + δ₀) + δ₀,
+which is at most F(F(Q(E))) + F(δ₀) + δ₀ because F is concave and F(0) = 0. A
+replacement therefore costs (2μ, δ₀ + F(δ₀)). If the batch is the whole table, this is
+what a doubled sensitivity costs.
 """
 
 from __future__ import annotations
@@ -44,23 +50,25 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from skdp.privacy.queries import Neighbours
 from skdp.schema import FloatArray, check
 
-#: Grid points per standard deviation of a step's loss, and the most in total.
+#: Number of grid points per standard deviation of a step's loss, and the largest total
+#: number of grid points.
 FINENESS, MOST_POINTS = 50.0, 1 << 19
-#: Intended probability of leaving the circle, and number of points compared.
+#: Intended probability that the sum of losses leaves the circle, and the number of grid
+#: points at which two curves are compared.
 TAIL, COMPARED = 1e-14, 3000
-#: Relative room for rounding in δ_GDP as it is computed here.
+#: Relative allowance for rounding errors of `gdp_deltas`.
 _ROOM = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """An upper bound on δ(ε), at increasing `epsilons` from 0 on."""
+    """An upper bound on δ(ε), on an increasing grid `epsilons` that starts at 0."""
 
     epsilons: FloatArray
     deltas: FloatArray
 
     def delta(self, epsilon: float) -> float:
-        """Return the bound at any ε ≥ 0, which is that of the grid point below."""
+        """Return the bound at any ε ≥ 0, taken from the nearest grid point below."""
         at = int(np.searchsorted(self.epsilons, epsilon, side="right")) - 1
         return float(self.deltas[at])
 
@@ -72,8 +80,8 @@ class Profile:
     def is_below(self, mu: float, delta: float) -> bool:
         """Return whether δ(ε) ≤ δ_GDP(ε; μ) + δ for all ε ≥ 0.
 
-        Both sides fall, so the left side at a grid point is compared with the right
-        side at the next.
+        Both sides decrease in ε, so the left side at each grid point is compared with
+        the right side at the next grid point.
         """
         end = int(np.argmax(self.deltas <= delta)) if self.deltas[-1] <= delta else -1
         if end < 0:
@@ -84,7 +92,10 @@ class Profile:
 
 
 def gdp_deltas(epsilons: FloatArray, mu: float) -> FloatArray:
-    """Return δ_GDP(ε; μ) of many ε at once, to a few parts in 10⁹ for μ > 10⁻⁴."""
+    """Return δ_GDP(ε; μ) for many ε at once.
+
+    The relative error is a few parts in 10⁹ for μ > 10⁻⁴.
+    """
     low = log_ndtr(-epsilons / mu - mu / 2) + epsilons
     return np.asarray(ndtr(-epsilons / mu + mu / 2) - np.exp(low))
 
@@ -95,16 +106,17 @@ def compute_profile(noise_multiplier: float, rate: float, n_steps: int) -> Profi
     Parameters
     ----------
     noise_multiplier : float
-        z, the noise over one record's bound.
+        The noise's standard deviation z, divided by the bound on one record.
     rate : float
-        q in (0, 1).
+        The probability q in (0, 1) that a step draws a given record.
     n_steps : int
-        T.
+        The number of steps T.
 
     Notes
     -----
-    **Guarantee.** For all tables that differ by one record, T steps chosen knowing the
-    earlier ones are (ε, δ(ε))-DP for every ε ≥ 0.
+    **Guarantee.** For all pairs of tables that differ by one record, T steps are
+    together (ε, δ(ε))-DP for every ε ≥ 0. Each step may be chosen knowing the results
+    of the earlier ones.
     """
     check(0 < rate < 1, f"rate must be in (0, 1), got {rate}.")
     check(
@@ -121,18 +133,21 @@ def compute_profile(noise_multiplier: float, rate: float, n_steps: int) -> Profi
 
 
 def _spread(z: float, q: float) -> float:
-    """Return the scale of one step's loss, q √(e^{1/z²} - 1), limited for small z."""
+    """Return the scale q √(e^{1/z²} - 1) of one step's loss.
+
+    For small z, 1/z² is limited to 2.
+    """
     return q * math.sqrt(math.expm1(min(1.0 / z**2, 2.0)))
 
 
 def _largest(z: float, q: float) -> float:
-    """Return the loss of one step whose noise is 9 standard deviations out."""
+    """Return the loss of a step whose noise is 9 standard deviations above its mean."""
     inside = (9.0 * z + 0.5) / z**2
     return float(np.logaddexp(math.log1p(-q), math.log(q) + inside))
 
 
 def _reach(z: float, q: float, n_steps: int) -> float:
-    """Return how far up and down the grid of the sum of T losses reaches."""
+    """Return the half-width of the grid for the sum of T losses."""
     x = np.linspace(-10.0, 10.0, 4001)
     density = np.exp(-(x**2) / 2)
     density /= density.sum()
@@ -157,24 +172,27 @@ Masses = tuple[FloatArray, float]
 
 
 def _masses(z: float, q: float, step: float, half: int) -> tuple[Masses, Masses]:
-    """Return the mass of each loss k·step, k = -half..half-1, and of an infinite loss.
+    """Return the probability of each loss on the grid, and of an infinite loss.
 
-    First for removing (losses log P/Q under P), then for adding (log Q/P under Q).
+    The losses on the grid are k·step for k = -half..half-1. The first result is for
+    removing a record (losses log P/Q under P), the second for adding a record (losses
+    log Q/P under Q).
     """
     edges = np.arange(-half, half) * step
-    inside = np.expm1(edges) + q  # e^ε - (1 - q), positive where a loss can be
+    inside = np.expm1(edges) + q  # e^ε - (1 - q), positive where a loss of ε can occur
     with np.errstate(divide="ignore", invalid="ignore"):
         cut = z * (np.log(np.maximum(inside, 0.0)) - math.log(q)) + 0.5 / z
     cut = np.where(inside > 0, cut, -np.inf)  # in units of z
     under_q = _between(cut)
     under_p = (1 - q) * under_q + q * _between(cut - 1.0 / z)
-    # One interval below the grid (its loss is raised to the grid's end), one above.
+    # One interval lies below the grid and one above. The losses of the interval below
+    # are raised to the lower end of the grid.
     below_q = float(ndtr(cut[0]))
     below_p = (1 - q) * below_q + q * float(ndtr(cut[0] - 1.0 / z))
     above_q = float(ndtr(-cut[-1]))
     above_p = (1 - q) * above_q + q * float(ndtr(1.0 / z - cut[-1]))
-    # The share of each interval's mass under Q that goes to the upper end, which keeps
-    # the mass under P.
+    # `share` is the part of each interval's mass under Q that moves to the upper end.
+    # It is chosen such that the mass under P is kept as well.
     ratio = np.divide(under_p, under_q, out=np.exp(edges[1:]), where=under_q > 0)
     share = np.clip((ratio * np.exp(-edges[:-1]) - 1) / math.expm1(step), 0.0, 1.0)
     up_p = np.clip(share * under_q * np.exp(edges[1:]), 0.0, under_p)
@@ -186,15 +204,19 @@ def _masses(z: float, q: float, step: float, half: int) -> tuple[Masses, Masses]
     adding = np.zeros(2 * half)
     adding[1:] += share * under_q
     adding[:-1] += (1 - share) * under_q
-    adding[-1] += above_q  # its loss is raised to this end's
-    # Adding reverses losses: -half..half-1 becomes half..1-half, shifted by one.
+    adding[-1] += above_q  # moves down to the grid's upper end, which raises log Q/P
+    # Adding a record changes the sign of losses: -half..half-1 becomes half..1-half. So
+    # the array is reversed and shifted by one place.
     turned = np.concatenate([[0.0], adding[::-1][:-1]])
     lost = float(adding[0]) + below_q
     return (removing, above_p), (turned, lost)
 
 
 def _between(cut: FloatArray) -> FloatArray:
-    """Return the normal mass between adjacent cuts, from the smaller tail."""
+    """Return the normal probability between adjacent cuts.
+
+    It is computed from the smaller of the two tails, which avoids cancellation.
+    """
     low, high = cut[:-1], cut[1:]
     upper = ndtr(-low) - ndtr(-high)
     lower = ndtr(high) - ndtr(low)
@@ -204,7 +226,7 @@ def _between(cut: FloatArray) -> FloatArray:
 def _compose(
     mass: FloatArray, infinite: float, step: float, n_steps: int
 ) -> FloatArray:
-    """Return δ at 0, step, 2·step, … of T independent losses."""
+    """Return δ at ε = 0, step, 2·step, … for the sum of T independent losses."""
     size, half = len(mass), len(mass) // 2
     circle = np.fft.rfft(np.roll(mass, -half))
     whole = np.roll(np.fft.irfft(circle**n_steps, size), half)
@@ -219,7 +241,7 @@ def _compose(
 
 
 def _leaving(mass: FloatArray, step: float, n_steps: int, top: float) -> float:
-    """Bound the probability that the sum of T losses exceeds `top` (Chernoff)."""
+    """Return Chernoff's bound on the probability that T losses sum to above `top`."""
     half = len(mass) // 2
     at = np.flatnonzero(mass > 0)
     losses, kept = (at - half) * step, mass[at]
@@ -238,12 +260,18 @@ def _leaving(mass: FloatArray, step: float, n_steps: int, top: float) -> float:
 
 
 def rounding_allowance(n_steps: int, size: int) -> float:
-    """Return an allowance for rounding in the transform, its T-th power and inverse."""
+    """Return an allowance for rounding errors of the T-fold convolution.
+
+    It covers the Fourier transform, the T-th power and the inverse transform.
+    """
     return 4.0 * n_steps * math.log2(size) * 2.0**-52
 
 
 def smallest_mu(curve: Profile, delta: float) -> float:
-    """Return the smallest μ with δ_GDP plus δ never below the profile, or infinity."""
+    """Return the smallest μ such that δ_GDP(ε; μ) + δ is never below the profile.
+
+    The result is infinite if there is no such μ.
+    """
     if curve.deltas[-1] > delta:
         return math.inf
     low, high = 1e-4, 1e-3
@@ -258,7 +286,10 @@ def smallest_mu(curve: Profile, delta: float) -> float:
 
 
 def calibrate_noise(mu: float, delta: float, rate: float, n_steps: int) -> float:
-    """Return the smallest z, to one part in 10⁴, whose T steps cost at most (μ, δ)."""
+    """Return the smallest noise multiplier z at which T steps cost at most (μ, δ).
+
+    The result is rounded up, by at most one part in 10⁴.
+    """
     check(
         rounding_allowance(n_steps, MOST_POINTS) < delta / 2,
         f"{n_steps} steps cannot be accounted for at δ = {delta:.3g}. Use fewer steps "
@@ -282,7 +313,8 @@ def to_add_remove(
 ) -> tuple[float, float]:
     """Convert a budget (μ, δ) for `neighbours` to one for adding or removing a record.
 
-    For a replacement it is half of μ, and the δ₀ with δ₀ + Φ(Φ⁻¹(δ₀) + μ/2) ≤ δ.
+    If records may be replaced, the converted budget is μ/2 and the largest δ₀ with
+    δ₀ + Φ(Φ⁻¹(δ₀) + μ/2) ≤ δ. Otherwise the budget does not change.
     """
     if neighbours != "replace-one":
         return mu, delta

@@ -1,1 +1,1 @@
-"""Checks of a privacy record by computations that share no code with its makers."""
+"""Check privacy records, with code that is independent of the code that made them."""

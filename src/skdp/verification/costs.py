@@ -1,7 +1,7 @@
 """Recompute the cost of runs whose single releases are not Gaussian.
 
-Such a run is charged (μ, δ₀): its curve δ(ε) must be below that of μ-GDP plus δ₀ for
-all ε ≥ 0. The curve is recomputed at a number of ε.
+Such a run is charged as a pair (μ, δ₀). For all ε ≥ 0, its δ(ε) must be at most δ₀ plus
+the δ(ε) of μ-GDP. This module recomputes the run's δ(ε) at a number of ε and compares.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from skdp.schema import FloatArray
 from skdp.verification.given import Given
 
-#: Largest relative difference of a recomputed curve from the charge: above, since both
-#: are rounded up on their own grids, and below, since noise is chosen such that the two
-#: touch (observed: .917 to .996 of it).
+#: A recomputed curve may be above the charged one by a fraction ABOVE, because both are
+#: rounded up on different grids. Its largest ratio to the charged curve may be below 1
+#: by at most BELOW, because noise is chosen such that the curves touch (observed
+#: ratios: .917 to .996).
 ABOVE, BELOW = 0.05, 0.2
-#: Number of points of a curve to compare, and the smallest δ of a point.
+#: Number of points at which curves are compared, and the smallest δ of such a point.
 POINTS, LEAST = 24, 1e-11
-#: Slopes are read from tables, which are steeper than the loss by this factor.
+#: Slopes are read from tables, which may be steeper than the loss by this factor.
 STEEPER = 1.01
 
 Found = tuple[bool | None, str]
 
 
 def gdp_delta(epsilon: FloatArray, mu: float) -> FloatArray:
-    """Return δ(ε) of μ-GDP at many ε."""
+    """Return δ(ε) of μ-GDP for many ε at once."""
     low = log_ndtr(-epsilon / mu - mu / 2) + epsilon
     return np.asarray(ndtr(-epsilon / mu + mu / 2) - np.exp(low))
 
 
 def _choose_epsilons(mu: float) -> FloatArray:
-    """Return points at which the curve of μ-GDP is not negligible."""
+    """Return values of ε at which δ(ε) of μ-GDP is not negligible."""
     ends = np.linspace(0.0, mu * (7.0 + mu), 1000)
     return np.linspace(0.0, float(ends[gdp_delta(ends, mu) > LEAST][-1]), POINTS)
 
@@ -42,8 +43,9 @@ def _choose_epsilons(mu: float) -> FloatArray:
 def check_batches(given: Given) -> Found:
     """Check the charge for Poisson batches with dp-accounting.
 
-    A replacement is a removal and an addition: with F(x) = Φ(Φ⁻¹(x) + μ), steps that
-    cost (μ, δ₀) each way cost (2μ, δ₀ + F(δ₀)) together.
+    Replacing a record is removing one and adding another. If the steps cost (μ, δ₀) for
+    a removal and for an addition, they cost (2μ, δ₀ + F(δ₀)) for a replacement, with
+    F(x) = Φ(Φ⁻¹(x) + μ).
     """
     charge = next(r for r in given.releases if "Poisson batch" in r.query)
     rate, z = given.number("rate"), given.number("noise_multiplier")
@@ -86,13 +88,14 @@ def _solve_one_way(mu: float, delta: float) -> float:
 def check_tilt(given: Given) -> Found:
     """Check the charge for objective perturbation.
 
-    With g the bound on a record's gradient, m = g/σ, κ the bound on its curvature over
-    that of the quadratic term and φ the normal density, the curve is at most (twice, if
-    slopes have both signs)
+    Let g be the bound on a record's gradient and m = g/σ. Let κ be the bound on a
+    record's curvature divided by that of the quadratic term, and φ the normal density.
+    Then δ(ε) is at most
 
         (1/κ') ∫₀ᵐ max_t [(1+κ') φ(t+s) - e^ε φ(t)] ds   for every κ' ≥ κ,
 
-    and at most that of m-GDP at ε - log(1+κ) (`skdp.privacy.profiles` has the proof).
+    and also at most the δ of m-GDP at ε - log(1+κ). If slopes have both signs, both
+    bounds are doubled. The proof is in `skdp.privacy.profiles`.
     """
     charge = next(r for r in given.releases if r.query.startswith("objective"))
     std = given.number("noise_std")
@@ -129,7 +132,7 @@ def _integrate(epsilons: FloatArray, m: float, kappa: float) -> FloatArray:
 
 
 def _compare(curve: FloatArray, charged: FloatArray, said: str) -> Found:
-    """Compare a curve with the charge."""
+    """Compare a recomputed curve with the charged one, and describe the result."""
     ratio = float((curve / charged).max())
     right = 1 - BELOW <= ratio <= 1 + ABOVE
     return right, f"{said}: δ(ε) is at most {ratio:.3g} of the charge"

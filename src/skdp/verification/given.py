@@ -1,7 +1,7 @@
-"""What verification looks at: a model's public facts and its record, as JSON has them.
+"""Read the facts that verification uses: a model's public facts and its privacy record.
 
-Bounds are computed here from the schema's groups and the parameters, by other code than
-the queries use.
+Bounds on records are computed here from the schema's groups and the parameters, by code
+that is independent of the queries.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from skdp.schema import Layout, check, toml_files
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Given:
-    """A model and its record.
+    """A model's public facts and its privacy record.
 
     Attributes
     ----------
     parameters, plan : dict
-        As they are saved.
+        The parameters and the plan of the model, as they are saved.
     record : RecordForm
-        As it is saved.
+        The privacy record, as it is saved.
     n_iter : int
-        Steps that the model says were taken.
+        The number of steps that the model reports.
     layout : Layout
         The coordinates of an encoded row.
     loss : Loss
-        The loss that parameters and schema name.
+        The loss that follows from parameters and schema.
     digest : callable
-        Return the digest that a ledger's entry has if it paid for this.
+        A function that returns the digest of this model's releases. A ledger's entry
+        that paid for the model has the same digest.
     """
 
     parameters: dict[str, Any]
@@ -54,7 +55,7 @@ class Given:
 
     @property
     def releases(self) -> list[ReleaseForm]:
-        """The releases and their numbers."""
+        """The releases of the record, each with the number of times it was made."""
         return self.record.releases
 
     @property
@@ -64,7 +65,10 @@ class Given:
 
     @property
     def apart(self) -> float:
-        """The number of records by which neighbouring tables differ."""
+        """The number of records by which neighbouring tables differ.
+
+        It is 2 if a record may be replaced, since one is removed and another is added.
+        """
         return 2.0 if self.record.neighbours == "replace-one" else 1.0
 
     @property
@@ -74,19 +78,20 @@ class Given:
 
     @property
     def slope(self) -> float:
-        """Bound on a record's slope, including its weight."""
+        """Bound on a record's slope times its weight."""
         return self.loss.slope_bound * self.weight
 
     @property
     def intercept(self) -> bool:
-        """Whether rows have an intercept."""
+        """Whether encoded rows have an intercept coordinate."""
         return any(group.kind == "ones" for group in self.layout.groups)
 
     def reach(self, scale: Any = None, at: Any = None) -> float:
-        """Largest Σ scaleⱼ xⱼ² of a row over the coordinates `at`: one, and all.
+        """Return the largest Σ scaleⱼ xⱼ² of any row x over the coordinates `at`.
 
-        A row has norm at most one in each column, and at most the schema's row norm in
-        all of them together; the constant is one.
+        By default every scale is one and `at` contains all coordinates. A row has norm
+        at most one in each column, and at most the schema's row norm over all columns
+        together. The intercept is one and does not count for the row norm.
         """
         wanted = set(range(self.layout.n_features) if at is None else at)
         parts, constant = [], 0.0
@@ -109,7 +114,7 @@ class Given:
 
     @property
     def penalty(self) -> ElasticNet:
-        """The penalty according to the parameters."""
+        """The penalty that follows from the parameters."""
         return make_penalty(
             self.layout,
             self.loss,
@@ -118,13 +123,16 @@ class Given:
         )
 
     def quadratic(self) -> list[float]:
-        """Return n times the penalty on each coordinate, with a solver's own ridge."""
+        """Return the quadratic penalty on each coordinate, times the number of rows n.
+
+        The penalty includes the ridge term that the solver adds.
+        """
         net = self.penalty
         n, own = self.number("n_rows"), self.number("ridge")
         return [n * (net.l2 * on + own) for on in self.layout.penalised.tolist()]
 
     def number(self, name: str) -> float:
-        """Return a number of the plan; raise ValueError if it is missing."""
+        """Return a number from the plan, or raise ValueError if there is none."""
         value = self.plan.get(name)
         right = isinstance(value, (int, float)) and not isinstance(value, bool)
         check(
@@ -135,7 +143,7 @@ class Given:
 
 
 def read(model: Any) -> Given:
-    """Read a saved model's directory, or look at a fitted estimator."""
+    """Return the facts of a saved model's directory or of a fitted estimator."""
     if isinstance(model, (str, PathLike)):
         return _read_directory(Path(model))
     model = getattr(model, "best_estimator_", model)
@@ -174,6 +182,6 @@ def _read_directory(source: Path) -> Given:
 
 
 def read_evaluation(found: Any) -> tuple[RecordForm, str]:
-    """Return the record of an evaluation as a form, and its digest."""
+    """Return the privacy record of an evaluation, and the digest of its releases."""
     record = found.privacy_
     return stored_record.make_form(record, {}), released_digest(record)

@@ -1,6 +1,7 @@
 """Compute ε from a list of releases, in closed form and by privacy loss distributions.
 
-This module does not import `skdp.privacy.accountant` or anything that spends.
+This module is independent of the code that it checks: it does not import
+`skdp.privacy.accountant` or any code that spends a budget.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from skdp.estimators.stored_record import ReleaseForm, SearchForm
 
-#: Digits of the closed form.
+#: Number of decimal digits in which the closed form is computed.
 DIGITS = 60
-#: Values of μ, of δ and of the number of noise multipliers for which dp-accounting is
-#: reliable and takes seconds. Losses are on a grid whose width is a part of μ: the
-#: error is 1e-6 for ten multipliers, and the time does not depend on μ.
+#: dp-accounting is reliable and takes only seconds if μ is in the range PLD_MU, δ is at
+#: least PLD_DELTA, and there are at most PLD_KINDS different noise multipliers. The
+#: grid of losses has a width of PLD_GRID times μ. The error is then 1e-6 for ten
+#: multipliers, and the time does not depend on μ.
 PLD_MU, PLD_DELTA, PLD_KINDS = (0.01, 30.0), 1e-12, 100
 PLD_GRID = 1e-3
-#: No ε is computed, or claimed by `skdp.privacy.accountant`, above this μ.
+#: Above this μ no ε is computed, and `skdp.privacy.accountant` does not claim any.
 LARGEST_MU = 1e9
-#: Shape of the distribution of the number of trials, in a random search.
+#: Parameter r of the law of the number of trials in a random search.
 SEARCH_SHAPE = 3
-#: The sampler's bound on the error of a cell's log-probability, per draw, which
-#: `skdp.privacy.randomness` derives.
+#: Bound on the error of the log-probability of one draw of the sampler. It is derived
+#: in `skdp.privacy.randomness`.
 SLACK = 2.0**-50
 
 
@@ -35,10 +37,11 @@ def closed_form_epsilon(
 ) -> float:
     """Return the smallest ε at δ, from the closed form of the Gaussian mechanism.
 
-    With μ² = Σ times/z², D draws and η = 2⁻⁵⁰, it solves Φ(-ε/μ + μ/2) - e^ε
-    Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ and adds 2Dη. The best of a random number of
-    trials is computed from the releases of one, by the theorem of
-    `skdp.privacy.selection`, each trial with 2²⁴ draws.
+    Let μ² = Σ times/z², D the number of draws and η = 2⁻⁵⁰. The function solves
+    Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ for ε and adds 2Dη. In a search
+    with a random number of trials, the releases are those of one trial. The ε of the
+    search then follows from the theorem of `skdp.privacy.selection`, with 2²⁴ draws per
+    trial.
     """
     mp = _import_mpmath()
     with mp.workdps(DIGITS):
@@ -51,7 +54,7 @@ def closed_form_epsilon(
 
         if mu == 0:
             return 0.0
-        if mu > LARGEST_MU:  # would need thousands of digits, and minutes
+        if mu > LARGEST_MU:  # this would take thousands of digits and minutes
             return math.inf
         draws = sum(r.times * r.n_draws for r in releases)
         slack = draws * mp.mpf(SLACK)
@@ -74,7 +77,7 @@ def closed_form_epsilon(
 
 
 def _find_first(holds: Callable[[Any], bool]) -> Any:
-    """Return the smallest number ≥ 0 at which a monotone condition holds."""
+    """Return the smallest number ≥ 0 from which on a condition holds."""
     mp = _import_mpmath()
     low, high = mp.mpf(0), mp.mpf(1)
     if holds(low):
@@ -88,7 +91,10 @@ def _find_first(holds: Callable[[Any], bool]) -> Any:
 
 
 def pld_epsilon(releases: list[ReleaseForm], delta: float) -> tuple[float | None, str]:
-    """Return ε by dp-accounting's privacy loss distributions, or why it is missing."""
+    """Return ε from dp-accounting's privacy loss distributions, and a description.
+
+    If ε cannot be computed, return None and the reason.
+    """
     extra = math.fsum(r.times * r.delta for r in releases)
     mu = math.sqrt(mu_squared(releases))
     kinds: Counter[float] = Counter()
@@ -109,7 +115,9 @@ def pld_epsilon(releases: list[ReleaseForm], delta: float) -> tuple[float | None
         dp = import_module("dp_accounting")
     except ModuleNotFoundError:
         return None, "dp-accounting is not installed: pip install 'skdp[verify]'"
-    # Noise multipliers are relative to the sensitivity under the record's relation.
+    # Noise multipliers are already relative to the sensitivity under the record's
+    # neighbour relation. ADD_OR_REMOVE_ONE takes them as they are, so it is used for
+    # every relation.
     neighbours = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
     account = dp.pld.PLDAccountant(neighbours, PLD_GRID * mu)
     for noise_multiplier, times in kinds.items():

@@ -1,8 +1,8 @@
-"""The influence of one record on each release, from schema and settings alone.
+"""Compute the sensitivity of each release from the schema and the settings alone.
 
-This module lists each solver's releases with the sensitivity that public facts imply. A
-privacy record with a smaller sensitivity has too little noise for its claim; one with a
-larger sensitivity does not belong to these settings.
+This module lists each solver's releases with the sensitivity that public facts imply.
+If a privacy record states a smaller sensitivity, it has too little noise for its claim.
+If it states a larger one, it does not belong to these settings.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from typing import Any
 from skdp.schema import check
 from skdp.verification.given import Given
 
-#: Largest relative reduction of a bound by the grids of slopes and features.
+#: Rounding slopes and features to their grids lowers a bound by at most this fraction.
 GRID = 2.0**-14
-#: Largest factor on bounds that include a proved distance to a minimiser.
+#: A bound that includes a proved distance to a minimiser may be larger by this factor.
 PROVED = 1.5
-#: Largest factor on bounds on rounding errors.
+#: A bound on rounding errors may be larger by this factor.
 ROUNDED = 1.2
-#: Rounding of a float64, relatively.
+#: Relative rounding error of a float64.
 U = 2.0**-53
-#: Smallest spread of a numeric target that caps can follow: half of one of 32 bins.
+#: Smallest spread of a numeric target on which caps can depend: half of one of 32 bins.
 NARROWEST = 1.0 / 32
-#: For wider joint columns DP-GCD releases means, and DP-CD does not release squares.
+#: A joint column is wide if it has more coordinates than this. For wide columns DP-GCD
+#: releases means, and DP-CD does not release squares.
 WIDE = 8
 
 
@@ -37,13 +38,13 @@ class Expected:
     Attributes
     ----------
     what : str
-        A regular expression for its query.
+        A regular expression that matches the query of such a release.
     least, most : float
-        The range of its sensitivity.
+        The range in which the sensitivity must lie.
     times : int or None
-        The number of such releases, if it is known.
+        The number of such releases, or None if it is not known.
     noise_multiplier : float or None
-        The noise multiplier, if the settings have it.
+        The noise multiplier, or None if the settings do not contain it.
     """
 
     what: str
@@ -70,14 +71,14 @@ class Expected:
         )
 
     def matches(self, query: str, noise_multiplier: float) -> bool:
-        """Whether a release is of this kind."""
+        """Return whether a release is of this kind."""
         right = self.noise_multiplier is None or math.isclose(
             self.noise_multiplier, noise_multiplier, rel_tol=1e-9
         )
         return right and re.fullmatch(self.what, query) is not None
 
     def allows(self, sensitivity: float) -> bool:
-        """Whether a sensitivity is in the range."""
+        """Return whether a sensitivity is in the expected range."""
         return self.least * (1 - 1e-9) <= sensitivity <= self.most
 
 
@@ -90,7 +91,7 @@ DISTANCE = "distance to minimiser, charged beforehand"
 
 
 def list_first_releases(given: Given) -> list[Expected]:
-    """List what any fit may release first: counts, ranges, categories, the target."""
+    """List the first releases of a fit: counts, ranges, categories and target."""
     one = math.sqrt(given.apart)
     found = [
         Expected(what=r"counts of \d+ class(es)?", least=one, most=one * (1 + 1e-9)),
@@ -108,7 +109,7 @@ def list_first_releases(given: Given) -> list[Expected]:
 
 
 def list_skgd(given: Given) -> list[Expected]:
-    """List the releases of DP-SkGD; the plan or the loss caps its gradients."""
+    """List the releases of DP-SkGD. The plan or the loss caps its gradients."""
     plan, apart = given.plan, given.apart
     halved = [
         g.kind == "dense" and g.width == 1 and not g.signed and given.intercept
@@ -124,7 +125,7 @@ def list_skgd(given: Given) -> list[Expected]:
     cap = 0.0 if radius is None else apart * float(radius)
     if follows_spread(given):
         cap *= min(NARROWEST, given.loss.slope_bound)
-    if plan.get("sampling") != "Full":  # a set gets a part of the radius
+    if plan.get("sampling") != "Full":  # a set of coordinates has a part of the radius
         cap *= math.sqrt(1.0 / given.layout.n_features)
     return [
         Expected(what=GRAM, least=gram),
@@ -135,20 +136,29 @@ def list_skgd(given: Given) -> list[Expected]:
 
 
 def follows_spread(given: Given) -> bool:
-    """Whether caps follow the released spread of the target, which is not saved."""
+    """Return whether caps depend on a released spread of the target.
+
+    That spread is not saved.
+    """
     return "solver" not in given.plan and any(
         r.query.startswith("histogram of the target") for r in given.releases
     )
 
 
 def list_dp_sgd(given: Given) -> list[Expected]:
-    """List the one charge for all batches, with gradients clipped to half the bound."""
+    """List DP-SGD's single charge for all batches.
+
+    Gradients are clipped to half their bound.
+    """
     clip = given.slope * math.sqrt(given.reach()) / 2
     return [Expected.at(BATCHES, clip, 1)]
 
 
 def list_dp_svrg(given: Given) -> list[Expected]:
-    """List full gradients, and one charge for corrections of two gradients each."""
+    """List DP-SVRG's full gradients and its single charge for all corrections.
+
+    A correction is a difference of two gradients.
+    """
     size = given.slope * math.sqrt(given.reach())
     epochs = int(given.number("n_epochs"))
     z = given.number("full_noise_multiplier")
@@ -160,7 +170,7 @@ def list_dp_svrg(given: Given) -> list[Expected]:
 
 
 def list_dp_cd(given: Given) -> list[Expected]:
-    """List squares of columns, and steps on one coordinate with clipped slopes."""
+    """List DP-CD's releases: squares of columns, and steps on single coordinates."""
     smoothness: Any = given.plan.get("smoothness")
     clip, d = given.number("clip"), given.layout.n_features
     check(
@@ -207,7 +217,7 @@ def list_dp_cd(given: Given) -> list[Expected]:
 
 
 def list_dp_gcd(given: Given) -> list[Expected]:
-    """List means of wide joint columns, and the whole gradient in each step."""
+    """List DP-GCD's releases: means of wide columns, and a full gradient per step."""
     size = given.apart * math.sqrt(given.reach())
     wide = any(g.signed and g.width > WIDE for g in given.layout.groups)
     means = wide and given.intercept
@@ -223,12 +233,16 @@ def list_dp_gcd(given: Given) -> list[Expected]:
 
 
 def list_output_perturbation(given: Given) -> list[Expected]:
-    """List the minimiser, whose sensitivity is r·sup‖x‖ plus the tolerance."""
+    """List the one release of output perturbation, the minimiser.
+
+    Its sensitivity is at least the distance that one record can move the exact
+    minimiser. It also includes the solver's tolerance and rounding.
+    """
     quadratic = given.quadratic()
     reach = math.sqrt(given.reach([1.0 / q for q in quadratic]))
     moved = given.apart * given.slope * reach
     rest = 2 * given.number("tolerance") + 2.0**-30 * math.sqrt(len(quadratic))
-    if given.record.neighbours == "add-remove":  # tables of very many rows fade
+    if given.record.neighbours == "add-remove":  # solutions of long tables are shrunk
         rest += moved
     z = given.number("noise_multiplier")
     return [
@@ -243,7 +257,11 @@ def list_output_perturbation(given: Given) -> list[Expected]:
 
 
 def list_objective_perturbation(given: Given) -> list[Expected]:
-    """List the tilt, and the release of the distance to the exact minimiser."""
+    """List the releases of objective perturbation.
+
+    The tilt is the random linear term added to the objective. The second release covers
+    the distance of the computed minimiser from the exact one.
+    """
     size = given.apart * given.slope * math.sqrt(given.reach())
     away = solved_apart(given)
     return [
@@ -253,9 +271,11 @@ def list_objective_perturbation(given: Given) -> list[Expected]:
 
 
 def solved_apart(given: Given) -> float:
-    """Distance of solutions of neighbouring tables that have the same tilted minimum.
+    """Bound the distance of computed solutions that have the same exact minimiser.
 
-    What rounding can change, by the bounds of `skdp.solvers.certified`, computed anew.
+    Two neighbouring tables, with different tilts, may have the same exact minimiser.
+    The computed solutions then differ only by rounding. This recomputes the bounds of
+    `skdp.solvers.certified`.
     """
     quadratic, n = given.quadratic(), int(given.number("n_rows"))
     full = max(2**24, 4 * n) if given.record.neighbours == "add-remove" else n
@@ -276,7 +296,10 @@ def solved_apart(given: Given) -> float:
 
 
 def list_adassp(given: Given) -> list[Expected]:
-    """List the Gram matrix, and the gradient at zero, where slopes are at most 1."""
+    """List AdaSSP's releases: the Gram matrix, and the gradient at zero weights.
+
+    At zero weights, slopes are at most 1.
+    """
     known = given.intercept and given.record.neighbours != "add-remove"
     signed = any(group.signed for group in given.layout.groups)
     acute = given.record.neighbours == "zero-out" or not signed
@@ -308,7 +331,7 @@ SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """Releases that differ from the expected ones, and those of unknown kind."""
+    """Descriptions of releases that differ from what is expected or are not known."""
 
     wrong: list[str]
     unknown: list[str]
@@ -317,8 +340,8 @@ class Comparison:
 def compare(given: Given) -> Comparison:
     """Compare all releases of a fit with those that its solver makes.
 
-    A search also has the releases of other candidates, whose settings are not saved.
-    Those of the model itself must be among them.
+    The record of a search also contains the releases of other candidates, whose
+    settings are not saved. The releases of the chosen model must be among them.
     """
     solver = given.plan.get("solver", "skgd")
     own = SOLVERS[solver](given) if solver in SOLVERS else []

@@ -1,4 +1,4 @@
-"""Check that a privacy record adds up, fits schema and settings, and was paid for."""
+"""Check that a privacy record adds up, agrees with the settings, and was paid for."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from skdp.verification.independent_epsilon import (
 )
 from skdp.verification.sensitivities import SOLVERS, compare, follows_spread
 
-#: Relative differences that count as equal: for the closed form, for dp-accounting,
-#: which puts losses on a grid, and for a search, whose trials round down.
+#: Relative differences up to these count as equal. The first is for the closed form.
+#: The second is for dp-accounting, which puts losses on a grid. The third is for a
+#: search, which rounds the μ of its trials down.
 CLOSE, PLD_CLOSE, SEARCH_CLOSE = 1e-6, 1e-3, 1e-4
 #: Share of μ² that DP-CD reserves for squares of columns.
 SMOOTHNESS = 0.1
@@ -34,7 +35,7 @@ ONE_RELEASE = ("output_perturbation", "objective_perturbation", "adassp")
 
 @dataclass(frozen=True)
 class Check:
-    """One check; `passed` is None if it was not possible."""
+    """The result of one check. `passed` is None if the check was not possible."""
 
     name: str
     passed: bool | None
@@ -50,13 +51,14 @@ class Verification:
     claim : str
         The record's claim in words.
     claims : bool
-        Whether it claims privacy; a seeded run or one without noise does not.
+        Whether the record claims privacy. Seeded runs and runs without noise do not.
     epsilon : float
         The spent ε according to the record.
     closed_form, pld : float or None
-        The same, recomputed in two ways; None if that was not possible.
+        The spent ε, recomputed in closed form and from privacy loss distributions. None
+        if that was not possible.
     checks : tuple of Check
-        All checks.
+        The results of all checks.
     """
 
     claim: str
@@ -73,14 +75,14 @@ class Verification:
         return self.claims and all(c.passed is not False for c in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return the whole result as a dict of plain values."""
         return asdict(self) | {
             "passed": self.passed,
             "checks": [asdict(one) for one in self.checks],
         }
 
     def to_json(self) -> str:
-        """Return everything as JSON; an infinite ε becomes null."""
+        """Return the whole result as JSON, with null for an infinite ε."""
         plain = {
             key: None if value == math.inf else value
             for key, value in self.to_dict().items()
@@ -130,10 +132,11 @@ def verify(model: Any, ledger: Any = None) -> Verification:
 
     Notes
     -----
-    Without a ledger, this shows that a record adds up and fits schema and settings.
-    Anyone who can write the directory can write such a record. The ledger shows that it
-    is the record of this model and was paid for: its entry has a digest of the released
-    values, their costs and the weights, written at the time of the fit.
+    Without a ledger, this shows that a record adds up and agrees with schema and
+    settings. Anyone who can write to the directory could have written such a record.
+    The ledger shows that the record belongs to this model and was paid for. Its entry
+    was written at the time of the fit and has a digest of the released values, their
+    costs and the weights.
 
     Examples
     --------
@@ -155,7 +158,7 @@ def verify(model: Any, ledger: Any = None) -> Verification:
 
 
 def _is_noiseless(record: RecordForm) -> bool:
-    """Whether nothing is claimed because there is no noise."""
+    """Return whether a run claims no privacy because a release has no noise."""
     if float(record.epsilon) == math.inf:
         return True
     return not all(release.noise_multiplier for release in record.releases)
@@ -168,7 +171,10 @@ def _verify_record(
     ledger: Any,
     digest: Callable[[], str],
 ) -> Verification:
-    """Add the checks of any record: its ε, in two ways, and its ledger entry."""
+    """Add the checks that apply to any record, and return the result.
+
+    These recompute ε in two ways and look for the ledger's entry.
+    """
     delta, seeded, noiseless = record.delta, record.seeded, _is_noiseless(record)
     claimed = float(record.spent_epsilon)
     budget = float(record.epsilon)
@@ -247,9 +253,9 @@ def _check_epsilon(
 
 
 def _with_reserve(record: RecordForm) -> float:
-    """Return ε as if all of δ reserved for finding categories had been spent.
+    """Return ε as if all of the δ reserved for finding categories had been spent.
 
-    Columns of unknown kind may turn out to hold numbers alone: then it is not.
+    That δ is not spent if all columns of unknown type turn out to hold numbers.
     """
     used = math.fsum(r.times * r.delta for r in record.releases)
     found = any(r.query.startswith("magnitudes of") for r in record.releases)
@@ -260,9 +266,9 @@ def _with_reserve(record: RecordForm) -> float:
 def _allow_rest(plan: dict[str, Any], record: RecordForm) -> float:
     """Return the part of ε that an honest fit may leave unspent.
 
-    A ledger may allow slightly less, because of the slack of all its draws. Other
-    solvers reserve a part of δ that they may not need. DP-CD reserves a tenth of μ² for
-    squares of columns, even if there are none.
+    A ledger may allow a fit slightly less than its ε, because a ledger covers more
+    noise draws. Solvers other than DP-SkGD reserve a part of δ that they may not need.
+    DP-CD reserves a tenth of μ² for squares of columns, even if it releases none.
     """
     if "solver" not in plan:
         return 1e-3
@@ -273,7 +279,7 @@ def _allow_rest(plan: dict[str, Any], record: RecordForm) -> float:
 
 
 def _check_plan(given: Given) -> Iterator[Check]:
-    """Compare the record with the plan, value by value."""
+    """Check each value of the plan against the record and the parameters."""
     plan, record, search = given.plan, given.record, given.search
     digest = record.plan_digest
     same = digest == stored_record.summary_digest(plan)
@@ -282,7 +288,7 @@ def _check_plan(given: Given) -> Iterator[Check]:
         for name in ("neighbours", "epsilon", "delta"):
             asked = given.parameters.get(name)
             if (name != "neighbours" and search) or asked is None:
-                continue  # a trial has a part of ε; δ may be left to the fit
+                continue  # a trial gets a part of ε, and a fit may choose δ itself
             told = getattr(record, name)
             found = f"{told}" + ("" if asked == told else f", asked for {asked}")
             yield Check(name, asked == told, found)
@@ -293,7 +299,7 @@ def _check_plan(given: Given) -> Iterator[Check]:
         found = f"l1 = {net.l1:g}, l2 = {net.l2:g}, weights of at most {given.weight:g}"
         yield Check("penalty and weights", same, found)
         return
-    # The plan of a model that a search chose has a part of the search's ε.
+    # If a search chose the model, the model's plan has only a part of the search's ε.
     for name in (
         ("neighbours", "delta") if search else ("neighbours", "delta", "epsilon")
     ):
@@ -306,14 +312,14 @@ def _check_plan(given: Given) -> Iterator[Check]:
 
 
 def _check_loss(given: Given) -> Check:
-    """Check that the plan's loss is the one that parameters and schema name."""
+    """Check that the plan has the loss that follows from parameters and schema."""
     name, bound = given.loss.name, given.loss.slope_bound
     same = (given.plan.get("loss"), given.plan.get("slope_bound")) == (name, bound)
     return Check("loss", same, f"{name}, slopes of at most {bound:g}")
 
 
 def _check_steps(given: Given) -> Iterator[Check]:
-    """Check the numbers of DP-SkGD's releases against its plan."""
+    """Check that DP-SkGD made as many releases as its plan says."""
     plan, search = given.plan, given.search
     steps = [r for r in given.releases if r.query.startswith("gradient of")]
     taken = sum(r.times for r in steps)
@@ -368,7 +374,7 @@ def _check_releases(given: Given) -> Iterator[Check]:
 
 
 def _count_planned_steps(given: Given) -> int:
-    """Return the number of steps in another solver's settings."""
+    """Return the planned number of steps of a solver other than DP-SkGD."""
     if "n_epochs" in given.plan:
         return int(given.number("n_epochs") * given.number("n_inner"))
     restarts = given.number("n_restarts") if "n_restarts" in given.plan else 1
