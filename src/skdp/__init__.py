@@ -88,7 +88,8 @@ __all__ = [
     "verify",
 ]
 
-# Where each public name lives: it is imported when it is first asked for.
+# The module of each public name. A module is imported when one of its names is first
+# used.
 _HOME = {
     name: module
     for module, names in {
@@ -123,7 +124,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    if name in ("audit", "solvers"):  # packages, with names of their own
+    if name in ("audit", "solvers"):  # sub-packages
         return import_module(f"skdp.{name}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""A synthetic hospital table with known true weights, free of private data."""
+"""Make synthetic hospital tables with known true weights. No real data is used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from skdp.schema import Categorical, FloatArray, Numeric, Schema, Target, check
 HospitalTarget = Literal["readmitted", "cost", "visits"]
 Codes = npt.NDArray[np.intp]
 
-#: The public description of the columns; unknown levels are encoded as `other`.
+#: The public description of the columns. A category that is not listed is encoded as
+#: the category `other`.
 COLUMNS: dict[str, Numeric | Categorical] = {
     "age": Numeric(18, 95),
     "length_of_stay": Numeric(0, 60, scale="log"),
@@ -54,7 +55,8 @@ TARGETS: dict[HospitalTarget, Target] = {
     "visits": Numeric(0, 40),
 }
 
-# Frequencies of the levels. Those of insurance and discharge depend on age (65).
+# Frequencies of the categories. Admission depends on the department. Insurance and
+# discharge depend on age: below 65, or 65 and older.
 _DEPARTMENT = [0.36, 0.20, 0.15, 0.10, 0.07, 0.05, 0.02, 0.05]
 _ADMISSION = {"surgical": [0.40, 0.15, 0.45], "medical": [0.72, 0.19, 0.09]}
 _INSURANCE = {
@@ -66,8 +68,9 @@ _DISCHARGE = {
     "older": [0.50, 0.23, 0.18, 0.06, 0.03],
 }
 
-# True weights of each column's coordinates. Those of a categorical column sum to zero,
-# with their mean in the intercept, which makes them unique for their predictions.
+# The true weights of each column's coordinates. The weights of a categorical column sum
+# to zero, and the intercept contains their mean. Without this rule, different weights
+# would give the same predictions.
 _TRUTH: dict[HospitalTarget, dict[str, list[float]]] = {
     "readmitted": {
         "age": [0.5],
@@ -110,19 +113,21 @@ _TRUTH: dict[HospitalTarget, dict[str, list[float]]] = {
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Dataset:
-    """A table, its schema and the weights that its target was drawn with.
+    """A table, its schema, and the true weights from which its target was drawn.
 
     Attributes
     ----------
     schema : Schema
         The public description of the table.
     columns : dict of str to array (n_rows,)
-        The table including the target, as floats (nan if missing) and strings.
-        ``pandas.DataFrame(data.columns)`` makes it a data frame.
+        The columns of the table, including the target. Numbers are floats (nan if
+        missing), and categories are strings. ``pandas.DataFrame(data.columns)`` makes a
+        data frame.
     batch : Batch
-        The same, ready for ``encode([data.batch], data.schema)``.
+        The same table, ready for ``encode([data.batch], data.schema)``.
     truth : dict of str to float
-        True weight of each coordinate, by its label in ``schema.layout()``.
+        The true weight of each coordinate, by the coordinate's label in
+        ``schema.layout()``.
     """
 
     schema: Schema
@@ -132,7 +137,7 @@ class Dataset:
 
     @property
     def weights(self) -> FloatArray:
-        """The true weights in the order of the layout, shape (n_features, 1)."""
+        """The true weights in the order of the coordinates, shape (n_features, 1)."""
         return np.array(list(self.truth.values()))[:, None]
 
 
@@ -141,27 +146,33 @@ def make_hospital(
 ) -> Dataset:
     """Draw a synthetic table of hospital stays from a known model.
 
-    Most patients are old. Stays, prior admissions and creatinine (mg/dL) have long
-    tails. Insurance and discharge depend on age, admission and stay on the department.
-    Let m = x·w, where x is the *encoded* row including the intercept and w the true
-    weights. The target follows exactly one of our models:
+    Most patients are old. Length of stay, prior admissions and creatinine (mg/dL) have
+    long tails. Insurance and discharge depend on age. Admission type and length of stay
+    depend on the department.
 
-    - ``"readmitted"`` within 30 days, for `Logistic`: "yes" with probability
-      1/(1 + exp(-m)), about 15 % of the rows;
-    - ``"cost"`` of the stay, for `Squared`: on its log scale from -1 to 1 it is m plus
-      normal noise of standard deviation 0.12 (1 in 1,000 is clipped to the range);
-    - ``"visits"`` in the following year, for `Poisson`: a Poisson count of mean
-      40 exp(m), where 40 is the largest count that the schema allows.
+    Let m = x·w, where x is the *encoded* row including the intercept and w are the true
+    weights. The target follows exactly one of the models of skdp:
 
-    One creatinine in eight is missing. It is encoded as the schema's public default
-    (1 mg/dL), and the target is drawn from that value too, so the model stays exact.
+    - ``"readmitted"`` says whether a patient returns within 30 days. It suits
+      `Logistic`: the value is "yes" with probability 1/(1 + exp(-m)), in about 15 % of
+      the rows.
+    - ``"cost"`` is the cost of the stay. It suits `Squared`: on its log scale from -1
+      to 1, the cost is m plus normal noise with standard deviation 0.12. One cost in
+      1,000 is clipped to the range.
+    - ``"visits"`` is the number of visits in the following year. It suits `Poisson`:
+      the number is a Poisson count with mean 40 exp(m), where 40 is the largest count
+      that the schema allows.
+
+    One creatinine value in eight is missing. A missing value is encoded as the schema's
+    public default (1 mg/dL). The target is drawn from this default too, so the model
+    stays exact.
 
     Parameters
     ----------
     n_rows : int
         Number of rows, at least 1.
     random_state : int
-        The same seed gives the same table.
+        The seed. The same seed gives the same table.
     target : {"readmitted", "cost", "visits"}
         The target to draw.
 
@@ -196,9 +207,10 @@ def make_hospital(
 
 
 def compute_margins(records: Records, weights: FloatArray) -> FloatArray:
-    """Return x·w of every row, shape (n_rows, k), for weights (n_features, k).
+    """Return the margins x·w of all rows, shape (n_rows, k).
 
-    The result is not private: use it for public tables only.
+    The weights have shape (n_features, k). The result has no noise and is not private,
+    so use this function for public tables only.
     """
     at = np.arange(records.layout.n_features)
     return np.concatenate(
@@ -211,7 +223,10 @@ def compute_margins(records: Records, weights: FloatArray) -> FloatArray:
 
 
 def _draw_columns(n_rows: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Draw the inputs: floats for numeric columns, codes for categories."""
+    """Draw all columns except the target.
+
+    Numeric columns are floats, and categorical columns are codes.
+    """
     age = np.floor(18 + 77 * rng.beta(2.6, 1.5, n_rows))
     older = age >= 65
     department = _choose(_DEPARTMENT, n_rows, rng)
@@ -250,7 +265,11 @@ def _choose_either(
     n_rows: int,
     rng: np.random.Generator,
 ) -> Codes:
-    """Draw from the first of two frequencies where `first` holds, else the second."""
+    """Draw the category of each row.
+
+    Rows for which `first` is true use the first of two lists of frequencies, and all
+    other rows use the second.
+    """
     one, two = (_choose(f, n_rows, rng) for f in frequencies.values())
     return np.where(first, one, two)
 
@@ -258,7 +277,7 @@ def _choose_either(
 def _draw_target(
     target: HospitalTarget, m: FloatArray, rng: np.random.Generator
 ) -> Any:
-    """Draw the target from its margins (n,)."""
+    """Draw the target of each row from the row's margin m."""
     if target == "readmitted":
         codes = (rng.random(len(m)) < 1.0 / (1.0 + np.exp(-m))).astype(np.intp)
         return Coded(codes, ["no", "yes"])
@@ -271,7 +290,7 @@ def _draw_target(
 
 
 def _decode(cells: Any) -> AnyArray:
-    """Return a column as it appears in a table."""
+    """Return a column as users see it, with the names of categories for codes."""
     if isinstance(cells, Coded):
         return np.array(cells.values)[cells.codes]
     return np.asarray(cells)

@@ -1,8 +1,8 @@
 """Audits: test a privacy claim by attacking it with everything that was released.
 
-`mechanism` audits one kind of release, `fit` whole fits of an estimator, and `one_run`
-a single fit with many canaries. All tables are synthetic. An audit can refute a claim,
-but it cannot prove one; the theorems do that.
+`mechanism` audits one kind of release. `fit` audits whole fits of an estimator.
+`one_run` audits a single fit with many canaries, which are records made to be detected.
+All tables are synthetic. An audit can refute a claim, but only a theorem can prove it.
 """
 
 from skdp.audit.fits import fit

@@ -1,16 +1,18 @@
 """Lower bounds on ε and μ from the number of wrong guesses.
 
-An auditor plays a game: a mechanism ran on one of two neighbouring tables, and the
-auditor guesses which. More correct guesses than the claim allows refute it. There are
-two lower bounds:
+In each game a mechanism runs on one of two neighbouring tables, and an auditor guesses
+which. If more guesses are correct than the claim allows, the claim is refuted. There
+are two lower bounds:
 
 - **plain**: (ε, δ)-DP means 1 - β ≤ e^ε α + δ for every test of error rates α, β [1]_.
-  It assumes nothing, but is far below the truth unless there are e^ε/δ games.
-- **gdp**: μ-GDP means that no test has (α + β)/2 below Φ(-μ/2), its error rate at the
-  best threshold [2]_. It tests the claim that skdp makes, a μ, and is near the truth
-  after a thousand games.
+  This bound assumes nothing, but it is far below the true ε unless there are about
+  e^ε/δ games.
+- **gdp**: μ-GDP means that every test has (α + β)/2 ≥ Φ(-μ/2) [2]_. The best test at
+  its best threshold has exactly this error rate. skdp claims a μ, so this bound tests
+  the claim itself. It is near the true μ after a thousand games.
 
-Rates are bounded by Clopper and Pearson's intervals, so no bound relies on asymptotics.
+Error rates are bounded by Clopper and Pearson's intervals, so no bound relies on
+asymptotics.
 
 References
 ----------
@@ -32,12 +34,15 @@ from scipy.stats import binom
 
 #: Default confidence of a bound, and the power that determines the number of trials.
 CONFIDENCE, POWER = 0.999, 0.99
-#: The bug that must be found: noise of this share of its correct scale.
+#: Audits must be able to find noise that has only this share of its correct scale.
 SHRUNK = 0.8
 
 
 def rate_upper(errors: int, n_trials: int, miss: float) -> float:
-    """Return the Clopper-Pearson upper bound on a rate, too low with chance `miss`."""
+    """Return the Clopper-Pearson upper bound on a rate.
+
+    The bound is below the true rate with probability at most `miss`.
+    """
     if errors >= n_trials:
         return 1.0
     return float(betaincinv(errors + 1.0, float(n_trials - errors), 1.0 - miss))
@@ -46,11 +51,14 @@ def rate_upper(errors: int, n_trials: int, miss: float) -> float:
 def mu_lower(
     errors: int, n_trials: int, miss: float, extra_delta: float = 0.0
 ) -> float:
-    """Bound μ from below by wrong guesses, with half of the games on each table.
+    """Return a lower bound on μ, from the number of wrong guesses.
 
-    The number of wrong guesses has mean n(α + β)/2 and a lower tail below the binomial
-    tail of that mean [3]_, so one interval covers both rates. A mechanism that is
-    μ-GDP except with probability `extra_delta` has α + β ≥ 2Φ(-μ/2) - extra_delta.
+    Half of the `n_trials` = n games are played on each table. The number of wrong
+    guesses has mean n(α + β)/2. Its lower tail is at most that of a binomial variable
+    with n trials and this mean [3]_, so a single interval covers α and β together. A
+    mechanism that is μ-GDP except with probability `extra_delta` has
+    α + β ≥ 2Φ(-μ/2) - extra_delta. The bound is above the true μ with probability at
+    most `miss`.
     """
     rate = rate_upper(errors, n_trials, miss) + extra_delta / 2
     return max(0.0, -2.0 * float(ndtri(min(rate, 0.5))))
@@ -63,7 +71,11 @@ def plain_epsilon_lower(
     delta: float,
     miss: float,
 ) -> float:
-    """Bound ε at `delta` from below by both error counts, without any assumption."""
+    """Return a lower bound on ε at `delta`, from the two error counts.
+
+    Nothing is assumed about the mechanism. The bound is above the true ε with
+    probability at most `miss`.
+    """
     alpha = rate_upper(false_positives, n_each, miss / 2)
     beta = rate_upper(false_negatives, n_each, miss / 2)
     best = 0.0
@@ -74,10 +86,10 @@ def plain_epsilon_lower(
 
 
 def plain_threshold(mu: float, n_each: int, delta: float, miss: float) -> float:
-    """Return the t ≥ 0 at which `plain_epsilon_lower` is expected to be largest.
+    """Return the threshold t ≥ 0 that should give the largest `plain_epsilon_lower`.
 
-    The log-likelihood ratio of a μ-GDP pair is N(∓μ²/2, μ²). The threshold follows from
-    the claim, before the games, so choosing it uses up no game.
+    The log-likelihood ratio of a μ-GDP pair is N(∓μ²/2, μ²). The threshold depends on
+    the claim alone. It is chosen before the games, so no game is needed to choose it.
     """
     grid = np.linspace(0.0, mu * (mu / 2 + 4.0), 201)
     false_positives = np.floor(n_each * ndtr(-grid / mu - mu / 2)).astype(int)
@@ -92,10 +104,10 @@ def plain_threshold(mu: float, n_each: int, delta: float, miss: float) -> float:
 def detection_power(
     mu: float, n_each: int, *, miss: float, shrunk: float = SHRUNK, reach: float = 1.0
 ) -> float:
-    """Return the exact chance that `n_each` games on each table refute a claim of μ.
+    """Return the exact probability that `n_each` games per table refute a claim of μ.
 
-    The noise is `shrunk` times as large as the claim requires, and the two tables are
-    `reach` times as far apart as it allows.
+    The noise is assumed to be `shrunk` times as large as the claim requires. The two
+    tables are assumed to be `reach` times as far apart as the claim allows.
     """
     n = 2 * n_each
     claimed, real = ndtr(-mu / 2), ndtr(-mu * reach / shrunk / 2)
@@ -111,10 +123,12 @@ def trials_needed(
     reach: float = 1.0,
     power: float = POWER,
 ) -> int:
-    """Return how many games on each table find noise shrunk to `shrunk` of its scale.
+    """Return how many games per table are needed to find noise that is too small.
 
-    Raises if reach ≤ shrunk, because the tables are then too close for the bug to
-    break the claim.
+    The noise has `shrunk` times its correct scale and is found with probability at
+    least `power`. The two tables are `reach` times as far apart as the claim allows.
+    If reach ≤ shrunk, a ValueError is raised, because the tables are then so close that
+    even the smaller noise keeps the claim.
     """
     if reach <= shrunk:
         raise ValueError(
@@ -137,14 +151,18 @@ def trials_needed(
 
 
 def best_group(mu: float) -> int:
-    """Return how many records tables should differ in; games show most for μ near 2."""
+    """Return in how many records the two tables of an audit should differ.
+
+    An audit needs the fewest games if the group's μ is near 2.
+    """
     return max(1, round(2.0 / mu))
 
 
-#: Share of the error probability used by the second, measured test of `play_games`.
+#: Share of the error probability that the second auditor of `play_games` uses. This
+#: auditor measures the noise.
 MEASURED_SHARE = 0.1
 
 
 def gdp_miss(confidence: float) -> float:
-    """Return the error probability of the first test of `play_games`."""
+    """Return the error probability that the first auditor of `play_games` uses."""
     return (1.0 - confidence) * (1.0 - MEASURED_SHARE)

@@ -1,4 +1,4 @@
-"""The audit game of a private evaluation, on neighbouring tables."""
+"""Make the audit game of a private evaluation on two neighbouring tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skdp.privacy.queries import Neighbours
 from skdp.schema import Categorical, Numeric, Schema
 
 SCHEMA = Schema({"x": Numeric(-1.0, 1.0)}, target=Categorical([0, 1]))
-#: Losses are clipped to this value; every wrong prediction reaches it.
+#: Losses are clipped to this value. The loss of every wrong prediction exceeds it.
 MAX_LOSS = 0.25
 DELTA = 1e-4
 
@@ -23,7 +23,7 @@ DELTA = 1e-4
 def make_evaluation_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game on accuracy and log-loss of an overconfident model."""
+    """Return the game that releases accuracy and log-loss of an overconfident model."""
     x = np.repeat([-1.0, 1.0], 20)
     model = LogisticRegression(
         epsilon=math.inf, schema=SCHEMA, fit_intercept=False, alpha=0.0
@@ -48,7 +48,7 @@ def make_evaluation_game(
             neighbours=neighbours,
         )
 
-    # Without noise the transcript holds the exact sums.
+    # With an infinite budget there is no noise, so the released values are exact sums.
     first, second = (
         evaluate_on(target, math.inf).privacy_.transcript[0].values
         for target in (right, other)

@@ -1,4 +1,4 @@
-"""Audits of whole fits of any estimator, on worst-case tables."""
+"""Audit whole fits of any estimator on worst-case tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from skdp.schema import Categorical, IntArray, Numeric, Schema, check, toml_file
 
 
 class RecordedSampling(Sampling):
-    """A sampling that keeps the sets it drew, which are public."""
+    """A sampling that remembers the sets it drew. These sets are public."""
 
     def __init__(self, law: Sampling) -> None:
         super().__init__(
@@ -40,13 +40,17 @@ class RecordedSampling(Sampling):
         return self._law.draw(rng)
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
-        """Draw the sets of a run and keep them until the next call."""
+        """Draw the sets of a run and store them in `seen` until the next call."""
         self.seen = list(self._law.sets(n_steps, rng))
         return iter(self.seen)
 
 
 def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
-    """Return a copy with a complete schema: its own, or that of a small table."""
+    """Return a copy of the estimator with a complete schema.
+
+    Columns or a target that the estimator does not describe are taken from a small
+    example.
+    """
     model: PrivateLinearModel = clone(estimator)
     schema, target = toml_files.given(model.schema), model._target()
     if schema is None:
@@ -57,15 +61,15 @@ def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
         target = Numeric(0.0, 1.0) if target == RANGE else Categorical([0, 1])
     target = sort_target(target)  # as a fit reads it
     whole = Schema(schema.columns, target=target, row_norm=schema.row_norm)
-    # The schema leaves nothing to be discovered, and no ledger is charged for synthetic
-    # tables.
+    # The schema is complete, so nothing else needs to be described or inferred. No
+    # ledger is charged for synthetic tables.
     model.set_params(schema=whole, bounds=None, classes=None, target_bounds=None)
     model.set_params(ledger=None, verbose=0)
     return model
 
 
 def is_low_steeper(model: PrivateLinearModel, schema: Schema) -> bool:
-    """Return whether the loss at zero weights is steeper for the lower target."""
+    """Return whether the loss is steeper for the lower target, at zero weights."""
     loss = model._loss(schema)
     numeric = isinstance(schema.target_column, Numeric)
     units = np.array([0, FEATURE_ONE if numeric else 1])
@@ -80,7 +84,10 @@ def make_game(
     n_rows: int = 1000,
     twins: int = 20,
 ) -> Game:
-    """Return the game that fits an estimator to one of two neighbouring tables."""
+    """Return the game that fits an estimator to one of two neighbouring tables.
+
+    The parameters are those of `fit`.
+    """
     model = complete_schema(estimator)
     check(
         model.epsilon < np.inf and model.random_state is None,
@@ -144,27 +151,29 @@ def fit(
     confidence: float = bounds.CONFIDENCE,
     progress: Callable[[int], object] | None = None,
 ) -> Audit:
-    """Audit whole fits of an estimator with its parameters.
+    """Audit whole fits of an estimator, with the estimator's own parameters.
 
-    The estimator is fitted repeatedly to two synthetic neighbouring tables made for its
-    schema, with noise from the operating system. An auditor who knows both tables and
-    sees everything released guesses which table it was.
+    The estimator is fitted repeatedly to two synthetic neighbouring tables that are
+    made for its schema. The noise comes from the operating system. An auditor who knows
+    both tables and sees everything that was released guesses which table was fitted.
 
     Parameters
     ----------
     estimator : estimator of skdp
-        Not changed. Without a schema it gets one with two columns.
+        The estimator to audit. It is copied, not changed. If it has no schema, the
+        tables have one numeric and one categorical column.
     group : int
-        Number of records in which the tables differ. A group of g records is protected
-        by g·μ; groups of about 2/μ show most with the fewest fits.
+        Number of records in which the tables differ. If one record is protected with μ,
+        g records together are protected with g·μ. Groups of about 2/μ records need the
+        fewest fits.
     n_trials : int, optional
-        Number of fits, half of them on each table. By default enough to find noise that
-        is 20 % too small with a probability of 99 %.
+        Number of fits, half of them on each table. The default is enough to find noise
+        that is 20 % too small with a probability of 99 %.
     n_rows : int
         Number of rows of the tables.
     twins : int
-        Number of pairs of records like the canary with opposite targets. They keep its
-        slope at its bound in long runs.
+        Number of pairs of records that have the columns of a canary and opposite
+        targets. In long runs they keep the slope of the loss on a canary at its bound.
     confidence : float
         Confidence of each bound.
     progress : callable, optional
@@ -173,7 +182,7 @@ def fit(
     Returns
     -------
     Audit
-        Claim, lower bounds and verdict.
+        The claim, the lower bounds and the verdict.
 
     Examples
     --------
@@ -203,9 +212,11 @@ def fit(
 def choose_n_games(
     shown: Sequence[Observation], group: int = 1, confidence: float = bounds.CONFIDENCE
 ) -> int:
-    """Choose how many games on each table find noise 20 % too small, from a few games.
+    """Choose how many games per table are needed to find noise that is 20 % too small.
 
-    If the tables are too close for that in the median, choose as if they were not.
+    The distance between the tables is the median over the few games in `shown`. If the
+    tables are too close to show the bug, the number is chosen as if they were as far
+    apart as the claim allows.
     """
     mu = group * math.sqrt(max(trial.mu_squared for trial in shown))
     apart = float(np.median([np.linalg.norm(trial.shift) for trial in shown])) / mu

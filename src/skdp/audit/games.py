@@ -1,4 +1,7 @@
-"""Games between an auditor and a mechanism, and the bounds that they prove."""
+"""Play games between an auditor and a mechanism, and bound μ and ε by the results.
+
+In each game the mechanism runs on one of two tables, and the auditor guesses which.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,19 @@ from skdp.schema import FloatArray, check
 class Observation:
     """One run, as seen by an auditor who knows both tables and all releases.
 
+    Here f is the exact sum behind a release. Both vectors join all releases of the run.
+
     Attributes
     ----------
     residual : float64 (m,)
-        (released - f(table)) / noise scale, all releases of the run in one vector.
+        (released - f(table)) / noise scale.
     shift : float64 (m,)
-        (f(other) - f(table)) / noise scale, given the same earlier releases.
+        (f(other) - f(table)) / noise scale, where both sums follow the same earlier
+        releases.
     mu_squared, delta : float
-        The charges in the record.
+        The privacy cost that was charged to the record.
     uncharged : int
-        Number of releases in the transcript that the record does not list.
+        Number of releases that were made but not charged to the record.
     """
 
     residual: FloatArray
@@ -48,7 +54,7 @@ Game = Callable[[bool], Observation]
 def compare_release(
     released: Released, table: BoundedSum, other: BoundedSum
 ) -> tuple[FloatArray, FloatArray]:
-    """Return residual and shift of one release, in units of its stated noise."""
+    """Return residual and shift of one release, divided by the stated noise scale."""
     first = table.value.astype(np.float64) * table.unit
     second = other.value.astype(np.float64) * other.unit
     std = np.broadcast_to(released.noise_std, first.shape)
@@ -59,7 +65,10 @@ def compare_release(
 def compare_releases(
     record: PrivacyRecord, pairs: Sequence[tuple[BoundedSum, BoundedSum]]
 ) -> Observation:
-    """Compare a record's transcript with the exact sums on both tables."""
+    """Compare a record's releases with the exact sums on both tables.
+
+    `pairs` has one pair of sums, on the table and on its neighbour, for each release.
+    """
     found = len(record.transcript)
     check(
         found == len(pairs),
@@ -78,32 +87,37 @@ def compare_releases(
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The claim, the lower bounds found and the verdict.
+    """The result of an audit: the claim, the lower bounds and the verdict.
 
     Attributes
     ----------
     name, neighbours : str
         The mechanism or estimator, and the neighbour relation.
     epsilon, delta, mu : float
-        The claim, for one record.
+        The claimed privacy of one record.
     group : int
-        Number of records in which the tables differ; μ-GDP claims group·μ for them.
+        Number of records in which the tables differ. For them together, a μ-GDP claim
+        allows group·μ.
     n_trials : int
         Number of games, half of them on each table.
     errors : int
-        Wrong guesses of the likelihood ratio test with threshold 0.
+        Number of wrong guesses of the likelihood ratio test with threshold 0.
     mu_lower, epsilon_lower : float
-        Lower bounds on the μ and ε that can be claimed for one record.
+        Lower bounds on the true μ and ε of one record. They assume that the mechanism
+        is μ-GDP for some μ.
     plain_epsilon_lower : float or None
-        The same without using that the claim is a μ; only for a group of one.
+        A lower bound on the true ε without that assumption. It is None if the tables
+        differ in several records.
     reached : float or None
-        The exact μ between the two tables, in the stated noise.
+        The exact distance μ between the two tables per record, if the noise is as
+        stated. It is None if the releases are decisions rather than numbers.
     uncharged : int
-        Number of releases that the record does not list.
+        Number of releases that were made but not charged to the record.
     confidence : float
-        Each of the two bounds is too high with probability at most one minus this.
+        Each lower bound is above the true value with probability at most
+        1 - confidence.
     seconds : float
-        Time taken.
+        Run time of the audit.
     """
 
     name: str
@@ -124,7 +138,7 @@ class Audit:
 
     @property
     def violations(self) -> list[str]:
-        """Reasons why the claim does not hold; empty if none was found."""
+        """The reasons why the claim is false. The list is empty if none was found."""
         found = []
         if self.mu_lower > self.mu:
             found.append(f"ε ≥ {self.epsilon_lower:.3g} by the gdp bound")
@@ -143,7 +157,7 @@ class Audit:
         return not self.violations
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
+        """Return all fields, the violations and the verdict, for JSON."""
         return asdict(self) | {"violations": self.violations, "passed": self.passed}
 
     def __str__(self) -> str:
@@ -169,26 +183,26 @@ def play_games(
 ) -> Audit:
     """Play `n_each` games on each of two tables and return the bounds they prove.
 
-    Two auditors guess. One trusts the stated noise and uses the likelihood ratio test,
-    the best test if the claim is right. The other measures mean and covariance of the
-    noise in the first half of the games and guesses in the second half, which detects
-    noise that is shared, repeated or fixed.
+    Two auditors guess. The first trusts the stated noise and uses the likelihood ratio
+    test, which is the best test if the claim is right. The second measures the mean and
+    the covariance of the noise in the first half of the games, and guesses in the
+    second half. The second auditor detects noise that is shared, repeated or fixed.
 
     Parameters
     ----------
     name, neighbours : str
-        For the result.
+        Copied to the result.
     play : callable bool -> Observation
-        A game on the table (False) or on its neighbour (True).
+        Plays one game on the table (False) or on its neighbour (True).
     n_each : int
         Number of games on each table.
     delta : float
-        δ at which ε is stated, in addition to the δ charged to the record.
+        The total δ at which ε is stated. It includes any δ charged to the record.
     group : int
         Number of records in which the tables differ.
     gaussian : bool
-        Whether residuals are released numbers; otherwise they are decisions, whose
-        distance has no meaning.
+        Whether the mechanism releases numbers with Gaussian noise. Otherwise it
+        releases decisions, and the distance between two decisions has no meaning.
     confidence : float
         Confidence of each bound.
     progress : callable, optional
@@ -243,21 +257,22 @@ def play_games(
 
 
 def _score(trial: Observation) -> float:
-    """Return the log-likelihood ratio of the other table, for the stated noise."""
+    """Return log P(run | other table) - log P(run | table), for the stated noise."""
     return float(trial.shift @ (trial.residual - trial.shift / 2))
 
 
 def _errors(scores: Sequence[FloatArray]) -> int:
-    """Count wrong guesses if a positive score means the other table."""
+    """Count wrong guesses of an auditor who names the other table if the score > 0."""
     return int((scores[0] > 0).sum() + (scores[1] <= 0).sum())
 
 
 def _measured_scores(
     games: tuple[list[Observation], list[Observation]],
 ) -> list[FloatArray] | None:
-    """Score the second half of the games by the noise measured in the first half.
+    """Score the second half of the games, using the noise measured in the first half.
 
-    Returns None if runs differ in length or there are too few of them.
+    Return None if the runs have different lengths, or if there are too few runs to
+    measure the covariance.
     """
     lengths = {len(trial.shift) for side in games for trial in side}
     half = len(games[0]) // 2
@@ -268,7 +283,7 @@ def _measured_scores(
     )
     middle = noise.mean(axis=0)
     covariance = np.atleast_2d(np.cov(noise, rowvar=False))
-    covariance += 1e-12 * np.eye(len(middle))  # so that constant noise has an inverse
+    covariance += 1e-12 * np.eye(len(middle))  # keeps it invertible for constant noise
     scores = []
     for side in games:
         shifts = np.stack([trial.shift for trial in side[half:]])
@@ -280,7 +295,10 @@ def _measured_scores(
 def _plain_bound(
     scores: Sequence[FloatArray], mu: float, delta: float, miss: float, gaussian: bool
 ) -> float:
-    """Return the best plain bound over thresholds that were fixed before the games."""
+    """Return the largest plain bound on ε over a few thresholds.
+
+    The thresholds depend on the claim alone, so they were fixed before the games.
+    """
     n_each = len(scores[0])
     top = 0.0
     if gaussian and mu > 0:

@@ -1,8 +1,8 @@
-"""Audits of single mechanisms: every kind of release that a fit makes.
+"""Audit single mechanisms: each kind of release in a DP-SkGD fit or an evaluation.
 
-Each entry of `MECHANISMS` makes two neighbouring tables whose sums are as far apart as
-their stated sensitivity, and releases one of them with the library's own code and noise
-from the operating system. A new kind of release needs an entry here.
+Each entry of `MECHANISMS` makes two neighbouring tables whose sums differ by as much as
+the stated sensitivity allows. It then releases the sum of one table, with the library's
+own code and noise from the operating system. A new kind of release needs an entry here.
 """
 
 from __future__ import annotations
@@ -41,26 +41,28 @@ CODES = Schema(
     {"kind": Categorical(["a", "b"]), "sort": Categorical(["a", "b"])},
     target=Categorical([0, 1]),
 )
-#: Slopes of ±1 at weights of zero, the bound.
+#: At zero weights these slopes are ±1, which is their bound.
 SLOPES = queries.Slopes(loss=Squared(1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """How to audit a mechanism.
+    """The facts that an audit of a mechanism needs.
 
     Attributes
     ----------
     game : callable (relation, noise multiplier, group, delta) -> Game
-        `delta` is the δ that a release may cost in addition to its μ.
+        Makes the game. `delta` is the δ that a release may cost in addition to its μ.
     relations : tuple
-        Neighbour relations that it is used with.
+        The neighbour relations under which the mechanism is used.
     gaussian : bool
-        Whether numbers are released, rather than decisions made from them.
+        Whether the mechanism releases numbers. Otherwise it releases decisions that are
+        computed from noisy numbers.
     extra : float
-        Share of δ that it costs in addition to its μ.
+        The share of the claimed δ that the mechanism costs in addition to its μ.
     slow : bool
-        Whether a game takes milliseconds; long audits then use groups of records.
+        Whether a game takes milliseconds. If so, the tables of long audits differ in
+        several records, which needs fewer games.
     """
 
     game: Callable[[Neighbours, float, int, float], Game]
@@ -71,7 +73,7 @@ class Mechanism:
 
 
 def make_record(neighbours: Neighbours) -> PrivacyRecord:
-    """Return a record without a limit, whose charges are the claim."""
+    """Return a privacy record without a limit. Its charges are the claim to test."""
     return PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=neighbours)
 
 
@@ -82,7 +84,7 @@ def make_release_game(
     group: int,
     delta: float,
 ) -> Game:
-    """Return the game that releases one of two sums."""
+    """Return the game that releases one of the two sums that `make` returns."""
     pair, noise = make(neighbours, group), Randomness()
 
     def play(other: bool) -> Observation:
@@ -96,7 +98,7 @@ def make_release_game(
 def make_engines(
     schema: Schema, neighbours: Neighbours, group: int, replace_features: bool = False
 ) -> list[ReferenceEngine]:
-    """Return the engines of two neighbouring tables."""
+    """Return two engines, one for each of two neighbouring tables."""
     tables = make_neighbours(
         schema,
         neighbours,
@@ -111,7 +113,10 @@ def make_engines(
 
 
 def make_gradients(neighbours: Neighbours, group: int) -> Pair:
-    """Return gradients on all blocks, with noise shaped by a diagonal geometry."""
+    """Return the gradients of both tables in all coordinates.
+
+    A diagonal geometry scales the noise of each coordinate.
+    """
     layout = MIXED.layout(intercept=True)
     at, zero = np.arange(layout.n_features), np.zeros((layout.n_features, 1))
     geometry = Diagonal(smoothness=np.linspace(1.0, 2.0, layout.n_features))
@@ -124,7 +129,7 @@ def make_gradients(neighbours: Neighbours, group: int) -> Pair:
 
 
 def make_mapped_gradients(neighbours: Neighbours, group: int) -> Pair:
-    """Return gradients in a matrix metric that is neither diagonal nor symmetric."""
+    """Return both tables' gradients in a metric whose matrix is not symmetric."""
     d = MIXED.layout(intercept=True).n_features
     matrix = np.eye(d) + 0.5 * np.eye(d, k=1) - 0.25 * np.eye(d, k=-2)
     metric = queries.Metric.of(matrix, radius=0.5)
@@ -138,9 +143,9 @@ def make_mapped_gradients(neighbours: Neighbours, group: int) -> Pair:
 
 
 def make_grams(neighbours: Neighbours, group: int) -> Pair:
-    """Return Gram matrices of two categorical columns.
+    """Return both tables' Gram matrices of two categorical columns.
 
-    A replaced record shares no coordinate with its replacement.
+    Under replace-one, a record and its replacement have no category in common.
     """
     pattern = queries.GramPattern.of(CODES.layout(intercept=True), neighbours)
     both = make_engines(CODES, neighbours, group, replace_features=True)
@@ -149,7 +154,7 @@ def make_grams(neighbours: Neighbours, group: int) -> Pair:
 
 
 def make_centred_grams(neighbours: Neighbours, group: int) -> Pair:
-    """Return Gram matrices of a centred number and a category."""
+    """Return both tables' Gram matrices of a centred number and a category."""
     layout = MIXED.layout(intercept=True)
     pattern = queries.GramPattern.of(layout, neighbours, centred=True)
     both = make_engines(MIXED, neighbours, group)
@@ -158,7 +163,7 @@ def make_centred_grams(neighbours: Neighbours, group: int) -> Pair:
 
 
 def make_counts(neighbours: Neighbours, group: int) -> Pair:
-    """Return the numbers of rows per class."""
+    """Return both tables' numbers of rows per class."""
     both = make_engines(CODES, neighbours, group)
     first, second = (queries.counts(engine, 2, neighbours) for engine in both)
     return first, second
@@ -167,10 +172,11 @@ def make_counts(neighbours: Neighbours, group: int) -> Pair:
 def make_row_count_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game that releases the number of rows, as add-remove fits do."""
+    """Return the game that releases the number of rows, as a fit under add-remove."""
     both, noise = make_engines(MIXED, neighbours, group), Randomness()
     first, second = (queries.counts(engine, 1, neighbours) for engine in both)
-    # The release takes a share of a budget, chosen so that the share is worth z.
+    # The release spends a share of a budget. Choose the share that gives the noise
+    # multiplier z.
     epsilon = accountant.gdp_epsilon(10.0 / z, 0.01)
     budget = PrivacyRecord(epsilon=epsilon, delta=0.01, neighbours=neighbours).budget
     share = 1.0 / (z * z * budget)
@@ -187,7 +193,10 @@ def make_row_count_game(
 def make_ranges_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game on magnitudes of a column; replaced records change their bin."""
+    """Return the game that releases a histogram of the magnitudes of a column.
+
+    Under replace-one, the replaced records move to another bin.
+    """
     rest = [0.5, 2.0]
     cells = {
         False: [1.0] * group + rest,
@@ -218,15 +227,17 @@ def make_ranges_game(
 def make_levels_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game on finding a category whose count is next to the threshold.
+    """Return the game that decides whether categories are common enough to be found.
 
-    A replaced record moves two categories across it, in opposite directions. The
-    decisions then show at most 1/√2 of the distance.
+    The count of a category is just above the threshold in one table and just below it
+    in the other. Under replace-one, two categories cross the threshold in opposite
+    directions. The decisions then reveal at most 1/√2 of the distance between the
+    tables.
     """
     std = z * queries.histogram(queries.big([0]), 1, neighbours, "").sensitivity
     sides = 2 if neighbours == "replace-one" else 1
     near = math.ceil(discovery.compute_threshold(std, delta / sides) + 0.5)
-    # A δ below the one allowed puts the threshold midway between two counts.
+    # Lower δ a little, which puts the threshold midway between two counts.
     delta = sides * float(ndtr(2.0**-10 - (near - 1.5) / std))
     before, after = [near, near - 1], [near - 1, near]
     if neighbours != "replace-one":
@@ -238,7 +249,7 @@ def make_levels_game(
             after if other else before, z, delta, neighbours, noise
         )
         decided = np.array([name in found for name in "ab"[: len(before)]], float)
-        # The first category loses records, the second gains them.
+        # In the other table the first category has fewer records, the second has more.
         residual, shift = decided - [1.0, 0.0][: len(before)], [-1.0, 1.0]
         return _decision(residual, np.array(shift[: len(before)]), record)
 
@@ -248,7 +259,10 @@ def make_levels_game(
 def make_rare_level_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game on a category that only the canary has, found with chance δ."""
+    """Return the game on a category that only the canary has.
+
+    The category is found with probability at most δ.
+    """
     noise = Randomness()
 
     def play(other: bool) -> Observation:
@@ -262,7 +276,7 @@ def make_rare_level_game(
 def _find_levels(
     sizes: list[int], z: float, delta: float, neighbours: Neighbours, noise: Randomness
 ) -> tuple[list[str], PrivacyRecord]:
-    """Find the categories of a column with these numbers of a and b."""
+    """Release the categories of a column in which a and b occur `sizes` times."""
     record = make_record(neighbours)
     record.reserved_delta = delta
     codes = np.repeat(np.arange(len(sizes)), sizes)
@@ -273,7 +287,7 @@ def _find_levels(
 def _decision(
     residual: np.ndarray, shift: np.ndarray, record: PrivacyRecord
 ) -> Observation:
-    """Return an observation of decisions, without released numbers."""
+    """Return the observation of a run that released decisions instead of numbers."""
     delta = sum(event.delta * times for event, times in record.events.items())
     return Observation(residual, shift, record.spent, delta)
 
@@ -313,21 +327,22 @@ def mechanism(
     confidence: float = bounds.CONFIDENCE,
     progress: Callable[[int], object] | None = None,
 ) -> Audit:
-    """Audit one kind of release on its worst-case tables.
+    """Audit one kind of release on the worst-case tables for this release.
 
     Parameters
     ----------
     name : str
-        One of `MECHANISMS`.
+        A name in `MECHANISMS`.
     epsilon, delta : float
-        The claim that its noise is calibrated to.
+        The claim. The noise is calibrated to it.
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     group : int
-        Number of records in which the tables differ; g of them are protected by g·μ.
+        Number of records in which the tables differ. If one record is protected with μ,
+        g records together are protected with g·μ.
     n_trials : int, optional
-        Number of releases, half of them on each table. By default enough to find noise
-        that is 20 % too small with a probability of 99 %.
+        Number of releases, half of them on each table. The default is enough to find
+        noise that is 20 % too small with a probability of 99 %.
     confidence : float
         Confidence of each bound.
     progress : callable, optional
@@ -336,7 +351,7 @@ def mechanism(
     Returns
     -------
     Audit
-        Claim, lower bounds and verdict.
+        The claim, the lower bounds and the verdict.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Worst-case pairs of neighbouring tables for audits."""
+"""Make worst-case pairs of neighbouring tables for audits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skdp.privacy.queries import Neighbours
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Schema, Vector, check
 from skdp.tables import batches
 
-#: A small table with a column of each kind, for audits of estimators without a schema.
+#: A numeric and a categorical column, for audits of estimators without a schema.
 COLUMNS: Mapping[str, Column] = {
     "number": Numeric(0.0, 1.0),
     "kind": Categorical(["a", "b", "c"]),
@@ -23,14 +23,14 @@ COLUMNS: Mapping[str, Column] = {
 
 @dataclass(frozen=True, eq=False)
 class SyntheticTable:
-    """A table of synthetic records."""
+    """A table of synthetic records, with the target and the weight of each record."""
 
     columns: dict[str, Any]
     target: Any
     weight: FloatArray
 
     def encode(self, schema: Schema, *, intercept: bool, max_weight: float) -> Records:
-        """Encode the table as a fit would."""
+        """Encode the table in the same way as a fit."""
         read = batches(
             self.columns, schema, target=self.target, sample_weight=self.weight
         )
@@ -49,19 +49,21 @@ def make_neighbours(
     intercept: bool = True,
     max_weight: float = 1.0,
 ) -> tuple[SyntheticTable, SyntheticTable]:
-    """Make two tables that differ in `group` canaries, records with extreme values.
+    """Make two tables that differ in `group` canaries, which are extreme records.
 
-    A canary has the largest value of every number and the first category of every
-    categorical column; no other record has them. In the other table it has the opposite
-    target (replace-one), is zeroed out (zero-out) or is absent (add-remove). The other
-    records have the smallest values and targets that cancel, which keeps weights near
-    zero, where a canary's slope is at its bound. Twins of the canary with targets that
-    cancel keep them there over many steps.
+    A canary has the largest value in every numeric column and the first category in
+    every categorical column. In the second table, each canary has the opposite target
+    (replace-one), is zeroed out (zero-out) or is absent (add-remove). All other records
+    except the canary's twins have the smallest values and the last categories. Half of
+    them have the lowest target and half the highest, which keeps the fitted weights
+    near zero. There the slope of the loss on a canary is at its bound. Twins have the
+    canary's columns and opposite targets, and they keep the weights near zero over many
+    steps.
 
     Parameters
     ----------
     schema : Schema
-        The schema, including its target.
+        The schema, which must include the target.
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     group : int
@@ -69,15 +71,20 @@ def make_neighbours(
     n_rows : int
         Number of rows of the first table.
     twins : int
-        Number of pairs of records with the canary's columns and opposite targets.
+        Number of pairs of twins.
     replace_features : bool
-        Under replace-one, exchange a canary's columns and keep its target.
+        Under replace-one, replace a canary's columns and keep its target.
     low_target : bool
         Give canaries the lower target instead of the higher one.
     intercept : bool
-        Whether there is an intercept; Gram matrices are then centred.
+        Whether the fit has an intercept. If so, Gram matrices are centred.
     max_weight : float
         The weight of a canary.
+
+    Returns
+    -------
+    pair of SyntheticTable
+        The table with the canaries, and its neighbour.
     """
     check(
         1 <= group < n_rows - 2 * twins,
@@ -149,9 +156,11 @@ def _opposite(column: Column) -> Any:
 
 
 def _nothing(column: Column, middle: bool) -> Any:
-    """Return a cell that adds nothing to a Gram matrix; a weight of 0 does the rest.
+    """Return a value of the column that adds nothing to a Gram matrix.
 
-    Single numbers may be centred on their range (`queries.GramPattern`).
+    The record also gets weight 0, so it adds nothing to the other sums. If `middle`,
+    numbers are measured from the middle of their range (`queries.GramPattern`), so this
+    middle is the value.
     """
     if isinstance(column, Vector):
         return [0.0] * len(column.names)
@@ -166,7 +175,7 @@ def _nothing(column: Column, middle: bool) -> Any:
 
 
 def extreme_targets(column: Numeric | Categorical) -> tuple[Any, Any]:
-    """Return two targets that are as far apart as possible."""
+    """Return the ends of a numeric target's range, or the first two categories."""
     if isinstance(column, Numeric):
         return column.low, column.high
     return column.levels[0], column.levels[1]

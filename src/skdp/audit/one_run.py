@@ -1,10 +1,11 @@
-"""Audit of a single fit with many canaries (Steinke, Nasr and Jagielski 2023).
+"""Audit a single fit with many canaries (Steinke, Nasr and Jagielski 2023).
 
-A coin decides for each of m canaries whether it is in the table. After one fit an
-auditor guesses for the canaries it is surest about. If the fit is (ε, δ)-private, the
-number of correct guesses rarely exceeds that of coins with probability e^ε/(1 + e^ε),
-even if canaries interact [1]_. The bound is lower than that of many fits, but one fit
-can be of any size.
+For each of m canaries, a fair coin decides whether the canary is in the table. After
+one fit, an auditor guesses the coins of which the auditor is most certain. If the fit
+is (ε, δ)-private, the number of correct guesses rarely exceeds that of independent
+guesses which are each correct with probability e^ε/(1 + e^ε). This holds even if the
+canaries influence each other [1]_. The lower bound on ε is weaker than that of an audit
+with many fits, but a single fit can be large.
 
 References
 ----------
@@ -38,11 +39,14 @@ from skdp.schema import Categorical, FloatArray, Schema, check
 def p_value(
     n_canaries: int, n_guesses: int, n_correct: int, epsilon: float, delta: float
 ) -> float:
-    r"""Return the largest chance of as many correct guesses on an (ε, δ)-private fit.
+    r"""Bound the probability of at least this many correct guesses.
 
-    With W binomial of r guesses and probability e^ε/(1 + e^ε),
+    The bound holds for every (ε, δ)-private fit. For m canaries, r guesses and v
+    correct guesses it is
 
-    .. math:: P[W ≥ v] + 2mδ · \max_i P[v > W ≥ v - i] / i .
+    .. math:: P[W ≥ v] + 2mδ · \max_i P[v > W ≥ v - i] / i ,
+
+    where W is binomial with r trials and probability e^ε/(1 + e^ε).
     """
     check(
         0 <= n_correct <= n_guesses <= n_canaries,
@@ -60,7 +64,10 @@ def p_value(
 def epsilon_lower(
     n_canaries: int, n_guesses: int, n_correct: int, delta: float, miss: float
 ) -> float:
-    """Return the largest ε refuted by the guesses, wrongly with chance `miss`."""
+    """Return the largest ε that the guesses refute, or 0 if they refute none.
+
+    A true ε is refuted with probability at most `miss`.
+    """
 
     def refuted(epsilon: float) -> bool:
         return p_value(n_canaries, n_guesses, n_correct, epsilon, delta) < miss
@@ -77,9 +84,10 @@ def epsilon_lower(
 
 
 def choose_n_guesses(n_canaries: int, mu: float, delta: float, miss: float) -> int:
-    """Choose how many canaries to guess about, from the claim and before the fit.
+    """Choose how many canaries to guess about.
 
-    A score is N(±μ²/2, μ²); guesses are made where it is far from zero.
+    The number depends on the claim alone and is chosen before the fit. The score of a
+    canary is N(±μ²/2, μ²), and the auditor guesses where the score is far from zero.
     """
     best = (0.0, n_canaries)
     for far in np.linspace(0.0, 4.0, 21):
@@ -94,24 +102,25 @@ def choose_n_guesses(n_canaries: int, mu: float, delta: float, miss: float) -> i
 
 @dataclass(frozen=True, kw_only=True)
 class OneRun:
-    """The outcome of one fit with many canaries.
+    """The result of an audit of one fit with many canaries.
 
     Attributes
     ----------
     name : str
-        The estimator.
+        The class of the estimator.
     epsilon, delta, mu : float
         The claim.
     n_canaries, n_guesses, n_correct : int
-        Numbers of canaries, of guesses about them and of correct guesses.
+        The number of canaries, of guesses about them and of correct guesses.
     epsilon_lower : float
-        The lower bound on ε that they prove.
+        The lower bound on ε that the guesses prove.
     reached : float
-        Median over the canaries of the μ that each adds, in the stated noise.
+        The median over canaries of the μ between a table with the canary and one
+        without it, if the noise is as stated.
     confidence : float
-        The bound is too high with probability at most one minus this.
+        The bound is above the true ε with probability at most 1 - confidence.
     seconds : float
-        Time taken.
+        Run time of the audit.
     """
 
     name: str
@@ -132,7 +141,7 @@ class OneRun:
         return self.epsilon_lower <= self.epsilon
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
+        """Return all fields and the verdict, for JSON."""
         return asdict(self) | {"passed": self.passed}
 
 
@@ -144,22 +153,24 @@ def one_run(
 ) -> OneRun:
     """Audit a single fit of an estimator, without an intercept, under zero-out.
 
-    A canary is a record with a category of its own. No other record touches its
-    coordinate, so only noise hides whether it is in the table.
+    Each canary is a record with a category that no other record has. No other record
+    changes the canary's coordinate of a sum, so only the noise hides whether the canary
+    is in the table.
 
     Parameters
     ----------
     estimator : estimator of skdp
-        Not changed; its schema, intercept and relation are replaced.
+        The estimator to audit. It is copied, not changed. In the copy, the schema's
+        columns, the intercept, the neighbour relation and the sampling are replaced.
     n_canaries : int
-        Number of records, each in the table with probability one half.
+        Number of canaries. Each is in the table with probability one half.
     confidence : float
         Confidence of the bound.
 
     Returns
     -------
     OneRun
-        Claim, guesses and lower bound.
+        The claim, the guesses and the lower bound.
     """
     start = perf_counter()
     model = complete_schema(estimator)
@@ -203,7 +214,7 @@ def one_run(
 def _make_table(
     names: list[str], target: Any, there: npt.NDArray[np.bool_]
 ) -> SyntheticTable:
-    """Return a table with one row per canary; rows of absent canaries are empty."""
+    """Return a table with one row per canary. The row of an absent canary is empty."""
     cells = [n if here else None for n, here in zip(names, there.tolist(), strict=True)]
     return SyntheticTable(
         {"canary": cells}, [target] * len(names), there.astype(np.float64)
@@ -213,9 +224,11 @@ def _make_table(
 def _score_canaries(
     model: PrivateLinearModel, everyone: SyntheticTable
 ) -> tuple[FloatArray, FloatArray]:
-    """Return each canary's log-likelihood ratio of being present, and its μ.
+    """Return two numbers for each canary: the score, and the μ that it reaches.
 
-    A table of all canaries adds to a coordinate what its canary would add.
+    The score is log P(releases | canary present) - log P(releases | canary absent).
+    `everyone` is a table of all canaries. Each coordinate of its sums belongs to one
+    canary and holds what this canary would add.
     """
     assert isinstance(model.schema, Schema)
     weight = {"intercept": False, "max_weight": model.max_weight}

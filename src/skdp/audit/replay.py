@@ -1,7 +1,8 @@
 """Replay a fit: compute the exact sum behind each release, on any table.
 
-Weights are a function of the releases, so the transcript determines what the sum of
-each step would have been on any table. Nothing is released here.
+The weights of each step depend only on the earlier releases. The transcript, which is
+the list of all releases, therefore determines what the sum of each step would have been
+on any other table. Nothing is released here.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ MakeEngine = Callable[[Records], queries.Engine]
 
 
 class Replay:
-    """A run of a plan, step by step, that uses the releases of another run.
+    """Repeat a plan step by step, using the releases of an earlier run.
 
     Parameters
     ----------
     plan : Plan
         The plan of the run.
     records : Records
-        The table to add up; it need not be the one that was fitted.
+        The table whose records are summed. It need not be the table that was fitted.
     transcript : sequence of Released
-        The run's releases, starting with those of the geometry.
+        The releases of the earlier run, starting with those of the geometry.
     engine : callable Records -> Engine
-        Makes the engine that adds up the records.
+        Makes the engine that sums the records.
 
     Attributes
     ----------
     sums : list of BoundedSum
-        The sums that would have been released, without noise.
+        The exact sums to which noise would have been added.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Replay:
         self.start = start
 
     def next_release(self, total: queries.BoundedSum, share: float = 1.0) -> Released:
-        """Keep a sum and return the value that was released in its place."""
+        """Store the exact sum and return what the earlier run released for it."""
         self.sums.append(total)
         return self._transcript[len(self.sums) - 1]
 
@@ -73,20 +74,21 @@ def replay(
     sets: Sequence[IntArray] | None = None,
     engine: MakeEngine = ReferenceEngine,
 ) -> tuple[FloatArray, list[Sums]]:
-    """Replay a run; return its weights and the sums of every step on each table.
+    """Replay a run. Return its weights, and the sums of every step on each table.
 
     Parameters
     ----------
     plan : Plan
         The plan of the run.
     records : sequence of Records
-        The tables to add up.
+        The tables whose records are summed.
     transcript : sequence of Released
         The run's releases, starting with those of the geometry.
     sets : sequence of arrays, optional
-        The public sets of the steps; needed unless every step is full.
+        The coordinates that each step updated, which are public. They are required
+        unless every step updated all coordinates.
     engine : callable Records -> Engine
-        Makes the engine that adds up the records.
+        Makes the engine that sums the records.
     """
     runs = [Replay(plan, table, transcript, engine) for table in records]
     chosen = iter(sets if sets is not None else _full_sets(plan))
@@ -120,16 +122,16 @@ def compare_fit(
     counted: bool = False,
     sets: Sequence[IntArray] | None = None,
 ) -> Observation:
-    """Compare a fit's transcript with the sums on both tables.
+    """Compare the releases of a fit with the exact sums on both tables.
 
     Parameters
     ----------
     plan, record : Plan and PrivacyRecord
-        Plan and record of the fit.
+        The plan and the privacy record of the fit.
     records : pair of Records
         The table and its neighbour.
     counted : bool
-        Whether the number of rows was released first.
+        Whether the number of rows was released before the plan was run.
     sets : sequence of arrays, optional
         As in `replay`.
     """

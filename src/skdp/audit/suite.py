@@ -1,4 +1,4 @@
-"""Lists of audits for the command line and the report in docs/evidence/audit.md."""
+"""List the audits for the command line and for the report docs/evidence/audit.md."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from skdp.privacy import accountant
 from skdp.privacy.queries import NEIGHBOURS, Neighbours
 
 Progress = Callable[[int], object] | None
-#: Short fits on small tables, which are as private as long ones.
+#: Settings of short fits on small tables. These make the same claim as long fits.
 SHORT: Mapping[str, Any] = {"n_steps": 4, "n_threads": 1}
 SMALL: Mapping[str, Any] = {"n_rows": 300, "twins": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One audit, of a mechanism or of the fits of a model.
+    """The settings of one audit, either of a mechanism or of a model's fits.
 
     Attributes
     ----------
     name, neighbours, epsilon, delta
-        The mechanism or model, and the claim.
+        The mechanism or model, and the privacy that it claims.
     group, n_trials : int
         As in `skdp.audit.fit`.
     parameters : dict
         Further parameters of the estimator.
     table : dict
-        ``n_rows`` and ``twins``, for fits.
+        ``n_rows`` and ``twins`` of `skdp.audit.fit`. It is empty for a mechanism.
     """
 
     name: str
@@ -69,10 +69,11 @@ class Setting:
         )
 
     def run_and_confirm(self, progress: Progress = None) -> Audit:
-        """Run the audit, and run it again if the claim was refuted.
+        """Run the audit. If it refutes the claim, run it again and return that result.
 
-        Each of the two bounds refutes a correct claim by chance in at most 1 of 1000
-        audits, so a correct claim fails twice with probability 4 in a million.
+        Each of the two lower bounds refutes a correct claim by chance in at most 1 of
+        1000 audits. A correct claim is therefore refuted in both runs with probability
+        at most 4 in a million.
         """
         first = self.run(progress)
         return first if first.passed else self.run(progress)
@@ -81,15 +82,18 @@ class Setting:
 def list_mechanism_settings(
     epsilon: float, delta: float = 1e-6, *, single: bool = False
 ) -> list[Setting]:
-    """List every mechanism under every relation, with the power to find 20 %.
+    """List an audit of every mechanism under each of its neighbour relations.
+
+    Each audit has enough trials to find noise that is 20 % too small.
 
     Parameters
     ----------
     epsilon, delta : float
         The claim.
     single : bool
-        Whether tables differ in one record, which takes more trials. Otherwise, and for
-        slow mechanisms, they differ in as many as show most.
+        Whether the tables differ in a single record, which takes more trials. If False,
+        and always for slow mechanisms, they differ in as many records as make the audit
+        most sensitive. Mechanisms that release decisions always use a single record.
     """
     settings = []
     for name, entry in MECHANISMS.items():
@@ -119,10 +123,12 @@ def make_fit_setting(
     delta: float = 1e-6,
     **given: Any,
 ) -> Setting:
-    """Return an audit of short fits, which finds 20 % if tables reach the claim.
+    """Return the settings of an audit of short fits.
 
-    Under replace-one no pair of tables does: tables whose gradients are furthest apart
-    have the same Gram matrix. Such audits need about five times as many trials.
+    The audit finds noise that is 20 % too small if the two tables are as far apart as
+    the claim allows. Under replace-one no pair of tables is that far apart, because
+    tables whose gradients differ most have the same Gram matrix. Audits under
+    replace-one therefore need about five times as many trials.
     """
     mu = accountant.gdp_mu(epsilon, delta)
     group = bounds.best_group(mu)
@@ -142,7 +148,7 @@ def make_fit_setting(
 
 
 def list_quick_settings(epsilon: float, delta: float = 1e-6) -> list[Setting]:
-    """List audits that take two minutes: all mechanisms and fits of two models."""
+    """List audits of all mechanisms and of two models' fits. They take two minutes."""
     return [
         *list_mechanism_settings(epsilon, delta),
         *(

@@ -1,17 +1,24 @@
-"""The `skdp` command. It prints public and released values only.
+"""Define the `skdp` command, which prints only public and released values.
 
 To add a command `skdp NAME`, write `cli/NAME_command.py` and add NAME to COMMANDS
-below. The file defines NAME. It is either a function, whose parameters are the options
-and whose docstring is the help, with a list EXAMPLES of command lines for the help; or,
-for sub-commands, a `typer.Typer(help=..., no_args_is_help=True)`.
+below. The file must define an object called NAME, in one of two ways:
+
+- For a single command, NAME is a function. Its parameters become the options, and its
+  docstring becomes the help. A list EXAMPLES holds command lines to show in the help.
+- For a command with sub-commands, NAME is a
+  `typer.Typer(help=..., no_args_is_help=True)`.
+
+These rules hold for every command:
 
 - Import numpy and the rest of skdp inside the function, not at the top. `skdp --help`
   imports every command's file and must stay fast.
 - Raise ValueError, or call `skdp.schema.check`, for bad input. `main` prints the
-  message (as a JSON object with --json) and exits with code 2. If a check of the
-  user's data fails, raise `typer.Exit(1)`.
+  message (as a JSON object with --json) and exits with code 2.
+- Raise `typer.Exit(1)` if the command ran but a check that it makes has failed, as in
+  `skdp verify`.
 - Take the options that all commands share (`--json` ...) from `cli/console.py`.
-- No message and no exit code may depend on a record unless it was released.
+- Messages and exit codes may depend on public and released values, but never on a
+  record.
 """
 
 from __future__ import annotations
@@ -38,7 +45,7 @@ except ModuleNotFoundError:
 
 from skdp.cli.console import escape, format_json
 
-#: Every command, in the order of the help.
+#: All commands, in the order in which the help lists them.
 COMMANDS = [
     "demo",
     "schema",
@@ -71,7 +78,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-#: typer's exception for bad usage. Its name differs between versions.
+#: typer's exception for bad usage, whose name differs between versions of typer.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
@@ -81,11 +88,11 @@ IMPORTS = (ImportError, ModuleNotFoundError)
 
 
 def main() -> NoReturn:
-    """Run the command; on failure, print one sentence and exit with a nonzero code."""
+    """Run the command. On failure, print one sentence and exit with a nonzero code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # escape what it cannot encode
+        if isinstance(stream, io.TextIOWrapper):  # escape unencodable letters
             stream.reconfigure(errors="backslashreplace")
-    # A library's warning may depend on a record.
+    # Hide all warnings, because a warning of another library may depend on a record.
     warnings.showwarning = _ignore
     try:
         code = app(prog_name="skdp", standalone_mode=False) or 0
@@ -131,15 +138,18 @@ def _describe_usage(error: Any) -> str:
 
 
 class Interrupted(Exception):
-    """A KeyboardInterrupt that keeps its notes, which typer would drop."""
+    """An exception that replaces KeyboardInterrupt, whose notes typer would drop."""
 
 
 class Closed(Exception):
-    """A BrokenPipeError. typer would turn it into its own exit code."""
+    """An exception that replaces BrokenPipeError, which typer would handle itself."""
 
 
 def _translate_interrupts(command: Callable[..., None]) -> Callable[..., None]:
-    """Let KeyboardInterrupt and BrokenPipeError pass through typer to `main`."""
+    """Wrap a command so that interrupts and broken pipes pass through typer to `main`.
+
+    KeyboardInterrupt becomes `Interrupted`, and BrokenPipeError becomes `Closed`.
+    """
 
     @wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
@@ -157,22 +167,28 @@ def _translate_interrupts(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return the message of our own errors; other libraries' may quote a record."""
+    """Return the message of an error that skdp raised, or else a general message.
+
+    Messages of other libraries are not shown, because they may quote a record.
+    """
     kind = type(error)
-    # Exactly these classes: a subclass such as UnicodeError quotes bytes of the file.
+    # Accept these classes but no subclass: UnicodeError quotes bytes of the file.
     if kind.__module__.startswith("skdp.") or kind in (ValueError, *IMPORTS):
         return str(error)
     return f"A file could not be read ({type(error).__name__})."
 
 
 def _stop(sentence: str, code: int, error: BaseException | None = None) -> NoReturn:
-    """Print the error, and the budget spent by an interrupted fit, to stderr."""
+    """Print the error and its notes to stderr, and exit with the code.
+
+    The notes state the budget that an interrupted fit has spent.
+    """
     notes = list(getattr(error, "__notes__", []))
-    # Look at the raw arguments, because bad usage was not parsed.
+    # Look at the raw arguments, because after bad usage there are no parsed options.
     if "--json" in sys.argv[1:]:
         text = format_json({"error": sentence, "notes": notes, "exit_code": code})
     else:
-        # Without a command the "sentence" is the help.
+        # If no command was given, the "sentence" is the help text.
         prefix = "" if sentence.startswith("Usage:") else "skdp: "
         text = _wrap(escape("\n".join([prefix + sentence, *notes])))
     sys.stderr.write(f"{text}\n")
@@ -180,7 +196,7 @@ def _stop(sentence: str, code: int, error: BaseException | None = None) -> NoRet
 
 
 def _wrap(text: str) -> str:
-    """Wrap lines between words if stderr is a terminal; leave them long otherwise."""
+    """Wrap long lines between words, but only if stderr is a terminal."""
     if not sys.stderr.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -218,7 +234,7 @@ def _add_command(name: str) -> None:
         app.add_typer(command, name=name)
         return
     lines = "\n".join(f"  {example}" for example in module.EXAMPLES)
-    # The \b keeps typer from rewrapping the lines.
+    # The \b stops typer from joining the lines.
     app.command(name, epilog=f"\b\nExamples:\n{lines}")(_translate_interrupts(command))
 
 

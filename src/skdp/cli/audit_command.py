@@ -48,7 +48,8 @@ def audit(
     check_budget(epsilon, delta, 1)
     silence_compiler(as_json, quiet)
     settings = list_quick_settings(epsilon, delta)
-    # Sums this small gain nothing from BLAS threads and are slower on a busy machine.
+    # Use one BLAS thread. Sums this small gain nothing from more threads, which make
+    # them slower on a busy machine.
     with threadpool_limits(1, "blas"):
         found = _run_audits(settings, shows_progress(as_json, quiet))
         model = HuberRegressor(epsilon=epsilon, geometry="diagonal", n_steps=20)
@@ -64,7 +65,7 @@ def audit(
 
 
 def _run_audits(settings: list[Setting], show: bool) -> list[Audit]:
-    """Run all audits, with progress on stderr."""
+    """Run all audits, and show a progress bar on stderr if `show`."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from skdp.privacy.budget import PrivacyRecord
     from skdp.schema import Schema
 
-#: Number of budgets that fit side by side on a terminal.
+#: Largest number of budgets, because more do not fit side by side on a terminal.
 MOST = 6
-#: Explains the scores of `Side.format_lines`.
+#: Printed below the table, to explain the scores of `Side.format_lines`.
 PLUS_MINUS = (
     "±: one standard deviation of the privacy noise, without the sampling error."
 )
@@ -150,7 +150,7 @@ def _show(found: Comparison, quiet: bool) -> None:
 
 
 def compose_records(records: Sequence[PrivacyRecord], delta: float) -> float:
-    """Return the ε at δ of everything that the records released."""
+    """Return the ε at δ of all releases in the records together."""
     from skdp.privacy import accountant
 
     events = [item for record in records for item in record.events.items()]
@@ -161,7 +161,10 @@ def compose_records(records: Sequence[PrivacyRecord], delta: float) -> float:
 
 
 def compose_budgets(epsilons: Sequence[float], delta: float) -> float:
-    """Return the ε at δ of fits and scores with these budgets, before any runs."""
+    """Return the ε at δ of all fits and scores together, before any of them runs.
+
+    `epsilons` holds the budget of each fit and of each evaluation.
+    """
     from skdp.privacy import accountant
     from skdp.privacy.budget import ALLOWED_DRAWS
 
@@ -172,7 +175,7 @@ def compose_budgets(epsilons: Sequence[float], delta: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Side:
-    """One fit: its budget, its directory, its forecast and its scores."""
+    """A fit at one budget, with its directory, forecast and scores."""
 
     epsilon: float
     out: Path
@@ -181,7 +184,10 @@ class Side:
     scored: Evaluation | None
 
     def format_lines(self) -> dict[str, str]:
-        """Return the lines to show, by name. All values are public or released."""
+        """Return the texts of this fit's column in the table, by the line's name.
+
+        All values are public or released.
+        """
         from skdp.estimators.fit_warnings import describe_constant
         from skdp.planning.forecast import format_range
 
@@ -199,11 +205,11 @@ class Side:
         return lines
 
     def list_coefficients(self) -> dict[str, float]:
-        """Return coefficients by name, and by class if there are more than two.
+        """Return the coefficients by name, and by class if there are more than two.
 
-        Categories are relative to the mean of their column, and several classes to the
-        mean of the classes. Two fits may differ by a common constant, which does not
-        change any prediction.
+        The coefficients of a column's categories are relative to their mean. With more
+        than two classes, they are also relative to the mean over classes. Otherwise two
+        fits could differ by a constant that changes no prediction.
         """
         from skdp.estimators.standard_errors import compute_class_effects
 
@@ -219,7 +225,7 @@ class Side:
         }
 
     def list_scores(self) -> dict[str, dict[str, float]]:
-        """Return the value and the privacy noise of each score."""
+        """Return each score's value and the standard deviation of its noise."""
         if self.scored is None:
             return {}
         return {
@@ -228,14 +234,14 @@ class Side:
         }
 
     def list_records(self) -> list[PrivacyRecord]:
-        """Return the privacy records of the fit and of its scores."""
+        """Return the privacy record of the fit and, if it was scored, of the scores."""
         scored = [] if self.scored is None else [self.scored.privacy_]
         return [self.model.privacy_, *scored]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """All fits, and the δ that they share."""
+    """The fits at all budgets, and the δ that they share."""
 
     sides: list[Side]
     delta: float
@@ -254,7 +260,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """Explanations of the numbers, as far as they apply."""
+        """The sentences that explain the numbers shown."""
         from skdp.estimators.summary import note_units
 
         one = self.sides[0]
@@ -262,7 +268,7 @@ class Comparison:
 
     @property
     def claim(self) -> str:
-        """The guarantee for everything together."""
+        """The privacy guarantee of all fits and scores together."""
         if self.seeded:
             return "seeded: no privacy claim"
         return (
@@ -271,7 +277,7 @@ class Comparison:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, for JSON."""
+        """Return the claim and the facts about each model, for JSON."""
         return {
             "claim": "none" if self.seeded else "differential privacy",
             "spent_epsilon": None if self.seeded else self.spent_epsilon,
@@ -298,22 +304,25 @@ def compare_budgets(
     out: Path,
     **options: Any,
 ) -> Comparison:
-    """Fit and score at each budget, or refuse if together they exceed the total.
+    """Fit and score a model at each budget.
+
+    If all fits and scores together would exceed the total, ValueError is raised before
+    any of them runs.
 
     Parameters
     ----------
     file, schema
         The table, and public facts about it.
     epsilons, total : floats
-        The ε of each fit, and the largest ε of everything together.
+        The ε of each fit, and the largest ε allowed for everything together.
     score : float, optional
-        The ε of each model's scores; models are not scored without it.
+        The ε of each model's scores. If it is None, models are not scored.
     delta : float, optional
-        The δ of each fit and of everything.
+        The δ of each fit, and also of everything together.
     out : path
-        Directory for the models.
+        Directory that holds the directories of all models.
     **options
-        As in `skdp.cli.fit_command.fit_file`.
+        Further options of `skdp.cli.fit_command.fit_file`.
     """
     from skdp.estimators.preparation import open_table
     from skdp.planning.forecast import forecast

@@ -1,4 +1,4 @@
-"""Options and output that all commands share."""
+"""Define the options that all commands share, and functions that print and write."""
 
 from __future__ import annotations
 
@@ -15,55 +15,60 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: `as_json: AsJson = False`: print one object to stdout and nothing else.
+#: Type of the parameter `as_json: AsJson = False`. The option prints one JSON object to
+#: stdout and nothing else.
 AsJson = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON object; infinity becomes null."),
 ]
-#: `quiet: Quiet = False`: print errors only.
+#: Type of the parameter `quiet: Quiet = False`. The option prints errors only.
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-#: The same for a command whose result is a text, printed unless --out is given.
+#: The same as `Quiet`, for a command that prints its result if --out is not given.
 QuietButResult = Annotated[
     bool,
     typer.Option(
         "--quiet", "-q", help="Print errors only, and the result if no --out."
     ),
 ]
-#: `force: Force = False`: replace an existing output.
+#: Type of the parameter `force: Force = False`. The option replaces an existing output.
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing --out.")]
 
-#: Longest file name, in bytes. Systems allow 255, and the temporary file that is
-#: written first has a longer name.
+#: Longest file name that --out may have, in bytes. Systems allow 255, but the temporary
+#: file that is written first has a longer name than the output.
 LONGEST = 200
 
 
 def open_console(as_json: bool = False, quiet: bool = False) -> Console:
-    """Return a console on stdout that prints nothing with --json or --quiet."""
+    """Return a console on stdout. With --json or --quiet it prints nothing."""
     from rich.console import Console
 
     class Screen(Console):
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # for `main`, which knows the exit code
+            raise BrokenPipeError  # `main` chooses the exit code
 
     return Screen(highlight=False, quiet=as_json or quiet, soft_wrap=False)
 
 
 def shows_progress(as_json: bool = False, quiet: bool = False) -> bool:
-    """Whether to show progress: stderr is a terminal, and neither option is set."""
+    """Return whether to show progress.
+
+    Progress is shown if stderr is a terminal and neither --json nor --quiet is given.
+    """
     return sys.stderr.isatty() and not quiet and not as_json
 
 
 def silence_compiler(as_json: bool = False, quiet: bool = False) -> None:
-    """Suppress the message about compiling kernels with --json or --quiet."""
+    """With --json or --quiet, suppress the message that kernels are being compiled."""
     from skdp.engines.compilation import suppress_message
 
     suppress_message(as_json or quiet)
 
 
 def escape(text: str) -> str:
-    """Return the text with control characters escaped.
+    """Return the text with every character escaped that does not print.
 
-    Models and schemas may come from strangers, who could move a terminal's cursor.
+    Models and schemas may come from strangers, whose control characters could move the
+    cursor of the terminal and hide text.
     """
     return "".join(
         letter if letter == "\n" or letter.isprintable() else ascii(letter)[1:-1]
@@ -72,12 +77,12 @@ def escape(text: str) -> str:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one JSON object; infinities and NaN become null."""
+    """Print one JSON object, in which infinities and NaN become null."""
     typer.echo(format_json(value))
 
 
 def format_json(value: dict[str, Any]) -> str:
-    """Return one JSON object with control characters escaped, as in `escape`."""
+    """Return one JSON object as text, escaping the same characters as `escape`."""
     text = json.dumps(_replace_infinities(value), indent=2, ensure_ascii=False)
     return "".join(
         letter if letter == "\n" or letter.isprintable() else json.dumps(letter)[1:-1]
@@ -94,7 +99,10 @@ def _replace_infinities(value: Any) -> Any:
 
 
 def check_out(out: Path, force: bool) -> None:
-    """Refuse an output path that cannot be written, before any budget is spent."""
+    """Raise ValueError if the output cannot be written to `out`.
+
+    Commands call this first, so a bad path is refused before any budget is spent.
+    """
     from skdp.schema import check
 
     there = os.path.lexists(out)
@@ -120,7 +128,10 @@ def check_out(out: Path, force: bool) -> None:
 
 
 def write_out(out: Path, text: str) -> None:
-    """Write to a temporary file and rename it to `out`, replacing a link too."""
+    """Write the text to a temporary file and rename that file to `out`.
+
+    If `out` is a symbolic link, the link itself is replaced.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
         path = Path(folder) / out.name

@@ -1,4 +1,4 @@
-"""The table and the fits of `skdp demo`, and how they are shown."""
+"""Make the table of `skdp demo`, fit it, and show the results."""
 
 from __future__ import annotations
 
@@ -33,19 +33,21 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records, encode
 from skdp.schema import FloatArray, Layout, check, toml_files
 
-#: Seeds of the two public tables: one to fit, one to score on.
+#: Seeds of the two public tables. Models are fitted to the first and scored on the
+#: second, which is called fresh.
 TABLE_SEED, FRESH_SEED = 0, 1
 FRESH_ROWS, MAX_ROWS = 50_000, 2_000_000
-#: The demo has time for this many row visits, but always takes at least 200 steps.
+#: Limit on the number of steps times the number of rows, which keeps the demo short. At
+#: least 200 steps are always allowed.
 DEMO_VISITS = 250_000_000
-#: Decimals of a log-loss.
+#: Number of decimals with which a log-loss is printed.
 PLACES = 4
 
 
 def run_demo(
     rows: int, epsilon: float, seed: int | None, as_json: bool, quiet: bool = False
 ) -> None:
-    """Fit the three models and show them."""
+    """Fit the three models of the demo and show the results."""
     check(rows <= MAX_ROWS, f"--rows must be at most {MAX_ROWS:,}, got {rows:,}.")
     started = perf_counter()
     silence_compiler(as_json, quiet)
@@ -57,7 +59,8 @@ def run_demo(
     fresh = make_hospital(FRESH_ROWS, FRESH_SEED)
     records = encode([table.batch], table.schema)
     engine = choose_engine()
-    # Sums this small gain nothing from BLAS threads and are slower on a busy machine.
+    # Use one BLAS thread. Sums this small gain nothing from more threads, which make
+    # them slower on a busy machine.
     with (
         threadpool_limits(1, "blas"),
         _show_progress(jobs, shows_progress(as_json, quiet)) as callbacks,
@@ -79,7 +82,10 @@ def run_demo(
 
 
 def save_table(folder: Path, rows: int) -> list[Path]:
-    """Write stays.csv and stays.toml; never replace an existing file."""
+    """Write the demo's table to stays.csv and its schema to stays.toml.
+
+    An existing file is never replaced; FileExistsError is raised instead.
+    """
     table = make_hospital(rows, TABLE_SEED)
     folder.mkdir(parents=True, exist_ok=True)
     cells, schema = folder / "stays.csv", folder / "stays.toml"
@@ -96,7 +102,7 @@ def save_table(folder: Path, rows: int) -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Job:
-    """A fit of the demo: its name, its plan and a description of the plan."""
+    """A fit of the demo, with its name, its plan and the plan in words."""
 
     name: str
     plan: Plan
@@ -104,7 +110,11 @@ class _Job:
 
 
 def _plan_fits(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
-    """Plan the three fits: matrix geometry, the paper's method, and no privacy."""
+    """Plan the three fits of the demo.
+
+    They are a private fit in matrix geometry, a private fit by the paper's method, and
+    a fit without privacy.
+    """
     loss = Logistic()
     facts: dict[str, Any] = {
         "n_rows": rows,
@@ -163,7 +173,7 @@ def _describe_noise(plan: Plan) -> str:
 def _show_progress(
     jobs: list[_Job], show: bool
 ) -> Iterator[list[Callable[[object], None]]]:
-    """Show progress bars on stderr."""
+    """Show a progress bar for each fit on stderr, and yield their callbacks."""
     # `disable` alone prints an empty line at the end in older versions of rich.
     console = Console(stderr=True, quiet=not show)
     with Progress(console=console, transient=True, disable=not show) as bars:
@@ -178,7 +188,10 @@ def _show_progress(
 def _compute_log_losses(
     table: Dataset, fresh: Dataset, fits: list[Fit], records: Records
 ) -> dict[str, float]:
-    """Return the mean log-loss of each model on the fresh table."""
+    """Return the mean log-loss of each model on the fresh table.
+
+    Two models are added for comparison: the true weights, and the base rate alone.
+    """
     judge = encode([fresh.batch], fresh.schema)
     target = np.concatenate([chunk.target for chunk in judge.chunks])
 
@@ -207,7 +220,7 @@ class _Result:
     seconds: float
 
     def list_weights(self) -> dict[str, dict[str, float]]:
-        """Return by coordinate the true, the non-private and the private weight."""
+        """Return each coordinate's true, non-private and private weight."""
         layout = self.fits[0].plan.layout
         matrix, _, exact = (
             centre_categories(layout, fit.weights)[:, 0] for fit in self.fits
@@ -220,7 +233,7 @@ class _Result:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything that the demo shows, as a JSON object."""
+        """Return the results of the demo as plain values, for JSON."""
         return {
             "skdp": skdp.__version__,
             "synthetic": True,
@@ -233,7 +246,7 @@ class _Result:
 
 
 def _describe_record(record: PrivacyRecord) -> dict[str, Any]:
-    """Return the claim and the releases, without the released values."""
+    """Return a record's claim and its list of releases, without released values."""
     claims = not record.seeded and record.budget < math.inf
     return {
         "claim": "differential privacy" if claims else "none",
@@ -280,7 +293,7 @@ def _show_result(console: Console, result: _Result) -> None:
     console.print(_make_weight_table(result, fit.plan.layout))
 
     console.print(f"[bold]Mean log-loss[/bold] on a fresh table of {FRESH_ROWS:,} rows")
-    # Subtract the rounded numbers, so the printed differences add up.
+    # Subtract rounded losses, so the printed differences agree with the printed losses.
     losses = {name: round(loss, PLACES) for name, loss in result.losses.items()}
     best = losses["true weights"]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from skdp.estimators.base import PrivateLinearModel
     from skdp.schema import Schema
 
-#: Largest ε that still protects in practice.
+#: Largest ε for which no warning is printed. Larger values hardly protect in practice.
 MOST = 10
 
 EXAMPLES = [
@@ -142,14 +142,19 @@ def fit_file(
     file : path
         The table.
     schema : Schema
-        Public facts about the table, including the target's name.
+        Public facts about the table, including the name of its target.
     model : str
         One of `skdp.estimators.planning.MODELS`.
     ledger : Ledger, optional
         The ledger to charge.
     **options
-        Further parameters of the estimator, ``seed`` for ``random_state``, and ``out``,
-        the directory of the saved model.
+        ``out`` is the directory to save the model in, and ``seed`` is the estimator's
+        ``random_state``. All others are parameters of the estimator.
+
+    Returns
+    -------
+    PrivateLinearModel
+        The fitted model.
     """
     from skdp.estimators import storage
     from skdp.estimators.base import ESTIMATORS
@@ -179,7 +184,11 @@ def fit_file(
 
 
 def find_limit(model: PrivateLinearModel) -> str | None:
-    """Return the first warning about a fresh fit: its labels, columns or budget."""
+    """Return the first warning about a new fit, or None if there is none.
+
+    Warnings are about unknown labels, then doubtful columns, then a budget that is too
+    small for more than a constant model.
+    """
     from skdp.estimators.fit_warnings import (
         describe_constant,
         describe_doubts,
@@ -195,7 +204,7 @@ def find_limit(model: PrivateLinearModel) -> str | None:
 
 
 def summarise(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
-    """Return the facts about a fitted model that a script needs."""
+    """Return the facts about a fitted model that --json prints."""
     import numpy as np
 
     record = model.privacy_

@@ -1,4 +1,4 @@
-"""`skdp ledger`: manage a table's total budget, kept on disk."""
+"""`skdp ledger`: manage the ledger file that keeps a table's total budget."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.
 #: Printed below the entries.
 READING = "ε is at the ledger's δ. A commit or a stop replaces its reservation."
 
-#: Columns that a narrow terminal omits, in this order.
+#: Columns that are omitted, in this order, until the table fits a narrow terminal.
 OPTIONAL = ("δ", "μ²", "time (UTC)", "user", "purpose")
-#: Columns whose texts wrap between words.
+#: Columns whose texts may be wrapped between words.
 WRAPPED = ("what", "purpose")
 
 
@@ -260,7 +260,7 @@ def _list_fields(entry: Entry) -> dict[str, Any]:
 
 
 def _print_table(entries: list[Entry]) -> None:
-    """Print entries; omit the least important columns if the terminal is narrow."""
+    """Print a table of entries, with fewer columns if the terminal is narrow."""
     from rich.table import Table
     from rich.text import Text
 
@@ -285,7 +285,7 @@ def _print_table(entries: list[Entry]) -> None:
 
 
 def _format_columns(entries: list[Entry]) -> dict[str, list[str]]:
-    """Return the cells of each column."""
+    """Return the texts of each column of the table, by the column's heading."""
     columns = {
         "#": [str(entry.seq) for entry in entries],
         "time (UTC)": [entry.time[:19].replace("T", " ") for entry in entries],
@@ -302,13 +302,17 @@ def _format_columns(entries: list[Entry]) -> dict[str, list[str]]:
 
 
 def _measure_width(columns: dict[str, list[str]]) -> int:
-    """Return the smallest width of a table that breaks no word."""
+    """Return the smallest width at which the table breaks no word."""
     widths = [_measure_column(name, cells) for name, cells in columns.items()]
     return sum(widths) + 2 * (len(widths) - 1)
 
 
 def _measure_column(name: str, cells: list[str]) -> int:
-    """Return a column's smallest width: its longest text, or word if it wraps."""
+    """Return the smallest width of a column.
+
+    This is the length of its longest text or, if its texts may wrap, of its longest
+    word.
+    """
     from rich.cells import cell_len
 
     texts = [name, *cells]

@@ -1,4 +1,4 @@
-"""Options that describe a problem: which schema, target, model and neighbours."""
+"""Define the options that describe a fit, such as schema, target, model and budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Model(StrEnum):
-    """The models, by the names that `skdp.plan` takes."""
+    """The names of the models, as `skdp.plan` accepts them."""
 
     logistic = "logistic"
     linear = "linear"
@@ -24,7 +24,7 @@ class Model(StrEnum):
 
 
 class Neighbours(StrEnum):
-    """The relations between neighbouring tables."""
+    """The names of the neighbour relations."""
 
     add_remove = "add-remove"
     zero_out = "zero-out"
@@ -108,14 +108,17 @@ Threads = Annotated[
 
 
 def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
-    """Return the path, or a CSV file whose quoted fields may contain line breaks."""
+    """Return the path or, if `multiline`, a CSV reader that allows line breaks.
+
+    The reader accepts line breaks inside quoted fields.
+    """
     from skdp.tables import CSV
 
     return CSV(file, multiline=True) if multiline else file
 
 
 def open_ledger(path: Path | None, purpose: str | None, user: str | None) -> Any:
-    """Open the ledger to charge, if there is one."""
+    """Open the ledger to charge, or return None if no path is given."""
     import skdp
     from skdp.schema import check
 
@@ -133,14 +136,17 @@ def open_ledger(path: Path | None, purpose: str | None, user: str | None) -> Any
 
 
 def read_schema(path: Path, target: str | None) -> Schema:
-    """Read a schema and set its target."""
+    """Read a schema from a TOML file and make column `target` its target."""
     from skdp.schema import toml_files
 
     return set_target(toml_files.read(path), target)
 
 
 def set_target(schema: Schema, name: str | None) -> Schema:
-    """Return the schema with column `name` as its target."""
+    """Return the schema with column `name` as its target.
+
+    If `name` is None, the schema must already have a named target.
+    """
     from skdp.schema import Schema, Vector, check
 
     if name is None:
@@ -169,7 +175,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
 
 
 def choose_model(chosen: Model | None, schema: Schema) -> str:
-    """Return the chosen model, or the default for this kind of target."""
+    """Return the name of the chosen model, or of the default for the target's type."""
     from skdp.schema import Categorical
 
     if chosen is not None:

@@ -1,4 +1,4 @@
-"""`skdp plan`: show what a budget buys, without reading a record."""
+"""`skdp plan`: forecast what a budget buys, without reading any data."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
     from skdp.planning.plan import Plan
 
-#: Budgets to show in addition to the requested one.
+#: Values of ε to show in addition to the requested one.
 OTHERS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-#: Length of the longest bar, and the gap between numbers and bars.
+#: Largest length of a bar, and the gap between numbers and bars, in characters.
 LONGEST, GAP = 28, 3
 CONSTANT = "only a constant"
 
@@ -82,7 +82,8 @@ def plan(
     asked = make_plan(epsilon)
     budgets = sorted({*OTHERS, epsilon} - {math.inf})
     plans = {budget: make_plan(budget) for budget in budgets}
-    # The cost of a constant model depends on the signal, which a plan does not know.
+    # A constant model has no forecast. Its cost depends on how much the columns
+    # explain, which a plan does not know.
     forecasts = {
         budget: None if isinstance(made.geometry, InterceptOnly) else forecast(made)
         for budget, made in plans.items()
@@ -132,14 +133,20 @@ def plan(
 
 
 def _measure_room(console: Console, numbers: Table) -> int:
-    """Return the room for bars beside the numbers, or 0 if there is too little."""
+    """Return how long bars may be beside the numbers, in characters.
+
+    Return 0, for no bars, if the terminal is too narrow.
+    """
     wide = console.options.update(width=1000)
     room = console.width - console.measure(numbers, options=wide).maximum - GAP
     return min(room, LONGEST) if room >= len(CONSTANT) else 0
 
 
 def _make_table(forecasts: dict[float, Any], asked: float, longest: int) -> Table:
-    """Format numbers with bars up to `longest` characters (0 disables bars)."""
+    """Make the table of forecasts, with bars of up to `longest` characters.
+
+    If `longest` is 0, the table has no bars.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -25,7 +25,7 @@ from skdp.cli.options import Multiline, Table, choose_reader
 if TYPE_CHECKING:
     from skdp.estimators.base import PrivateLinearModel
 
-#: Rows per batch.
+#: Number of rows that are read and predicted at a time.
 ROWS = 65_536
 
 EXAMPLES = [
@@ -86,7 +86,10 @@ def _predict_batches(
     probabilities: bool,
     progress: Callable[[float], None] | None,
 ) -> Iterator[Any]:
-    """Yield Arrow tables of predictions, first an empty one that shows the columns."""
+    """Yield Arrow tables with the predictions for each batch of rows.
+
+    The first table is empty and serves to define the columns of the output.
+    """
     from skdp.tables import readers
     from skdp.tables.arrays import length
     from skdp.tables.source import library, positions
@@ -127,7 +130,7 @@ def _open_parquet(path: Path, columns: Any) -> Any:
     return library("pyarrow.parquet").ParquetWriter(path, columns)
 
 
-#: Functions that open a writer, by file extension.
+#: Functions that open a file for writing, by the file's extension.
 WRITERS: dict[str, Callable[[Path, Any], Any]] = {
     ".csv": _open_csv,
     ".parquet": _open_parquet,
@@ -136,7 +139,7 @@ WRITERS: dict[str, Callable[[Path, Any], Any]] = {
 
 
 def _write(tables: Iterator[Any], out: Path) -> list[str]:
-    """Write all tables to `out` and return their column names."""
+    """Write all tables to `out` and return the names of the columns."""
     first = next(tables)
     with _replace_file(out) as path, WRITERS[out.suffix](path, first.schema) as writer:
         for table in tables:
@@ -146,7 +149,7 @@ def _write(tables: Iterator[Any], out: Path) -> list[str]:
 
 @contextmanager
 def _replace_file(out: Path) -> Iterator[Path]:
-    """Yield a temporary path and rename it to `out` on success."""
+    """Yield a temporary path, and rename that file to `out` on success."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as folder:
         path = Path(folder) / out.name

@@ -46,7 +46,7 @@ def verify(
     check(model.is_dir(), f"There is no saved model {str(model)!r}.")
     check(ledger is None or ledger.is_file(), f"There is no ledger {str(ledger)!r}.")
     found = skdp.verify(model, ledger)
-    # No statement for a record that fails: it would repeat the record's false claims.
+    # If a check fails, omit the statement. It would repeat the record's false claims.
     failed = any(one.passed is False for one in found.checks)
     words = skdp.statement(skdp.load(model)) if statement and not failed else None
     if as_json:

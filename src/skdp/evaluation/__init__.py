@@ -1,1 +1,1 @@
-"""Scores of a model, and choices between models, that are paid for."""
+"""Score models on private tables and choose between models, within a budget."""

@@ -1,4 +1,4 @@
-"""skdp.evaluate: score a model on a private table, within a budget."""
+"""skdp.evaluate: score a model on a private table, within a privacy budget."""
 
 from __future__ import annotations
 
@@ -43,23 +43,25 @@ def evaluate(
     ledger: Any = None,
     random_state: int | None = None,
 ) -> Evaluation:
-    """Score a model on a private table, with a separate budget.
+    """Score a model on a private table, with a budget for the scores alone.
 
     Parameters
     ----------
     model : fitted estimator
-        An skdp model. The budget protects the rows of `table`, not those that the
+        An skdp model. The budget protects the rows of `table`, not the rows that the
         model was fitted to. If they are the same rows, the two budgets add up.
     table, y : table and column
-        As for ``fit``; `y` is needed if the schema does not name the target.
+        As for ``fit``. `y` is required if the schema does not name the target.
     epsilon, delta : float
-        The budget; the default δ is that of estimators. An infinite epsilon releases
-        exact scores and claims nothing.
+        The budget. δ has the same default as in estimators. If epsilon is infinite, the
+        exact scores are released and no privacy is claimed.
     metrics : sequence of str, optional
-        For classifiers ``"log_loss"`` (with probabilities), ``"accuracy"`` and, with
-        two classes, ``"auc"`` and ``"calibration"``; for regressors ``"r2"``,
-        ``"rmse"``, ``"mae"``, ``"mse"``. By default, all that the model has except mse.
-        Each one adds noise to the others, so request only those that you need.
+        The scores to release. All classifiers have ``"accuracy"``. Classifiers that
+        predict probabilities also have ``"log_loss"``. With two classes there is
+        ``"auc"`` and, if probabilities are predicted, ``"calibration"``. Regressors
+        have ``"r2"``, ``"rmse"``, ``"mae"`` and ``"mse"``. By default, all scores
+        except mse are released. Each score increases the noise of the others, so
+        request only those that you need.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         As for estimators.
     n_rows : int, optional
@@ -69,36 +71,37 @@ def evaluate(
     max_weight : float
         Public bound on weights.
     max_loss : float
-        Public bound, at most 16, to which a row's log-loss is clipped. The noise is
-        proportional to it. A log-loss of 5 means that the true class had probability
-        0.007.
+        Public bound, at most 16, at which the log-loss of a row is clipped. The noise
+        of log_loss is proportional to this bound. A log-loss of 5 means that the
+        predicted probability of the true class was 0.007.
     max_residual : float, optional
-        Public bound, in the target's units, to which a regressor's residuals are
-        clipped; by default, the width of the target's range. The noise of mae is
-        proportional to it, that of mse to its square.
+        Public bound, in the target's units, at which a regressor's residuals are
+        clipped. The default is the width of the target's range. The noise of mae is
+        proportional to the bound, and the noise of mse to the square of the bound.
     confidence : float
-        Level of the intervals.
+        The confidence level of the intervals.
     ledger : Ledger or absolute path, optional
         The ledger of the data set that `table` is from. It is charged before a record
         is read.
     random_state : int, optional
-        For tests. A seeded evaluation claims no privacy.
+        A seed, for tests. A seeded evaluation claims no privacy.
 
     Returns
     -------
     Evaluation
         The scores, which can be printed. ``scores`` has values, standard errors and
-        intervals; ``privacy_`` is the privacy record.
+        intervals. ``privacy_`` is the privacy record.
 
     Notes
     -----
-    Every row divides one unit among the cells of each column (`score_cells`), and all
-    columns are released together. AUC and calibration count rows in bins of the margin.
-    The bins have about equal numbers of rows and are found by an earlier release, for a
-    tenth of the budget. Their number grows with (n μ)^0.4, which balances the noise of
-    many bins against the ties of few. A row whose class is not in the schema counts as
-    a wrong answer with the largest loss. Predictions of a regressor are clipped to the
-    target's range.
+    Scores are computed from columns of cells (`score_cells`). Every row divides one
+    unit among the cells of each column, and the sums of all columns are released
+    together. AUC and calibration count rows in bins of the margin. These bins have
+    about equal numbers of rows. An earlier release, which takes a tenth of the budget,
+    finds their edges. The number of bins grows with (n μ)^0.4. With more bins there
+    would be more noise, and with fewer bins more ties. A row whose class is not in the
+    schema counts as a wrong answer with the largest loss. Predictions of a regressor
+    are clipped to the target's range.
 
     **Guarantee.** For all tables that are neighbours, the result is post-processing of
     at most two Gaussian releases charged to ``privacy_``, which is (epsilon,

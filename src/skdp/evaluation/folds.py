@@ -1,4 +1,4 @@
-"""Divide a table so that a row's part does not depend on other rows."""
+"""Divide a table into folds. The fold of a row does not depend on other rows."""
 
 from __future__ import annotations
 
@@ -12,39 +12,41 @@ from skdp.schema import IntArray, check
 
 
 class RandomFolds:
-    """Folds for cross-validation that draw each row's fold independently.
+    """A cross-validation splitter that draws each row's fold independently.
 
-    This is a scikit-learn splitter, for ``cv=``. scikit-learn's own folds depend on
-    other rows: ``KFold`` divides by position, so removing a row moves later rows into
-    other folds, and ``StratifiedKFold`` reads all labels.
+    Pass it to scikit-learn as ``cv=``. In scikit-learn's own splitters the fold of a
+    row depends on other rows. ``KFold`` divides by position, so removing a row moves
+    later rows into other folds. ``StratifiedKFold`` reads the labels of all rows.
 
     Parameters
     ----------
     n_splits : int
-        Number of folds, at least 2. They have about equal numbers of rows.
+        Number of folds, at least 2. All folds have about the same number of rows.
     random_state : int, optional
-        For tests. A seed makes folds a function of positions, as in ``KFold``, so they
-        are not private under add-remove.
+        A seed, for tests. With a seed, the fold of a row depends on its position, as in
+        ``KFold``, so the folds are not private under add-remove.
 
     Notes
     -----
     **Guarantee.** For all tables that are neighbours, under every relation, and for
-    every family of mechanisms of which the j-th reads fold j alone, is μ-GDP and may
-    use the releases of the others: all of them together are μ-GDP. A mechanism that
-    reads several folds is covered as usual, by adding up the budgets of all mechanisms
-    that may read a row.
+    every family of μ-GDP mechanisms in which the j-th mechanism reads no fold but j,
+    all mechanisms of the family together are μ-GDP. A mechanism may use the releases of
+    the others. If a mechanism reads several folds, the usual rule applies: add up the
+    budgets of all mechanisms that may read a row.
 
     *Proof.* Let table T' be T with one row added. The folds of the rows of T have the
     same law in both tables, because draws are independent of the records and of their
-    number. Fix these folds and that of the added row. Then one fold differs by one row
-    and the others are equal. The mechanism of that fold is μ-GDP, and the others have
-    the same law in both tables, given the earlier releases (parallel composition).
-    Consider a test of T against T' that even knows the folds f and has false alarm rate
-    α_f. It misses with probability at least G_μ(α_f) given f, and on average over f
-    at least G_μ(mean of α_f), because G_μ is convex. A row that is replaced or left out
-    keeps its fold, so the same holds. ∎
+    number. Fix these folds and the fold of the added row. Then this last fold differs
+    by one row, and all other folds are equal. The mechanism that reads the fold that
+    differs is μ-GDP. All other mechanisms have the same law in both tables, given the
+    earlier releases (parallel composition). Consider a test of T against T' that even
+    knows the folds f and has false alarm rate α_f. Given f, the test misses with
+    probability at least G_μ(α_f). On average over f, it misses with probability at
+    least G_μ(mean of α_f), because G_μ is convex. A row that is replaced or left out
+    keeps its fold, so the same argument holds. ∎
 
-    The number of rows of a fold is as private as the number of rows of the table.
+    The number of rows in a fold needs the same protection as the number of rows in the
+    table.
 
     Examples
     --------
@@ -72,14 +74,14 @@ class RandomFolds:
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Draw folds, and yield the positions outside and inside each.
+        """Draw the folds. For each, yield the row positions outside and inside it.
 
         Parameters
         ----------
         X : table
-            Its rows are counted.
+            The table to divide. Only its number of rows is used.
         y, groups : ignored
-            Part of scikit-learn's interface; groups must be None.
+            They are part of scikit-learn's interface. groups must be None.
         """
         check(
             groups is None,
@@ -96,7 +98,7 @@ class RandomFolds:
 
 
 def take_rows(table: Any, at: IntArray) -> Any:
-    """Return some rows of a table or of a column, or None if it is None."""
+    """Return the rows `at` of a table or column, or None if the table is None."""
     if table is None:
         return table
     if isinstance(table, dict):
@@ -119,7 +121,10 @@ def take_rows(table: Any, at: IntArray) -> Any:
 
 
 def take_weights(weights: Any, at: IntArray, n_rows: int) -> Any:
-    """Return the weights of some rows, or the name of the column that holds them."""
+    """Return the weights of the rows `at`.
+
+    If `weights` is the name of the column that holds the weights, return the name.
+    """
     if isinstance(weights, str):
         return weights
     check(

@@ -1,6 +1,7 @@
-"""The scores of a model, computed from released counts of cells.
+"""Compute the scores of a model from released counts.
 
-Everything here is post-processing, or depends on public facts only.
+The counts are those of the cells that `score_cells` describes. Everything here is
+post-processing of releases, or depends on public facts only.
 """
 
 from __future__ import annotations
@@ -17,16 +18,25 @@ from skdp.evaluation.predictions import LARGEST_LOSS
 from skdp.schema import FloatArray, Schema, check
 
 Counts = Mapping[str, FloatArray]
-#: A table of counts by predicted probability, which is not a single number.
+#: Name of the calibration table, which counts rows by predicted probability. It is the
+#: only metric that is not a single number.
 CALIBRATION = "calibration"
-#: Names of the columns of cells.
+#: Names of the columns of cells from which scores are computed.
 RIGHT, LOSS, SCORES = "right answers", "log-loss", "scores by class"
 SQUARES, SIZES, TARGET = "squared residuals", "absolute residuals", "target"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The unit of scores: the largest loss or residual, and the target's width."""
+    """The units of scores.
+
+    Attributes
+    ----------
+    largest : float
+        The value at which a row's loss or residual is clipped.
+    width : float
+        The width of a numeric target's range.
+    """
 
     largest: float
     width: float = 1.0
@@ -34,20 +44,21 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A score.
+    """How a score is computed from released counts.
 
     Attributes
     ----------
     columns : tuple of str
-        The columns from which it is computed.
+        The columns of cells that the score needs.
     value : callable (counts, n, scale) -> float
-        The score.
+        Computes the score.
     spread : callable (counts, n, scale) -> float
-        Its standard error over tables of n rows like this one, without privacy noise.
+        Computes the sampling error, which is the score's standard error over tables of
+        n rows from the same population. Privacy noise is not included.
     low, high : float
-        Its range.
+        The smallest and the largest value that the score can have.
     higher_is_better : bool
-        Whether a search maximises it.
+        Whether a search maximises the score. Otherwise it minimises the score.
     """
 
     columns: tuple[str, ...]
@@ -59,7 +70,7 @@ class Metric:
 
 
 def list_metrics(model: PrivateLinearModel, schema: Schema) -> list[str]:
-    """Return the names of the scores that a model has, its default first."""
+    """Return the names of all metrics of a model. The first is a search's default."""
     loss = model._loss(schema)
     if loss.n_classes == 0:
         return ["r2", "rmse", "mae", "mse"]
@@ -73,7 +84,10 @@ def list_metrics(model: PrivateLinearModel, schema: Schema) -> list[str]:
 def choose_metrics(
     model: PrivateLinearModel, schema: Schema, requested: Sequence[str] | None
 ) -> list[str]:
-    """Return the names of the scores to release; refuse any that a model lacks."""
+    """Return the names of the metrics to release.
+
+    Raise ValueError if the model does not have a requested metric.
+    """
     known = list_metrics(model, schema)
     if requested is None:
         return [name for name in known if name != "mse"]
@@ -94,7 +108,7 @@ def choose_scale(
     max_loss: float,
     max_residual: float | None,
 ) -> Scale:
-    """Return the unit of scores, after checking the public bounds."""
+    """Check the public bounds on loss or residual, and return the units of scores."""
     if model._loss(schema).n_classes > 0:
         check(
             0 < max_loss <= LARGEST_LOSS,
@@ -113,19 +127,26 @@ def choose_scale(
 
 
 def compute_moment(cells: FloatArray, n: float, power: int) -> float:
-    """Return the mean of tᵖ, p = power, from d + 1 cells b: Σ_k C(k,p)/C(d,p) b_k."""
+    """Return the mean of tᵖ over n rows, where p is `power`.
+
+    The d + 1 `cells` b hold the sums of Bernstein polynomials of t, as made by
+    `score_cells.make_moments`. The mean is Σ_k C(k,p)/C(d,p) b_k / n.
+    """
     degree = len(cells) - 1
     shares = [math.comb(k, power) / math.comb(degree, power) for k in range(degree + 1)]
     return float(np.array(shares) @ cells) / n
 
 
 def compute_mean(cells: FloatArray, n: float) -> float:
-    """Return the mean of a number whose moments the cells hold."""
+    """Return the mean of t over n rows, from cells as in `compute_moment`."""
     return compute_moment(cells, n, 1)
 
 
 def compute_variance(cells: FloatArray, n: float) -> float:
-    """Return the variance of a number whose moments the cells hold, at least 0."""
+    """Return the variance of t over n rows, from cells as in `compute_moment`.
+
+    Noise can make the estimate negative. It is then replaced by 0.
+    """
     return max(0.0, compute_moment(cells, n, 2) - compute_mean(cells, n) ** 2)
 
 
@@ -139,7 +160,10 @@ def _estimate_share_error(counts: Counts, n: float, scale: Scale) -> float:
 
 
 def _make_mean(column: str, power: int = 1) -> Metric:
-    """Return the metric scale^power times the mean of a column of moments."""
+    """Return the metric whose value is largest^power times the mean of a column.
+
+    The column holds moments, and `largest` is that of `Scale`.
+    """
     return Metric(
         columns=(column,),
         value=lambda counts, n, scale: (
@@ -162,7 +186,7 @@ def _estimate_root_error(counts: Counts, n: float, scale: Scale) -> float:
 
 def _compute_r2(counts: Counts, n: float, scale: Scale) -> float:
     total = compute_variance(counts[TARGET], n)
-    if total == 0:  # the noise hides that the target varies
+    if total == 0:  # noise hides any variance of the target
         return math.nan
     return 1.0 - _square_part(scale) * compute_mean(counts[SQUARES], n) / total
 
@@ -173,11 +197,12 @@ def _square_part(scale: Scale) -> float:
 
 
 def _estimate_r2_error(counts: Counts, n: float, scale: Scale) -> float:
-    """Return a bound on the standard error: the sum of two standard deviations.
+    """Return an upper bound on the standard error of R².
 
-    R² = 1 - A/B, where A is the mean squared residual and B the variance of the target
-    u. A row's influence is (r² - A/B (u - ū)²)/B. The covariance of r² and u is not
-    released, so the worst case is assumed.
+    R² = 1 - A/B, where A is the mean of the squared residuals r² and B the variance of
+    the target u. The influence of a row is (r² - A/B (u - ū)²)/B. The covariance of
+    its two terms is not released. The bound adds their standard deviations, which is
+    the worst case.
     """
     cells = counts[TARGET]
     total = max(compute_variance(cells, n), 1e-12)
@@ -190,16 +215,20 @@ def _estimate_r2_error(counts: Counts, n: float, scale: Scale) -> float:
 
 
 def split_classes(cells: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the counts of classes 0 and 1 in each bin; the last cell has neither."""
+    """Return two arrays: the count of class 0 and the count of class 1 in each bin.
+
+    The last cell, which counts rows of unknown class, is left out.
+    """
     pairs = np.reshape(cells[:-1], (-1, 2))
     return pairs[:, 0], pairs[:, 1]
 
 
 def _compute_area(counts: Counts, n: float, scale: Scale) -> float:
-    """Return the chance that a row of class 1 is in a higher bin than one of class 0.
+    """Return the area under the ROC curve, computed from bins.
 
-    Ties count half. This slightly underestimates the area, because the order within a
-    bin is lost.
+    This is the probability that a random row of class 1 is in a higher bin than a
+    random row of class 0, where rows in the same bin count half. The area is slightly
+    underestimated, because the order of rows within a bin is not known.
     """
     zeros, ones = split_classes(counts[SCORES])
     below = np.cumsum(zeros) - zeros / 2
@@ -208,7 +237,10 @@ def _compute_area(counts: Counts, n: float, scale: Scale) -> float:
 
 
 def _estimate_area_error(counts: Counts, n: float, scale: Scale) -> float:
-    """Return the standard error of Hanley and McNeil (Radiology 143, 1982)."""
+    """Return the standard error of the area by Hanley and McNeil's formula.
+
+    The formula is from Radiology 143 (1982).
+    """
     zeros, ones = (max(float(c.sum()), 1.0) for c in split_classes(counts[SCORES]))
     area = min(1.0, max(0.0, _compute_area(counts, n, scale)))
     one, two = area / (2 - area), 2 * area**2 / (1 + area)
@@ -217,7 +249,7 @@ def _estimate_area_error(counts: Counts, n: float, scale: Scale) -> float:
     return math.sqrt(max(0.0, spread) / (zeros * ones))
 
 
-#: Every score that is a single number, by name.
+#: All metrics that are a single number, by name.
 METRICS: dict[str, Metric] = {
     "accuracy": Metric(
         columns=(RIGHT,),

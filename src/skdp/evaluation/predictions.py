@@ -1,10 +1,10 @@
-"""Predictions for encoded rows, bit for bit independent of other rows.
+"""Predict encoded rows. No bit of a prediction depends on other rows.
 
-The sensitivity of a released sum bounds the influence of one row, so the number
-computed for a row must not depend on the other rows, not even in its last bit. Rows are
-therefore read as ``fit`` reads them, on the grid. Margins are exact, and the rest
-consists of additions, multiplications and table look-ups. Rounding to the grid moves a
-feature by at most 2⁻¹⁴ and a margin by at most 2⁻¹⁴ Σ|w|.
+The sensitivity of a released sum bounds the influence of one row. The number computed
+for a row must therefore not depend on other rows, not even in its last bit. For this
+reason rows are rounded to the same grid as in ``fit``, and margins x·w are computed
+exactly. All further steps are additions, multiplications and table look-ups. Rounding
+to the grid moves a feature by at most 2⁻¹⁴ and a margin by at most 2⁻¹⁴ Σ|w|.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.schema import FloatArray, IntArray, Layout
 
-#: Row weights are multiples of 1/WEIGHT_ONE of the largest weight.
+#: Row weights are rounded to multiples of the largest allowed weight / WEIGHT_ONE.
 WEIGHT_ONE = 1 << 14
 #: Largest loss that the look-up tables cover.
 LARGEST_LOSS = -TABLE_LOW
@@ -31,18 +31,18 @@ LARGEST_LOSS = -TABLE_LOW
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows:
-    """Some rows and their margins.
+    """Some rows of a table, with their margins.
 
     Attributes
     ----------
     margin : float64 (n, k)
-        x·w, exact.
+        The exact margins x·w.
     target : array (n,)
-        Class codes, or 0..2¹⁴ for a numeric target scaled to [0, 1].
+        The class codes. For a numeric target, the integers 0..2¹⁴ stand for [0, 1].
     known : bool (n,)
-        Whether the class is one of the schema's.
+        Whether the class of the row is in the schema.
     weight : int64 (n,)
-        Weight of the row, 0..`WEIGHT_ONE`.
+        The weight of the row, an integer in 0..`WEIGHT_ONE`.
     """
 
     margin: FloatArray
@@ -51,7 +51,7 @@ class Rows:
     weight: IntArray
 
     def find_right(self) -> Any:
-        """Return whether the predicted class is the row's, shape (n,)."""
+        """Return for each row whether the predicted class is right, shape (n,)."""
         if self.margin.shape[1] == 1:
             predicted = (self.margin[:, 0] > 0).astype(np.int64)
         else:
@@ -59,7 +59,7 @@ class Rows:
         return (predicted == self.target) & self.known
 
     def compute_log_loss(self, largest: float) -> FloatArray:
-        """Return the log-loss divided by `largest`, at most 1."""
+        """Return each row's log-loss divided by `largest`, clipped to [0, 1]."""
         if self.margin.shape[1] == 1:
             wrong = np.where(self.target == 1, -self.margin[:, 0], self.margin[:, 0])
             loss = interpolate(_tabulate_softplus(), wrong)
@@ -67,7 +67,7 @@ class Rows:
             below = self.margin - self.margin.max(axis=1, keepdims=True)
             odds = interpolate(exp_table(0.0), below)
             total = np.zeros(len(odds))
-            for column in odds.T:  # the same order for any number of rows
+            for column in odds.T:  # in the same order for any number of rows
                 total += column
             own = np.take_along_axis(below, self.target[:, None], axis=1)[:, 0]
             table = _tabulate_logarithm(self.margin.shape[1])
@@ -76,7 +76,10 @@ class Rows:
         return np.asarray(np.where(self.known, share, 1.0))
 
     def compute_residual(self, link: str, largest: float) -> FloatArray:
-        """Return |prediction - target|/`largest`, at most 1, on the scale [0, 1]."""
+        """Return each row's |prediction - target| / `largest`, at most 1.
+
+        Prediction and target are scaled to [0, 1].
+        """
         if link == "log":
             predicted = interpolate(exp_table(0.0), self.margin)[:, 0]
         else:
@@ -85,14 +88,14 @@ class Rows:
         return np.asarray(np.minimum(size, 1.0))
 
     def scale_target(self) -> FloatArray:
-        """Return a numeric target scaled to [0, 1]."""
+        """Return each row's numeric target, scaled to [0, 1]."""
         return self.target / float(FEATURE_ONE)
 
 
 def predict_rows(
     records: Records, weights: FloatArray, weighted: bool
 ) -> Iterator[Rows]:
-    """Yield encoded rows with their margins, a piece at a time.
+    """Yield encoded rows with their margins, some rows at a time.
 
     Parameters
     ----------
@@ -101,8 +104,8 @@ def predict_rows(
     weights : float64 (d, k)
         The model's weights.
     weighted : bool
-        Whether rows have weights of their own. If not, a row of weight 0 is one whose
-        class is unknown; it counts as a wrong answer.
+        Whether the user gave weights. If not, a weight of 0 means that the class of the
+        row is unknown. Such a row counts fully, as a wrong answer.
     """
     layout, grid = records.layout, WeightGrid.of(records.layout)
     units, at = grid.units(weights), np.arange(records.layout.n_features)
@@ -126,7 +129,10 @@ def predict_rows(
 
 
 def bound_margins(layout: Layout, weights: FloatArray) -> tuple[float, float]:
-    """Return bounds on any row's margin, from the weights, within ±`LARGEST_LOSS`."""
+    """Return a lower and an upper bound on the margin of any possible row.
+
+    The bounds follow from the weights alone and are clipped to ±`LARGEST_LOSS`.
+    """
     low = high = 0.0
     for group in layout.groups:
         own = weights[group.coordinates, 0]
@@ -145,12 +151,15 @@ def bound_margins(layout: Layout, weights: FloatArray) -> tuple[float, float]:
 
 @cache
 def _tabulate_softplus() -> FloatArray:
-    """Return log(1 + exp(m)) on [-16, 16]."""
+    """Return a table of log(1 + exp(m)) for m in [-16, 16]."""
     size = round(2 * LARGEST_LOSS * TABLE_STEPS) + 1
     return np.logaddexp(0.0, TABLE_LOW + np.arange(size) / TABLE_STEPS)
 
 
 @cache
 def _tabulate_logarithm(largest: int) -> FloatArray:
-    """Return log(x) on [1, largest], shifted to start at -16 for `interpolate`."""
+    """Return a table of log(x) for x in [1, largest].
+
+    `interpolate` expects tables that start at -16, so it must be called with x - 17.
+    """
     return np.log1p(np.arange((largest - 1) * TABLE_STEPS + 2) / TABLE_STEPS)

@@ -1,4 +1,4 @@
-"""The results of an evaluation: scores with their errors and intervals."""
+"""Hold the results of an evaluation: scores, standard errors and intervals."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from skdp.privacy.budget import PrivacyRecord
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One score.
+    """One score of a model.
 
     Attributes
     ----------
     value : float
         The score, computed from released sums.
     noise_std : float
-        Standard error caused by the privacy noise.
+        The standard error that the privacy noise causes.
     sampling_std : float
-        Standard error of the score over other tables like this one.
+        The standard error that comes from having only these rows of a population.
     low, high : float
-        Confidence interval for the model's score, which includes both errors.
+        A confidence interval for the model's true score. It allows for both errors.
     """
 
     value: float
@@ -35,16 +35,16 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
-    """Rows whose predicted probability is in [low, high).
+    """The rows whose predicted probability is in [low, high).
 
     Attributes
     ----------
     predicted : float
-        Their approximate mean predicted probability.
+        The approximate mean of the predicted probabilities.
     count, positives : float
-        Number of rows and number of rows of class 1, with noise.
+        The number of rows and the number of rows of class 1, both with noise.
     rate, rate_std : float
-        positives / count, and its standard error.
+        positives / count, and the standard error of this ratio.
     """
 
     low: float
@@ -63,17 +63,18 @@ class Evaluation:
     Attributes
     ----------
     scores : dict of str to Score
-        By metric.
+        The scores, by the name of the metric.
     calibration : tuple of Bin
-        Counts and positives by predicted probability, if requested.
+        The calibration table. It is empty unless ``"calibration"`` was requested.
     n_rows : float
-        The number of rows, or the released sum of their weights.
+        The number of rows if it is public. Otherwise the released number, or the
+        released sum of the rows' weights.
     confidence : float
-        Level of the intervals.
+        The confidence level of the intervals.
     notes : tuple of str
-        What was clipped, and at which value.
+        Sentences that say what was clipped, and at which value.
     privacy_ : PrivacyRecord
-        The budget spent, and every release.
+        The privacy record, with the budget spent and all releases.
     """
 
     scores: dict[str, Score]
@@ -88,11 +89,11 @@ class Evaluation:
 
     @property
     def values(self) -> dict[str, float]:
-        """The value of each score."""
+        """The value of each score, by the name of the metric."""
         return {name: score.value for name, score in self.scores.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything except the record's transcript, as plain values."""
+        """Return plain values of everything except the record's transcript."""
         record = self.privacy_
         return {
             "scores": {name: asdict(score) for name, score in self.scores.items()},

@@ -1,19 +1,25 @@
-r"""Columns of cells: a row divides one unit among the cells of each column.
+r"""Sum columns of cells, from which all scores are computed.
 
-Every score has this form. A yes-or-no answer has two cells. A number t in [0, 1] has
-three, the Bernstein polynomials ((1-t)², 2t(1-t), t²), which are never negative and sum
-to one. With N rows, the mean of t is (N + last - first)/2N and the mean of t² is
-last/N, so the variance comes at no extra cost. A histogram has one cell per bin.
+A column is a list of cells. Every row divides one unit among the cells of each column,
+and a cell holds the sum over all rows. There are three kinds of columns:
 
-**Sensitivity.** A row's part of a column has no negative entry and sums to at most one,
-so its Euclidean norm is at most one, and the angle between two such parts is at most a
-right angle. A row that is replaced changes m columns by at most √(2m), one that is
-added or left out by at most √m. `queries.histogram` charges for this. If the number of
-rows is public, nothing is lost compared with releasing the number itself: the
-sensitivity is √2 times larger, and half the difference of two cells has noise √2 times
-smaller.
+- A yes-or-no answer has two cells, which count the rows with each answer.
+- A histogram has one cell per bin.
+- A number t in [0, 1] has three cells, to which a row adds the Bernstein polynomials
+  ((1-t)², 2t(1-t), t²). These are never negative and sum to one. With N rows, the mean
+  of t is (N + last - first)/2N and the mean of t² is last/N. The variance of t
+  therefore comes at no extra cost.
 
-Parts are integers, in units of `UNIT`⁻¹, rounded down with the rest in one cell.
+**Sensitivity.** What a row adds to a column is a vector whose entries are not negative
+and sum to at most one. Its Euclidean norm is at most one, and two such vectors form at
+most a right angle. If one row is replaced, m columns together change by at most √(2m).
+If one row is added or left out, they change by at most √m. `queries.histogram` charges
+for this. If the number of rows is public, nothing is lost compared with releasing the
+sum of t itself: the sensitivity is √2 times larger, but half the difference of two
+cells has noise √2 times smaller.
+
+A row's parts are integers in units of 1/`UNIT`. They are rounded down, and the largest
+cell takes what is left.
 """
 
 from __future__ import annotations
@@ -28,24 +34,25 @@ from skdp.evaluation.predictions import WEIGHT_ONE, Rows
 from skdp.privacy import queries
 from skdp.schema import FloatArray, IntArray
 
-#: The units into which a row is divided, before its weight.
+#: Number of units into which a row is divided, before multiplication by its weight.
 CELL_ONE = 1 << 20
 UNIT = CELL_ONE * WEIGHT_ONE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of cells.
+    """A column of cells, and the rule by which rows are divided among them.
 
     Attributes
     ----------
     name : str
-        Its name, shown in the query.
+        The name of the column, which is part of the query's description.
     size : int
         Number of cells.
     divide : callable Rows -> (cells, parts)
-        The cells that each row adds to, int64 (n, m), and its part of each, int64
-        (n, m). Parts are not negative and sum to `CELL_ONE`.
+        Returns the indices of the cells that each row adds to, int64 (n, m), and how
+        many units the row adds to each of them, int64 (n, m). A row's parts are not
+        negative and sum to `CELL_ONE`.
     """
 
     name: str
@@ -53,19 +60,22 @@ class Column:
     divide: Callable[[Rows], tuple[IntArray, IntArray]]
 
     def sum_rows(self, rows: Rows) -> queries.BigInts:
-        """Return exact sums in units: 2¹⁴ rows of 2³⁴ units stay below 2⁵³."""
+        """Return the exact sum of each cell over the rows, in units.
+
+        Sums of floats are exact here, because 2¹⁴ rows of 2³⁴ units stay below 2⁵³.
+        """
         at, parts = self.divide(rows)
         units = (parts * rows.weight[:, None]).ravel()
         return queries.big(np.bincount(at.ravel(), units, minlength=self.size))
 
 
 def make_indicator(name: str, holds: Callable[[Rows], IntArray]) -> Column:
-    """Make two cells: rows for which `holds` is false, and rows where it is true."""
+    """Make two cells, for the rows where `holds` is false and where it is true."""
     return make_histogram(name, 2, lambda rows: holds(rows).astype(np.int64))
 
 
 def make_histogram(name: str, size: int, cell: Callable[[Rows], IntArray]) -> Column:
-    """Make one cell for each of the values 0..size-1."""
+    """Make `size` cells. Cell j counts the rows for which `cell` returns j."""
 
     def divide(rows: Rows) -> tuple[IntArray, IntArray]:
         at = np.clip(cell(rows), 0, size - 1)[:, None]
@@ -77,7 +87,11 @@ def make_histogram(name: str, size: int, cell: Callable[[Rows], IntArray]) -> Co
 def make_moments(
     name: str, value: Callable[[Rows], FloatArray], degree: int = 2
 ) -> Column:
-    """Make cells C(d, k) tᵏ (1-t)ᵈ⁻ᵏ, which hold the first d moments of t in [0, 1]."""
+    """Make d + 1 cells that hold the first d moments of t, where d is `degree`.
+
+    Here t in [0, 1] is what `value` returns for a row. The row adds
+    C(d, k) tᵏ (1-t)ᵈ⁻ᵏ to cell k.
+    """
 
     def divide(rows: Rows) -> tuple[IntArray, IntArray]:
         t = np.clip(value(rows), 0.0, 1.0)
@@ -87,7 +101,7 @@ def make_moments(
             for factor in range(degree):
                 part = part * (t if factor < k else 1.0 - t)
             split[:, k] = np.floor(part)
-        # Rounded parts may not sum to one, so the largest cell takes the difference.
+        # Rounded parts may not sum to CELL_ONE. The largest part takes the difference.
         largest = np.argmax(split, axis=1)[:, None]
         rest = CELL_ONE - split.sum(axis=1, keepdims=True)
         kept = np.take_along_axis(split, largest, axis=1) + rest
@@ -100,7 +114,7 @@ def make_moments(
 def sum_columns(
     columns: list[Column], pieces: Iterable[Rows], neighbours: queries.Neighbours
 ) -> queries.BoundedSum:
-    """Return the sum of all columns over all rows, with its bound."""
+    """Return the sums of all columns over all rows, and their sensitivity."""
     total = [queries.big(np.zeros(column.size)) for column in columns]
     for rows in pieces:
         for i, column in enumerate(columns):
@@ -114,11 +128,11 @@ def sum_columns(
 def estimate_counts(
     columns: list[Column], values: FloatArray, n_rows: float | None
 ) -> tuple[dict[str, FloatArray], float]:
-    """Return the best linear estimate of every cell, in rows, and of their number.
+    """Return the best linear estimates of each cell's count and of the number of rows.
 
-    All columns sum to the same number N, so noise that contradicts this is projected
-    out. If `n_rows` is None, N is the mean of the columns' sums, weighted by the
-    inverse of their variance.
+    Without noise, the cells of every column sum to the number of rows N. Noise that
+    contradicts this is removed by projection. If `n_rows` is None, N is estimated as
+    the mean of the columns' sums, each weighted by the inverse of its variance.
     """
     edges = np.cumsum([column.size for column in columns])[:-1]
     split = np.split(values, edges)

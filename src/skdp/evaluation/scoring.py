@@ -1,4 +1,4 @@
-"""Release the cells of scores, and compute scores and errors from them."""
+"""Release the sums that scores need, and compute scores and errors from them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray
 
-#: Share of μ² that finds bins of margins with about equal numbers of rows.
+#: Share of μ² that is spent on choosing bins of the margin, each with about as many
+#: rows as the others.
 BINS_SHARE = 0.1
-#: Fewest and most bins of margins; most lines of a calibration table.
+#: Fewest and most bins of the margin, and most lines of a calibration table.
 FEWEST_BINS, MOST_BINS, CALIBRATION_BINS = 8, 512, 10
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedScores:
-    """Scores, and the number of rows or the sum of their weights."""
+    """The scores, the calibration table, and the number of rows or sum of weights."""
 
     scores: dict[str, Score]
     calibration: tuple[Bin, ...]
@@ -40,13 +41,25 @@ class ReleasedScores:
 
 @dataclass(frozen=True, eq=False)
 class Bins:
-    """Bins of the margin: inner edges (b - 1,), and mean probabilities (b,)."""
+    """Bins of the margin.
+
+    Attributes
+    ----------
+    edges : float64 (b - 1,)
+        The inner edges of the b bins.
+    predicted : float64 (b,)
+        The approximate mean of the predicted probabilities in each bin.
+    """
 
     edges: FloatArray
     predicted: FloatArray
 
     def find_cells(self, rows: Rows) -> Any:
-        """Return twice the bin plus the class; unknown classes have the last cell."""
+        """Return the cell that each row is counted in.
+
+        The cell is twice the index of the bin plus the class, 0 or 1. Rows of unknown
+        class are counted in the last cell.
+        """
         at = np.searchsorted(self.edges, rows.margin[:, 0], side="right")
         last = 2 * len(self.predicted)
         return np.where(rows.known, 2 * at + rows.target, last)
@@ -55,7 +68,7 @@ class Bins:
 def encode_table(
     model: PrivateLinearModel, table: Any, y: Any, sample_weight: Any, max_weight: float
 ) -> Records:
-    """Read a table as the model's ``fit`` does, but without class weights."""
+    """Encode a table as the model's ``fit`` does, but without class weights."""
     return read_records(
         table,
         model.schema_,
@@ -82,7 +95,7 @@ def release_scores(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> ReleasedScores:
-    """Release the requested scores, for `budget` of the record's μ².
+    """Release the requested scores, and charge `budget` to the record.
 
     Parameters
     ----------
@@ -91,21 +104,21 @@ def release_scores(
     records : Records
         The rows, encoded with the model's schema.
     wanted : sequence of str
-        Names in `metrics.METRICS`, and ``"calibration"``.
+        Names of metrics, from `metrics.METRICS` or ``"calibration"``.
     budget : float
-        μ² to spend.
+        The μ² to spend.
     n_rows : float, optional
         The number of rows, if it is public and rows have no weights.
     expected_rows : float
-        A public guess of the number of rows, which sets the number of bins.
+        A public guess of the number of rows. It determines the number of bins.
     weighted : bool
-        Whether rows have weights.
+        Whether the user gave weights for the rows.
     scale : metrics.Scale
-        From `metrics.choose_scale`.
+        The units of scores, from `metrics.choose_scale`.
     confidence : float
-        As in `evaluate`.
+        The confidence level of the intervals.
     noise, record : Randomness, PrivacyRecord
-        Source of the noise, and the record to charge.
+        The source of the noise, and the record to charge.
     """
 
     def pieces() -> Iterator[Rows]:
@@ -153,13 +166,16 @@ def release_scores(
 def _compute_counts(
     columns: list[score_cells.Column], values: FloatArray, n_rows: float | None
 ) -> tuple[Mapping[str, FloatArray], float]:
-    """Return the counts and the number of rows, at least 1, to divide by."""
+    """Return the estimated counts, and the number of rows to divide by (at least 1)."""
     counts, n = score_cells.estimate_counts(columns, values, n_rows)
     return counts, max(n, 1.0)
 
 
 def _measure_slope(function: Callable[[FloatArray], float], at: FloatArray) -> float:
-    """Return the norm of the gradient, by central differences of half a row."""
+    """Return the norm of the function's gradient at a point.
+
+    The gradient is computed by central differences, with a step of half a row.
+    """
     moves = 0.5 * np.eye(len(at))
     slopes = [function(at + move) - function(at - move) for move in moves]
     return float(np.linalg.norm(slopes))
@@ -171,7 +187,7 @@ def _list_columns(
     bins: Bins | None,
     scale: metrics.Scale,
 ) -> list[score_cells.Column]:
-    """Return the columns from which the scores are computed, each once."""
+    """Return the columns of cells that the scores need, without repetitions."""
     link = model.link
     part = scale.largest / scale.width
     made: dict[str, Callable[[], score_cells.Column]] = {
@@ -214,7 +230,7 @@ def _release_bins(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> Bins:
-    """Release a histogram of margins and cut it into bins of about equal counts."""
+    """Release a histogram of margins, and return bins with about equal counts."""
     power = expected_rows * math.sqrt(budget)
     n_bins = round(min(max(power**0.4, FEWEST_BINS), MOST_BINS))
     low, high = bound_margins(model._layout, model.weights_)
@@ -236,7 +252,10 @@ def _release_bins(
 
 
 def _calibrate(bins: Bins, counts: FloatArray, std: float) -> Iterator[Bin]:
-    """Merge bins into a short table."""
+    """Merge neighbouring bins into the few lines of a calibration table.
+
+    `std` is the standard deviation of the noise in each count.
+    """
     zeros, ones = metrics.split_classes(counts)
     shares = np.array_split(np.arange(len(zeros)), min(CALIBRATION_BINS, len(zeros)))
     limits = [0.0, *expit(bins.edges).tolist(), 1.0]

@@ -1,4 +1,4 @@
-"""skdp.PrivateSearchCV: choose hyper-parameters within one budget."""
+"""skdp.PrivateSearchCV: choose hyper-parameters within a single privacy budget."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from skdp.privacy.selection import (
 )
 from skdp.schema import check
 
-#: Average number of trials of a random search, per candidate.
+#: Average number of trials per candidate in a random search, by default.
 TRIALS_PER_CANDIDATE = 3.5
-#: On average, one row in this many scores the models; the others fit them.
+#: On average, one row in this many scores the models. All other rows fit them.
 PARTS = 5
-#: Fewest rows of a search if their number is public; fewer may leave a part empty.
+#: Fewest rows of a search if their number is public. Fewer may leave a part empty.
 FEWEST_ROWS = 50
-#: An assumption in the record of every search.
+#: An assumption that is stated in the record of every search.
 HELD_OUT = (
     "Each row was assigned independently to fit or, one in five, to score, at no extra "
     "cost."
@@ -56,7 +56,7 @@ HELD_OUT = (
 
 
 def _delegate(name: str) -> Callable[[Any], Any]:
-    """Offer a method if the best model, or the one to be fitted, has it."""
+    """Offer a method of the search if the best model, or the estimator, has it."""
 
     def has_method(search: Any) -> bool:
         return hasattr(getattr(search, "best_estimator_", search.estimator), name)
@@ -68,70 +68,68 @@ def _delegate(name: str) -> Callable[[Any], Any]:
 class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Choose hyper-parameters by released scores, all within one budget.
 
-    scikit-learn's searches fit many models, compare their scores without noise and
-    report the best. Their ``cv_results_``, ``best_params_`` and ``best_score_`` are not
-    private, even if every model is. Here the budget (epsilon, delta) covers all fits,
-    all scores and the choice.
+    scikit-learn's searches compare scores without noise. ``cv_results_``,
+    ``best_params_`` and ``best_score_`` are therefore not private, even if every model
+    is. Here the budget (epsilon, delta) covers all fits, all scores and the choice.
 
     Parameters
     ----------
     estimator : LogisticRegression, LinearRegression, ...
         An skdp model with a complete public description: a schema, or bounds and
-        classes or target_bounds. The search replaces its epsilon, delta and
-        random_state.
+        classes or target_bounds. The search sets its epsilon, delta and random_state.
     param_grid : dict of lists, or list of them
-        Candidates, as for ``GridSearchCV``; with `n_candidates` also distributions, as
-        for ``RandomizedSearchCV``. Candidates are public.
+        The candidates, as for ``GridSearchCV``. They are public. If `n_candidates` is
+        given, distributions are allowed too, as for ``RandomizedSearchCV``.
     epsilon, delta : float
         The budget of the whole search.
     n_candidates : int, optional
-        Number of candidates to draw from `param_grid`; by default, all of them.
+        Number of candidates to draw from `param_grid`. By default all are used.
     scoring : str, optional
-        One of the metrics of `skdp.evaluate`; log_loss, accuracy or r2 by default.
+        A metric of `skdp.evaluate`. The default is log_loss, accuracy or r2.
     method : {"auto", "split", "random"}
-        ``"split"`` fits every candidate, each for an equal part of the budget.
+        ``"split"`` fits every candidate, each with an equal part of the budget.
         ``"random"`` fits candidates drawn at random, a random number of times, and
         returns only the best. The budget of each fit then hardly depends on the number
         of candidates, but a candidate may be missed, and a ledger cannot be charged.
-        ``"auto"`` chooses the method that gives a candidate the larger budget.
+        ``"auto"`` chooses the method that gives each fit the larger budget.
     n_trials : float, optional
-        Average number of fits of a random search; by default 3.5 per candidate, which
-        misses any given candidate with probability 10 %.
+        Average number of fits of a random search. The default is 3.5 per candidate,
+        which misses any given candidate with probability 10 %.
     max_loss, max_residual : float
         As for `skdp.evaluate`.
     ledger : Ledger or absolute path, optional
-        Charged with the whole search before a record is read; by default, the
-        estimator's.
+        The whole search is charged to it before a record is read. The default is the
+        estimator's ledger.
     random_state : int, optional
-        For tests. A seeded search claims no privacy.
+        A seed, for tests. A seeded search claims no privacy.
 
     Attributes
     ----------
     best_estimator_ : estimator
-        The best model. Its ``privacy_`` is that of the whole search.
+        The best model. Its ``privacy_`` is the record of the whole search.
     best_params_, best_score_
-        Its parameters and its released score.
+        The parameters and the released score of the best model.
     results_ : list of Trial
-        Parameters and released scores of all candidates. A random search lists only
-        the best, because its budget covers nothing else.
+        The parameters and the released score of each candidate. A random search lists
+        only the best, because the budget does not cover the others.
     method_ : {"split", "random"}
-        The method that was used, chosen from public facts.
+        The method that was used. It was chosen from public facts.
     privacy_ : SearchRecord
-        What was spent on the rows that fitted the models.
+        The budget spent on the rows that fitted the models.
     score_privacy_ : SearchRecord
-        What was spent on the rows that scored the models, which is no more.
+        The budget spent on the rows that scored the models. It is not larger.
 
     Notes
     -----
-    Each row is assigned independently to score the models (one in five) or to fit them.
-    A row is in one part and moves no other row, so each part has the whole budget under
-    every relation (`skdp.RandomFolds` has the proof). To a row that scores, the models
-    are public. To a row that fits, the scores are post-processing of the models and of
-    rows that are equal in both tables. Under add-remove the number of rows of each part
-    is private: a fit releases its own or, if ``n_rows`` is given, uses four fifths of
-    it, and scores are divided by a released number.
+    Each row is assigned independently to score the models (one row in five) or to fit
+    them. The assignment of a row moves no other row, so each part has the whole budget
+    under every relation (proof: `skdp.RandomFolds`). For a row that scores, the models
+    are public. For a row that fits, scores are post-processing: they are computed from
+    the models and from rows that are equal in both tables. Under add-remove, the number
+    of rows in each part is private. A fit then releases this number or, if ``n_rows``
+    is given, uses four fifths of ``n_rows``. Scores are divided by a released number.
 
-    **Split.** m trials of μ/√m each compose to μ, exactly (Dong, Roth, Su 2022,
+    **Split.** m trials of μ/√m each compose exactly to μ (Dong, Roth, Su 2022,
     Corollary 3.3).
 
     **Random.** `skdp.privacy.selection` has the theorem and its proof.
@@ -177,12 +175,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Search within the budget.
+        """Run the search and keep the best model.
 
         Parameters
         ----------
         X, y : table and column
-            As for the estimator's ``fit``, but in memory.
+            As for the estimator's ``fit``, but the table must be in memory.
         sample_weight : column or str, optional
             Weight of each record in the fits. Scores weight all records equally.
         """
@@ -235,11 +233,11 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 found = [run_random(trials, candidates, record, score_record, stop)]
             best = max(found, key=lambda one: one.rank)
             tell(best.model)
-        # Both read the model's own releases, so they come before its record changes.
+        # The next two lines read the model's own record, which is then replaced.
         best.model._standard_errors()
         said = describe_doubts(best.model)
         best.model.privacy_ = record
-        remember_table(best.model, X)  # a later score on X warns that it is not private
+        remember_table(best.model, X)  # lets `score` warn that X is not public
         warn_if_labels_unknown(best.model)
         warn_of_doubts(said)
         self.best_estimator_ = best.model
@@ -257,7 +255,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         n_trials: int,
         stop: float | None,
     ) -> SearchRecord:
-        """Open the record of the search."""
+        """Return a new privacy record of the search, to which nothing is charged."""
         if stop is None:
             many = "trial" if n_trials == 1 else "trials"
             scope = f"All {n_trials} {many} of the search are listed."
@@ -283,7 +281,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         rows: int | None,
         record: SearchRecord,
     ) -> Trials:
-        """Divide the table, after checking the public facts."""
+        """Check the public facts, divide the table, and return what trials need."""
         schema, model = about.schema, self.estimator
         if schema is None:
             raise ValueError(
@@ -301,7 +299,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             private_rows or (rows is not None and rows >= FEWEST_ROWS),
             f"A search needs at least {FEWEST_ROWS} rows, got {rows}.",
         )
-        # The number of rows decides only the number of draws.
+        # The true number of rows decides only how many folds are drawn.
         table, y, weights = given
         n_rows = about.count_rows()
         folds = RandomFolds(PARTS, random_state=self.random_state)
@@ -326,9 +324,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _choose_stop(
         self, n_candidates: int, delta: float, has_ledger: bool
     ) -> float | None:
-        """Return γ of the random number of trials, or None to fit all candidates.
+        """Return γ, the parameter of the random number of trials.
 
-        The decision uses public facts only.
+        Return None if every candidate is to be fitted. Only public facts decide this.
         """
         check(
             self.method in ("auto", "split", "random"),
@@ -377,17 +375,17 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return self._get_best().decision_function(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the best model's score on rows that need no protection."""
+        """Return the best model's exact score, on rows that need no protection."""
         return float(self._get_best().score(X, y, sample_weight))
 
     @property
     def classes_(self) -> Any:
-        """Class labels of the best model."""
+        """The class labels of the best model."""
         return self._get_best().classes_
 
     @property
     def n_features_in_(self) -> int:
-        """Number of columns of the table."""
+        """The number of columns of the table that was fitted."""
         return int(self._get_best().n_features_in_)
 
     def __sklearn_tags__(self) -> Any:

@@ -1,4 +1,4 @@
-"""The trials of a search: each fits and scores a candidate, for a budget."""
+"""Run the trials of a search. Each trial fits and scores one candidate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import SearchRecord, number_of_trials
 from skdp.schema import check
 
-#: Parameters that the search sets, or on which all candidates must agree.
+#: Parameters that candidates must not change. The search sets them, or they must be the
+#: same for all candidates.
 FIXED = (
     *("epsilon", "delta", "ledger", "random_state", "neighbours", "n_rows"),
     *("schema", "bounds", "classes", "target_bounds", "solver", "calibration"),
@@ -40,9 +41,9 @@ class Trial:
     Attributes
     ----------
     params : dict
-        Its parameters.
+        The parameters of the candidate.
     score, noise_std : float
-        The released score and the standard error of its noise.
+        The released score and the standard deviation of its noise.
     """
 
     params: dict[str, Any]
@@ -52,7 +53,20 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
-    """A trial, its model, the record of its score, and its rank (higher is better)."""
+    """The outcome of a trial.
+
+    Attributes
+    ----------
+    trial : Trial
+        The candidate and its score.
+    model : PrivateLinearModel
+        The fitted model, with the privacy record of the fit.
+    score_record : PrivacyRecord
+        The privacy record of the score.
+    rank : float
+        The score, with its sign changed if needed to make higher better. An undefined
+        score has rank -inf.
+    """
 
     trial: Trial
     model: PrivateLinearModel
@@ -69,23 +83,23 @@ class Trials:
     estimator : PrivateLinearModel
         The model whose parameters the candidates change.
     fit_part, score_part : (table, column, weights) and (table, column)
-        The rows that fit and the rows that score: disjoint parts, drawn by
-        `RandomFolds`.
+        The rows that fit the models and the rows that score them. No row is in both
+        parts. `RandomFolds` drew them.
     fit_rows : int, optional
-        Number of rows that a fit divides by, if the true number is private and this
-        one is derived from a public number.
+        The ``n_rows`` of each fit, derived from the ``n_rows`` that the user stated to
+        be public. It is None if each fit counts its rows itself.
     score_rows : int, optional
-        Number of rows that score, if it is public.
+        The number of rows in `score_part`, if it is public.
     expected_rows : float
-        A public guess of the number of rows that score.
+        A public guess of the number of rows in `score_part`.
     scoring, scale
-        The score that decides, and its unit.
+        The metric by which candidates are compared, and its units.
     delta, neighbours
-        Those of the search.
+        The δ and the neighbour relation of the search.
     noise : Randomness
-        Source of the noise of scores.
+        The source of the scores' noise.
     random_state : int, optional
-        For tests.
+        A seed, for tests.
     """
 
     estimator: PrivateLinearModel
@@ -102,7 +116,7 @@ class Trials:
     random_state: int | None
 
     def run(self, params: dict[str, Any], budget: float, index: int) -> Outcome:
-        """Fit and score a candidate for a budget of μ².
+        """Fit and score a candidate with a budget of μ². `index` numbers the trial.
 
         Notes
         -----
@@ -118,12 +132,12 @@ class Trials:
             delta=self.delta,
             n_rows=self.fit_rows,
             ledger=None,
-            verbose=0,  # the budget does not cover the number of trials
+            verbose=0,  # progress would reveal the number of trials
             random_state=None
             if self.random_state is None
             else self.random_state + 1 + index,
         )
-        with warnings.catch_warnings():  # they would reveal the number of trials
+        with warnings.catch_warnings():  # warnings would reveal the number of trials
             warnings.simplefilter("ignore", ConstantModelWarning)
             warnings.simplefilter("ignore", DoubtfulSchemaWarning)
             warnings.simplefilter("ignore", UnknownLabelsWarning)
@@ -154,7 +168,7 @@ class Trials:
 
 
 def compute_epsilon(budget: float, delta: float) -> float:
-    """Return the ε at δ of a budget of μ², rounded down."""
+    """Return the ε at δ that corresponds to a budget of μ², rounded down."""
     if budget == math.inf:
         return math.inf
     epsilon = accountant.gdp_epsilon(math.sqrt(budget) * (1 - 1e-9), delta)
@@ -172,13 +186,16 @@ def list_candidates(
     n_candidates: int | None,
     random_state: int | None,
 ) -> list[dict[str, Any]]:
-    """Return all candidates, after checking them."""
+    """Return the parameters of all candidates.
+
+    Raise ValueError if a candidate sets a parameter that is unknown or in `FIXED`.
+    """
     if n_candidates is None:
         listed = list(ParameterGrid(param_grid))
     else:
-        # scikit-learn may draw the candidates, because they are public and the
-        # theorem holds for any. Its default is numpy's global generator, whose
-        # state may depend on records that other code read; our own seed does not.
+        # scikit-learn may draw the candidates, because they are public and the theorem
+        # holds for any candidates. Do not let it use its default, numpy's global
+        # generator, whose state may depend on records that other code has read.
         seed = random_state
         if seed is None:
             seed = Coins(Randomness()).draw_below(1 << 32)
@@ -201,7 +218,7 @@ def run_all(
     record: SearchRecord,
     score_record: SearchRecord,
 ) -> list[Outcome]:
-    """Fit and score every candidate, each for an equal part of the budget."""
+    """Fit and score every candidate, each with an equal part of the budget."""
     part = record.budget / len(candidates)
     found = []
     for index, params in enumerate(candidates):
@@ -218,16 +235,17 @@ def run_random(
     score_record: SearchRecord,
     stop: float,
 ) -> Outcome:
-    """Fit and score candidates drawn at random; return only the best."""
+    """Fit and score candidates that are drawn at random. Return only the best trial."""
     coins = Coins(trials.noise)
     charged, best = record.begin(record.budget), None
     for index in range(number_of_trials(stop, coins)):
         params = candidates[coins.draw_below(len(candidates))]
         one = trials.run(params, record.budget, index)
-        # Keep the first of equal scores, which is fair because trials are exchangeable.
+        # Of equal scores, keep the first. This equals a random choice, because trials
+        # are exchangeable.
         if best is None or one.rank > best.rank:
             best = one
-    assert best is not None  # there is a trial
+    assert best is not None  # there is at least one trial
     _enter(best, charged, record, score_record)
     return best
 
@@ -235,6 +253,6 @@ def run_random(
 def _enter(
     one: Outcome, charged: Event, record: SearchRecord, score_record: SearchRecord
 ) -> None:
-    """Enter the releases of a trial into the two records."""
+    """Add the releases of a trial to the records of the fits and of the scores."""
     score_record.end(score_record.begin(charged.mu_squared), [one.score_record])
     record.end(charged, [one.model.privacy_])

@@ -1,1 +1,1 @@
-"""Privacy statements and report pages about a model."""
+"""Write privacy statements and report pages about a model."""

@@ -1,9 +1,9 @@
-"""The pictures and tables of a model's coefficients.
+"""Make the pictures and tables of a model's coefficients.
 
-Coefficients are shown as effects, which are comparable. A number's effect is the change
-from the lowest to the highest value of its public range; a category's is relative to
-the mean of its column. With several classes each effect is relative to the mean of the
-classes, which changes no prediction.
+Pictures show effects, which can be compared across columns. The effect of a number is
+the change from the lowest to the highest value of its public range. The effect of a
+category is relative to the mean of its column. With more than two classes, each effect
+is also relative to the mean over classes, which does not change any prediction.
 """
 
 from __future__ import annotations
@@ -29,27 +29,30 @@ from skdp.reporting.formatting import (
 )
 from skdp.schema import Categorical, Group, Numeric, Schema, Vector
 
-#: Maximum number of coefficients in a picture and in all tables, and of classes.
+#: Maximum number of coefficients in one picture, of coefficients in all tables
+#: together, and of classes.
 MOST_MARKS, MOST_LINES, MOST_CLASSES = 30, 4000, 50
 LOG = "For a column on a log scale the unit is 1 in log(1 + value - lowest value)."
-#: Extent of a picture relative to its largest coefficient.
+#: A picture shows intervals up to this multiple of its largest effect.
 REACH = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """One coefficient; unknown errors are nan.
+    """One coefficient, shown as an effect.
 
     Attributes
     ----------
     column, label : str
-        The column and its category; the label is empty for numbers.
-    unit : float
-        Ratio of the effect to the coefficient in the user's units.
-    effect, noise_std, std : float
-        The effect, the std of its privacy noise and its standard error.
+        The name of the column, and the category or part of the column. The label is
+        empty for a plain number.
     span : str
-        The range from low to high, for a number.
+        The public range of a number, in words. It is empty for a category.
+    unit : float
+        The effect divided by the coefficient in the user's units.
+    effect, noise_std, std : float
+        The effect, the standard deviation of its privacy noise, and its total standard
+        error. The last two are nan if they are not known.
     """
 
     column: str
@@ -62,26 +65,33 @@ class Effect:
 
     @property
     def name(self) -> str:
-        """The label next to the picture."""
+        """The shortened label that is written next to the picture."""
         return shorten(self.label or self.column)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval, of sampling error and privacy noise."""
+        """The 95 % interval, which covers both sampling error and privacy noise."""
         return self.effect - Z * self.std, self.effect + Z * self.std
 
     @property
     def noise_interval(self) -> tuple[float, float]:
-        """The 95 % interval of the privacy noise alone."""
+        """The 95 % interval that covers the privacy noise alone."""
         return self.effect - Z * self.noise_std, self.effect + Z * self.noise_std
 
     @property
     def clarity(self) -> float:
-        """Distance from zero in standard errors, or in absolute terms if unknown."""
+        """The size of the effect in standard errors.
+
+        If the standard error is not known, this is the size of the effect itself.
+        """
         return abs(self.effect) / self.std if self.std > 0 else abs(self.effect)
 
     def in_units(self) -> list[float]:
-        """Return coefficient, noise, std and interval in the user's units."""
+        """Return five numbers of the coefficient in the user's units.
+
+        They are the coefficient, the standard deviation of its noise, its standard
+        error, and the two ends of its interval.
+        """
         return [
             value / self.unit
             for value in (self.effect, self.noise_std, self.std, *self.interval)
@@ -90,7 +100,11 @@ class Effect:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """The effects on one output; `class_name` is empty if there is only one."""
+    """The effects on one output of the model.
+
+    With more than two classes, each class has an output. Otherwise there is only one,
+    and `class_name` is empty.
+    """
 
     class_name: str
     effects: tuple[Effect, ...]
@@ -148,7 +162,10 @@ def compute_effects(model: Any) -> list[Output]:
 def _list_names(
     schema: Schema, groups: tuple[Group, ...]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield column, label and span of each coordinate except the intercept."""
+    """Yield the column, label and span (as in `Effect`) of each coordinate.
+
+    The intercept is left out.
+    """
     for group in groups:
         if group.kind == "ones":
             continue
@@ -169,7 +186,7 @@ def _list_names(
 
 
 def _describe_bin(column: Numeric, place: int) -> str:
-    """Return the range of a bin of a number."""
+    """Return the range of values in the bin `place` of a numeric column, in words."""
     assert column.bins is not None
     ends = []
     for share in (place / column.bins, (place + 1) / column.bins):
@@ -181,7 +198,10 @@ def _describe_bin(column: Numeric, place: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Position of a coefficient in a picture, and of its intervals if known."""
+    """The positions of an effect and its intervals in a picture.
+
+    An interval that is not known is None.
+    """
 
     effect: Effect
     value: str
@@ -192,7 +212,11 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnMarks:
-    """Marks of one column; with `heading` they are its categories."""
+    """The marks of one column in a picture.
+
+    If `heading`, the marks have labels, such as categories, and the column's name is
+    written above them. `more` is the number of coefficients that are not drawn.
+    """
 
     name: str
     heading: bool
@@ -202,7 +226,11 @@ class ColumnMarks:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """The coefficients of one output, of which the clearest are drawn."""
+    """The picture and the table of the coefficients of one output.
+
+    Only the largest effects, measured in standard errors, are drawn. `lines` holds the
+    effects of the table, and `n_all` is the number of all effects.
+    """
 
     class_name: str
     scale: Scale
@@ -214,7 +242,7 @@ class Picture:
 
     @property
     def n_drawn(self) -> int:
-        """Number of coefficients drawn."""
+        """The number of coefficients that are drawn."""
         return sum(len(column.marks) for column in self.columns)
 
     @property
@@ -228,7 +256,10 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Coefficients:
-    """The pictures of all outputs, with their unit and notes."""
+    """The pictures of all outputs, with the unit of effects and notes.
+
+    `constant` says whether all effects are zero.
+    """
 
     unit: str
     pictures: tuple[Picture, ...]
@@ -238,7 +269,7 @@ class Coefficients:
 
 
 def draw_coefficients(model: Any) -> Coefficients:
-    """Draw the coefficients of a fitted model."""
+    """Return the pictures and tables of a fitted model's coefficients."""
     found = compute_effects(model)
     known = model._standard_errors()
     notes = [f"No intervals. {known}"] if isinstance(known, str) else [INTERVALS]
@@ -280,7 +311,7 @@ def _draw_output(output: Output, most_lines: int, has_errors: bool) -> Picture:
     shown = {id(effect) for effect in ranked[:MOST_MARKS]}
     listed = {id(effect) for effect in ranked[:most_lines]}
     scale = _choose_scale([e for e in output.effects if id(e) in shown])
-    # Enough digits to distinguish adjacent values in the picture.
+    # Use enough digits to distinguish neighbouring values in the picture.
     digits = 2 - math.floor(math.log10((scale.high - scale.low) / 2.0))
     columns: dict[str, list[Effect]] = {}
     for effect in output.effects:
@@ -308,7 +339,10 @@ def _draw_output(output: Output, most_lines: int, has_errors: bool) -> Picture:
 
 
 def _choose_scale(effects: list[Effect]) -> Scale:
-    """Choose a scale for all effects, and for their intervals as far as they fit."""
+    """Choose an axis that covers all effects.
+
+    It also covers their intervals, but only up to `REACH` times the largest effect.
+    """
     most = REACH * max((abs(e.effect) for e in effects), default=1.0)
     ends = [end for e in effects for end in e.interval if math.isfinite(end)]
     kept = [min(max(end, -most), most) for end in ends]

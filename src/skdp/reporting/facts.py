@@ -1,6 +1,6 @@
-"""Facts that a report lists: what was fitted or evaluated, and what it cost.
+"""Collect the facts that a report lists: what was fitted or scored, and what it cost.
 
-All of them are public or released.
+All of these facts are public or released.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from skdp.reporting.formatting import (
 from skdp.reporting.statement import NEIGHBOURS
 from skdp.schema import Categorical, Column, Numeric, Vector, check
 
-#: Purposes of releases, recognised by their queries, in the order of a fit.
+#: The purposes of releases, in the order in which a fit makes them. Each purpose has a
+#: test that recognises it by the description of the query.
 PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("Number of rows", lambda query: query == "number of rows"),
     ("Ranges, found in the table", lambda query: query.startswith("magnitudes of")),
@@ -40,13 +41,16 @@ PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("Scores", lambda query: query.startswith("scores (")),
 )
 UNSPENT = "Not spent"
-#: A smaller remaining share of the budget is not listed.
+#: If the share of the budget that remains is at most this, it is not listed.
 LITTLE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Purpose:
-    """The releases for one purpose; `share` of the budget is nan without noise."""
+    """The releases for one purpose, and their cost.
+
+    `share` is their share of the budget, or nan if the budget is infinite.
+    """
 
     name: str
     times: int
@@ -57,7 +61,7 @@ class Purpose:
 
 
 def name_purpose(query: str) -> str:
-    """Return the purpose of a release."""
+    """Return the purpose of a release, given the description of its query."""
     for name, fits in PURPOSES:
         if fits(query):
             return name
@@ -65,7 +69,7 @@ def name_purpose(query: str) -> str:
 
 
 def group_by_purpose(record: PrivacyRecord) -> list[Purpose]:
-    """Group a record's releases by purpose; the remaining budget comes last."""
+    """Group a record's releases by purpose. The remaining budget is listed last."""
     groups: dict[str, list[tuple[Event, int]]] = {}
     for event, times in record.events.items():
         groups.setdefault(name_purpose(event.query), []).append((event, times))
@@ -101,17 +105,18 @@ GEOMETRIES = {
     "Diagonal": "DP-SkGD in a diagonal metric from public bounds",
     "InterceptOnly": "DP-SkGD on the intercept alone: a constant model",
 }
-#: Parameters that are listed if they are not the default; other facts cover the rest.
+#: Parameters that are listed if they differ from their defaults. All other parameters
+#: are covered by other facts.
 SETTINGS = (
     *("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_weight", "sampling"),
     *("geometry", "n_steps", "slope_bound", "calibration"),
 )
-#: Maximum number of categories listed per column, and of columns.
+#: Maximum number of categories that are listed for a column, and of columns listed.
 MOST_LEVELS, MOST_COLUMNS = 12, 500
 
 
 def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
-    """Yield names and values of the facts about a fit."""
+    """Yield the name and the value of each fact about a fit."""
     schema, record = model.schema_, model.privacy_
     yield "Model", f"{model.title} ({type(model).__name__})"
     target = f"{schema.target_name}: " if schema.target_name else ""
@@ -136,7 +141,7 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
 
 
 def describe_rows(model: Any) -> tuple[str, str]:
-    """Return the number of rows, and why it may be shown."""
+    """Return the number of rows, and the reason why it may be shown."""
     plan, record = model.plan_, model.privacy_
     count = plan.n_rows if isinstance(plan, Plan) else plan.get("n_rows")
     check(
@@ -169,7 +174,7 @@ def describe_column(column: Column) -> str:
 
 
 def describe_columns(model: Any) -> list[tuple[str, str]]:
-    """Return the first columns with their descriptions."""
+    """Return names and descriptions of the first `MOST_COLUMNS` columns."""
     listed = list(model.schema_.columns.items())
     return [
         (str(name), describe_column(column)) for name, column in listed[:MOST_COLUMNS]
@@ -210,7 +215,10 @@ EVALUATION_TITLE = "Evaluation of a model"
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationMark:
-    """Positions of a bin's prediction, observed rate and interval in the picture."""
+    """The positions of one calibration bin in the picture.
+
+    They are those of the predicted probability, the observed rate and its interval.
+    """
 
     bin: Bin
     predicted: float
@@ -219,7 +227,7 @@ class CalibrationMark:
 
 
 def describe_evaluation_rows(found: Evaluation) -> tuple[str, str]:
-    """Return the number of rows, and why it may be shown."""
+    """Return the number of rows, and the reason why it may be shown."""
     count = f"{found.n_rows:,.0f}"
     if found.privacy_.neighbours != "add-remove":
         return count, "a public number"
@@ -227,7 +235,7 @@ def describe_evaluation_rows(found: Evaluation) -> tuple[str, str]:
 
 
 def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
-    """Return names and values of the facts about an evaluation."""
+    """Return the name and the value of each fact about an evaluation."""
     record = found.privacy_
     listed = [
         ("Scores", ", ".join(found.scores) or "calibration alone"),
@@ -245,7 +253,7 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
 
 
 def draw_evaluation(found: Evaluation) -> dict[str, Any]:
-    """Return scores and calibration, with positions for the picture."""
+    """Return the scores and the calibration table, with positions for its picture."""
     scale = Scale(low=0.0, high=1.0)
     drawn = []
     for one in found.calibration:

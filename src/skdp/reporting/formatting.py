@@ -1,7 +1,7 @@
-"""How numbers, texts and positions appear on a page.
+"""Format numbers and texts for a page, and compute positions in its pictures.
 
-Positions are percentages of a picture's width or height. Pictures then fit a phone and
-a printed page, and their letters stay as large as the text around them.
+Positions are percentages of a picture's width or height. Pictures therefore fit both a
+phone and a printed page, and letters in a picture are as large as the text around it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def escape_unprintable(value: Any) -> Any:
-    """Replace characters that do not print by their escape codes.
+    """Replace every character that does not print by its escape code.
 
-    Names of columns and categories may be untrusted and hold characters that reverse
-    the reading direction or that cannot be written to a file.
+    Names of columns and categories may come from strangers. They may contain characters
+    that reverse the reading direction or that cannot be written to a file.
     """
-    if not isinstance(value, str) or hasattr(value, "__html__"):  # part of the template
+    if not isinstance(value, str) or hasattr(value, "__html__"):  # safe template HTML
         return value
     return "".join(
         letter if letter.isprintable() else ascii(letter)[1:-1] for letter in value
@@ -28,12 +28,15 @@ def escape_unprintable(value: Any) -> Any:
 
 
 def shorten(text: str, longest: int = 48) -> str:
-    """Cut a text to fit next to a picture."""
+    """Cut a text to at most `longest` characters, to fit next to a picture."""
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
 
 def format_number(value: Any, digits: int = 4) -> str:
-    """Format a number with `digits` significant digits; nan becomes empty."""
+    """Format a number with `digits` significant digits. nan becomes an empty text.
+
+    Integers are written in full.
+    """
     if isinstance(value, int):
         return f"{value:,}".replace("-", "−")
     if math.isnan(value):
@@ -51,12 +54,12 @@ def format_number(value: Any, digits: int = 4) -> str:
 
 
 def format_range(low: float, high: float) -> str:
-    """Format a range of numbers."""
+    """Format a range of numbers as "low to high"."""
     return f"{format_number(low)} to {format_number(high)}"
 
 
 def format_fixed(value: float, digits: int) -> str:
-    """Format a number with `digits` digits after the point; zero has no sign."""
+    """Format a number with `digits` digits after the point. Zero gets no sign."""
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
@@ -68,13 +71,16 @@ def format_percent(share: float) -> str:
 
 
 def format_count(count: int, one: str) -> str:
-    """Format a number of things, with the plural if it is not 1."""
+    """Format a number of things. An s is added to `one` unless the number is 1."""
     return f"{count:,} {one}" + ("" if count == 1 else "s")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """An axis from `low` to `high`, drawn from `start` to `end` percent."""
+    """An axis of a picture, from the value `low` to the value `high`.
+
+    It is drawn from `start` to `end` percent of the picture's width or height.
+    """
 
     low: float
     high: float
@@ -83,7 +89,10 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Return the position of a number in percent, clipped to the ends."""
+        """Return the position of a number in percent.
+
+        Numbers outside the axis are placed at its ends.
+        """
         low, high, at = self.low, self.high, min(max(value, self.low), self.high)
         if self.log:
             low, high, at = math.log(low), math.log(high), math.log(at)
@@ -92,7 +101,7 @@ class Scale:
 
     @property
     def ticks(self) -> list[float]:
-        """A few round numbers on the axis."""
+        """The round numbers to label on the axis."""
         if self.log:
             return _choose_log_ticks(self.low, self.high)
         span = self.high - self.low
@@ -113,7 +122,7 @@ def _choose_log_ticks(low: float, high: float) -> list[float]:
 
 
 def make_scale(values: Iterable[float], centre: float = 0.0) -> Scale:
-    """Return an axis that covers all values and a centre."""
+    """Return an axis that covers all finite values and the centre."""
     finite = [v for v in values if math.isfinite(v)]
     low, high = min([centre, *finite]), max([centre, *finite])
     if high - low < 1e-300:

@@ -1,4 +1,7 @@
-"""The effect of more rows or budget, from public facts and measured tables."""
+"""Forecast the effect of more rows or a larger budget, for the report page.
+
+Forecasts use public facts and experience with other tables.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,28 @@ from skdp.planning.forecast import forecast, format_range
 from skdp.planning.plan import Plan
 from skdp.reporting.formatting import Scale
 
-#: Factors of rows or budget to show.
+#: Factors by which the number of rows or the budget is multiplied.
 FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
-#: Top and bottom of the curves in a panel, in percent of its height.
+#: Vertical positions of the largest and the smallest value, in percent of the panel.
 TOP, BOTTOM = 4.0, 96.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """The expected cost and its range at another number of rows, or another ε.
+    """The forecast for one number of rows, or for one ε.
 
-    `constant` means that only a constant would be fitted, because of the noise.
+    Attributes
+    ----------
+    value : float
+        The number of rows, or ε.
+    privacy, sampling : float
+        The expected cost of privacy, and of having only this many rows.
+    range : str
+        The likely range of the cost of privacy.
+    constant : bool
+        Whether only a constant would be fitted, because noise would hide any model.
+    here : bool
+        Whether this point has the rows and the budget of the fit itself.
     """
 
     value: float
@@ -33,13 +47,16 @@ class Point:
 
     @property
     def both(self) -> float:
-        """The total cost."""
+        """The cost of privacy plus the cost of sampling."""
         return self.privacy + self.sampling
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """A curve over ε or over rows; all panels share one vertical scale."""
+    """Curves of the expected cost over ε or over the number of rows.
+
+    All panels of a page have the same vertical scale.
+    """
 
     what: str
     score: str
@@ -49,22 +66,22 @@ class Panel:
 
     @property
     def drawn(self) -> list[Point]:
-        """The points of the curve, without those of constant models."""
+        """The points of the curves. Points with a constant model are left out."""
         return [point for point in self.points if not point.constant]
 
     @property
     def here(self) -> Point | None:
-        """The point of this fit, if it is on the curve."""
+        """The point of the fit itself, or None if it is not on the curves."""
         return next((point for point in self.drawn if point.here), None)
 
     @property
     def first_constant(self) -> float | None:
-        """The largest value at which only a constant would be fitted."""
+        """The largest value at which only a constant would be fitted, or None."""
         return max((p.value for p in self.points if p.constant), default=None)
 
     @property
     def lines(self) -> dict[str, str]:
-        """The corners of each curve."""
+        """The positions of each curve's points, as text for SVG."""
         return {
             name: " ".join(
                 f"{self.across(point.value):g},{self.up(getattr(point, name)):g}"
@@ -75,10 +92,14 @@ class Panel:
 
 
 def panels(plan: Plan) -> list[Panel]:
-    """Return curves over ε and over the number of rows; no record is read."""
+    """Return panels with curves over ε and over the number of rows.
+
+    No record is read. A panel with fewer than two points is left out.
+    """
     if plan.epsilon == math.inf:
         return []
-    # Around the plan, or beyond it if rows and budget do not support a model.
+    # Show values around those of the plan. If its rows and budget allow only a constant
+    # model, show larger values.
     lift = FACTORS[-1] if isinstance(plan.geometry, InterceptOnly) else 1
     factors = [factor * lift for factor in FACTORS]
     asked = {
@@ -92,7 +113,7 @@ def panels(plan: Plan) -> list[Panel]:
     drawn = [p for points in curves.values() for p in points if not p.constant]
     if not drawn:
         return []
-    # A curve near zero must not stretch the scale of the others.
+    # Cut off values near zero. On a log scale they would flatten all other curves.
     most = max(p.both for p in drawn)
     least = max(min(min(p.privacy, p.sampling) for p in drawn), most * 1e-5)
     up = Scale(low=least, high=most * 1.001, start=BOTTOM, end=TOP, log=True)
@@ -111,7 +132,7 @@ def _make_point(plan: Plan, what: str, epsilon: float, rows: int) -> Point | Non
     delta = min(plan.delta, 0.1 / rows)
     try:
         made = replan(plan, epsilon=epsilon, n_rows=rows, delta=delta)
-    except ValueError:  # the paper's constant is for a small ε
+    except ValueError:  # the paper's formula needs a small ε
         return None
     seen = forecast(made)
     return Point(

@@ -1,4 +1,4 @@
-"""skdp.report: a self-contained page about a model."""
+"""skdp.report: write a self-contained HTML page about a model."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ from skdp.schema import check
 from skdp.verification.independent_epsilon import closed_form_epsilon
 from skdp.verification.verify import Verification, verify
 
-#: Maximum number of releases in the record's table.
+#: Maximum number of releases that the page lists.
 MOST_RELEASES = 500
-#: Fields in which a remade plan must agree with the plan that was run.
+#: Fields in which a plan that was made again must agree with the plan that was run.
 KEPT = (
     *("n_rows", "geometry", "sampling", "n_steps", "n_restarts", "calibration"),
     *("loss", "penalty", "l1", "l2"),
 )
-#: Relative difference of caps that rounding of the budget may cause.
+#: Largest accepted relative difference between the clipping radii of these two plans.
+#: Rounding of the budget may cause a small difference.
 NEAR = 0.01
-#: Purposes of releases that precede the plan.
+#: First words of the purposes of those releases that are made before the plan.
 BEFORE = ("Number of rows", "Ranges, found", "Categories, found")
 
 
@@ -61,18 +62,18 @@ def report(model: Any, ledger: Any = None) -> str:
     model : path, fitted estimator, PrivateSearchCV or Evaluation
         A directory written by ``save``, a fitted model or search, or an evaluation.
     ledger : Ledger or path, optional
-        The ledger that was charged, to check as `skdp.verify` does.
+        The ledger that was charged. It is checked as in `skdp.verify`.
 
     Returns
     -------
     str
-        Self-contained HTML, which loads nothing and runs no script, for screens, phones
-        and paper. It contains only public and released values.
+        One HTML page that loads no other file and runs no script. It suits screens,
+        phones and paper. It contains only public and released values.
 
     Raises
     ------
     ValueError
-        If the directory is not a saved model, or if its record fails a check.
+        If the directory is not a saved model, or if the privacy record fails a check.
 
     Examples
     --------
@@ -87,7 +88,7 @@ def report(model: Any, ledger: Any = None) -> str:
 
 
 def render_page(about: Subject) -> str:
-    """Render the page of a subject as HTML."""
+    """Return the HTML page about a subject."""
     templates = _load_templates()
     css = templates.loader.get_source(templates, "page.css")[0]
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
@@ -98,7 +99,7 @@ def render_page(about: Subject) -> str:
 
 
 def collect_contents(about: Subject) -> dict[str, Any]:
-    """Collect the contents of the page as plain values."""
+    """Return the values that the page's template shows, by name."""
     model, record = about.model, about.record
     scored = isinstance(model, Evaluation)
     published, promised, public, unprotected, checked = (
@@ -224,20 +225,21 @@ def _load_templates() -> Any:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Subject:
-    """The model or evaluation that a page is about, after its checks.
+    """The model or evaluation that a page is about. A model has been verified.
 
     Attributes
     ----------
     model : estimator or Evaluation
         The model or evaluation.
     record : PrivacyRecord
-        Its privacy record.
+        The privacy record of the model or evaluation.
     place : str
-        Name of its directory; empty if it was not read from one.
+        The name of the directory that it was read from, or an empty string.
     versions : dict of str to str
-        Versions of the packages that made it.
+        The versions of the packages with which it was made.
     found : Verification, optional
-        The result of `verify`; None for evaluations, which have no plan to compare.
+        The result of `verify`. It is None for an evaluation, which cannot be verified
+        because it has no plan.
     """
 
     model: Any
@@ -248,13 +250,20 @@ class Subject:
 
     @property
     def claims(self) -> bool:
-        """Whether privacy is claimed."""
+        """Whether privacy is claimed.
+
+        This requires that no seed was set, that the budget is finite, and that every
+        release has noise.
+        """
         noisy = all(event.noise_multiplier for event in self.record.events)
         return not self.record.seeded and self.record.budget < math.inf and noisy
 
 
 def read_subject(model: Any, ledger: Any = None) -> Subject:
-    """Read the subject of a page; raise if its privacy record fails a check."""
+    """Load and verify the subject of a page.
+
+    Raise ValueError if the privacy record fails a check.
+    """
     if isinstance(model, PrivateSearchCV):
         check(
             hasattr(model, "best_estimator_"),
@@ -306,9 +315,11 @@ def _list_versions() -> dict[str, str]:
 
 
 def remake_plan(model: Any) -> Plan | None:
-    """Return the plan of a model, made again if it was loaded; None if unknown.
+    """Return the plan of a model, or None if it is not known.
 
-    It is made from the schema, the number of rows and the budget, not from records.
+    A loaded model has only a summary of its plan. The plan is then made again from the
+    schema, the number of rows and the budget, without records. It must agree with the
+    summary.
     """
     plan = model.plan_
     if isinstance(plan, Plan):
@@ -322,7 +333,7 @@ def remake_plan(model: Any) -> Plan | None:
         for event, times in left.events.items()
         if facts.name_purpose(event.query).startswith(BEFORE)
     }
-    if isinstance(left, SearchRecord):  # a trial has only a part of the budget
+    if isinstance(left, SearchRecord):  # a trial has a part of the budget
         left.budget = accountant.gdp_mu(model.epsilon, left.delta) ** 2
     try:
         made: Plan = model._plan(model.schema_, plan["n_rows"], left)

@@ -1,6 +1,6 @@
-"""A privacy statement in words, for the people responsible for the data.
+"""Write a privacy statement in words, for the people responsible for the data.
 
-Every number in it is computed from the privacy record.
+Every number in the statement is computed from the privacy record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord, search_delta
 from skdp.schema import check
 
-#: The false-positive rate of the attacker that statements describe.
+#: The false-positive rate of the attacker whom statements describe.
 FALSE_ALARMS = 0.05
 NEIGHBOURS = {
     "add-remove": "one row is added or removed, so whether a row is in the table at "
@@ -30,7 +30,7 @@ NEIGHBOURS = {
 
 
 def compute_delta(record: PrivacyRecord, epsilon: float) -> float:
-    """Return the δ of the record's releases at another ε."""
+    """Return a δ for which the record's releases are (ε, δ)-private, for this ε."""
     if isinstance(record, SearchRecord) and record.stop is not None:
         return search_delta(epsilon, math.sqrt(record.budget), record.stop)
     mu, extra = math.sqrt(record.spent), _sum_deltas(record)
@@ -38,18 +38,20 @@ def compute_delta(record: PrivacyRecord, epsilon: float) -> float:
 
 
 def _sum_deltas(record: PrivacyRecord) -> float:
-    """Return the total δ of releases that are not Gaussian."""
+    """Return the total δ that releases cost in addition to their μ."""
     return math.fsum(times * event.delta for event, times in record.events.items())
 
 
 def detection_rate(record: PrivacyRecord, false_alarms: float = FALSE_ALARMS) -> float:
-    """Bound the true-positive rate of any attacker with this false-positive rate.
+    """Return an upper bound on the true-positive rate of any attacker.
 
     The attacker knows every other row, the model and every released number, and tests
-    whether a row is in the table. For Gaussian releases this is at least as hard as
-    telling N(0, 1) from N(μ, 1), so the rate is at most Φ(Φ⁻¹(α) + μ), plus the δ of
-    other releases (Dong, Roth, Su 2022, Definition 2.6). For the best of a random
-    number of trials it is at most e^ε α + δ(ε), for every ε.
+    whether one row is in the table, with the false-positive rate α = `false_alarms`.
+    For Gaussian releases this is at least as hard as telling N(0, 1) from N(μ, 1). The
+    true-positive rate is therefore at most Φ(Φ⁻¹(α) + μ), plus the δ that releases cost
+    in addition to their μ (Dong, Roth, Su 2022, Definition 2.6). For a random search,
+    which returns the best of a random number of trials, the rate is at most
+    e^ε α + δ(ε) for every ε.
     """
     if isinstance(record, SearchRecord) and record.stop is not None:
         tried = [record.spent_epsilon * share / 50 for share in range(1, 51)]
@@ -60,12 +62,13 @@ def detection_rate(record: PrivacyRecord, false_alarms: float = FALSE_ALARMS) ->
 
 
 def failure_rate(record: PrivacyRecord) -> float:
-    """Bound the probability that odds change by more than the factor e^ε.
+    """Return an upper bound on the probability that odds change by more than e^ε.
 
-    δ itself is not such a bound. With δ(·) the record's curve, a loss above ε has
-    probability at most δ(ε - t)/(1 - e⁻ᵗ) for every t > 0, and one below -ε at most
-    e^{-ε} times that: for a set S on which P > e^ε P', P'(S) < e^{-ε} P(S), and
-    P(S) ≤ e^{ε-t} P'(S) + δ(ε - t).
+    δ itself is not such a bound. Let P and P' be the laws of the releases on the two
+    tables, δ(·) the record's curve, and S the set on which P > e^ε P'. Then
+    P'(S) < e^{-ε} P(S), and P(S) ≤ e^{ε-t} P'(S) + δ(ε - t) for every t > 0. It follows
+    that P(S) ≤ δ(ε - t)/(1 - e⁻ᵗ), which bounds the probability of a loss above ε. The
+    probability of a loss below -ε is at most e^{-ε} times this bound.
     """
     epsilon = record.spent_epsilon
     bounds = [1.0]
@@ -111,7 +114,7 @@ Part = tuple[str, list[str]]
 
 
 def write_parts(model: Any) -> list[Part]:
-    """Return titles and sentences of a statement, in order."""
+    """Return the parts of a statement in order. Each has a title and sentences."""
     record = model if isinstance(model, PrivacyRecord) else _get_record(model)
     return [
         _write_published(record, model),
