@@ -1,7 +1,8 @@
 """Algorithm 1 of the paper, DP-SkGD, for any query that returns a sum of gradients.
 
-Each step draws a public set, queries the exact sum on it, releases that sum, and passes
-the released value to an update. Updates, penalties and averages see nothing else.
+Each step draws a public set of coordinates, computes the exact sum of gradients on that
+set, releases the sum, and passes the released value to an update. Updates, penalties
+and averages see only released values.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,14 +25,14 @@ Average = Callable[[int], FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What a callback receives after each step; all of it is public or released.
+    """One step of a run, as passed to a callback. All fields are public or released.
 
     Attributes
     ----------
     restart, index : int
-        t and k of the paper.
+        The counters t and k of the paper.
     at : array of int
-        The set S.
+        The set S of coordinates that the step moved.
     released : Released
         The noisy sum on S.
     weights : float64 (d, k)
@@ -66,34 +67,36 @@ def descend(
     query : callable (S, θ) -> BoundedSum
         The exact sum of the gradients on S at θ.
     update : callable (θ, Released, S) -> θ
-        θ - ΓC(∇f + η) on S, and any proximal map.
+        Computes θ - ΓC(∇f + η) on S, and then applies the proximal map, if any.
     sets : callable (K, generator) -> iterator of S
-        The sampling: ``Sampling.sets``.
+        Draws the sets of K steps: ``Sampling.sets``.
     average : callable K -> weights (K,)
-        How θ_1..θ_K become the next start (`descent.averages`).
+        Returns the weights of θ_1..θ_K in the average at which the next inner loop
+        starts (`descent.averages`).
     start : float64 (d, k)
         w⁰.
     n_steps, n_restarts : int
         K and T.
     noise_multiplier : float
-        Standard deviation of the noise over the sensitivity; 0 for no privacy.
+        Standard deviation of the noise divided by the sensitivity. 0 means no noise
+        and no privacy.
     randomness : Randomness
         Source of the noise and of the public sets.
     record : PrivacyRecord
-        Charged for every release.
+        The record to which every release is charged.
     callback : callable, optional
         Called with a `Step` after each step.
 
     Returns
     -------
     weights : float64 (d, k)
-        The last average.
+        The average of the last inner loop.
 
     Notes
     -----
     **Guarantee.** For all queries, updates and callbacks, the result and everything
-    handed to them is a function of public values and of at most K·T releases, each
-    charged to `record` (Theorem 1 of the paper, with exact accounting).
+    passed to updates and callbacks is a function of public values and of at most K·T
+    releases, each charged to `record` (Theorem 1 of the paper, with exact accounting).
     """
     check(
         min(n_steps, n_restarts) >= 1,

@@ -1,4 +1,7 @@
-"""Averages of the iterates θ_1..θ_K of an inner loop, as weights (K,)."""
+"""Averages of the iterates θ_1..θ_K of an inner loop.
+
+Each function returns the weight of every iterate, shape (K,).
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,20 @@ def tail(n_steps: int) -> FloatArray:
 
 
 def most(n_steps: int) -> FloatArray:
-    """Average all iterates but the first fifth, for starts that are soon forgotten."""
+    """Average all iterates but the first fifth.
+
+    This suits runs that move away from their start quickly.
+    """
     dropped = n_steps // 5
     return np.repeat([0.0, 1.0 / (n_steps - dropped)], [dropped, n_steps - dropped])
 
 
 def rising(n_steps: int) -> FloatArray:
-    """Weigh θ_k ∝ k: forgets the start as 1/K², for 4/3 of the mean's variance."""
+    """Weigh θ_k in proportion to k.
+
+    The influence of the start decreases as 1/K². The variance is 4/3 times that of the
+    plain mean.
+    """
     weights = np.arange(1.0, n_steps + 1.0)
     return np.asarray(weights / weights.sum())
 
@@ -40,7 +50,10 @@ def last(n_steps: int) -> FloatArray:
 
 
 def growing(rate: float) -> Average:
-    """Weigh θ_k ∝ (1 - rate)^(-k), for strongly convex functions (erratum 7)."""
+    """Return an average that weighs θ_k in proportion to (1 - rate)^(-k).
+
+    It is meant for strongly convex functions (erratum 7).
+    """
 
     def average(n_steps: int) -> FloatArray:
         powers = np.power(1.0 - rate, np.arange(n_steps - 1, -1, -1.0))

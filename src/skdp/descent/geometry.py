@@ -27,10 +27,11 @@ from skdp.schema import FloatArray, IntArray, check
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
-    """The problem that a geometry prepares.
+    """The problem that a geometry prepares for Algorithm 1.
 
-    `n_rows` is the public or released number of rows. `release` spends a share of the
-    budget (of μ²); all calls together spend the geometry's `share`.
+    `n_rows` is the public or released number of rows. Each call of `release` spends the
+    share of the budget (of μ²) that it is given. All calls together spend the
+    geometry's `share`.
     """
 
     engine: queries.Engine
@@ -54,7 +55,7 @@ class Task:
 
 
 class Prepared(NamedTuple):
-    """The query and the update of Algorithm 1, and its start w⁰ (d, k)."""
+    """The query, the update and the start w⁰ (d, k) that Algorithm 1 takes."""
 
     query: Query
     update: Update
@@ -62,14 +63,16 @@ class Prepared(NamedTuple):
 
 
 class Geometry(Registered, ABC):
-    """Step and noise shape of a run; to add one, write a subclass.
+    """The form of the steps and of the noise in a run.
+
+    To add a geometry, write a subclass.
 
     Attributes
     ----------
     share : float
         The share of the budget (of μ²) that `prepare` spends.
     is_constant : bool
-        Whether the model is an intercept alone.
+        Whether the model consists of an intercept only.
     """
 
     share: float
@@ -77,18 +80,19 @@ class Geometry(Registered, ABC):
 
     @abstractmethod
     def prepare(self, task: Task) -> Prepared:
-        """Release what the geometry needs and return what Algorithm 1 needs."""
+        """Return the query, update and start, after any release that they require."""
 
 
 def clip_to_box(weights: FloatArray) -> FloatArray:
-    """Clip weights to the box that queries clip them to."""
+    """Clip weights to ±WEIGHT_BOX, as the queries do."""
     return np.clip(weights, -WEIGHT_BOX, WEIGHT_BOX)
 
 
 def make_diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> Update:
-    """Return the update θ_S - ΓC(∇f + η) and proximal map, ΓC = Diag(step) on S.
+    """Return an update that computes θ - ΓC(∇f + η) on S and applies the proximal map.
 
-    With Γ = PM⁻¹ and C = I_S P⁻¹ the probabilities cancel: step = 1/M.
+    On S, ΓC is Diag(step). With Γ = PM⁻¹ and C = I_S P⁻¹ the probabilities cancel, so
+    step = 1/M.
     """
 
     def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
@@ -103,9 +107,10 @@ def make_diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> U
 
 
 def accelerate(update: Update) -> Update:
-    """Add Nesterov's momentum to full steps, restarted where it points uphill.
+    """Add Nesterov's momentum to full steps, and reset it when it points uphill.
 
-    Only for runs without noise, because momentum adds up the noise of many steps.
+    Use this only for runs without noise, because momentum adds up the noise of many
+    steps.
     """
     before: list[FloatArray] = []
     speed = [1.0]
@@ -126,20 +131,22 @@ def accelerate(update: Update) -> Update:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Diagonal(Geometry):
-    """Steps Γ = PM⁻¹ in the norm of a diagonal smoothness M (the paper's).
+    """The paper's geometry: steps Γ = PM⁻¹ in the norm of a diagonal smoothness M.
 
     Parameters
     ----------
     smoothness : float64 (d,)
-        M, valid for the sampling (`descent.smoothness`).
+        M, which must be valid for the sampling (`descent.smoothness`).
     elliptical : bool
-        Shape the noise by group: variance ∝ τ_G^(-1/2), τ_G = Σ_{j in G} 1/M_j, which
-        minimises Σ_j s_j²/M_j at a given sensitivity. Isotropic otherwise.
+        If True, each group G of coordinates has its own noise variance, proportional to
+        τ_G^(-1/2) with τ_G = Σ_{j in G} 1/M_j. This minimises Σ_j s_j²/M_j, where s_j
+        is the noise scale of coordinate j, at a given sensitivity. If False, the noise
+        is isotropic.
     momentum : bool
-        Accelerate full steps, for runs without noise.
+        Whether to accelerate full steps. Use this only for runs without noise.
     share : float
-        Share of μ² spent on a histogram of the target. The run then starts at a
-        constant model; with a share of 0 it starts at zero.
+        Share of μ² spent on a histogram of the target. If it is positive, the run
+        starts at a constant model; otherwise it starts at zero.
     """
 
     smoothness: FloatArray
@@ -162,7 +169,7 @@ class Diagonal(Geometry):
 
     @classmethod
     def of_step_sizes(cls, gamma: FloatArray, probabilities: FloatArray) -> Diagonal:
-        """Return the geometry of given step sizes Γ: M = P Γ⁻¹."""
+        """Return the geometry whose step sizes are Γ, with M = P Γ⁻¹."""
         return cls(smoothness=probabilities / gamma)
 
     def shape(self, at: IntArray, group_of: IntArray) -> FloatArray:
@@ -175,7 +182,10 @@ class Diagonal(Geometry):
         return np.asarray(shape / shape.max(), dtype=np.float64)
 
     def prepare(self, task: Task) -> Prepared:
-        """Release the target's histogram if `share` is positive."""
+        """Return query, update and start; release a histogram if `share` is positive.
+
+        The histogram of the target gives the start.
+        """
         layout = task.engine.records.layout
         group_of = layout.group_of
 

@@ -13,17 +13,20 @@ from skdp.schema import FloatArray, Layout
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """B with BᵀB = A⁻¹, where A is the released Gram matrix plus `floor`.
+    """A matrix B with BᵀB = A⁻¹, which whitens rows.
+
+    A is the released Gram matrix, with negative eigenvalues set to zero, plus `floor`
+    times the identity.
 
     Attributes
     ----------
     root : float64 (d, d)
         B, which maps feature rows to whitened rows.
     share : float64 (d,)
-        For each whitened direction, the estimated share of A that is the Gram matrix
-        rather than noise or floor; at most one.
+        For each whitened direction, the estimated share of A that comes from the true
+        Gram matrix rather than from noise or from `floor`. It is at most one.
     vectors : float64 (d, d)
-        Columns are the whitened directions, before rows are centred.
+        The whitened directions, one per column, for rows that are already centred.
     """
 
     root: FloatArray
@@ -34,15 +37,17 @@ class Whitening:
     def dimension(self) -> float:
         """Expected squared length of a whitened row, E‖Bx‖² = tr(A⁻¹G), from 1 to d.
 
-        Noise may hide all of it, but no cap should be below that of one direction.
+        Noise may hide every direction. The value is still at least 1, the value for a
+        single direction, so the cap on gradients does not become too small.
         """
         return max(1.0, float(self.share.sum()))
 
 
 def whiten(gram: FloatArray, floor: float, shift: FloatArray) -> Whitening:
-    """Compute the whitening of a centred Gram matrix, of x - shift/2 · intercept.
+    """Compute the whitening from the Gram matrix of the centred rows x - shift/2.
 
-    B = A^(-1/2) (I - ½ shift e₀ᵀ), which applies to rows as they are encoded.
+    The result is B = A^(-1/2) (I - ½ shift e₀ᵀ), where e₀ selects the intercept. It
+    centres rows itself, so it applies to rows as they are encoded.
     """
     with one_thread(len(gram)):
         values, vectors = np.linalg.eigh(gram)
@@ -54,11 +59,12 @@ def whiten(gram: FloatArray, floor: float, shift: FloatArray) -> Whitening:
 
 
 def remove_noise(values: FloatArray, floor: float) -> FloatArray:
-    """Estimate eigenvalues without their noise.
+    """Estimate the eigenvalues that the matrix would have without noise.
 
-    Those above twice the floor, the operator norm of the noise by the untuned rule, are
-    kept. Below, noise spreads the eigenvalues but preserves their sum, since the trace
-    averages over all coordinates. Each is therefore replaced by their mean.
+    The untuned rule sets the floor to half the operator norm of the noise. Eigenvalues
+    above twice the floor are kept. Noise spreads the smaller eigenvalues but preserves
+    their sum, because the trace averages over all coordinates. Each of them is
+    therefore replaced by their mean.
     """
     hidden = values <= 2.0 * floor
     if not hidden.any():
@@ -69,7 +75,7 @@ def remove_noise(values: FloatArray, floor: float) -> FloatArray:
 def fill_gram(
     layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
 ) -> FloatArray:
-    """Return the symmetric Gram matrix of released entries and those that are known."""
+    """Return the full Gram matrix from its released entries and its known entries."""
     full = np.zeros((layout.n_features, layout.n_features))
     full[pattern.rows, pattern.columns] = full[pattern.columns, pattern.rows] = values
     for one in (group.start for group in layout.groups if group.kind == "ones"):

@@ -1,4 +1,4 @@
-"""A callback that keeps all steps; what it keeps is public or released."""
+"""A callback that keeps all steps of a run. Everything kept is public or released."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skdp.schema import FloatArray
 
 
 class History:
-    """The steps of a run, for ``run(plan, records, callback=history)``.
+    """Collect the steps of a run: ``run(plan, records, callback=history)``.
 
     Attributes
     ----------

@@ -15,14 +15,14 @@ from skdp.schema import FloatArray, IntArray, check
 
 @dataclass(frozen=True, kw_only=True)
 class InterceptOnly(Geometry):
-    """Steps on the intercept alone, which learn the base rate or the mean.
+    """Steps that move the intercept only, which learns the base rate or the mean.
 
     Parameters
     ----------
     radius : float
         Cap on a record's slope.
     shrinkage : float
-        λ of a penalty ½ λ ‖w‖² on the intercept.
+        The factor λ of the penalty ½ λ ‖w‖² on the intercept.
     """
 
     radius: float = 1.0
@@ -39,7 +39,7 @@ class InterceptOnly(Geometry):
         )
 
     def prepare(self, task: Task) -> Prepared:
-        """Return the query on the intercept; nothing is released yet."""
+        """Return the query and the update of the intercept. This releases nothing."""
         layout = task.engine.records.layout
         check(
             layout.groups[-1].kind == "ones",

@@ -20,27 +20,32 @@ from skdp.schema import FloatArray, IntArray, Layout, check
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix(Geometry):
-    """Steps in the norm of the Gram matrix, released once (the paper's future work).
+    """Steps in the norm of a Gram matrix that is released once.
 
-    Let A be the noisy XᵀX/n with negative eigenvalues dropped and `floor` added, and
-    BᵀB = A⁻¹. Slopes are capped so that ‖B g_i‖ ≤ C, B Σ_i g_i is released with
-    isotropic noise, and the step is w ← w - Bᵀ(B g̃)/(β n), a Newton-like step that
-    converges in tens of passes. On a set S of coordinates A_SS replaces A.
+    The paper leaves this geometry to future work. Let A be the noisy XᵀX/n, with
+    negative eigenvalues set to zero and `floor` added to all, and let BᵀB = A⁻¹. Slopes
+    are capped so that ‖B g_i‖ ≤ C for the gradient g_i of every record. The sum
+    B Σ_i g_i is released with isotropic noise. The step is then w ← w - Bᵀ(B g̃)/(β n),
+    a Newton-like step that converges in tens of passes. If a step moves only a set S of
+    coordinates, A_SS replaces A.
 
     Parameters
     ----------
     radius : float
-        The cap C, or C over (spread of the target)·√(effective dimension) if `scaled`.
+        The cap C. If `scaled`, C is this number times (spread of the
+        target)·√(effective dimension).
     floor : float
-        Added to the eigenvalues of A.
+        The number that is added to every eigenvalue of A.
     gram_share, target_share : float
-        Shares of μ² spent on the Gram matrix and on a histogram of the target. The run
-        starts at the constant model of the histogram, or at zero without one.
+        Shares of μ² spent on the Gram matrix and on a histogram of the target. With a
+        histogram, the run starts at the constant model fitted to it; without one, the
+        run starts at zero.
     shrinkage : float
-        λ/C of a penalty ½ λ ‖w - w⁰‖²_A, where w⁰ is the start. It keeps noise from
-        accumulating in directions in which the loss is flat.
+        The ratio λ/C, where λ is the factor of a penalty ½ λ ‖w - w⁰‖²_A and w⁰ is the
+        start. The penalty keeps noise from accumulating in directions in which the loss
+        is flat.
     scaled : bool
-        Whether the cap follows the spread of a numeric target.
+        Whether the cap is proportional to the spread of a numeric target.
     """
 
     radius: float
@@ -79,7 +84,11 @@ class Matrix(Geometry):
         return self.gram_share + self.target_share
 
     def prepare(self, task: Task) -> Prepared:
-        """Release the Gram matrix and the target's histogram."""
+        """Return query, update and start, after releasing what they require.
+
+        The releases are the Gram matrix and, if `target_share` is positive, the
+        target's histogram.
+        """
         layout = task.engine.records.layout
         pattern = queries.GramPattern.of(layout, task.neighbours, centred=True)
         gram = task.release(queries.gram(task.engine, pattern), self.gram_share)
@@ -99,7 +108,10 @@ class Matrix(Geometry):
         released: Released,
         found: ConstantModel | None,
     ) -> Space:
-        """Compute metric, cap and start from released values (post-processing)."""
+        """Compute the metric, the cap and the start.
+
+        This is post-processing, because it reads only public and released values.
+        """
         gram = fill_gram(layout, pattern, released.values, n_rows) / n_rows
         white = whiten(gram, self.floor, pattern.shift.astype(np.float64))
         start = np.zeros((layout.n_features, loss.n_outputs))
@@ -128,11 +140,11 @@ class Space:
     gram : float64 (d, d)
         The released Gram matrix of centred rows, divided by n.
     white : Whitening
-        The metric that follows from it.
+        The metric computed from the Gram matrix.
     radius, pull : float
-        The cap C, and λ of the penalty that pulls weights to the start.
+        The cap C, and the factor λ of the penalty that pulls weights to the start.
     start : float64 (d, k)
-        w⁰.
+        The weights w⁰ at which the run starts.
     """
 
     gram: FloatArray
@@ -144,7 +156,7 @@ class Space:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Capped slopes, B_S and proximal map of a set of coordinates."""
+    """The capped slopes, the matrix B_S and the proximal map of a set S."""
 
     slopes: queries.Slopes
     root: FloatArray
@@ -152,7 +164,7 @@ class _Part:
 
 
 class _Steps:
-    """Query and update; the metric of each set is computed on first use."""
+    """The query and the update. The metric of each set is computed on first use."""
 
     def __init__(self, task: Task, space: Space) -> None:
         self._task, self._root, self._radius = task, space.white.root, space.radius
@@ -162,7 +174,7 @@ class _Steps:
 
     @property
     def metric(self) -> FloatArray:
-        """A, for rows as they are encoded."""
+        """The matrix A, for rows as they are encoded (not centred)."""
         if self._metric is None:
             with one_thread(len(self._root)):
                 inverse = np.linalg.inv(self._root)
@@ -170,7 +182,7 @@ class _Steps:
         return self._metric
 
     def part(self, at: IntArray) -> _Part:
-        """Return the metric of a set."""
+        """Return the capped slopes, B_S and the proximal map of the set S = `at`."""
         key = at.tobytes()
         if key not in self._known:
             self._known[key] = self._make_part(at)
@@ -187,7 +199,7 @@ class _Steps:
             root[:, at] = (vectors / np.sqrt(values)) @ vectors.T
             radius *= math.sqrt(len(at) / d)
         metric = queries.Metric.of(root, radius)
-        root = np.ldexp(metric.units, -metric.bits)[:, at]  # as rounded
+        root = np.ldexp(metric.units, -metric.bits)[:, at]  # B_S after rounding
         inverse = root.T @ root / (task.curvature + self._pull)
         return _Part(
             slopes=queries.capped(task.engine, task.slopes, metric),
@@ -205,7 +217,11 @@ class _Steps:
     def update(
         self, weights: FloatArray, released: Released, at: IntArray
     ) -> FloatArray:
-        """Return w_S - B_Sᵀ g̃/(βn), pulled to the start, after the proximal map."""
+        """Return the weights after one step on S.
+
+        The step computes w_S - B_Sᵀ g̃/(βn), pulls the result to the start, and applies
+        the proximal map.
+        """
         if not isinstance(released, Released):
             raise TypeError("An update takes only released values.")
         part, curvature = self.part(at), self._task.curvature

@@ -1,4 +1,7 @@
-"""Proximal maps in a matrix metric, solved to a fixed accuracy (post-processing)."""
+"""Proximal maps in a matrix metric, solved to a fixed accuracy.
+
+They read only released values, so they are post-processing.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,20 @@ from skdp.descent.threads import one_thread
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.schema import FloatArray, IntArray
 
-#: Stop after a sweep that moves no coordinate by more than this, relative to the
-#: largest, or after this many sweeps.
+#: Stop after a sweep in which no coordinate moves by more than `TOLERANCE`, relative to
+#: the largest coordinate, and in any case after `MOST_SWEEPS` sweeps.
 TOLERANCE, MOST_SWEEPS = 1e-8, 200
 
 Prox = Callable[[FloatArray], FloatArray]
 
 
 def make_metric_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
-    """Return the map of w to argmin_u ½ ‖u - w‖²_M + ψ(u), M = inverse⁻¹, on rows `at`.
+    """Return the map from w to argmin_u ½ ‖u - w‖²_M + ψ(u), with M = inverse⁻¹.
 
-    A ridge is one linear system, factored once for all steps. Any other separable
-    penalty is solved coordinate by coordinate, each exactly, starting from the last
-    solution. This converges for a quadratic plus a separable penalty (Tseng 2001).
+    The map acts on the rows `at` of the weights. For a ridge it is one linear system,
+    factored once for all steps. For any other separable penalty the map minimises over
+    one coordinate at a time, exactly, starting from the last solution. This converges
+    for a quadratic plus a separable penalty (Tseng 2001).
     """
     if isinstance(penalty, ElasticNet) and penalty.l1 == 0:
         return _make_ridge_prox(inverse, penalty, at)
@@ -44,7 +48,7 @@ def _make_coordinate_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -
     with one_thread(len(at)):
         metric = np.linalg.inv(inverse)
     each = np.diag(metric)
-    state: list[FloatArray] = []  # solution of the last call, since steps are small
+    state: list[FloatArray] = []  # the last solution: a good start, as steps are small
 
     def prox(weights: FloatArray) -> FloatArray:
         found = penalty.prox(state.pop() if state else weights, each, at)

@@ -1,4 +1,4 @@
-"""Checks of the parameters of samplings and smoothness, which are all public."""
+"""Checks of the parameters of samplings and of smoothness. All of them are public."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -12,12 +12,12 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def make_error(owner: str, name: str, rule: str, got: str) -> ValueError:
-    """Return the error for a parameter `name` of `owner` that breaks a rule."""
+    """Return the error to raise when the parameter `name` of `owner` breaks a rule."""
     return ValueError(f"{owner}: {name} must {rule}, got {got}.")
 
 
 def freeze(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
-    """Return a read-only copy."""
+    """Return a read-only copy of an array."""
     copied = array.copy()
     copied.flags.writeable = False
     return copied
@@ -26,16 +26,16 @@ def freeze(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
 def check_partition(
     blocks: Sequence[npt.ArrayLike], n_coordinates: int | None, owner: str, name: str
 ) -> tuple[IntArray, ...]:
-    """Return ``blocks`` sorted, after checking that they partition {0, ..., d-1}.
+    """Check that ``blocks`` partition {0, ..., d-1}; return each block sorted.
 
     Parameters
     ----------
     blocks : sequence of index arrays
         The blocks.
     n_coordinates : int or None
-        The number of coordinates d; the total number of indices if None.
+        The number of coordinates d. If None, d is the total number of indices.
     owner, name : str
-        The function and its parameter, for the message.
+        The function and the name of its parameter, for the error message.
     """
     partition = check_index_sets(blocks, owner, name)
     indices = np.concatenate(partition)
@@ -53,7 +53,7 @@ def check_partition(
 def check_integer(
     value: object, low: int, high: int | None, owner: str, name: str
 ) -> int:
-    """Return `value` as an int, after checking that it is one in [low, high]."""
+    """Check that `value` is an integer in [low, high], and return it as an int."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         number = int(value)
         if low <= number and (high is None or number <= high):
@@ -63,7 +63,7 @@ def check_integer(
 
 
 def check_index_set(values: npt.ArrayLike, owner: str, name: str) -> IntArray:
-    """Return the indices sorted, after checking that they are a nonempty set."""
+    """Check that the indices form a nonempty set, and return them sorted."""
     try:
         indices = np.asarray(values)
     except ValueError:
@@ -81,7 +81,7 @@ def check_index_set(values: npt.ArrayLike, owner: str, name: str) -> IntArray:
 def check_index_sets(
     sets: Sequence[npt.ArrayLike], owner: str, name: str
 ) -> tuple[IntArray, ...]:
-    """Return several sets of indices, each sorted, after checking them."""
+    """Check several nonempty sets of indices, and return each of them sorted."""
     if len(sets) == 0:
         raise make_error(owner, name, "hold at least one set", "none")
     return tuple(check_index_set(values, owner, name) for values in sets)
@@ -90,7 +90,7 @@ def check_index_sets(
 def check_vector(
     values: npt.ArrayLike, length: int | None, owner: str, name: str
 ) -> FloatArray:
-    """Return a vector, after checking its length and that it is finite."""
+    """Check that a vector is finite and has the right length, and return it."""
     expected = "d" if length is None else str(length)
     try:
         vector = np.asarray(values, dtype=np.float64)
@@ -110,7 +110,7 @@ def check_vector(
 def check_positive(
     values: npt.ArrayLike, length: int | None, owner: str, name: str
 ) -> FloatArray:
-    """Return a vector, after checking that all of its entries are positive."""
+    """Check that all entries of a vector are positive, and return the vector."""
     numbers = check_vector(values, length, owner, name)
     if np.any(numbers <= 0):
         where = int(np.argmin(numbers))
@@ -122,7 +122,7 @@ def check_positive(
 def check_distribution(
     values: npt.ArrayLike, owner: str, length: int | None = None
 ) -> FloatArray:
-    """Return positive probabilities, after checking that they sum to one."""
+    """Check that probabilities are positive and sum to one, and return them."""
     probabilities = check_positive(values, length, owner, "probabilities")
     total = probabilities.sum()
     if not abs(total - 1) <= 1e-9:

@@ -1,13 +1,13 @@
 """Samplings: distributions over the sets of coordinates that one step moves.
 
-A sampling draws a random set S of coordinates, with marginals p_j = P(j ∈ S). It is
-*proper* (every p_j > 0) and *nonvacuous* (S is never empty), as the paper assumes of
-random sets; anything else raises. Sets are drawn with public randomness: nothing in
+A sampling draws a random set S of coordinates, with marginals p_j = P(j ∈ S). The paper
+assumes that a sampling is *proper* (every p_j > 0) and *nonvacuous* (S is never empty).
+Any other sampling raises an error. Sets are drawn with public randomness. Nothing in
 this file is private, and nothing reads a record.
 
 To add a sampling, write one class and put an example of it in ``SAMPLINGS``. The
-smoothness, the noise, the bounds and the tests follow from ``probabilities``,
-``coupling`` and ``support``.
+smoothness, the noise, the bounds and the tests use ``probabilities``, ``coupling`` and
+``support``, so they need no further code.
 """
 
 from abc import ABC, abstractmethod
@@ -57,18 +57,18 @@ class Sampling(Registered, ABC):
     """A proper, nonvacuous distribution over the subsets of {0, ..., d-1}.
 
     A subclass passes its properties to this constructor and implements ``draw``. It
-    gives ``coupling`` or ``support``, or both, or overrides ``pair_probabilities``.
+    must pass ``coupling`` or ``support`` (or both), or override ``pair_probabilities``.
 
     Parameters
     ----------
     probabilities : (d,) array
         p_j = P(j ∈ S).
     coupling : (d,) array or None
-        See the property.
+        See the property ``coupling``.
     support : sequence of sorted index arrays, or None
-        Every set of positive probability, where there are few of them.
+        Every set of positive probability, or None if there are too many.
     set_probabilities : (len(support),) array or None
-        The probability of each.
+        The probability of each set of ``support``.
     """
 
     def __init__(
@@ -98,11 +98,12 @@ class Sampling(Registered, ABC):
 
     @property
     def coupling(self) -> FloatArray | None:
-        """The vector a in [0, 1]^d of the pair law, or None if there is no such a.
+        """The vector a that determines pair probabilities, or None if there is none.
 
-        P(j, k ∈ S) = √(p_j a_j p_k a_k) for all j ≠ k. Single coordinates have a = 0,
-        the full set a = 1. If it exists, the matrix of pair probabilities is diagonal
-        plus rank one, and smoothness has a closed form.
+        It is in [0, 1]^d and satisfies P(j, k ∈ S) = √(p_j a_j p_k a_k) for all j ≠ k.
+        Single coordinates have a = 0, and the full set has a = 1. If a exists, the
+        matrix of pair probabilities is diagonal plus rank one, and smoothness has a
+        closed form.
         """
         return self._coupling
 
@@ -113,15 +114,15 @@ class Sampling(Registered, ABC):
 
     @property
     def set_probabilities(self) -> FloatArray | None:
-        """P(S = U) for each U of ``support``, or None."""
+        """P(S = U) for each set U of ``support``, or None if there is no list."""
         return self._set_probabilities
 
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> IntArray:
-        """Draw one set S: sorted indices, never empty."""
+        """Draw one set S, and return its indices sorted. S is never empty."""
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
-        """Draw the sets of ``n_steps`` consecutive steps, independently."""
+        """Draw the sets of ``n_steps`` consecutive steps, independent of each other."""
         steps = range(check_integer(n_steps, 0, None, "Sampling.sets", "n_steps"))
         return (self.draw(rng) for _ in steps)
 
@@ -146,7 +147,7 @@ class Sampling(Registered, ABC):
 
 
 class Full(Sampling):
-    """S = {0, ..., d-1} always: full gradient descent.
+    """Every step moves all coordinates, S = {0, ..., d-1}: full gradient descent.
 
     Parameters
     ----------
@@ -167,7 +168,7 @@ class Full(Sampling):
         self._everything = freeze(np.arange(d))
 
     def parameters(self) -> dict[str, Any]:
-        """The number of coordinates."""
+        """Return the number of coordinates."""
         return {"n_coordinates": self.n_coordinates}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
@@ -176,12 +177,12 @@ class Full(Sampling):
 
 
 class SingleCoordinate(Sampling):
-    """S = {j} with probability p_j: coordinate descent.
+    """Every step moves one coordinate, j with probability p_j: coordinate descent.
 
     Parameters
     ----------
     probabilities : (d,) array_like
-        Positive, with sum one.
+        p, positive, with sum one.
     """
 
     kind = "single-coordinate"
@@ -198,7 +199,7 @@ class SingleCoordinate(Sampling):
 
     @classmethod
     def uniform(cls, n_coordinates: int) -> Self:
-        """Give every coordinate probability 1/d."""
+        """Return the sampling in which every coordinate has probability 1/d."""
         d = check_integer(
             n_coordinates, 1, None, "SingleCoordinate.uniform", "n_coordinates"
         )
@@ -206,13 +207,16 @@ class SingleCoordinate(Sampling):
 
     @classmethod
     def importance(cls, smoothness: npt.ArrayLike, floor: float = 0.0) -> Self:
-        """Set p_j ∝ M_j, mixed with uniform so that p_j ≥ floor / d."""
+        """Return the sampling with p_j ∝ M_j, mixed with the uniform one.
+
+        The mixture ensures that p_j ≥ floor / d.
+        """
         owner = "SingleCoordinate.importance"
         weights = check_positive(smoothness, None, owner, "smoothness")
         return cls(_mix_with_uniform(weights, floor, owner, "smoothness"))
 
     def parameters(self) -> dict[str, Any]:
-        """The probabilities."""
+        """Return the probabilities."""
         return {"probabilities": self.probabilities}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
@@ -222,7 +226,7 @@ class SingleCoordinate(Sampling):
 
 
 class _Listed(Sampling):
-    """S is one of a short list of sets."""
+    """A sampling whose set S is one of a short list of sets."""
 
     def __init__(
         self, support: Sequence[IntArray], set_probabilities: FloatArray, d: int
@@ -244,16 +248,16 @@ class _Listed(Sampling):
 
 
 class ExplicitSets(_Listed):
-    """S = sets[i] with probability probabilities[i]; the sets may overlap.
+    """Each step moves sets[i] with probability probabilities[i]. The sets may overlap.
 
     Parameters
     ----------
     sets : sequence of index arrays
-        None empty; together they hold every coordinate.
+        The sets. None of them may be empty, and every coordinate must be in some set.
     probabilities : (len(sets),) array_like
         Positive, with sum one.
     n_coordinates : int, optional
-        The number of coordinates d; one more than the largest index if not given.
+        The number of coordinates d. By default, one more than the largest index.
     """
 
     kind = "explicit-sets"
@@ -282,7 +286,7 @@ class ExplicitSets(_Listed):
         )
 
     def parameters(self) -> dict[str, Any]:
-        """The sets, their probabilities and the number of coordinates."""
+        """Return the sets, their probabilities and the number of coordinates."""
         return {
             "sets": self.support,
             "probabilities": self.set_probabilities,
@@ -291,7 +295,7 @@ class ExplicitSets(_Listed):
 
 
 class _Partition(_Listed):
-    """S is one block of a partition of the coordinates."""
+    """A sampling whose set S is one block of a partition of the coordinates."""
 
     def __init__(
         self, blocks: Sequence[npt.ArrayLike], block_probabilities: FloatArray
@@ -309,22 +313,22 @@ class _Partition(_Listed):
         return self._sets
 
     def pair_probabilities(self, block: IntArray) -> FloatArray:
-        """Return P(j, k ∈ S): p_j if j and k share a block, else 0."""
+        """Return P(j, k ∈ S), which is p_j if j and k share a block, and 0 if not."""
         label = self._label[block]
         together = label[:, None] == label[None, :]
         return np.where(together, self.probabilities[block][:, None], 0.0)
 
 
 class Blocks(_Partition):
-    """S = blocks[i] with probability probabilities[i], over a partition.
+    """Each step moves blocks[i], a block of a partition, with probability q_i.
 
     Parameters
     ----------
     blocks : sequence of index arrays
         A partition of {0, ..., d-1}.
     probabilities : (len(blocks),) array_like
-        Positive, with sum one. ``Blocks.probabilities`` are those of the coordinates,
-        ``Blocks.set_probabilities`` those given here.
+        q, positive, with sum one. The attribute ``Blocks.set_probabilities`` holds
+        these numbers, whereas ``Blocks.probabilities`` holds one number per coordinate.
     """
 
     kind = "blocks"
@@ -337,12 +341,12 @@ class Blocks(_Partition):
         )
 
     def parameters(self) -> dict[str, Any]:
-        """The blocks and their probabilities."""
+        """Return the blocks and their probabilities."""
         return {"blocks": self.blocks, "probabilities": self.set_probabilities}
 
     @classmethod
     def uniform(cls, blocks: Sequence[npt.ArrayLike]) -> Self:
-        """Give every block probability 1/b."""
+        """Return the sampling in which each of the b blocks has probability 1/b."""
         partition = check_partition(blocks, None, "Blocks.uniform", "blocks")
         return cls(partition, np.full(len(partition), 1 / len(partition)))
 
@@ -353,7 +357,9 @@ class Blocks(_Partition):
         smoothness: npt.ArrayLike,
         floor: float = 0.0,
     ) -> Self:
-        """Set q_B ∝ max of M_j over B, mixed with uniform so that q_B ≥ floor / b.
+        """Return the sampling with q_B ∝ max of M_j over B, mixed with the uniform one.
+
+        The mixture ensures that q_B ≥ floor / b for b blocks.
 
         Parameters
         ----------
@@ -362,8 +368,8 @@ class Blocks(_Partition):
         smoothness : (d,) array_like
             M, positive and public.
         floor : float
-            In [0, 1]. With block-wise smoothness the bound pays 1/p_min (erratum 6):
-            0.5 keeps q_B ≥ 1/(2b).
+            In [0, 1]. With block-wise smoothness the utility bound grows with 1/p_min
+            (erratum 6). A floor of 0.5 keeps q_B ≥ 1/(2b).
         """
         owner = "Blocks.importance"
         partition = check_partition(blocks, None, owner, "blocks")
@@ -380,10 +386,11 @@ class Blocks(_Partition):
         distance: npt.ArrayLike,
         floor: float = 0.5,
     ) -> Self:
-        """Set q_B ∝ √(Σ_{j∈B} M_j δ_j²), mixed with uniform so that q_B ≥ floor / b.
+        """Return the sampling with q_B ∝ √(Σ_{j∈B} M_j δ_j²), mixed with uniform.
 
-        Before mixing it minimises R² = ‖w⁰−w*‖² in the norm of M P⁻¹, the distance in
-        the paper's utility bound, over all q, for a public guess δ of abs(w⁰−w*).
+        The mixture ensures that q_B ≥ floor / b for b blocks. Here δ is a public guess
+        of abs(w⁰−w*). Without the mixture, these q minimise R² = ‖w⁰−w*‖² in the norm
+        of M P⁻¹, which is the distance in the paper's utility bound.
 
         Parameters
         ----------
@@ -394,7 +401,8 @@ class Blocks(_Partition):
         distance : (d,) array_like
             δ ≥ 0, public, not all zero.
         floor : float
-            In [0, 1]. The bound pays 1/p_min (erratum 6): 0.5 keeps q_B ≥ 1/(2b).
+            In [0, 1]. The utility bound grows with 1/p_min (erratum 6). A floor of 0.5
+            keeps q_B ≥ 1/(2b).
         """
         owner = "Blocks.prior"
         partition = check_partition(blocks, None, owner, "blocks")
@@ -408,24 +416,25 @@ class Blocks(_Partition):
                 "be nonnegative with a positive entry",
                 f"a range from {delta.min()} to {delta.max()}",
             )
-        # Scaled first, so that squares of large or tiny guesses stay in range.
+        # Guesses are scaled before they are squared, which avoids over- and underflow.
         scaled = np.sqrt(m / m.max()) * (delta / delta.max())
         weights = np.array([np.linalg.norm(scaled[block]) for block in partition])
         return cls(partition, _mix_with_uniform(weights, floor, owner, "distance"))
 
 
 class ShuffledBlocks(_Partition):
-    """Blocks in random order: every cycle visits block i exactly counts[i] times.
+    """Blocks in random order, where every cycle visits block i exactly counts[i] times.
 
-    A single draw has the law of ``Blocks`` with q = counts / Σ counts, and so have the
-    marginals and pairs of each step; the steps of a cycle depend on each other.
+    Each single step has the same distribution as in ``Blocks`` with
+    q = counts / Σ counts, but the steps of a cycle depend on each other.
 
     Parameters
     ----------
     blocks : sequence of index arrays
         A partition of {0, ..., d-1}.
     counts : (len(blocks),) sequence of int
-        Visits of each block in a cycle, at least one; one each if not given.
+        Number of visits to each block in a cycle, at least one. By default, every block
+        is visited once.
     """
 
     kind = "shuffled-blocks"
@@ -449,15 +458,18 @@ class ShuffledBlocks(_Partition):
 
     @property
     def counts(self) -> IntArray:
-        """Visits of each block in a cycle."""
+        """Number of visits to each block in a cycle."""
         return self._counts
 
     def parameters(self) -> dict[str, Any]:
-        """The blocks and their visits."""
+        """Return the blocks and the number of visits to each."""
         return {"blocks": self.blocks, "counts": self.counts}
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
-        """Draw the sets of ``n_steps`` steps: shuffled cycles, the last cut short."""
+        """Draw the sets of ``n_steps`` steps, as shuffled cycles.
+
+        The last cycle may be incomplete.
+        """
         left = check_integer(n_steps, 0, None, "ShuffledBlocks.sets", "n_steps")
         return self._cycles(left, rng)
 
@@ -469,9 +481,9 @@ class ShuffledBlocks(_Partition):
 
 
 class Nice(Sampling):
-    """τ-nice: S is uniform among the sets of τ coordinates.
+    """The τ-nice sampling, in which all sets of τ coordinates are equally likely.
 
-    p_j = τ/d and P(j, k ∈ S) = τ(τ−1)/(d(d−1)).
+    It has p_j = τ/d and P(j, k ∈ S) = τ(τ−1)/(d(d−1)).
 
     Parameters
     ----------
@@ -503,7 +515,7 @@ class Nice(Sampling):
         return self._tau
 
     def parameters(self) -> dict[str, Any]:
-        """The number of coordinates and τ."""
+        """Return the number of coordinates and τ."""
         return {"n_coordinates": self.n_coordinates, "tau": self.tau}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
@@ -513,15 +525,15 @@ class Nice(Sampling):
 
 
 class Independent(Sampling):
-    """Each j enters S independently with probability π_j, given that S is not empty.
+    """Each j is in S independently with probability π_j, given that S is not empty.
 
-    With Z = 1 − Π_j (1−π_j): p_j = π_j / Z and P(j, k ∈ S) = π_j π_k / Z.
+    With Z = 1 − Π_j (1−π_j), p_j = π_j / Z and P(j, k ∈ S) = π_j π_k / Z.
 
     Parameters
     ----------
     probabilities : (d,) array_like
-        π_j in (0, 1], before conditioning. ``Independent.inclusion`` is this π,
-        ``Independent.probabilities`` is p.
+        π_j in (0, 1], before conditioning on a nonempty set. The attribute
+        ``Independent.inclusion`` holds π, and ``Independent.probabilities`` holds p.
     """
 
     kind = "independent"
@@ -535,8 +547,8 @@ class Independent(Sampling):
                 "lie in (0, 1]",
                 f"{pi.max()}",
             )
-        # P(j is the first of S) = π_j Π_{i<j} (1−π_i). These sum to Z without the
-        # cancellation of 1 − Π, so tiny π lose no digits.
+        # P(j is the first of S) = π_j Π_{i<j} (1−π_i). The sum over j is Z. Computing Z
+        # in this way avoids the cancellation in 1 − Π, so tiny π lose no digits.
         before = np.concatenate([[1.0], np.cumprod(1 - pi)[:-1]])
         first = pi * before
         support, likelihood = _nonempty_subsets(pi)
@@ -557,13 +569,13 @@ class Independent(Sampling):
         return self.coupling
 
     def parameters(self) -> dict[str, Any]:
-        """The probabilities before conditioning."""
+        """Return the probabilities before conditioning."""
         return {"probabilities": self.inclusion}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
-        """Draw the first coordinate by its exact law, then later ones independently.
+        """Draw the smallest coordinate of S, then the larger ones independently.
 
-        Never rejects, so small π cost no more than large ones.
+        No draw is rejected, so small π take no longer than large ones.
         """
         first = int(np.searchsorted(self._first, rng.random(), side="right"))
         later = self.inclusion[first + 1 :]
@@ -601,7 +613,7 @@ def sketch(sampling: Sampling, chosen: npt.ArrayLike) -> FloatArray:
 
 
 def _cumulative(weights: FloatArray) -> FloatArray:
-    """Return the distribution function, with a last entry of exactly one."""
+    """Return the distribution function. The last entry is exactly one."""
     cumulative = np.cumsum(weights)
     return np.asarray(cumulative / cumulative[-1])
 
@@ -609,7 +621,10 @@ def _cumulative(weights: FloatArray) -> FloatArray:
 def _mix_with_uniform(
     weights: FloatArray, floor: float, owner: str, name: str
 ) -> FloatArray:
-    """Return probabilities ∝ weights, mixed to be at least floor / len(weights)."""
+    """Return probabilities ∝ weights, mixed with the uniform distribution.
+
+    The mixture makes each probability at least floor / len(weights).
+    """
     if not 0 <= floor <= 1:
         raise make_error(owner, "floor", "lie in [0, 1]", repr(floor))
     scaled = weights / weights.max()
@@ -623,7 +638,10 @@ def _mix_with_uniform(
 def _nonempty_subsets(
     pi: FloatArray,
 ) -> tuple[list[IntArray] | None, FloatArray | None]:
-    """Return the nonempty sets and their likelihoods, or None if there are too many."""
+    """Return all nonempty sets and their likelihoods, before they are normalised.
+
+    If there are too many sets, return None for both.
+    """
     d = pi.size
     if d > MAX_SUPPORT.bit_length() or 2**d - 1 > MAX_SUPPORT:
         return None, None
@@ -635,13 +653,16 @@ def _nonempty_subsets(
 
 
 def _example_blocks(d: int) -> list[IntArray]:
-    """Interleaved blocks of about three coordinates."""
+    """Return interleaved blocks of about three coordinates each."""
     n_blocks = max(d // 3, 1)
     return [np.arange(start, d, n_blocks) for start in range(n_blocks)]
 
 
 def _example_explicit(d: int) -> ExplicitSets:
-    """Overlapping neighbours, likelier to the right, and now and then everything."""
+    """Return a sampling of pairs of adjacent coordinates, and sometimes of all.
+
+    Pairs further to the right are more likely.
+    """
     pairs = [np.unique([j, (j + 1) % d]) for j in range(d)]
     weights = np.append(np.arange(1.0, d + 1), d / 2)
     return ExplicitSets([*pairs, np.arange(d)], weights / weights.sum())

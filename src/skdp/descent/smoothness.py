@@ -1,21 +1,22 @@
 """Smoothness of a convex f along a sampling: the M of the step w_j −= g_j / M_j.
 
-With f'' ⪯ H everywhere, a step on a random set S is safe in expectation when v obeys
+Let f'' ⪯ H everywhere. A step on a random set S is safe in expectation if v satisfies
 the expected separable overapproximation (ESO) of Qu and Richtárik (2016)::
 
     Pmat ∘ H ⪯ Diag(p ∘ v),     Pmat_jk = P(j, k ∈ S),     M := v.
 
-The coordinate-wise v = diag H is *not* enough for blocks: it diverges on ½(1ᵀw)² with
-blocks of three or more (erratum 8). Three facts give every formula below, with P_S the
-probability of a set and E the expectation over S:
+The coordinate-wise v = diag H is *not* enough for blocks. With it, descent diverges on
+½(1ᵀw)² for blocks of three or more coordinates (erratum 8). Every formula below follows
+from one of three facts. P_S is the probability of a set, and E the expectation over S.
 
-* **Coupled.** Where P(j, k ∈ S) = √(p_j a_j p_k a_k) for j ≠ k, Pmat ∘ H is
-  Diag(p∘(1−a)∘h) + Diag(√(p∘a)) H Diag(√(p∘a)), so H ⪯ Diag(u) gives
-  v = (1−a) h + a u. Single coordinates have a = 0, the full set 1, τ-nice
-  (τ−1)/(d−1), independent π.
-* **Listed.** Pmat ∘ H = Σ_S P_S I_S H I_S, so H_SS ⪯ c_S Diag(u_S) for every S gives
-  v_j = E[c_S | j ∈ S] u_j. For a partition this is c_B u_j on block B.
-* **Any.** Diagonal dominance gives v_j = Σ_k Pmat_jk abs(H_jk) / p_j.
+* **Coupled.** If P(j, k ∈ S) = √(p_j a_j p_k a_k) for all j ≠ k, then Pmat ∘ H is
+  Diag(p∘(1−a)∘h) + Diag(√(p∘a)) H Diag(√(p∘a)), with h = diag H. So H ⪯ Diag(u) gives
+  v = (1−a) h + a u. Here a is 0 for single coordinates, 1 for the full set,
+  (τ−1)/(d−1) for τ-nice sets, and π for independent sets.
+* **Listed.** Pmat ∘ H = Σ_S P_S I_S H I_S. So if H_SS ⪯ c_S Diag(u_S) for every S, then
+  v_j = E[c_S | j ∈ S] u_j is valid. For a partition this is c_B u_j on block B.
+* **Any.** For any sampling, v_j = Σ_k Pmat_jk abs(H_jk) / p_j is valid, by diagonal
+  dominance.
 """
 
 from collections.abc import Sequence
@@ -44,12 +45,18 @@ ROUND_UP = 1 + 1e-12
 def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
     """Return v with Pmat ∘ H ⪯ Diag(p ∘ v), from a bound H on the Hessian of f.
 
-    With h = diag H and λ'(A) the largest eigenvalue of D^{-1/2} A D^{-1/2}, D = Diag h:
-    h for single coordinates, λ'(H) h for the full set, λ'(H_BB) h on the blocks of a
-    partition (h itself where the features of a block exclude each other), (1−a) h +
-    a λ'(H) h for τ-nice and independent sets. Overlapping sets take
-    E[λ'(H_SS) | j ∈ S] h_j and samplings without a list of sets the row sums of
-    abs(Pmat ∘ H) over p, each scaled down until Pmat ∘ H touches Diag(p ∘ v).
+    Let h = diag H, D = Diag h, and let λ'(A) be the largest eigenvalue of
+    D^{-1/2} A D^{-1/2}. Then v is
+
+    * h for single coordinates;
+    * λ'(H) h for the full set;
+    * λ'(H_BB) h on each block B of a partition, which equals h if the features of the
+      block exclude each other;
+    * (1−a) h + a λ'(H) h for τ-nice and independent sets;
+    * E[λ'(H_SS) | j ∈ S] h_j for a list of overlapping sets;
+    * the row sums of abs(Pmat ∘ H), divided by p, for samplings without a list of sets.
+
+    In the last two cases v is then scaled down until Pmat ∘ H touches Diag(p ∘ v).
 
     Parameters
     ----------
@@ -62,9 +69,9 @@ def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
     Returns
     -------
     (d,) array
-        v > 0. A coordinate with h_j below ``RELATIVE_FLOOR`` times the largest entry
-        of H, such as a column that is always zero, is treated as if it had that much.
-        A larger v is always valid, and the step 1/v stays finite. For H = 0, v = 1.
+        v > 0. If h_j is below ``RELATIVE_FLOOR`` times the largest entry of H, it is
+        raised to that product. An example is a column that is always zero. A larger v
+        is always valid, and this keeps the step 1/v finite. For H = 0, v = 1.
     """
     hess = _check_hessian(hessian, sampling.n_coordinates, "from_hessian")
     scale = np.abs(hess).max()
@@ -86,7 +93,7 @@ def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
         stretches = [_stretch(hess[np.ix_(s, s)], h[s]) for s in sampling.support]
         v: FloatArray = _mean_given_member(sampling, np.array(stretches)) * h
         if sum(s.size for s in sampling.support) == everything.size:
-            return v  # disjoint sets: already touching on every block
+            return v  # for disjoint sets, every block touches already
     else:
         joint = sampling.pair_probabilities(everything) * np.abs(hess)
         v = np.maximum(joint.sum(axis=1) / sampling.probabilities, h) * ROUND_UP
@@ -100,14 +107,21 @@ def from_bounds(
     curvature: float,
     ridge: float | npt.ArrayLike = 0.0,
 ) -> FloatArray:
-    """Return v that is valid for every table whose records obey public bounds.
+    """Return v that is valid for every table whose records satisfy public bounds.
 
-    Every record has norm at most one on each of G groups of features: a scalar in
-    [−1, 1], a one-hot block, or a vector under a joint norm. Then, with β the
-    curvature and λ the ridge, v − λ is β for single coordinates, βG for the full set,
-    β·(groups that B touches) on the blocks of a partition, (1−a)β + aβG for τ-nice and
-    independent sets, β·E[g(S) | j ∈ S] for any other list of sets with g(S) the number
-    of groups S touches, and βG where there is no list. No data is read.
+    Every record has norm at most one on each of G groups of features. A group is a
+    scalar in [−1, 1], a one-hot block, or a vector under a joint norm. Let β be the
+    curvature, λ the ridge, and g(S) the number of groups that S has a coordinate in.
+    Then v − λ is
+
+    * β for single coordinates;
+    * βG for the full set;
+    * β g(B) on each block B of a partition;
+    * (1−a)β + aβG for τ-nice and independent sets;
+    * β·E[g(S) | j ∈ S] for any other list of sets;
+    * βG for samplings without a list of sets.
+
+    No data is read.
 
     Parameters
     ----------
@@ -127,12 +141,12 @@ def from_bounds(
 
     Notes
     -----
-    For a record x and any step t on S, by the Cauchy-Schwarz inequality twice,
+    Let x be a record and t any step on S. By the Cauchy-Schwarz inequality, used twice,
     (Σ_{j∈S} x_j t_j)² ≤ (Σ_G ‖x_G‖ ‖t_{G∩S}‖)² ≤ g(S) Σ_G ‖t_{G∩S}‖² = g(S) ‖t_S‖².
-    The mean over records gives tᵀ H_SS t ≤ β g(S) ‖t_S‖² for H = (β/n) XᵀX: the Listed
-    fact with u = 1 and c_S = β g(S), and the Coupled fact with h ≤ β and u = βG. Where
-    neither applies, H ⪯ βG I and Pmat ⪰ 0 give Pmat ∘ H ⪯ βG Diag(p) by the Schur
-    product theorem.
+    The mean over records gives tᵀ H_SS t ≤ β g(S) ‖t_S‖² for H = (β/n) XᵀX. So the
+    Listed fact of this module applies with u = 1 and c_S = β g(S), and the Coupled fact
+    applies with h ≤ β and u = βG. For a sampling that is neither listed nor coupled,
+    H ⪯ βG I and Pmat ⪰ 0 give Pmat ∘ H ⪯ βG Diag(p) by the Schur product theorem.
     """
     owner = "from_bounds"
     parts = check_partition(groups, sampling.n_coordinates, owner, "groups")
@@ -166,7 +180,7 @@ def is_valid(
     smoothness : (d,) array_like
         v, positive.
     tolerance : float
-        Relative room for rounding.
+        Relative tolerance for rounding errors.
     """
     hess = _check_hessian(hessian, sampling.n_coordinates, "is_valid")
     v = check_positive(smoothness, sampling.n_coordinates, "is_valid", "smoothness")
@@ -181,12 +195,14 @@ def is_valid_for_bounds(
     ridge: float | npt.ArrayLike = 0.0,
     tolerance: float = 1e-9,
 ) -> bool:
-    """Return whether v is certified for every table within `from_bounds`' bounds.
+    """Return whether v is proved valid for all tables within the public bounds.
 
-    With u = v − λ and c_S = β sup_x Σ_{j∈S} x_j²/u_j = β Σ_G max_{j∈G∩S} 1/u_j, v is
-    certified if E[c_S | j ∈ S] ≤ 1 for every j, or if it is nowhere below
-    ``from_bounds``. For the full set, single coordinates and partitions this is exact:
-    False means that v fails for some table. For other samplings v may still be valid.
+    The bounds are those of `from_bounds`. Let u = v − λ and c_S =
+    β sup_x Σ_{j∈S} x_j²/u_j = β Σ_G max_{j∈G∩S} 1/u_j. Then v is proved valid if
+    E[c_S | j ∈ S] ≤ 1 for every j, or if no entry of v is below that of
+    ``from_bounds``. For the full set, single coordinates and partitions this test is
+    exact, so False means that v fails for some table. For other samplings, False may
+    be returned for a v that is valid.
 
     Parameters
     ----------
@@ -201,14 +217,15 @@ def is_valid_for_bounds(
     ridge : float or (d,) array_like
         λ ≥ 0.
     tolerance : float
-        Relative room for rounding.
+        Relative tolerance for rounding errors.
 
     Notes
     -----
-    (Σ_{j∈S} x_j t_j)² ≤ (Σ_{j∈S} x_j²/u_j) (Σ_{j∈S} u_j t_j²), so H_SS ⪯ c_S Diag(u_S):
-    the Listed fact. Equality holds for one t, so c_B ≤ 1 is also necessary where the
-    sets are disjoint. Without a list of sets, S = {0, ..., d-1} is used: v that is
-    valid for the full set is valid for every sampling, by the Schur product theorem.
+    (Σ_{j∈S} x_j t_j)² ≤ (Σ_{j∈S} x_j²/u_j) (Σ_{j∈S} u_j t_j²), so H_SS ⪯ c_S Diag(u_S),
+    and the Listed fact of this module applies. Equality holds for one t, so c_B ≤ 1 is
+    also necessary if the sets are disjoint. Without a list of sets,
+    S = {0, ..., d-1} is used, because a v that is valid for the full set is valid for
+    every sampling, by the Schur product theorem.
     """
     owner = "is_valid_for_bounds"
     d = sampling.n_coordinates

@@ -1,7 +1,8 @@
-"""Learn the target's location and spread before the first step, for a little of μ².
+"""Estimate the target's location and spread before the first step.
 
-One released histogram gives the constant model, at which the descent starts and to
-which it is shrunk, and the spread of a numeric target around it.
+This spends a small share of μ² on one histogram of the target. The histogram gives the
+constant model and, for a numeric target, the spread of the target around that model.
+The descent starts at the constant model, and weights are shrunk towards it.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ N_BINS = 32
 #: Prior guesses: variance of a class's share, variance of the mean of a number in
 #: [-1, 1], and that number's mean distance from its median.
 CLASS_VARIANCE, MEAN_VARIANCE, USUAL_SCALE = 0.08, 0.1, 0.25
-#: Error of the distribution function at which the estimated scale gets half weight.
+#: If the error of the distribution function has this size, the estimated scale and the
+#: prior guess get equal weight.
 DOUBTFUL = 0.15
 
 
 @dataclass(frozen=True, eq=False)
 class ConstantModel:
-    """Margins (k,) of the constant model, and the spread of the target around it."""
+    """The margins (k,) of a constant model, and the target's spread around the model.
+
+    The spread `scale` is 1 for classes.
+    """
 
     margins: FloatArray
     scale: float
@@ -67,10 +72,12 @@ def fit_constant(released: Released, loss: Loss, n_rows: float) -> ConstantModel
 
 
 def estimate_variance(released: Released, n_rows: float) -> tuple[float, float]:
-    """Estimate the variance of a target in [-1, 1], and the estimate's noise std.
+    """Estimate the variance of a target in [-1, 1].
 
-    Unlike `ConstantModel.scale` it is not shrunk to a prior guess. The variance within
-    bins, if they were filled evenly, is subtracted: the midpoints include it already.
+    Also return the standard deviation of the estimate's noise. Unlike
+    `ConstantModel.scale`, the estimate is not shrunk to a prior guess. Rounding values
+    to the midpoints of bins adds the variance of a uniform distribution within a bin,
+    so this variance is subtracted.
     """
     shares, middles = _rising_shares(released, n_rows)
     squares = (middles - shares @ middles) ** 2
@@ -80,12 +87,15 @@ def estimate_variance(released: Released, n_rows: float) -> tuple[float, float]:
 
 
 def _error(released: Released, n_rows: float) -> float:
-    """Return the noise std of one bin's share."""
+    """Return the standard deviation of the noise in one bin's share of the rows."""
     return float(np.max(released.noise_std)) / n_rows
 
 
 def _shares(released: Released, n_rows: float) -> FloatArray:
-    """Estimate class shares, shrunk to equal shares the more noise there is."""
+    """Estimate the share of each class.
+
+    The more noise there is, the more the estimates are shrunk to equal shares.
+    """
     error = _error(released, n_rows)
     equal = 1.0 / released.values.size
     trust = CLASS_VARIANCE / (CLASS_VARIANCE + error**2)
@@ -95,9 +105,9 @@ def _shares(released: Released, n_rows: float) -> FloatArray:
 
 
 def _location_and_scale(released: Released, n_rows: float) -> tuple[float, float]:
-    """Estimate mean and mean absolute deviation of a target in [-1, 1].
+    """Estimate the mean and the mean absolute deviation of a target in [-1, 1].
 
-    The noisier they are, the more they are shrunk to prior guesses.
+    The noisier the estimates are, the more they are shrunk to prior guesses.
     """
     error = _error(released, n_rows)
     shares, middles = _rising_shares(released, n_rows)
@@ -112,10 +122,10 @@ def _location_and_scale(released: Released, n_rows: float) -> tuple[float, float
 
 
 def _rising_shares(released: Released, n_rows: float) -> tuple[FloatArray, FloatArray]:
-    """Return the shares and the midpoints of the bins.
+    """Return each bin's share of the rows, and the midpoints of the bins.
 
-    The shares are adjusted to sum to one and to give a distribution function that is
-    nondecreasing (isotonic regression).
+    The shares are adjusted to sum to one. Isotonic regression then makes their
+    cumulative sums nondecreasing, so no share is negative.
     """
     shares = released.values.ravel() / n_rows
     shares = shares + (1.0 - shares.sum()) / N_BINS

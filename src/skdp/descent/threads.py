@@ -17,13 +17,13 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 #: Matrices with more rows than this use all cores.
 SMALL = 256
 
-# Overlapping limits would be undone in the wrong order.
+# If two limits overlapped in time, they could be undone in the wrong order.
 _ONE_AT_A_TIME = Lock()
 
 
 @contextmanager
 def one_thread(n_rows: int) -> Iterator[None]:
-    """Limit linear algebra to one thread if matrices with `n_rows` rows are small."""
+    """Limit linear algebra to one thread if `n_rows`, a matrix's size, is small."""
     if n_rows > SMALL:
         yield
         return
@@ -33,5 +33,5 @@ def one_thread(n_rows: int) -> Iterator[None]:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """Return the loaded libraries; finding them takes milliseconds."""
+    """Return the loaded libraries. The result is cached, as the search takes time."""
     return ThreadpoolController()

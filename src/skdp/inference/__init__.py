@@ -1,1 +1,1 @@
-"""Standard errors and intervals, from released values alone."""
+"""Standard errors and intervals, computed from released values alone."""

@@ -1,14 +1,14 @@
 """The uncertainty of released weights, computed from released values alone.
 
 Near the optimum the descent is a linear recursion in whitened coordinates u = B⁻ᵀw, so
-the Hessian determines the covariance of its result exactly:
+the Hessian H determines the covariance of the result exactly:
 
     u ← ((I - S/β) u + ξ/(βn) + const)/(1 + λ/β),   S = B (H + ridge) Bᵀ.
 
-H, the variance of the records' gradients and the bias from capped slopes are means over
-rows that have the released moments (`surrogate_rows`). Noise in these moments makes H
-uncertain; `plausible` considers every H that the release leaves possible. No record is
-read: this is post-processing. `docs/guide/intervals.md` derives it.
+H, the variance of the records' gradients and the bias from capped slopes are computed
+as means over rows that have the released moments (`surrogate_rows`). Noise in these
+moments makes H uncertain, which `plausible` takes into account. This is
+post-processing, because no record is read. `docs/guide/intervals.md` derives it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from skdp.schema import FloatArray, Layout
 
 #: Smallest share of a target's variance that is assumed to be unexplained.
 UNEXPLAINED = 0.05
-#: Newton steps to the true weights, given those of capped slopes.
+#: Number of Newton steps that correct weights for the bias from capped slopes.
 N_NEWTON = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Covariances:
-    """Covariance of the released weights (d,) around the true ones, by cause.
+    """Covariance of the released weights (d,) around the true weights, by cause.
 
-    The released moments are assumed to be true here.
+    It is computed as if the released moments were exact.
 
     Attributes
     ----------
@@ -55,8 +55,8 @@ class Covariances:
         Due to shrinkage and early stopping, if the true weights are as large as the
         released ones.
     bias : float64 (d,)
-        Due to capped slopes; and, in directions that change no prediction (all levels
-        of a column against the intercept), due to noise in the metric.
+        Due to capped slopes. In directions that change no prediction (all levels of a
+        column against the intercept), also due to noise in the metric.
     """
 
     noise: FloatArray
@@ -69,10 +69,11 @@ class Covariances:
         return _compute_deviation(maps, self.noise)
 
     def std(self, maps: FloatArray) -> FloatArray:
-        """Return the standard error (m,) of `maps` @ weights: ±1.96 of it covers 95 %.
+        """Return the standard error (m,) of `maps` @ weights.
 
-        This is the standard deviation s, multiplied for a bias b by the 95 % point of
-        |N(b/s, 1)| over that of |N(0, 1)|.
+        ±1.96 standard errors cover 95 %. Let s be the standard deviation and b the
+        bias. The standard error is s times the 95 % quantile of |N(b/s, 1)|, divided by
+        the 95 % quantile of |N(0, 1)|.
         """
         each = _compute_deviation(maps, self.noise + self.sampling + self.shrinkage)
         shift = (maps @ self.bias / np.maximum(each, 1e-300)) ** 2
@@ -92,11 +93,11 @@ class Uncertainty:
     Attributes
     ----------
     usual : Covariances
-        Covariances if the released moments were true.
+        The covariances, as if the released moments were exact.
     learning : Learning
-        The consequences of other moments.
+        Computes errors for other moments that are possible.
     gram, known : ReleasedGram, Moments
-        The released moments, and the best estimate of the true ones.
+        The released moments, and the best estimate of the true moments.
     """
 
     usual: Covariances
@@ -107,8 +108,8 @@ class Uncertainty:
     def errors(self, plain: FloatArray, contrasts: FloatArray) -> Errors:
         """Return the errors of `plain` @ weights and of `contrasts` @ weights.
 
-        The rows of `plain` (m, d) are those of the contrasts plus a level that no
-        record can determine; its variance is added.
+        Each row of `plain` (m, d) is a row of `contrasts` plus a level that no record
+        can determine. The variance of this level is added.
         """
         noise_std, std = np.zeros(len(contrasts)), np.full(len(contrasts), np.inf)
         some = contrasts.any(axis=1)  # a column of one category has no contrast
@@ -129,7 +130,7 @@ class Uncertainty:
 class Errors(NamedTuple):
     """Standard deviations due to privacy and standard errors, (m,) each.
 
-    A standard error is infinite if the effect cannot be determined.
+    The standard error of an effect that cannot be determined is infinite.
     """
 
     noise_std: FloatArray
@@ -139,7 +140,7 @@ class Errors(NamedTuple):
 
 
 def find_obstacle(plan: Plan) -> str | None:
-    """Return a sentence why a plan has no standard errors; None if it has."""
+    """Return why a plan has no standard errors, or None if it has them."""
     penalty, loss = plan.penalty, plan.loss
     if loss.target_law is None:
         return loss.no_errors
@@ -172,11 +173,11 @@ def estimate(
     plan : Plan
         A plan for which `find_obstacle` returns None.
     transcript : sequence of Released
-        The releases of the run, in order; earlier releases may precede them.
+        The releases of the run, in order. Releases made before the run may precede.
     weights : float64 (d, 1)
         The result of the run.
     exact : Released, optional
-        A Gram matrix without noise, to measure the cost of noise in the moments.
+        A Gram matrix without noise, used to measure the cost of noise in the moments.
     """
     reason = find_obstacle(plan)
     if reason is not None:
@@ -236,14 +237,14 @@ def _learn(
     strength = _read_ridge(plan.penalty, len(w))
     forces = root @ (hessian + np.diag(strength)) @ root.T
     values, vectors = np.linalg.eigh((forces + forces.T) / 2)
-    values = np.clip(values, 0.0, plan.loss.curvature)  # steps of 1/β assume this
+    values = np.clip(values, 0.0, plan.loss.curvature)  # as steps of 1/β assume
     shares = plan.average(plan.n_steps)
     noise, response = solve_recursion(values, plan.loss.curvature, space.pull, shares)
-    back = root.T @ vectors  # from the eigenvectors of S to weights
+    back = root.T @ vectors  # maps the basis of S's eigenvectors to weights
     reply = (back * response) @ back.T  # response of weights to a constant force
     sampling = reply @ squares @ reply / plan.n_rows
     noises = noise_std**2 * (back * noise) @ back.T
-    # The rest of the way from the start: (1 - response·S)(u* - u⁰).
+    # The distance that the run has left to the optimum: (1 - response·S)(u* - u⁰).
     inside = np.linalg.inv(back)
     away = inside @ (w - space.start[:, 0])
     left = 1.0 - response * values
@@ -283,7 +284,8 @@ def _make_recolouring(
 ) -> FloatArray:
     """Return a matrix M (d, d) such that rows @ M have exactly the known moments.
 
-    Surrogate rows are close to them, except where columns nearly determine each other.
+    The moments of surrogate rows are only close to these, and not even close if some
+    columns nearly determine others.
     """
     wanted = known.covariance + np.outer(known.mean, known.mean)
     power = _raise_power(root @ (rows.T @ rows / len(rows)) @ root.T, -0.5)
@@ -292,7 +294,7 @@ def _make_recolouring(
 
 
 def _raise_power(matrix: FloatArray, exponent: float) -> FloatArray:
-    """Return a power of a matrix on its range, and zero elsewhere."""
+    """Return a power of a symmetric matrix. Its null space is mapped to zero."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = values > 1e-9 * values[-1]
     powers = np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)
@@ -306,7 +308,7 @@ def _read_ridge(penalty: object, d: int) -> FloatArray:
 
 
 def _project_seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Return the projection on directions that occur in rows, in the basis `vectors`.
+    """Return the projection on directions in which rows vary, in the basis `vectors`.
 
     In the other directions, such as all levels of a column against the intercept, the
     true weights are not defined, so there is no bias.
@@ -318,14 +320,14 @@ def _project_seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class _Slopes:
-    """Mean derivative and mean square of capped slopes given a row, (n,) each."""
+    """The mean derivative and the mean square of capped slopes, for each row, (n,)."""
 
     curvature: FloatArray
     square: FloatArray
 
 
 def _average_bernoulli(margins: FloatArray, caps: FloatArray) -> _Slopes:
-    """Average slopes σ(m) - y, where y is 1 with probability σ(m)."""
+    """Return the means for slopes σ(m) - y, where y is 1 with probability σ(m)."""
     chance = expit(margins)
     below, above = np.minimum(chance, caps), np.minimum(1.0 - chance, caps)
     steep = chance * (1.0 - chance)
@@ -334,7 +336,7 @@ def _average_bernoulli(margins: FloatArray, caps: FloatArray) -> _Slopes:
 
 
 def _average_normal(caps: FloatArray, std: float) -> _Slopes:
-    """Average slopes that are normal residuals."""
+    """Return the means for slopes that are normally distributed residuals."""
     z = caps / std
     free = 2.0 * norm.cdf(z) - 1.0
     square = std**2 * (free - 2.0 * z * norm.pdf(z)) + caps**2 * (1.0 - free)
@@ -344,7 +346,10 @@ def _average_normal(caps: FloatArray, std: float) -> _Slopes:
 def _estimate_residual_variance(
     histogram: Released, gram: variances.ReleasedGram, w: FloatArray
 ) -> float:
-    """Estimate the target's variance around the margins, with room for its noise."""
+    """Estimate the target's variance around the margins.
+
+    The estimate is never below the noise of the target's estimated variance.
+    """
     variance, doubt = target.estimate_variance(histogram, gram.n_rows)
     least = max(UNEXPLAINED * variance, doubt, 1e-6)
     return max(variance - variances.measure_explained(gram, w), least)
@@ -353,11 +358,11 @@ def _estimate_residual_variance(
 def _compute_placing(
     layout: Layout, complete: Sequence[bool], space: Space, w: FloatArray
 ) -> FloatArray:
-    """Return the offset of weights along directions that do not occur in rows.
+    """Return the offset of weights along directions in which rows do not vary.
 
     Such a direction v is 1 on the levels of a column and -1 on the intercept. Steps in
-    the metric A keep vᵀA(w - w⁰) at zero, whereas the true weights are defined as those
-    whose levels sum to zero. This is the difference between the two.
+    the metric A keep vᵀA(w - w⁰) at zero. The true weights, however, are defined as
+    those whose levels sum to zero. The offset is the difference between the two.
     """
     groups = [g for g, whole in zip(layout.groups, complete, strict=True) if whole]
     if not groups:
@@ -376,8 +381,9 @@ def _compute_placing(
 def _compute_capping(rows: FloatArray, w: FloatArray, caps: FloatArray) -> FloatArray:
     """Return the bias w - w* of the weights due to capped slopes of classes.
 
-    Caps affect the slopes of a rare class more often than the others'. The mean slope
-    is therefore zero at w for classes drawn with other weights w*, which solve
+    Caps affect the slopes of a rare class more often than those of other classes.
+    Suppose that classes are drawn with the true weights w*. The mean capped slope is
+    then zero at other weights w. Given w, the true weights w* solve
     Σ_i x_i ((1 - σ(x·w*)) min(p, c) - σ(x·w*) min(1 - p, c)) = 0 with p = σ(x·w).
     """
     chance = expit(rows @ w)

@@ -1,16 +1,17 @@
-"""Standard errors that hold for all Hessians that the release leaves possible.
+"""Standard errors that take into account that the Hessian is known only up to noise.
 
-The released weights w depend on the true ones w* by w - w⁰ = R (w* - w⁰) + noise, where
-R tends to one as a direction is learnt. For a coefficient aᵀw everything depends on h,
-the curvature along it when the other weights may follow:
+The released weights w depend on the true weights w* by w - w⁰ = R (w* - w⁰) + noise,
+where R tends to one as a direction is learnt. For a coefficient aᵀw, everything depends
+on h. This is the curvature of the loss along the coefficient, minimised over the other
+weights:
 
     r = h aᵀLa,   S(h) = S - (h̃ - h) b bᵀ,   b = Ba.
 
-Noise in the Gram matrix makes h uncertain. Each of the `N_POINTS` equally likely values
-of h has its own r, noise and sampling error. The interval covers the truth with
-probability 95 % on average over them. If r is below `LEAST_RESPONSE` at a lower
-confidence bound of h, the effect cannot be determined, and its standard error is
-infinite. `docs/guide/intervals.md` has more.
+Noise in the Gram matrix makes h uncertain, so `N_POINTS` equally likely values of h are
+considered. Each value has its own r, noise and sampling error. The interval covers the
+true coefficient with a probability of 95 %, on average over these values. If r is below
+`LEAST_RESPONSE` at a lower confidence bound of h, the coefficient cannot be determined,
+and its standard error is infinite. See `docs/guide/intervals.md`.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ from scipy.special import ndtr, ndtri
 from skdp.inference.variances import TINY, Varies
 from skdp.schema import FloatArray
 
-#: Number of equally likely values of a variance that noise hides.
+#: Number of equally likely values that are considered for an uncertain variance.
 N_POINTS = 16
-#: Smallest share of an effect that the released weight must show, even at the 99 %
-#: lower bound of the variance, this many deviations of the noise below the estimate.
+#: The released weight must show at least the share `LEAST_RESPONSE` of an effect, even
+#: if the variance is at its 99 % lower bound. The lower bound is the estimate minus
+#: `SURE` standard deviations of the noise.
 LEAST_RESPONSE, SURE = 0.5, 2.326
-#: Factor on the bias from caps that surrogate rows show.
+#: The bias from caps, as computed from surrogate rows, is multiplied by this.
 BIAS_ROOM = 4 / 3
-#: Steps of Lanczos' method, enough to compute functions of S.
+#: Number of steps of Lanczos' method, which are enough to compute functions of S.
 N_LANCZOS = 24
-#: Points of a table of the recursion's solutions, and bisections for a quantile.
+#: Number of points in the table of the recursion's solutions, and number of bisections
+#: that find a quantile.
 N_TABLE, N_BISECTIONS = 4096, 30
 #: A standard normal lies within ±Z with probability 95 %.
 Z = 1.959964
@@ -41,18 +44,19 @@ Z = 1.959964
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Learning:
-    """How a run learnt the true weights, in the eigenvectors of S.
+    """How well a run has learnt the true weights, in the basis of S's eigenvectors.
 
     Attributes
     ----------
     values, back : float64 (d,), (d, d)
-        Eigenvalues of S, and the map from its eigenvectors to weights.
+        Eigenvalues of S, and the map from the basis of its eigenvectors to weights.
     second, hessian, squares : float64 (d, d)
-        E xxᵀ, H, and J/n, the variance of the mean gradient, of the same rows.
+        E xxᵀ, the Hessian H, and J/n, the variance of the mean gradient. All three are
+        computed from the same rows.
     ridge : float64 (d,)
         The penalty of each weight.
     away : float64 (d,)
-        The released weights minus the start, in the eigenvectors.
+        The released weights minus the start, in the basis of eigenvectors.
     prior : float
         Squared distance of the true weights from the start, per direction.
     bias : float64 (d,)
@@ -86,13 +90,16 @@ class Learning:
         return points, noise, response
 
     def solve(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return `solve_recursion` of eigenvalues of any shape, clipped to [0, β]."""
+        """Return `solve_recursion` for eigenvalues in an array of any shape.
+
+        Results are interpolated in a table. Eigenvalues are clipped to [0, β].
+        """
         points, noise, response = self._table
         return np.interp(values, points, noise), np.interp(values, points, response)
 
     @cached_property
     def _inner(self) -> tuple[FloatArray, FloatArray]:
-        """H's inverse and J/n in the eigenvectors."""
+        """The inverse of H, and J/n, in the basis of eigenvectors."""
         hessian = self.back.T @ self.hessian @ self.back
         return (
             np.asarray(np.linalg.pinv(hessian, rcond=TINY, hermitian=True), np.float64),
@@ -101,7 +108,7 @@ class Learning:
 
     @cached_property
     def inside(self) -> FloatArray:
-        """The map from weights to the eigenvectors."""
+        """The map from weights to the basis of eigenvectors."""
         return np.asarray(np.linalg.inv(self.back))
 
     def errors(
@@ -109,8 +116,9 @@ class Learning:
     ) -> tuple[FloatArray, FloatArray]:
         """Return standard deviations due to privacy, and standard errors, (m,) each.
 
-        `functionals` (m, d) are those of `varies`. They must not depend on directions
-        that no row determines, such as the level of a category's weights.
+        `functionals` (m, d) must be those for which `varies` was computed. They must
+        not depend on directions that no row determines. An example of such a direction
+        is adding a constant to the weights of all categories of a column.
         """
         noise, std = np.empty(len(functionals)), np.empty(len(functionals))
         for k, a in enumerate(functionals):
@@ -124,7 +132,7 @@ class Learning:
         inverse, squares = self._inner
         b = self.back.T @ a
         own = float(b @ self.away)
-        # Along q the curvature is h̃ at the estimate and h at each possible variance.
+        # The curvature along q is h̃ at the estimate and h at each possible variance.
         follows = inverse @ b
         usual_h = 1.0 / max(float(b @ follows), 1e-300)
         length = float(np.square(follows * usual_h).sum())
@@ -155,7 +163,7 @@ class Learning:
         others = np.square(left).sum(axis=1) - (1.0 - r) ** 2 / length
         random = np.maximum(sampling, 0.0) + self.prior * np.maximum(others, 0.0)
         std = np.sqrt(noises + random) / r
-        # Expected shrinkage of the released weight, and the bias from caps.
+        # The expected shrinkage of the released weight plus the bias from caps.
         shift = abs(own) * (1.0 / r - 1.0) + BIAS_ROOM * abs(float(a @ self.bias))
         privacy = float(np.sqrt(noises[:-2].mean()))
         if r[-2] < LEAST_RESPONSE:
@@ -164,7 +172,7 @@ class Learning:
 
 
 def _list_possible(variance: float, doubt: float) -> FloatArray:
-    """Return equally likely values of a variance that was released with noise."""
+    """Return equally likely values of a variance of which a noisy value is known."""
     if doubt == 0:
         return np.array([max(variance, 0.0)])
     chances = (np.arange(N_POINTS) + 0.5) / N_POINTS
@@ -172,7 +180,10 @@ def _list_possible(variance: float, doubt: float) -> FloatArray:
 
 
 def find_half_width(shift: FloatArray, std: FloatArray) -> float:
-    """Return h such that |N(shift, std²)| > h in 5 %, on average over the points."""
+    """Return h such that |N(shift, std²)| > h has probability 5 %.
+
+    The probability is the average over all entries of `shift` and `std`.
+    """
     low, high = 0.0, float((shift + 5.0 * std).max())
     for _ in range(N_BISECTIONS):
         middle = (low + high) / 2.0
@@ -182,17 +193,17 @@ def find_half_width(shift: FloatArray, std: FloatArray) -> float:
 
 
 def lanczos(values: FloatArray, b: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-    """Return ‖b‖, a basis Q (d, m) that starts with b, and QᵀSQ for diagonal S.
+    """Return ‖b‖, an orthonormal basis Q (d, m), and QᵀSQ for a diagonal matrix S.
 
-    f(S) b is Q f(QᵀSQ) e₁ ‖b‖ for polynomials f of degree below m. The basis is the
-    same for S + c b bᵀ with any c.
+    The first column of Q is b/‖b‖. For polynomials f of degree below m,
+    f(S) b = Q f(QᵀSQ) e₁ ‖b‖. The basis is the same for S + c b bᵀ, for any c.
     """
     size = float(np.linalg.norm(b))
     basis = np.zeros((min(N_LANCZOS, len(b)), len(b)))
     basis[0] = b / max(size, 1e-300)
     for k in range(1, len(basis)):
         new = values * basis[k - 1]
-        for _ in range(2):  # once is not orthogonal enough
+        for _ in range(2):  # one pass would not be orthogonal enough
             new -= basis[:k].T @ (basis[:k] @ new)
         length = float(np.linalg.norm(new))
         if length < 1e-10 * max(float(values.max()), 1e-300):
@@ -205,15 +216,17 @@ def lanczos(values: FloatArray, b: FloatArray) -> tuple[float, FloatArray, Float
 def solve_recursion(
     values: FloatArray, curvature: float, pull: float, shares: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the effect of noise and of a constant force, by eigenvalue of S.
+    """Return the effect of noise and of a constant force, for each eigenvalue s of S.
 
-    With t = (1 - s/β)/(1 + λ/β), noise that enters at step j reaches the average of the
-    iterates, with weights a_k, by the factor f_j = Σ_{k≥j} a_k t^(k-j)/(β + λ).
+    Let t = (1 - s/β)/(1 + λ/β), and let a_k be the weight of iterate k in the average.
+    The noise of step j is multiplied by f_j = Σ_{k≥j} a_k t^(k-j)/(β + λ) when it
+    reaches the average.
 
     Returns
     -------
     noise, response : float64 (d,)
-        Σ_j f_j², times the variance of a step's noise, and Σ_j f_j.
+        Σ_j f_j² and Σ_j f_j. To obtain the variance due to noise, multiply Σ_j f_j² by
+        the variance of one step's noise.
     """
     factor = (1.0 - values / curvature) / (1.0 + pull / curvature)
     noise, response = np.zeros_like(values), np.zeros_like(values)

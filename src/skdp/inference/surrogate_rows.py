@@ -1,9 +1,9 @@
-"""Surrogate rows, which have the moments of a released Gram matrix.
+"""Surrogate rows: artificial rows that have the moments of a released Gram matrix.
 
-A Gram matrix is known up to noise. The lengths of rows, the capped slopes and the
-curvature of a loss depend on more than that: on rows with one category per column, or a
-number in its range. This module makes such rows with the released moments. It is
-post-processing: no record is read.
+The Gram matrix of the records is known up to noise. The lengths of rows, the capped
+slopes and the curvature of a loss cannot be computed from it. They require rows in
+which a column has one category, or a number in its range. This module makes such rows,
+with the released moments. This is post-processing, because no record is read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, Group, Layout
 
-#: Covariances below this many standard deviations of their noise are set to zero.
+#: Covariances below this many standard deviations of the noise are set to zero.
 VISIBLE = 4.0
-#: Smallest number of rows, and number of rows per coordinate.
+#: Number of surrogate rows: at least `N_ROWS`, and this many per coordinate.
 N_ROWS, ROWS_PER_COORDINATE = 2048, 20
 #: Relative addition to variances before columns are regressed on each other.
 RIDGE = 1e-2
@@ -33,8 +33,8 @@ RIDGE = 1e-2
 class Moments:
     """Mean (d,) and covariance (d, d) of encoded rows, and which groups are complete.
 
-    A group of categories is complete if every row has one of them. Its coordinates then
-    add up to the intercept's.
+    A group of categories is complete if every row has one of these categories. The
+    coordinates of a complete group add up to 1, as does the intercept.
     """
 
     mean: FloatArray
@@ -45,11 +45,13 @@ class Moments:
 def estimate_moments(
     layout: Layout, pattern: queries.GramPattern, released: Released, n_rows: float
 ) -> Moments:
-    """Clean a released Gram matrix of a layout with an intercept.
+    """Estimate the moments of rows from a released Gram matrix.
 
-    Known facts are enforced: categories exclude each other, and variances are positive
-    (each becomes its mean under a flat prior on positive numbers). Covariances of
-    different columns that may be noise are dropped, and so are negative eigenvalues.
+    The layout must have an intercept. The estimate satisfies known facts: the
+    categories of a column exclude each other, and variances are positive. Each variance
+    is replaced by its posterior mean under a flat prior on positive numbers.
+    Covariances of different columns are set to zero if they may be noise. Negative
+    eigenvalues are set to zero too.
     """
     gram = fill_gram(layout, pattern, released.values, n_rows) / n_rows
     std = np.broadcast_to(released.noise_std, released.values.shape)
@@ -85,7 +87,7 @@ def estimate_moments(
 
 
 def _estimate_positive(value: FloatArray, std: FloatArray) -> FloatArray:
-    """Return the mean of a positive number, given its noisy `value`."""
+    """Return the posterior mean of a positive number, given its noisy `value`."""
     safe = np.where(std > 0, std, 1.0)
     ratio = np.maximum(value / safe, -20.0)
     raised = safe * (ratio + np.exp(norm.logpdf(ratio) - norm.logcdf(ratio)))
@@ -95,7 +97,11 @@ def _estimate_positive(value: FloatArray, std: FloatArray) -> FloatArray:
 def _make_valid(
     covariance: FloatArray, layout: Layout, complete: list[bool]
 ) -> FloatArray:
-    """Remove negative eigenvalues and the sums of complete groups."""
+    """Return a valid covariance matrix close to the given one.
+
+    Negative eigenvalues become zero, and so does the variance of the sum of each
+    complete group, since that sum is constant.
+    """
     for group, whole in zip(layout.groups, complete, strict=True):
         if whole:
             at = group.coordinates
@@ -109,17 +115,18 @@ def _make_valid(
 
 
 def make_rows(layout: Layout, known: Moments) -> FloatArray:
-    """Make rows (n, d) with these moments, column by column.
+    """Make rows (n, d) with the given moments, column by column.
 
-    A column is drawn around its linear regression on the previous ones: a category with
-    the regression as its probabilities, a number in [0, 1] from a beta distribution, a
-    signed number from a normal. Second moments are therefore right, except where
-    probabilities had to be kept positive. Draws come from a Kronecker sequence, which
-    is the same every time and more even than random numbers.
+    The mean of each column, given the previous columns, is a linear regression on them.
+    For a column of categories, this mean is the vector of probabilities from which the
+    category is drawn. A number in [0, 1] is drawn from a beta distribution with this
+    mean, and signed numbers from a normal distribution. Second moments are therefore
+    right, except where a probability had to be raised to zero. The draws come from a
+    Kronecker sequence, which is the same every time and more even than random numbers.
     """
     d = layout.n_features
     n = max(N_ROWS, ROWS_PER_COORDINATE * d)
-    redundant = np.zeros(d, bool)  # the last of a complete group is determined
+    redundant = np.zeros(d, bool)  # in a complete group, the others give the last
     for group, whole in zip(layout.groups, known.complete, strict=True):
         redundant[group.start + group.width - 1] = whole or group.kind == "ones"
     free = np.flatnonzero(~redundant)
@@ -151,7 +158,7 @@ def make_rows(layout: Layout, known: Moments) -> FloatArray:
 
 
 def _draw_uniforms(n: int, dimension: int) -> FloatArray:
-    """Return one coordinate of a Kronecker sequence, i·√p mod 1 with p a prime."""
+    """Return one coordinate of a Kronecker sequence, i·√p mod 1 for a prime p."""
     step = math.sqrt(_list_primes(dimension + 1)[dimension])
     return np.asarray((np.arange(1, n + 1) * step + 0.5 / n) % 1.0)
 
@@ -172,7 +179,7 @@ def _draw_categories(
     expected: FloatArray, drawn: FloatArray, whole: bool
 ) -> FloatArray:
     chances = np.maximum(expected, 0.0)
-    if whole:  # the last takes the rest
+    if whole:  # the last category takes the remaining probability
         chances[:, -1] = np.maximum(1.0 - chances[:, :-1].sum(axis=1), 0.0)
     total = chances.sum(axis=1, keepdims=True)
     chances /= np.maximum(total, 1.0) if not whole else np.maximum(total, 1e-12)

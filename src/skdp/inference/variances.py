@@ -1,8 +1,9 @@
-"""The possible variances of a column, given a released Gram matrix.
+"""Estimates of how much a column varies, from a released Gram matrix.
 
-A coefficient is learnt from the variance of its column given the other columns. The
-noise of the released matrix is known, so an estimate and its standard deviation follow.
-This is post-processing: no record is read.
+A coefficient is learnt from the variance of its column given the other columns. This
+module estimates that variance from the released matrix. It also computes the standard
+deviation of the estimate, since the size of the noise is known. This is
+post-processing, because no record is read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, Layout
 
-#: A combination of columns must vary by this many standard deviations of the noise.
+#: Ridge on the Gram matrix, in standard deviations of the noise. A combination of
+#: columns matters only if its variance is not far below this ridge.
 DOUBT = 1.645
 #: The smallest addition to the diagonal of a matrix before it is inverted.
 TINY = 1e-9
@@ -25,14 +27,14 @@ TINY = 1e-9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReleasedGram:
-    """A released Gram matrix of a layout, with the size of its noise.
+    """A released Gram matrix and the size of its noise.
 
     Attributes
     ----------
     layout, pattern : Layout, GramPattern
-        The entries that were released.
+        The layout of the rows, and the positions of the entries that were released.
     released : Released
-        The entries.
+        The values of these entries.
     n_rows : float
         The public or released number of rows.
     """
@@ -44,21 +46,25 @@ class ReleasedGram:
 
     @property
     def matrix(self) -> FloatArray:
-        """The matrix divided by n, (d, d), of rows measured from their centre."""
+        """The Gram matrix (d, d) of the centred rows, divided by n."""
         values = self.released.values
         return fill_gram(self.layout, self.pattern, values, self.n_rows) / self.n_rows
 
     @property
     def noise_std(self) -> float:
-        """Standard deviation of a diagonal entry, divided by n."""
+        """Standard deviation of the noise in a diagonal entry, divided by n."""
         return float(np.max(self.released.noise_std)) / self.n_rows
 
     def evaluate_forms(self, q: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return qᵀGq for each row of `q` (m, d), and the deviation of its noise."""
+        """Return qᵀGq for each row of `q` (m, d).
+
+        Also return the standard deviation of the noise in each of these values.
+        """
         values = np.einsum("md,de,me->m", q, self.matrix, q, optimize=True)
         i, j = self.pattern.rows, self.pattern.columns
         kind = [self.layout.groups[g].kind for g in self.layout.group_of]
-        # A category's square occurs twice more, in the row of the intercept.
+        # The diagonal entry of a category also appears in the row and in the column of
+        # the intercept.
         code = (i == j) & (np.array(kind)[i] == "code")
         std = np.broadcast_to(self.released.noise_std, i.shape) / self.n_rows
         variances = np.empty(len(q))
@@ -69,12 +75,12 @@ class ReleasedGram:
         return values, np.sqrt(variances)
 
     def centre(self, functionals: FloatArray) -> FloatArray:
-        """Return functionals aᵀw (m, d) for the weights of centred rows."""
+        """Convert functionals aᵀw (m, d) for encoded rows to those for centred rows."""
         half = self.pattern.shift / 2.0
         return np.asarray(functionals - np.outer(functionals[:, -1], half))
 
     def uncentre(self, weights: FloatArray) -> FloatArray:
-        """Return weights (m, d) of centred rows as weights of encoded rows."""
+        """Convert weights (m, d) for centred rows to weights for encoded rows."""
         moved = weights.copy()
         moved[:, -1] -= weights @ (self.pattern.shift / 2.0)
         return moved
@@ -82,15 +88,17 @@ class ReleasedGram:
 
 @dataclass(frozen=True, eq=False)
 class Varies:
-    """The variance of each coefficient's column given the others, (m,) each.
+    """The variance of each coefficient's column, given the other columns.
 
     Attributes
     ----------
     estimate, std : float64 (m,)
-        The released variance, and the standard deviation of its noise.
+        The variance according to the released matrix, and the standard deviation of the
+        noise in it.
     residuals : float64 (m, d)
-        The weights whose margins have this variance. They change the coefficient by one
-        and, as far as noise allows, have the smallest variance.
+        For each coefficient, the weights q whose margins have this variance. Adding q
+        to the weights changes the coefficient by one. Among all such q, the margins of
+        this one have the smallest variance, as far as noise allows.
     """
 
     estimate: FloatArray
@@ -101,11 +109,11 @@ class Varies:
 def measure_remaining(
     gram: ReleasedGram, known: Moments, functionals: FloatArray
 ) -> Varies:
-    """Return the variance of rows along each coefficient aᵀw, given the rest.
+    """Return the variance of rows along each coefficient aᵀw, given the other columns.
 
-    It is min qᵀGq over weights q with aᵀq = 1. Any such q gives an upper bound, so q
-    may be computed from the noisy matrix. A ridge of the size of the noise keeps q from
-    fitting it.
+    The variance is the minimum of qᵀGq over all weights q with aᵀq = 1. Any such q
+    gives an upper bound, so q may be computed from the noisy matrix. A ridge of the
+    size of the noise keeps q from fitting the noise.
     """
     at = gram.centre(functionals)
     half = gram.pattern.shift / 2.0
@@ -120,9 +128,11 @@ def measure_remaining(
 
 
 def measure_explained(gram: ReleasedGram, weights: FloatArray) -> float:
-    """Return the variance of the margins of weights (d,), minus its noise's deviation.
+    """Return a low estimate of the variance that the margins of weights (d,) have.
 
-    This is a lower bound, because weights of columns that hardly vary are noise.
+    This is the variance according to the released matrix, minus one standard deviation
+    of its noise. It is low on purpose, because the weights of columns that hardly vary
+    consist of noise.
     """
     centred = weights.copy()
     centred[-1] = 0.0

@@ -1,1 +1,1 @@
-"""Plans: everything a fit will do, decided before the data is touched."""
+"""Plans, which decide everything that a fit will do before any data is read."""

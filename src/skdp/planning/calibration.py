@@ -1,40 +1,44 @@
 """Measured constants that turn a linearised cost into the cost of real fits.
 
 ``make bench NAME=forecasts`` compares plans with fits and derives all numbers here. The
-page docs/evidence/utility/forecasts.md shows how often ranges hold on tables left out.
+page docs/evidence/utility/forecasts.md shows how often the forecast ranges hold on
+tables that were left out of the measurement.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Sampling error times rows per coefficient: d/2n in log-loss, (1 - R²) d/n in R²,
-#: which is often about a half. The same is assumed for hinge loss and deviance.
+#: The sampling error, multiplied by the number of rows per coefficient. In log-loss the
+#: sampling error is d/2n. In R² it is (1 - R²) d/n, and 1 - R² is often about a half.
+#: The same number is assumed for hinge loss and deviance.
 SAMPLING = 0.5
-#: Share of the sampling error by which a range is widened. A private fit and one
-#: without privacy may differ by that much although neither is better.
+#: A range is widened by this share of the sampling error. A private fit may differ by
+#: that much from a fit without privacy, although neither of them is better.
 SLACK = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """The measured costs of a loss on real tables, and the words to describe them.
+    """The measured cost of privacy for a loss, and words to describe it.
 
-    A cost is typically ``factor * linearised**power``. In 80 % of the fits it lies
-    between `below` and `above` times that, plus or minus `SLACK` of the sampling error.
+    The typical cost is ``factor * linearised**power``. In 80 % of the fits, the cost
+    lies between `below` and `above` times the typical one. This range is widened on
+    both sides by `SLACK` times the sampling error.
 
     Attributes
     ----------
     score : str
-        The unit of a cost.
+        The score in which the cost is measured.
     constant : str
-        The prediction of a constant model.
+        What a constant model predicts, in words.
     clipped : str
-        The targets that caps may hide.
+        The targets that may be under-predicted because gradients are capped, in words.
     factor, power, below, above : float
-        The formula above.
+        The numbers in the formula above.
     gain : float
-        The gain of a fit without privacy over a constant, on the median table.
+        How much better a fit without privacy is than a constant model, on the median
+        table.
     n_tables : int
         Number of tables that were fitted.
     """
@@ -50,10 +54,10 @@ class Calibration:
     n_tables: int
 
     def range(self, linearised: float, size: float) -> tuple[float, float, float]:
-        """Return the low end, the typical cost and the high end.
+        """Return the low end of the range, the typical cost and the high end.
 
-        `size` is the number of coefficients divided by that of rows. A low end of 0
-        means that privacy may cost nothing, or even help.
+        `size` is the number of coefficients divided by the number of rows. A low end of
+        0 means that privacy may cost nothing, or may even improve the fit.
         """
         typical = self.factor * linearised**self.power
         slack = SLACK * SAMPLING * size
@@ -107,5 +111,5 @@ _MEASURED = {
         n_tables=6,
     ),
 }
-#: Calibrations by the `score` of a loss.
+#: The calibration for each score. A loss names its score as `Loss.score`.
 CALIBRATIONS = {known.score: known for known in _MEASURED.values()}

@@ -1,4 +1,4 @@
-"""Decide everything a fit will do, from public facts alone."""
+"""Decide everything that a fit will do, from public facts alone."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from skdp.planning.rule import (
 from skdp.privacy import accountant, queries
 from skdp.schema import Layout, check
 
-#: Accelerated passes without noise; √(smoothness/alpha) of them halve the error.
+#: Number of accelerated passes without noise. About √(smoothness/alpha) passes halve
+#: the error.
 NOISELESS_FULL = 6000
 #: Largest number of coordinates for which a Gram matrix is worth its noise and memory.
 MATRIX_LIMIT = 1000
-#: The default ridge: weak, and ten times weaker for log-odds, whose weights are about
-#: ten times larger than those of a target in [-1, 1].
+#: The default ridge, which is weak. For log-odds it is ten times weaker than for a
+#: target in [-1, 1], because the weights are about ten times larger.
 LIGHT_RIDGE, LIGHT_ODDS_RIDGE = 1e-4, 1e-5
 #: Names of samplings that users may pass, and their presets.
 SAMPLING_NAMES = {
@@ -46,7 +47,10 @@ GEOMETRY_CHOICES = ("auto", "matrix", "diagonal")
 def make_penalty(
     layout: Layout, loss: Loss, alpha: float | str, l1_ratio: float
 ) -> ElasticNet:
-    """Return alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), the intercept free."""
+    """Return the penalty alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²).
+
+    The intercept is not penalised.
+    """
     _check_penalty(alpha, l1_ratio)
     if isinstance(alpha, str):
         alpha = LIGHT_ODDS_RIDGE if loss.n_classes else LIGHT_RIDGE
@@ -75,7 +79,7 @@ def check_options(
     n_steps: int | str,
     calibration: Any,
 ) -> None:
-    """Refuse options of `make_plan` that no table can make right."""
+    """Raise if options of `make_plan` are invalid for every table."""
     _check_penalty(alpha, l1_ratio)
     check(
         isinstance(sampling, samplings.Sampling) or sampling in SAMPLING_CHOICES,
@@ -112,24 +116,26 @@ def make_plan(
     calibration: Any = "exact",
     assumptions: tuple[str, ...] = (),
 ) -> Plan:
-    """Decide sampling, geometry, steps and penalty.
+    """Choose sampling, geometry, number of steps and penalty, and return the plan.
 
     Parameters
     ----------
     layout, loss, n_rows, epsilon, delta, neighbours, calibration, assumptions
         As in `Plan`.
     mu_squared : float, optional
-        The remaining budget, if part of it was spent earlier (on ranges, say).
+        The remaining budget, if part of the budget was spent earlier, for example on
+        the ranges of columns.
     alpha, l1_ratio : float or "auto", float
-        Penalty alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), the intercept free; by
-        default a light ridge, 1e-4 for numbers and 1e-5 for classes.
+        The penalty is alpha (l1_ratio ‖w‖₁ + ½ (1 - l1_ratio) ‖w‖²), without the
+        intercept. The default is a light ridge: alpha is 1e-4 for numeric targets and
+        1e-5 for classes.
     sampling : str or Sampling
         ``"auto"``, ``"full"``, ``"coordinates"``, ``"columns"``, ``"importance"``,
-        ``"shuffled"``, or an object.
+        ``"shuffled"``, or a `Sampling` object.
     geometry : str or Geometry
-        ``"auto"``, ``"matrix"``, ``"diagonal"``, or an object.
+        ``"auto"``, ``"matrix"``, ``"diagonal"``, or a `Geometry` object.
     n_steps : int or "auto"
-        K.
+        The number of steps K.
     """
     check_budget(epsilon, delta, n_rows)
     check_options(
@@ -221,9 +227,10 @@ def _make_sampling(
 
 
 def replan(plan: Plan, **changes: Any) -> Plan:
-    """Plan again by the same rules for other public facts.
+    """Return a plan made by the same rules from changed public facts.
 
-    Automatic decisions are made anew; the sampling is kept.
+    `changes` are arguments of `make_plan`. Automatic choices are made again. The
+    sampling and a diagonal geometry are kept, except in plans for wide tables.
     """
     penalty = plan.penalty
     net = penalty if isinstance(penalty, ElasticNet) else ElasticNet()
@@ -237,7 +244,7 @@ def replan(plan: Plan, **changes: Any) -> Plan:
     sampling: str | samplings.Sampling = plan.sampling
     if not isinstance(geometry, Diagonal):
         geometry = "matrix"
-    elif geometry.share > 0:  # the rule for wide tables
+    elif geometry.share > 0:  # made by the rule for wide tables
         geometry = sampling = "auto"
     return make_plan(
         plan.layout,

@@ -1,14 +1,21 @@
 """Forecast the cost of a plan, from public facts and from measured fits.
 
 A linearised calculation gives the cost of noise and shrinkage for a table that follows
-a stated prior: columns are independent, numeric ones uniform on their range, categories
-equally frequent, and the curvature of the loss is half of its largest value (all of it
-for squared losses, whose residuals have a standard deviation of a fifth of the
-half-range). The best model's margins around a constant have variance 3, like the
-log-odds of common tables (for squared losses, that of the residuals), spread evenly
-over all directions. Real tables are harder, and gradients are capped, so
-`planning.calibration` turns this into a range that holds for four of five fits. It is
-not a bound.
+the prior below. Real tables are harder, and gradients are capped. Therefore
+`planning.calibration` turns the linearised cost into a range that holds for four of
+five fits. The range is not a bound.
+
+The prior assumes that
+
+* columns are independent, numeric columns are uniform on their range, and the
+  categories of a column are equally frequent;
+* the curvature of the loss is half of its largest value, or equal to its largest value
+  for squared losses;
+* the residuals of squared losses have a standard deviation of a fifth of the
+  half-range of the target;
+* the margins of the best model vary around a constant with variance 3, like the
+  log-odds of common tables, or with the variance of the residuals for squared losses;
+* this variance is spread evenly over all directions.
 """
 
 from __future__ import annotations
@@ -34,29 +41,30 @@ from skdp.schema import FloatArray, Group, Layout
 
 #: Residual variance of a target in [-1, 1], under the prior.
 RESIDUAL_VARIANCE = 0.04
-#: Variance of x·w* for other losses, under the prior.
+#: Variance of x·w* under the prior, for losses that are not squared.
 SIGNAL_VARIANCE = 3.0
-#: Caps may cost the most below this multiple of the rows that support any model.
+#: `TOO_FEW` is the least signal that supports any model. Below this multiple of it, the
+#: caps on gradients may be the largest cost.
 FEW = 10.0
-#: Largest factor of rows that is worth suggesting.
+#: Largest factor by which a description suggests to increase the number of rows.
 MOST_FACTOR = 1e4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The expected cost of a fit, in a score that its users know.
+    """The expected cost of a fit, measured in a common score.
 
     Attributes
     ----------
     score : str
-        The unit: "log-loss", "R²", …
+        The score in which costs are measured: "log-loss", "R²", …
     privacy_excess : float
-        Median cost of noise, shrinkage and caps, relative to a fit of the same rows
+        Median cost of noise, shrinkage and caps, compared with a fit of the same rows
         without privacy.
     low, high : float
-        The range that contains the cost for 80 % of the tables.
+        The range that contains the cost of privacy for 80 % of the tables.
     sampling_excess : float
-        The cost of fitting this number of rows, with or without privacy.
+        The cost of having only this number of rows, with or without privacy.
     """
 
     score: str
@@ -67,7 +75,7 @@ class Forecast:
 
     @property
     def excess(self) -> float:
-        """The sum of both costs."""
+        """The sum of the costs of privacy and of sampling."""
         return self.privacy_excess + self.sampling_excess
 
 
@@ -83,11 +91,14 @@ def prior_moments(group: Group) -> tuple[float, float]:
 def prior_spectrum(layout: Layout) -> tuple[FloatArray, FloatArray]:
     """Return the eigenvalues of E[x xᵀ] under the prior, and their multiplicities.
 
-    Coordinates of a group are alike and orthogonal within it, so their contrasts have
-    the eigenvalue E[x²]. The sums of groups, with means z and second moments s, have
-    the matrix diag(s - z²) + zzᵀ. Its diagonal has few distinct values. Each is an
-    eigenvalue of all directions orthogonal to z among its groups, which leaves one
-    direction per value. So a thousand columns take hardly any time.
+    The coordinates of a group have equal moments and are orthogonal, so contrasts
+    between them have the eigenvalue E[x²]. What remains is one direction per group, the
+    sum of its coordinates. With means z and second moments s of these sums, the
+    remaining matrix is diag(s - z²) + zzᵀ. The entries of s - z² take few distinct
+    values. Consider the groups that share one value. Every direction among them that is
+    orthogonal to z has this value as its eigenvalue, and one further direction is left.
+    Thus only a matrix with one row per distinct value has to be decomposed, so a
+    thousand columns take hardly any time.
     """
     widths = np.array([group.width for group in layout.groups], dtype=np.float64)
     moments = np.array([prior_moments(group) for group in layout.groups])
@@ -121,8 +132,9 @@ def forecast(plan: Plan) -> Forecast:
 def linearise_cost(plan: Plan) -> float:
     """Return the cost of noise and shrinkage under the prior, in units of the loss.
 
-    It is too small for most real tables, whose columns are related and uneven, and
-    whose gradients are capped. `forecast` gives the expected cost.
+    This cost is too small for most real tables. Their columns are correlated and their
+    values unevenly distributed, and caps on gradients add to the cost. `forecast`
+    corrects for this.
     """
     layout, loss = plan.layout, plan.loss
     k, n = loss.n_outputs, plan.n_rows
@@ -138,11 +150,12 @@ def linearise_cost(plan: Plan) -> float:
         variance /= (curved + plan.geometry.shrinkage) ** 2
         return 0.5 * curved * k * variance
     if isinstance(plan.geometry, Matrix):
-        # u ← u - ((c s_j + λ) u + ζ)/β in whitened space, s_j the share of A that is
-        # the Gram matrix: the average of m iterates has variance σ²/((c s_j + λ)² m).
+        # A step in whitened space is u ← u - ((c s_j + λ) u + ζ)/β, where s_j is the
+        # share of A that comes from the Gram matrix. The average of m iterates
+        # therefore has variance σ²/((c s_j + λ)² m).
         matrix = plan.geometry
         values, counts = prior_spectrum(layout)
-        # Directions that do not occur cost nothing.
+        # Directions in which rows do not vary cost nothing.
         values, counts = (
             part[values > 1e-9 * values.max()] for part in (values, counts)
         )
@@ -161,8 +174,8 @@ def linearise_cost(plan: Plan) -> float:
     reach = loss.slope_bound * difference / n
     seconds = [prior_moments(group)[1] for group in layout.groups]
     curves = curved * np.array(seconds)[layout.group_of]
-    # Weights that are learnt have the noise of an averaged gradient; the others have
-    # the noise that the steps have added up so far.
+    # A weight that has converged has the noise of an averaged gradient. A weight that
+    # has not has the sum of the noise of all steps.
     learnt = z * reach / np.sqrt(plan.n_steps * p) / curves
     walked = z * reach * np.sqrt(plan.n_steps * p) / plan.geometry.smoothness
     noise = 0.5 * k * float((curves * np.minimum(learnt, walked) ** 2).sum())
@@ -171,7 +184,10 @@ def linearise_cost(plan: Plan) -> float:
 
 
 def find_rows_to_halve(plan: Plan) -> float | None:
-    """Return the factor of rows that halves the forecast excess; None if over 10⁴."""
+    """Return the factor by which more rows would halve the forecast excess.
+
+    Return None if the factor would be above 10⁴.
+    """
     goal = forecast(plan).excess / 2.0
 
     def excess(factor: float) -> float:
@@ -232,7 +248,10 @@ def describe_plan(plan: Plan) -> str:
 
 
 def describe_outlook(plan: Plan) -> str:
-    """Describe a plan's expected cost, its limits and how to halve its error."""
+    """Describe the expected cost of a plan.
+
+    Also say what limits the result, and how to halve the error.
+    """
     if isinstance(plan.geometry, InterceptOnly):
         return describe_constant(
             loss=plan.loss.kind,
@@ -285,7 +304,7 @@ def format_range(seen: Forecast) -> str:
 def describe_constant(
     *, loss: str, n_rows: int, epsilon: float, delta: float, neighbours: str
 ) -> str:
-    """Say that a plan fits a constant, and how many rows would support a model."""
+    """Explain that a plan fits only a constant, and how many rows a model requires."""
     constant = CALIBRATIONS[LOSSES[loss].score].constant
     # Part of the budget may have been spent on ranges or the number of rows.
     factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, neighbours), 1.1)
@@ -297,6 +316,6 @@ def describe_constant(
 
 
 def _signal(n_rows: float, epsilon: float, delta: float, neighbours: str) -> float:
-    """Return the number of rows in units of a sum's noise, as the rule counts them."""
+    """Return nν, the number of rows divided by the noise of a sum, as `rule` does."""
     mu = accountant.gdp_mu(epsilon, delta)
     return n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)

@@ -1,4 +1,4 @@
-"""A plan, which is made before the data is touched, and `run`, which runs it."""
+"""`Plan`, which is made before any data is read, and `run`, which executes a plan."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, check
 
 Calibration = Literal["exact", "paper"]
-#: δ where the number of rows is private.
+#: The default δ if the number of rows is private.
 PRIVATE_DELTA = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """Everything a run will do, decided from public facts.
+    """Everything that a run will do, decided from public facts.
 
     Parameters
     ----------
     layout : Layout
         The coordinates of an encoded row.
     loss : Loss
-        The loss; its mean over rows is minimised.
+        The loss. Its mean over rows is minimised.
     n_rows : int
-        The public (or released) number of rows that sums are divided by.
+        The public (or released) number of rows, by which sums are divided.
     epsilon, delta : float
-        The budget; an infinite epsilon runs SkGD without noise.
+        The privacy budget. With an infinite epsilon the run adds no noise (SkGD).
     sampling : Sampling
-        The distribution of the sets of coordinates.
+        The distribution of the sets of coordinates that steps move.
     geometry : Geometry
-        Steps and noise shape.
+        The form of the steps and of the noise.
     n_steps, n_restarts : int
-        K and T.
+        The paper's K (steps per inner loop) and T (number of inner loops).
     penalty : Penalty
-        Added to the mean loss, through its proximal map.
+        Added to the mean loss. Steps apply its proximal map.
     average : Average
-        The average of iterates that an inner loop returns.
+        Determines the average of iterates that an inner loop returns.
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     calibration : {"exact", "paper"}
         Exact Gaussian-DP accounting, or the constant of Theorem 1.
     rate : Rate, optional
-        The bound on the excess risk that K was chosen by.
+        The bound on the excess risk from which K was chosen.
     assumptions : tuple of str
-        Facts that were assumed to be public; they are written to the record.
+        Facts that were assumed to be public. They are written to the privacy record.
     """
 
     layout: Layout
@@ -104,7 +104,10 @@ class Plan:
         check_calibration(self.calibration, self.epsilon, self.delta)
 
     def noise_multiplier(self, budget: float) -> float:
-        """Return the noise multiplier of every step, for a budget of μ²."""
+        """Return the noise multiplier of every step in a run that may spend `budget`.
+
+        `budget` is a value of μ², including the share that the geometry spends.
+        """
         releases = self.n_steps * self.n_restarts
         share = math.sqrt(budget * (1.0 - self.geometry.share))
         exact = accountant.noise_multiplier(share, releases)
@@ -162,7 +165,7 @@ class Fit:
 
 
 def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
-    """Raise if a budget is meaningless: ε ≤ 0, δ ≤ 0 or δ ≥ 1/n."""
+    """Raise if a budget is meaningless, that is, if ε ≤ 0, δ ≤ 0 or δ ≥ 1/n."""
     check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
     check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
     check(
@@ -173,7 +176,7 @@ def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
 
 
 def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
-    """Raise for an unknown calibration, and for an ε that Theorem 1 does not cover."""
+    """Raise if the calibration is unknown, or if Theorem 1 does not cover ε."""
     check(
         calibration in ("exact", "paper"),
         f"calibration must be 'exact' or 'paper', got {calibration!r}.",
@@ -183,11 +186,12 @@ def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
 
 
 def default_delta(n_rows: float | None) -> float:
-    """Return the δ of a budget that names none: min(1e-6, 1/(10 n)).
+    """Return the default δ, which is min(1e-6, 1/(10 n)).
 
-    If the number of rows is private (None), δ must not follow from it, because δ is
-    fixed before the number is released. `PRIVATE_DELTA` keeps δ ≤ 1/(10 n) up to a
-    hundred million rows. At ε = 1 it takes 1.3 times the noise of 1e-6.
+    If the number of rows is private (None), δ must not depend on it, because δ is fixed
+    before the number is released. In that case δ is `PRIVATE_DELTA`, which satisfies
+    δ ≤ 1/(10 n) for up to a hundred million rows. At ε = 1 this requires 1.3 times as
+    much noise as δ = 1e-6 does.
     """
     return PRIVATE_DELTA if n_rows is None else min(1e-6, 0.1 / max(n_rows, 1.0))
 
@@ -213,12 +217,12 @@ def run(
     engine : callable Records -> Engine
         Makes the engine that adds up the records.
     random_state : int, optional
-        For tests only: a seeded run claims no privacy.
+        A seed, for tests only. A seeded run claims no privacy.
     noise : Randomness, optional
-        Source of the noise, instead of a seed.
+        Source of the noise, used instead of a seed.
     record : PrivacyRecord, optional
-        A record of earlier releases on the same table; the plan spends its remaining
-        budget.
+        A privacy record of earlier releases on the same table. The run spends the
+        budget that remains in this record.
     callback : callable, optional
         Called with a `Step` after each step.
     """
@@ -281,9 +285,10 @@ def release_row_count(
     engine: Callable[[Records], queries.Engine] = ReferenceEngine,
     noise: Randomness | None = None,
 ) -> int:
-    """Release the number of rows for a `share` of the budget, for add-remove tables.
+    """Release the number of rows, for a `share` of the budget.
 
-    The release is charged to `record`; pass the same record to `run`.
+    This is necessary for add-remove neighbours, for which the number is private. The
+    release is charged to `record`. Pass the same record to `run`.
     """
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     counted = queries.counts(engine(records), 1, record.neighbours)

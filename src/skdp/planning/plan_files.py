@@ -23,7 +23,10 @@ _WHAT = f"This is not a plan of format {FORMAT}"
 
 
 class PlanForm(Form, frozen=True, kw_only=True):
-    """A `Plan`; its parts that are registered are saved as their kind says."""
+    """The keys and types of a saved `Plan`.
+
+    Loss, penalty, sampling and geometry are saved as their kind and their parameters.
+    """
 
     format: Literal[1]
     n_rows: Count
@@ -44,7 +47,7 @@ class PlanForm(Form, frozen=True, kw_only=True):
 
 
 def dumps(plan: Plan) -> str:
-    """Return a plan as JSON; its average must be a named one."""
+    """Return a plan as JSON. Raise if the plan's average is not in `AVERAGES`."""
     names = [name for name, rule in averages.AVERAGES.items() if rule is plan.average]
     check(bool(names), "Only plans whose average is in AVERAGES can be written.")
     state = {name: getattr(plan, name) for name in PlanForm.__struct_fields__[1:]}
@@ -62,15 +65,18 @@ def dumps(plan: Plan) -> str:
 
 
 def loads(text: str) -> Plan:
-    """Read a plan from JSON; raise ValueError if it is not a plan of this version."""
+    """Read a plan from JSON.
+
+    Raise ValueError if the text is not a plan of this version of the format.
+    """
     form = parse_json(text, PlanForm, _WHAT)
     try:
         plan = _read_plan(form)
         same = json.loads(dumps(plan)) == json.loads(text)
-        check(same, "it has keys that no plan has")  # inside of its parts
+        check(same, "it has keys that no plan has")  # e.g. in its loss
         return plan
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
-        refuse(_WHAT, error)  # parts that are not what their kind takes
+        refuse(_WHAT, error)  # a part has parameters that its kind refuses
 
 
 def _read_plan(form: PlanForm) -> Plan:
@@ -94,7 +100,7 @@ def _read_plan(form: PlanForm) -> Plan:
 
 
 def _read_part(state: dict[str, Any]) -> dict[str, Any]:
-    """Read the infinite numbers that JSON has texts for."""
+    """Replace the texts "inf" and "-inf", which stand for infinity, by numbers."""
     infinite = ("inf", "-inf")
     return {
         name: float(value) if isinstance(value, str) and value in infinite else value

@@ -1,4 +1,7 @@
-"""The paper's methods by name, each a sampling, a geometry and a number of steps."""
+"""Plans for the paper's methods, by name.
+
+Each method is a choice of a sampling, a geometry and a number of steps.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from skdp.planning import theory
 from skdp.planning.plan import Plan, check_budget, default_delta
 from skdp.schema import IntArray, Layout, check
 
-#: Passes over the coordinates in runs without noise.
+#: Number of passes over the coordinates in runs without noise.
 NOISELESS_PASSES = 200
 
 SamplingOf = Callable[[Layout], samplings.Sampling]
@@ -43,7 +46,7 @@ def _columns_shuffled(layout: Layout) -> samplings.Sampling:
     return samplings.ShuffledBlocks(layout.blocks)
 
 
-#: The sampling of each method by name.
+#: The function that makes each method's sampling, by the method's name.
 PRESETS: dict[str, SamplingOf] = {
     "skgd": _columns,
     "dp_gd": _full,
@@ -66,23 +69,26 @@ def preset(
     prior: theory.Prior | None = None,
     **options: Any,
 ) -> Plan:
-    """Plan a method of the paper.
+    """Return a plan for a method of the paper.
 
     Parameters
     ----------
     name : str
-        ``"skgd"`` (columns as blocks, no noise), ``"dp_gd"`` (all coordinates),
-        ``"dp_cd"`` (one coordinate), ``"dp_skgd"`` (columns as blocks, uniform),
-        ``"dp_skgd_importance"`` (by public bounds on M, which are equal for columns,
-        so it equals ``"dp_skgd"`` there) or ``"dp_skgd_shuffled"``.
+        ``"skgd"`` (one column per step, no noise), ``"dp_gd"`` (all coordinates in each
+        step), ``"dp_cd"`` (one coordinate per step), ``"dp_skgd"`` (one column per
+        step, all columns equally likely), ``"dp_skgd_importance"`` (columns with
+        probabilities from public bounds on M; these bounds are equal for all columns,
+        so this is the same as ``"dp_skgd"``) or ``"dp_skgd_shuffled"`` (one column per
+        step, in shuffled cycles).
     layout, loss, n_rows, epsilon, delta
-        As in `Plan`; `delta` defaults to min(1e-6, 1/(10 n_rows)).
+        As in `Plan`. `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
-        By default the K* of the bound that applies.
+        The number of steps. The default is K*, which minimises the utility bound.
     prior : Prior, optional
-        Assumptions on w* for that bound; by default each block's weights have norm 1.
+        Assumptions about w* in that bound. By default, each block's weights have
+        norm 1.
     **options
-        Further parameters of `Plan`: penalty, relation (by default the paper's
+        Further parameters of `Plan`: penalty, neighbours (by default the paper's
         replace-one), calibration, …
     """
     options = {"neighbours": "replace-one"} | options
@@ -137,7 +143,11 @@ def choose_rate(
     prior: theory.Prior,
     budget: theory.Budget,
 ) -> theory.Rate:
-    """Return K* and its bound: of Diag(M) ⪰ H for the full set, else of the ESO."""
+    """Return the best number of steps K* and the utility bound that it achieves.
+
+    For the full set the bound is that of Diag(M) ⪰ H (`theory.convex_tight`). For other
+    samplings it is that of the ESO (`theory.convex_eso`).
+    """
 
     def lipschitz(at: IntArray) -> float:
         return loss.slope_bound * math.sqrt(layout.squared_norm(at))

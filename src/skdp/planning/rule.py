@@ -1,7 +1,7 @@
 """The untuned rule, which chooses geometry, caps, floor, shrinkage and steps.
 
-It decides from public facts alone, so privacy does not depend on its decisions.
-`docs/guide/method.md` derives its constants and says what else was tried.
+The rule uses public facts alone, so privacy does not depend on its choices.
+`docs/guide/method.md` derives the constants below and says what else was tried.
 """
 
 from __future__ import annotations
@@ -22,33 +22,39 @@ from skdp.planning.plan import Plan, check_budget, default_delta
 from skdp.privacy import accountant, queries
 from skdp.schema import Layout, check
 
-#: Passes over the table with noise, without noise (at least) and for an intercept.
+#: Number of passes over the table: with noise, without noise (at least this many), and
+#: for a model with an intercept only.
 N_STEPS, NOISELESS_STEPS, CONSTANT_STEPS = 80, 500, 20
 #: Share of μ² spent on the Gram matrix.
 GRAM_SHARE = 0.15
-#: Smallest shares of μ² spent on the target's histogram, and the largest.
+#: Shares of μ² spent on the target's histogram: the smallest for classes, the smallest
+#: for numbers, and the largest.
 CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
-#: Noise, in records, for which the smallest shares suffice.
+#: Number of rows divided by the noise of the target's histogram. The histogram's share
+#: is raised until this ratio is reached, but not above the largest share.
 CLASS_RECORDS, NUMBER_RECORDS = 10.0, 30.0
-#: The same for wide tables, whose intercept barely moves from its start.
+#: The same ratio for wide tables, whose intercept hardly moves away from its start.
 WIDE_RECORDS = 50.0
 #: Ratio of the floor to the operator norm of the noise in the Gram matrix.
 FLOOR = 0.5
-#: Ratio of the cap to (nν)^(1/3), for classes.
+#: Ratio of the cap on gradients to (nν)^(1/3), for classes.
 CAP = 0.25
-#: Share of the clipped amount that remains as bias, for residuals of both signs.
+#: Share of the clipped amount that remains as bias. The rest cancels, because residuals
+#: have both signs.
 COHERENCE = 0.1
-#: Remaining spread of a target once two thirds of its variance are explained.
+#: Spread of the residuals relative to that of the target, if the model explains two
+#: thirds of the target's variance.
 RESIDUAL = 0.6
 #: Ratio of the shrinkage to √p·cap/(nν).
 SHRINKAGE = 0.2
 #: Norm of the weights that steps on a wide table aim to reach.
 WIDE_NORM = 10.0
-#: Largest cost of its noise in nats; a fit gains some tenths of a nat.
+#: Largest cost of noise on a wide table, in nats. A fit gains some tenths of a nat.
 WIDE_COST = 0.05
 #: Curvature that a wide table reserves for its intercept, relative to the rest.
 SLOW_INTERCEPT = 0.1
-#: Only an intercept is fitted if nν, the rows over a sum's noise, is below this.
+#: Only an intercept is fitted if nν is below this. nν is the number of rows divided by
+#: the noise of a sum.
 TOO_FEW = 40.0
 #: Prior variance of the intercept: of log-odds, and of a mean in [-1, 1].
 ODDS_VARIANCE, MEAN_VARIANCE = 1.0, 0.1
@@ -57,12 +63,13 @@ NOISELESS_FLOOR = 1e-6
 
 
 def choose_n_steps(loss: Loss, noiseless: bool = False) -> int:
-    """Return the number of steps of the untuned rule, 80 for most losses.
+    """Return the number of steps of the untuned rule, which is 80 for most losses.
 
-    A step 1/β closes a share E φ''/β of the remaining gap, so a loss whose curvature is
-    far below its bound takes that many times more steps. Their noise averages out:
-    twice the steps with half the budget each do not make the average noisier.
-    Without noise there is no gain in stopping early: 4 times more, at least 500.
+    A step of length 1/β closes a share E φ''/β of the remaining gap. A loss whose usual
+    curvature is far below the bound β therefore takes more steps, in proportion to
+    their ratio. More steps do not make the result noisier, because twice as many steps
+    with half the budget each have the same noise on average. A run without noise gains
+    nothing from stopping early, so it takes 4 times as many steps, and at least 500.
     """
     n_steps = math.ceil(N_STEPS * loss.curvature / loss.usual_curvature)
     return max(4 * n_steps, NOISELESS_STEPS) if noiseless else n_steps
@@ -77,9 +84,10 @@ def choose_geometry(
 ) -> Matrix | InterceptOnly:
     """Return the geometry of the untuned rule.
 
-    ν is the μ of a sum that a record moves by its bound: μ/2 under replace-one. Then
-    nν is a table's size in units of the noise. All choices follow from nν and from p,
-    the number of coordinates. If nν is below 40, only an intercept is fitted.
+    All choices follow from nν and from p, the number of coordinates. Here ν is μ
+    divided by the largest change of a sum, in units of one record's bound. So ν = μ/2
+    under replace-one and ν = μ otherwise, and nν is the size of the table in units of
+    the noise. If nν is below 40, only an intercept is fitted.
 
     Parameters
     ----------
@@ -90,8 +98,8 @@ def choose_geometry(
     n_rows : float
         The public or released number of rows, n.
     mu : float
-        Gaussian-DP parameter of the whole run; infinite for a run without noise, where
-        no record reaches the cap.
+        Gaussian-DP parameter of the whole run. If it is infinite, there is no noise,
+        and the cap is so large that no record reaches it.
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     """
@@ -133,14 +141,15 @@ def choose_wide_geometry(
     mu: float,
     neighbours: queries.Neighbours = "replace-one",
 ) -> tuple[Diagonal | InterceptOnly, int]:
-    """Return the geometry and the steps for tables too wide for a Gram matrix.
+    """Return the geometry and the steps for tables that are too wide for a Gram matrix.
 
-    These are full steps in the norm of public bounds, started at a constant model and
-    stopped early. Noise is isotropic here, but a row has length at most R, so noise of
-    variance s² in each weight costs at most ½ R² s² for any number of weights. After a
-    time τ (steps times their length) s = Rτ/(nν), and the remaining excess is at most
-    ‖w*‖²/2τ. The best time is τ³ = ‖w*‖² (nν)²/(2 R⁴), or less if the noise would then
-    cost more than there is to gain.
+    The run takes full steps in the norm of public bounds. It starts at a constant model
+    and stops early. The noise is isotropic, and a row has length at most R. Noise of
+    variance s² in each weight therefore costs at most ½ R² s², for any number of
+    weights. Let the time τ be the number of steps times their length. After time τ,
+    s = Rτ/(nν), and the remaining excess is at most ‖w*‖²/2τ. The best time is
+    τ³ = ‖w*‖² (nν)²/(2 R⁴). The run stops earlier if the noise would cost more than
+    `WIDE_COST`.
     """
     signal = n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
     intercept = layout.groups[-1].kind == "ones"
@@ -149,8 +158,8 @@ def choose_wide_geometry(
     d = layout.n_features
     at = np.flatnonzero(layout.penalised)
     squared = layout.squared_norm(at)
-    # β (Σ_j x_j²/M_j + 1/M_0) ≤ 1. The intercept starts near its optimum, so it takes
-    # the short steps.
+    # M must satisfy β (Σ_j x_j²/M_j + 1/M_0) ≤ 1. The intercept starts near its
+    # optimum, so it gets the larger M_0, which means shorter steps.
     lean = 1.0 + SLOW_INTERCEPT if intercept else 1.0
     smoothness = np.full(d, loss.curvature * squared * lean)
     if intercept:
@@ -165,17 +174,18 @@ def choose_wide_geometry(
 
 
 def choose_cap(signal: float, p: int) -> float:
-    """Return the best cap, as a multiple of the mean of |residual|·‖Bx‖.
+    """Return the best cap c, as a multiple of the mean of |residual|·‖Bx‖.
 
-    If that product v is exponential with mean m, a cap at cm removes E(v - cm)₊ = m e⁻ᶜ
-    from a gradient, of which a share α remains as bias, and costs p (cm/nν)² in noise.
-    α² e⁻²ᶜ + p c²/(nν)² is smallest where 2c e²ᶜ = 2 (α nν)²/p.
+    Suppose that this product v has an exponential distribution with mean m. A cap at cm
+    then removes E(v - cm)₊ = m e⁻ᶜ from a gradient on average. A share α of the removed
+    amount remains as bias. The noise costs p (cm/nν)². The total cost, divided by m²,
+    is α² e⁻²ᶜ + p c²/(nν)². It is smallest where 2c e²ᶜ = 2 (α nν)²/p.
     """
     return float(lambertw(2.0 * (COHERENCE * signal) ** 2 / p).real) / 2.0
 
 
 def _choose_intercept(loss: Loss, signal: float) -> InterceptOnly:
-    """Return an intercept with the ridge of its prior variance."""
+    """Return an intercept-only geometry, with a ridge from the prior variance."""
     variance = ODDS_VARIANCE if loss.n_classes else MEAN_VARIANCE
     return InterceptOnly(radius=1.0, shrinkage=1.0 / (variance * signal**2))
 
@@ -190,16 +200,19 @@ def make_default_plan(
     n_steps: int | None = None,
     **options: Any,
 ) -> Plan:
-    """Plan a run by the untuned rule: full steps, later iterates weighing more.
+    """Plan a run by the untuned rule.
+
+    Each step moves all coordinates. Later iterates get more weight in the average.
 
     Parameters
     ----------
     layout, loss, n_rows, epsilon, delta
-        As in `Plan`; `delta` defaults to min(1e-6, 1/(10 n_rows)).
+        As in `Plan`. `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
-        `choose_n_steps` by default.
+        The number of steps. The default is that of `choose_n_steps`, or 20 for a model
+        with an intercept only.
     **options
-        Further parameters of `Plan`: penalty, relation (replace-one by default), …
+        Further parameters of `Plan`: penalty, neighbours (replace-one by default), …
     """
     delta = default_delta(n_rows) if delta is None else delta
     check_budget(epsilon, delta, n_rows)

@@ -1,9 +1,9 @@
-"""Table 1 of the paper as numbers, printed and corrected.
+"""Table 1 of the paper as numbers, both as printed and corrected.
 
-The printed columns are the bounds that the proof of Theorem 2 gives with the table's
-factors, including their typographical errors. The corrected ones are `convex_tight` and
-`strongly_convex_corrected` with the right factors (erratum 9). All rows share one M, as
-in the paper, and hold if Diag(M) ⪰ H.
+The printed columns are the bounds that the proof of Theorem 2 gives with the factors in
+the table, including the table's typographical errors. The corrected columns are
+`convex_tight` and `strongly_convex_corrected` with the right factors (erratum 9). As in
+the paper, all rows use the same M. They hold if Diag(M) ⪰ H.
 """
 
 import math
@@ -30,7 +30,7 @@ __all__ = ["Problem", "Row", "compute_table1"]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """The constants in Table 1.
+    """The constants of a problem that the bounds in Table 1 use.
 
     Parameters
     ----------
@@ -39,19 +39,19 @@ class Problem:
     blocks : sequence of index arrays
         The partition A_1, …, A_b.
     block_lipschitz : array of shape (b,)
-        L of each block.
+        The Lipschitz constant L of each block.
     coordinate_lipschitz : array of shape (d,)
-        L of each coordinate.
+        The Lipschitz constant L of each coordinate.
     lipschitz : float
-        L of the whole gradient.
+        The Lipschitz constant L of the whole gradient.
     block_probabilities : array of shape (b,)
-        q, for the general row of block sampling.
+        q, for the row of block sampling with given probabilities.
     coordinate_probabilities : array of shape (d,)
-        p, for the general row of single coordinates.
+        p, for the row of single coordinates with given probabilities.
     strong_convexity : float
-        μ, in the Euclidean norm.
+        The modulus μ in the Euclidean norm.
     scaled_strong_convexity : float
-        μ_M, in the norm M; at least μ/max(M).
+        The modulus μ_M in the norm of M. It is at least μ/max(M).
     """
 
     smoothness: ArrayLike
@@ -100,11 +100,11 @@ class Row:
     sigma_squared : float
         Σ².
     distance_squared : float
-        R², or the row's bound on it.
+        R², or the bound on R² that the row uses.
     condition : float
-        The row's max_i(M_i/p_i)/μ, or bound on it.
+        max_i(M_i/p_i)/μ, or the bound on it that the row uses.
     convex_printed, convex, strongly_convex_printed, strongly_convex : Rate
-        The bounds.
+        The bounds, as printed and corrected.
     """
 
     name: str
@@ -118,7 +118,10 @@ class Row:
 
 
 class _Factors(NamedTuple):
-    """A row's Σ², weights of R² and max_i(M_i/p_i)/μ."""
+    """The factors of a row: Σ², the weights in the norm of R², and max_i(M_i/p_i)/μ.
+
+    `missing_square` marks the row whose printed factor lacks a square (erratum 9).
+    """
 
     name: str
     sigma_squared: float
@@ -135,10 +138,11 @@ def compute_table1(problem: Problem, prior: Prior, budget: Budget) -> tuple[Row,
     problem : Problem
         M, L, blocks, probabilities and strong convexity.
     prior : Prior
-        Assumptions on w0 - w* and f(w0) - f*.
+        Assumptions about w0 - w* and f(w0) - f*.
     budget : Budget
-        The budget. The printed columns always use replace-one neighbours and Theorem
-        1's noise; the corrected ones use the budget's neighbours and accounting.
+        The budget. The printed columns always use replace-one neighbours and the noise
+        of Theorem 1. The corrected columns use the neighbours and the accounting of the
+        budget.
     """
     blocks = problem.blocks
     factors = (*_block_rows(problem), *_coordinate_rows(problem), *_full_rows(problem))
@@ -151,7 +155,7 @@ def _make_row(
     """Apply Theorem 2 with the factors of one row."""
     sigma, condition = factors.sigma_squared, factors.condition
     distance = prior.distance_squared(factors.weights, blocks)
-    # Erratum 9: one printed cell has ‖L‖ where ‖L‖² is meant.
+    # Erratum 9: one cell of the table is printed with ‖L‖ instead of ‖L‖².
     printed = math.sqrt(sigma) if factors.missing_square else sigma
     return Row(
         name=factors.name,
@@ -185,7 +189,7 @@ def _partition_rows(
     lipschitz: ArrayLike,
     probabilities: ArrayLike,
 ) -> list[_Factors]:
-    """Return the rows of given, uniform and importance probabilities."""
+    """Return three rows: for given, for uniform and for importance probabilities."""
     smoothness, mu = np.asarray(problem.smoothness), problem.strong_convexity
     label = np.empty(problem.n_coordinates, dtype=np.intp)  # B(i), for i in [d]
     for i, block in enumerate(blocks):
@@ -210,9 +214,9 @@ def _block_rows(problem: Problem) -> list[_Factors]:
 
 
 def _coordinate_rows(problem: Problem) -> list[_Factors]:
-    """Return the rows of blocks of one (b = d), and of DP-CD.
+    """Return the rows of blocks with one coordinate each (b = d), and that of DP-CD.
 
-    DP-CD is the uniform row with another modulus, μ_M.
+    The row of DP-CD is the uniform row with the modulus μ_M in place of μ.
     """
     d = problem.n_coordinates
     rows = _partition_rows(
@@ -226,9 +230,10 @@ def _coordinate_rows(problem: Problem) -> list[_Factors]:
 
 
 def _full_rows(problem: Problem) -> list[_Factors]:
-    """Return the rows of all coordinates at once (b = 1), with M and with M_max I.
+    """Return the rows of all coordinates in one block (b = 1), with M and with M_max I.
 
-    The latter is DP-SGD: L√d·R_I and L²d/μ for every M_max.
+    The row with M_max I is that of DP-SGD. For every M_max, its factors are L√d·R_I
+    (convex) and L²d/μ (strongly convex).
     """
     smoothness = np.asarray(problem.smoothness)
     isotropic = np.full_like(smoothness, smoothness.max())

@@ -1,8 +1,8 @@
 r"""Utility of DP-SkGD in numbers: Theorem 2 of the paper [1]_, printed and corrected.
 
-One step of Algorithm 1 draws a set S and moves its coordinates by
-:math:`-(\nabla_j f(θ) + η_j)/M_j`, :math:`η ∼ N(0, σ_S^2 I)`. With
-:math:`p_j = P(j ∈ S)` everything follows from three numbers,
+One step of Algorithm 1 draws a set S and moves the coordinates j in S by
+:math:`-(\nabla_j f(θ) + η_j)/M_j`, where :math:`η ∼ N(0, σ_S^2 I)`. With
+:math:`p_j = P(j ∈ S)`, all bounds follow from three numbers,
 
 .. math::
 
@@ -12,14 +12,16 @@ One step of Algorithm 1 draws a set S and moves its coordinates by
 
 where L_S bounds a record's gradient on S, c is 2 for replace-one neighbours and 1
 otherwise, and μ is the Gaussian-DP parameter of the whole run. A run of K·T steps has
-:math:`σ_S = ν L_S \sqrt{KT}`, so each step adds :math:`N_1 = ν^2 Σ^2 KT` to E D.
+:math:`σ_S = ν L_S \sqrt{KT}`. So each step adds :math:`N_1 = ν^2 Σ^2 KT` to E D, where
+D is the squared distance to w_* in the norm of D_0.
 
-Smoothness comes in two strengths. If ``Diag(M) ⪰ H``, as the paper assumes, use
-`convex_tight` and `strongly_convex_weighted`. If M is only an expected separable
-overapproximation (``E[I_S H I_S] ⪯ PM``; coordinate- or block-wise constants), use
-`convex_eso`, or multiply M by a factor s with ``s·Diag(M) ⪰ H`` (the number of blocks
-of a partition always works). Then `convex_tight`'s bound does not change, and its
-number of steps grows by s. Proofs are in docs/guide/theory.md.
+There are two assumptions on the smoothness M. If ``Diag(M) ⪰ H``, as the paper assumes,
+use `convex_tight` and `strongly_convex_weighted`. Coordinate-wise or block-wise
+constants M only give an expected separable overapproximation,
+``E[I_S H I_S] ⪯ PM``. In that case use `convex_eso`, or multiply M by a factor s with
+``s·Diag(M) ⪰ H`` (the number of blocks of a partition always works). Such a factor does
+not change the bound of `convex_tight`, but multiplies its number of steps by s. Proofs
+are in docs/guide/theory.md.
 
 References
 ----------
@@ -67,7 +69,7 @@ _ACCOUNTING = ("exact", "paper")
 
 
 def _check_numbers(function: str, *, zero: bool = False, **values: float) -> None:
-    """Raise if a number is not finite and positive (or zero, where allowed)."""
+    """Raise if a number is not finite and positive. If `zero`, 0 is allowed too."""
     rule = "be a finite number " + ("of at least 0" if zero else "greater than 0")
     for name, value in values.items():
         if not (0 < value < math.inf or (zero and value == 0)):
@@ -85,11 +87,13 @@ class Budget:
     epsilon, delta : float
         The budget.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        A record's gradient moves a sum by 2L for the first, by L for the others.
+        Which tables are neighbours. Sums of gradients on neighbouring tables differ by
+        at most 2L for "replace-one", and by at most L for the others.
     accounting : {"exact", "paper"}
-        How (ε, δ) becomes μ: exactly, or by Theorem 1, whose noise variance
-        3·(2L)²·K·T·log(1/δ)/(nε)² is that of μ = ε/√(3 log(1/δ)). The paper states
-        it for ε ≤ 1; its proof gives ε ≤ 1.101·log(1/δ), which is checked (erratum 2).
+        How μ is computed from (ε, δ): exactly, or by Theorem 1. The noise variance of
+        Theorem 1, 3·(2L)²·K·T·log(1/δ)/(nε)², is that of μ = ε/√(3 log(1/δ)). The paper
+        states the theorem for ε ≤ 1. Its proof holds for ε ≤ 1.101·log(1/δ), which is
+        checked (erratum 2).
     """
 
     n_rows: int
@@ -119,7 +123,10 @@ class Budget:
 
     @property
     def noise_scale(self) -> float:
-        """ν = c/(nμ): the noise of set S in a run of K·T steps has std ν·L_S·√(KT)."""
+        """The noise scale ν = c/(nμ).
+
+        In a run of K·T steps, the noise on a set S has standard deviation ν·L_S·√(KT).
+        """
         return _SENSITIVITY[self.neighbours] / (self.n_rows * self.mu)
 
 
@@ -132,9 +139,10 @@ class Prior:
     block_norm : float
         Bound on the Euclidean norm of w0 - w* on each block.
     displacement : tuple of float, optional
-        w0 - w* itself, where it is known; then `block_norm` is not used.
+        w0 - w* itself, if it is known. If given, `block_norm` is not used.
     excess : float
-        Bound on f(w0) - f(w*); log 2 is that of logistic regression started at 0.
+        Bound on f(w0) - f(w*). The default log 2 is valid for logistic regression that
+        starts at 0.
     """
 
     block_norm: float = 1.0
@@ -157,7 +165,7 @@ class Prior:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A number of steps and its bound on the excess risk.
+    """A number of steps, and a bound on the excess risk after that many steps.
 
     Parameters
     ----------
@@ -166,9 +174,9 @@ class Rate:
     n_steps, n_restarts : int
         K and T.
     initial, noise : float
-        The two terms of the bound on E f - f*.
+        The two terms of the bound on E f - f*, due to the start and to the noise.
     decay : float
-        The average has weights (1 - decay)^(-k).
+        The average weighs iterate k in proportion to (1 - decay)^(-k).
     """
 
     theorem: str
@@ -187,7 +195,10 @@ class Rate:
 def distance_squared(
     smoothness: ArrayLike, probabilities: ArrayLike, displacement: ArrayLike
 ) -> float:
-    """Return D0 = ‖w0 - w*‖² in the norm M P⁻¹: the paper's R², not R (erratum 9)."""
+    """Return D0 = ‖w0 - w*‖² in the norm M P⁻¹.
+
+    This is the paper's R², not R (erratum 9).
+    """
     smoothness = check_positive(smoothness, None, "distance_squared", "smoothness")
     probabilities = check_positive(
         probabilities, None, "distance_squared", "probabilities"
@@ -220,17 +231,18 @@ def sigma_squared(
 ) -> float:
     """Return Σ² = E[L_S² Σ_{j∈S} 1/(p_j M_j)] of Theorem 2.
 
-    For a partition it is Σ_j L²_{B(j)}/M_j for all probabilities.
+    For a partition, Σ² is Σ_j L²_{B(j)}/M_j, whatever the probabilities are.
 
     Parameters
     ----------
     sampling : Sampling
-        The law of S. The theorems assume independent draws; `ShuffledBlocks` gets the
-        value of `Blocks` with the same marginals.
+        The distribution of S. The theorems assume independent draws. The draws of
+        `ShuffledBlocks` are not, and it gets the value of `Blocks` with the same
+        marginals.
     smoothness : array of shape (n_coordinates,)
         M.
     lipschitz : float, array of shape (n_sets,) or callable S -> L_S
-        Bound on the norm of a record's gradient on S.
+        L_S, a bound on the norm of a record's gradient on S.
     """
     smoothness = check_positive(smoothness, None, "sigma_squared", "smoothness")
     weights = 1.0 / (sampling.probabilities * smoothness)
@@ -240,7 +252,10 @@ def sigma_squared(
 def step_sigma_squared(
     sampling: Sampling, smoothness: ArrayLike, lipschitz: Lipschitz
 ) -> float:
-    """Return E[L_S² Σ_{j∈S} 1/M_j], which a step's noise adds to 2f (`convex_eso`)."""
+    """Return E[L_S² Σ_{j∈S} 1/M_j], which `convex_eso` uses.
+
+    Multiplied by ν²KT, it is the amount that the noise of one step adds to 2f.
+    """
     smoothness = check_positive(smoothness, None, "step_sigma_squared", "smoothness")
     return _expected_set_sum(sampling, 1.0 / smoothness, lipschitz)
 
@@ -255,8 +270,9 @@ def convex_bound(
 ) -> float:
     """Bound E f(average) - f* after K steps, if Diag(M) ⪰ H (erratum 4).
 
-    D0/(2K) + N1/2 for the average of θ_0, …, θ_{K-1}; less (f(w0) - f*)/K for that
-    of θ_1, …, θ_K. It also bounds the average of the f(θ_k).
+    The bound is D0/(2K) + N1/2 for the average of θ_0, …, θ_{K-1}. For the average of
+    θ_1, …, θ_K it is smaller by (f(w0) - f*)/K. The same bounds hold for the average
+    of the values f(θ_k).
 
     Parameters
     ----------
@@ -265,9 +281,9 @@ def convex_bound(
     distance_squared, noise : float
         D0 and N1 = Σ_j E[1{j∈S} σ_S²]/(p_j M_j).
     include_start : bool
-        Whether the average is that of θ_0, …, θ_{K-1}.
+        Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
     start_excess : float
-        A lower bound on f(w0) - f*; used only without the start.
+        A lower bound on f(w0) - f*. It is used only if `include_start` is False.
     """
     _check_numbers("convex_bound", n_steps=n_steps)
     _check_numbers(
@@ -293,8 +309,9 @@ def eso_bound(
 ) -> float:
     """Bound E f(average) - f* after K steps, if E[I_S H I_S] ⪯ PM (erratum 6).
 
-    With v = 1/p_min it is (D0/2 + v·(f(w0) - f*))/K + (N1 + v·N2)/2 for the average of
-    θ_0, …, θ_{K-1}; v - 1 replaces the first v for that of θ_1, …, θ_K.
+    Let v = 1/p_min. The bound is (D0/2 + v·(f(w0) - f*))/K + (N1 + v·N2)/2 for the
+    average of θ_0, …, θ_{K-1}. For the average of θ_1, …, θ_K, v - 1 replaces the
+    first v.
 
     Parameters
     ----------
@@ -303,11 +320,11 @@ def eso_bound(
     distance_squared, excess : float
         D0 and a bound on f(w0) - f*.
     noise, step_noise : float
-        N1, and N2 = Σ_j E[1{j∈S} σ_S²]/M_j; v·N2 = N1 where p is uniform.
+        N1, and N2 = Σ_j E[1{j∈S} σ_S²]/M_j. If p is uniform, v·N2 = N1.
     smallest_probability : float
         p_min.
     include_start : bool
-        Whether the average is that of θ_0, …, θ_{K-1}.
+        Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
     """
     _check_numbers(
         "eso_bound", n_steps=n_steps, smallest_probability=smallest_probability
@@ -320,9 +337,10 @@ def eso_bound(
 def weighted_bound(
     n_steps: int, *, distance_squared: float, noise: float, decay: float, loss: float
 ) -> float:
-    """Bound E f(average) - f* for weights (1 - μ̃)^(-k), k = 0, …, K-1.
+    """Bound E f(average) - f* for an average with weights (1 - μ̃)^(-k), k = 0, …, K-1.
 
-    (μ̃ D0/((1 - μ̃)^(-K) - 1) + N1)/(2(1 - s)): `convex_bound` for μ̃ → 0.
+    The bound is (μ̃ D0/((1 - μ̃)^(-K) - 1) + N1)/(2(1 - s)). It tends to `convex_bound`
+    as μ̃ → 0.
 
     Parameters
     ----------
@@ -331,16 +349,19 @@ def weighted_bound(
     distance_squared, noise : float
         D0 and N1.
     decay : float
-        μ̃, the modulus of strong convexity in the norm M P⁻¹, or less.
+        μ̃, the modulus of strong convexity in the norm M P⁻¹, or a smaller number.
     loss : float
-        s = μ̃/p where all probabilities are p, otherwise √(μ̃/p_min).
+        s, which is μ̃/p if all probabilities equal p, and √(μ̃/p_min) otherwise.
     """
     growth = math.expm1(min(-n_steps * math.log1p(-decay), 700.0))
     return (decay * distance_squared / growth + noise) / (2.0 * (1.0 - loss))
 
 
 def _best_integer(real: float, value: Callable[[int], float]) -> int:
-    """Return the integer ≥ 1 that minimises a convex function with minimiser `real`."""
+    """Return the integer ≥ 1 at which a convex function is smallest.
+
+    `real` is the real number that minimises the function.
+    """
     low = max(1, math.floor(real))
     return min((low, low + 1), key=value)
 
@@ -348,10 +369,11 @@ def _best_integer(real: float, value: Callable[[int], float]) -> int:
 def convex_printed(
     *, distance_squared: float, sigma_squared: float, budget: Budget
 ) -> Rate:
-    """Theorem 2, convex, as printed, for replace-one and Theorem 1's noise.
+    """Return the rate of Theorem 2, convex, as printed.
 
-    K = nεR/(Σ√log(1/δ)), which drops the 12; the proof's two terms are then 1 and 12
-    times ΣR√log(1/δ)/(nε) (erratum 5). Only ε, δ and n of the budget are used.
+    It assumes replace-one neighbours and the noise of Theorem 1. The printed
+    K = nεR/(Σ√log(1/δ)) omits a factor 12. With this K, the two terms in the proof are
+    1 and 12 times ΣR√log(1/δ)/(nε) (erratum 5). Only ε, δ and n of the budget are used.
     """
     _check_numbers(
         "convex_printed", distance_squared=distance_squared, sigma_squared=sigma_squared
@@ -369,11 +391,11 @@ def convex_printed(
 def convex_tight(
     *, distance_squared: float, sigma_squared: float, budget: Budget
 ) -> Rate:
-    """Theorem 2, convex, corrected; needs Diag(M) ⪰ H (errata 4 and 5).
+    """Return the rate of Theorem 2, convex, corrected (errata 4 and 5).
 
-    K* = R/(νΣ) and bound νRΣ: 2RΣ/(nμ) for replace-one neighbours, RΣ/(nμ) for the
-    others, up to rounding K* to an integer. M may be multiplied by any s ≥ 1, which
-    leaves the bound unchanged and multiplies K* by s.
+    It requires Diag(M) ⪰ H. Up to rounding K* to an integer, K* = R/(νΣ) and the bound
+    is νRΣ, that is, 2RΣ/(nμ) for replace-one neighbours and RΣ/(nμ) for the others.
+    Multiplying M by any s ≥ 1 leaves the bound unchanged and multiplies K* by s.
     """
     _check_numbers(
         "convex_tight", distance_squared=distance_squared, sigma_squared=sigma_squared
@@ -403,15 +425,16 @@ def convex_eso(
     excess: float,
     budget: Budget,
 ) -> Rate:
-    """Convex rate for expected separable overapproximations (erratum 6).
+    """Return the convex rate for expected separable overapproximations (erratum 6).
 
-    With A = D0/2 + (f(w0) - f*)/p_min and B² = (Σ² + Σ_step²/p_min)/2:
-    K* = √A/(νB), bound 2ν√A·B. For b equally likely blocks B = Σ, p_min = 1/b.
+    Let A = D0/2 + (f(w0) - f*)/p_min and B² = (Σ² + Σ_step²/p_min)/2. Then
+    K* = √A/(νB), and the bound is 2ν√A·B. For b equally likely blocks, B = Σ and
+    p_min = 1/b.
 
     Parameters
     ----------
     distance_squared, sigma_squared, step_sigma_squared : float
-        D0, and the values of the functions of the same names.
+        D0, Σ² and Σ_step², as returned by the functions of the same names.
     smallest_probability : float
         p_min.
     excess : float
@@ -444,12 +467,12 @@ def convex_eso(
 def strongly_convex_printed(
     *, condition: float, sigma_squared: float, excess: float, budget: Budget
 ) -> Rate:
-    """Theorem 2, strongly convex, as printed in the appendix of the paper.
+    """Return the rate of Theorem 2, strongly convex, as printed in the appendix.
 
-    With κ = 1 + max_i(M_i/p_i)/μ and B = 24κΣ²log(1/δ)/(nε)², the bound is
-    B(1 + log₂((f(w0) - f*)/B)), K = 2κ and T = log₂(24(f(w0) - f*)/B), here rounded up
-    to integers ≥ 1. The 24 does not follow (erratum 7), and the bound is vacuous, even
-    negative, where f(w0) - f* < B.
+    Let κ = 1 + max_i(M_i/p_i)/μ and B = 24κΣ²log(1/δ)/(nε)². The bound is
+    B(1 + log₂((f(w0) - f*)/B)), with K = 2κ and T = log₂(24(f(w0) - f*)/B). Here K and
+    T are rounded up to integers ≥ 1. The proof does not give the 24 (erratum 7). If
+    f(w0) - f* < B, the bound is meaningless and may even be negative.
 
     Parameters
     ----------
@@ -458,7 +481,8 @@ def strongly_convex_printed(
     sigma_squared, excess : float
         Σ² and f(w0) - f*.
     budget : Budget
-        Only n, ε and δ are used, with replace-one neighbours and Theorem 1's noise.
+        Only n, ε and δ are used. Neighbours are replace-one, and the noise is that of
+        Theorem 1.
     """
     _check_numbers("strongly_convex_printed", condition=condition, excess=excess)
     _check_numbers("strongly_convex_printed", sigma_squared=sigma_squared)
@@ -476,11 +500,13 @@ def strongly_convex_printed(
 def strongly_convex_corrected(
     *, condition: float, sigma_squared: float, excess: float, budget: Budget
 ) -> Rate:
-    """Theorem 2, strongly convex, corrected (erratum 7).
+    """Return the rate of Theorem 2, strongly convex, corrected (erratum 7).
 
-    Restarts halve the excess: F ← κF/K + N1 with K = ⌈2κ⌉, so after T of them it is at
-    most F/2^T + 2N1, and N1 = ν²Σ²KT. With B = 4κν²Σ² (48κΣ²log(1/δ)/(nε)² in the
-    paper's constants; K for 2κ) T = ⌈log₂(F/B)⌉ gives at most B(2 + log₂(F/B)).
+    One inner loop of K = ⌈2κ⌉ steps, with κ = 1 + max_i(M_i/p_i)/μ, changes a bound F
+    on the excess to κF/K + N1, so it halves F up to noise. After T loops the excess is
+    at most F/2^T + 2N1, with N1 = ν²Σ²KT. Let B = 4κν²Σ², where K replaces 2κ because
+    of rounding. In the paper's constants, B = 48κΣ²log(1/δ)/(nε)². Then
+    T = ⌈log₂(F/B)⌉ gives an excess of at most B(2 + log₂(F/B)).
 
     Parameters
     ----------
@@ -513,16 +539,18 @@ def strongly_convex_weighted(
     sigma_squared: float,
     budget: Budget,
 ) -> Rate:
-    """Strongly convex rate of one run averaged with weights (1 - μ̃)^(-k).
+    """Return the strongly convex rate of one run averaged with weights (1 - μ̃)^(-k).
 
-    K minimises `weighted_bound`. Requires Diag(M) ⪰ H. By the same lemma, the noise
-    term of restarts is 4/log 2 = 5.8 times as large to leading order (erratum 7).
+    K minimises `weighted_bound`. Diag(M) ⪰ H is required. By the same lemma, the noise
+    term of a run with restarts is 4/log 2 = 5.8 times as large, to leading order
+    (erratum 7).
 
     Parameters
     ----------
     modulus : float
-        μ̃, strong convexity in the norm M P⁻¹, at least μ/max_i(M_i/p_i). Any smaller
-        number is valid too, and gives a better bound if μ̃ is near p_min.
+        μ̃, the modulus of strong convexity in the norm M P⁻¹, which is at least
+        μ/max_i(M_i/p_i). Any smaller number is valid too. A smaller number gives a
+        better bound if μ̃ is near p_min.
     probabilities : array of shape (n_coordinates,)
         p.
     distance_squared, sigma_squared : float

@@ -1,7 +1,8 @@
-"""Other algorithms with one interface, one file each: `skdp.solvers.<name>`.
+"""Other algorithms, all with the same interface, one file each: `skdp.solvers.<name>`.
 
-Each takes a `Problem`, a budget and its own parameters, whose defaults are public, and
-returns a `Solved`. `SOLVERS` lists them for tests, experiments and estimators.
+Each solver takes a `Problem`, a budget and parameters of its own, and returns a
+`Solved`. The defaults of the parameters depend only on public facts. `SOLVERS` lists
+the solvers for tests, experiments and estimators.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Solver:
-    """An algorithm and its requirements.
+    """An algorithm and what it requires of a problem and of a privacy record.
 
     Attributes
     ----------
@@ -45,9 +46,10 @@ class Solver:
         ``run(problem, *, epsilon, delta=None, random_state=None, noise=None,
         record=None, engine=ReferenceEngine, callback=None, **own) -> Solved``.
     losses : tuple of str
-        Kinds of the losses that it fits; empty for all.
+        Kinds of the losses that the algorithm can fit. If empty, it can fit all.
     delta_share : float
-        The share of δ that it charges in addition to μ; a record must reserve it.
+        The share of δ that the algorithm charges in addition to μ. A privacy record
+        must have reserved this share.
     """
 
     run: Callable[..., Solved]
@@ -57,7 +59,7 @@ class Solver:
 
 #: Losses with one output, whose slopes are increasing functions of the margin.
 ONE_OUTPUT = tuple(kind for kind, loss in LOSSES.items() if loss().n_outputs == 1)
-#: Every solver, by name. The tests run through this table.
+#: Every solver, by name. The tests run each solver in this table.
 SOLVERS: dict[str, Solver] = {
     "dp_sgd": Solver(dp_sgd, delta_share=DELTA_SHARE),
     "dp_svrg": Solver(dp_svrg, delta_share=DELTA_SHARE),

@@ -1,36 +1,38 @@
 r"""AdaSSP: linear regression from noisy sufficient statistics, with an adaptive ridge.
 
-XᵀX and Xᵀy are released once, with Gaussian noise E and e, and
+XᵀX and Xᵀy are released once, with Gaussian noise E and e. The weights are
 
     w = (XᵀX + E + n·alpha + λI)⁻¹ (Xᵀy + e),   λ = max(0, b - λ_min),
 
-where b bounds the operator norm of the noise. If the data is well conditioned, nothing
-is added. Only the releases cost privacy; the rest is post-processing.
+where b bounds the operator norm of the noise. If the data is well conditioned, λ is 0.
+Only the releases cost privacy; the rest is post-processing.
 
 **Paper** (Wang 2018, Algorithm 2 and Theorem 3, one record added or removed).
-λ_min(XᵀX), XᵀX and Xᵀy get a third of (ε, δ) each, with noise multiplier
+λ_min(XᵀX), XᵀX and Xᵀy each get a third of (ε, δ), with noise multiplier
 √log(6/δ)/(ε/3), and
 
     λ_min := max(0, λ_min + σZ - σ√log(6/δ)),   b = σ √(d log(2d²/ϱ)),
 
-where σ is the noise of XᵀX.
+where σ is the standard deviation of the noise in XᵀX.
 
-The multiplier is smaller than a third requires: at ε = 1, δ = 1e-6 it is 11.85, but
-(1/3, δ/3) requires 12.47. From ε ≈ .4 on, no proof by thirds works. The theorem is true
-nevertheless, with room to spare: three such releases are .146-GDP, and (1, 1e-6) allows
-.237.
+This multiplier is smaller than a third of the budget requires. At ε = 1, δ = 1e-6 it is
+11.85, but (1/3, δ/3) requires 12.47. From ε ≈ .4 on, no proof by thirds works. The
+theorem is nevertheless true, by a wide margin. At ε = 1, δ = 1e-6 the three releases
+together are .146-GDP, and the budget allows .237.
 
 **Exact** (the default). Gaussian accounting spends all of μ². λ_min is computed from
-the released matrix at no cost. b = σ(√(2d) + √(2 log(1/ϱ))), the mean and the tail of
-λ_max of a symmetric Gaussian matrix (Gordon; λ_max is 1-Lipschitz), is 2.1 times
-smaller than the paper's at d = 100, ϱ = .05. XᵀX gets R/(1+R) of μ², because its noise,
-of size R², acts on w through Ew, and that of Xᵀy, of size R, acts directly; ‖w‖ = 1 is
-a public guess.
+the released matrix at no cost. The bound is b = σ(√(2d) + √(2 log(1/ϱ))). It adds the
+mean and the tail of λ_max of a symmetric Gaussian matrix (Gordon; λ_max is
+1-Lipschitz). At d = 100, ϱ = .05 it is 2.1 times smaller than the paper's b. XᵀX gets
+the share R/(1+R) of μ². The reason is that its noise E, of size R², affects w through
+Ew, whereas the noise of Xᵀy, of size R, affects w directly. ‖w‖ = 1 is a public guess.
 
-In both, entries that are the same for all tables carry no noise, and those off the
-diagonal 1/√2 of it (`queries.GramPattern`). Relations: sums have their own
-sensitivities, √2 and 2 times larger for replace-one; λ_min changes by at most R² under
-all three.
+In both variants, entries that are the same for all tables have no noise, and entries
+off the diagonal have 1/√2 times the noise of the diagonal (`queries.GramPattern`).
+
+Neighbours: each sum has its own sensitivity. For replace-one, the sensitivities of XᵀX
+and Xᵀy are √2 and 2 times larger. λ_min changes by at most R² for all three kinds of
+neighbours.
 """
 
 from __future__ import annotations
@@ -60,12 +62,12 @@ from skdp.solvers.problem import (
     open_run,
 )
 
-#: Probability that the noise's norm exceeds its bound.
+#: ϱ, the probability that the norm of the noise exceeds the bound b.
 RHO = 0.05
 
 
 def compute_paper_noise(epsilon: float, delta: float) -> float:
-    """Return Wang's (2018) noise multiplier for each of three releases."""
+    """Return the noise multiplier of Wang (2018) for each of the three releases."""
     return 3 * math.sqrt(math.log(6 / delta)) / epsilon
 
 
@@ -82,18 +84,18 @@ def adassp(
     calibration: Literal["exact", "paper"] = "exact",
     gram_share: float | None = None,
 ) -> Solved:
-    """Fit a linear regression from its noisy normal equations.
+    """Fit a linear regression by AdaSSP, from noisy normal equations.
 
     Parameters
     ----------
     problem, epsilon, delta, random_state, noise, record, engine, callback
-        As for every solver. The loss must be the squared one, whose slope bound is not
+        As for every solver. The loss must be the squared loss. Its slope bound is not
         used. The callback is not called.
     calibration : {"exact", "paper"}
-        Exact accounting, or Wang's noise and ridge for the record's (ε, δ), charged at
-        their true cost.
+        Exact accounting, or Wang's noise and ridge for the (ε, δ) of the privacy
+        record. Wang's noise is charged at its true cost.
     gram_share : float, optional
-        Share of μ² for XᵀX (exact only), by default R/(1+R).
+        Share of μ² for XᵀX, by default R/(1+R). Used only with "exact".
 
     Notes
     -----
@@ -168,7 +170,7 @@ def adassp(
 
 
 def _count_coordinates(problem: Problem) -> int:
-    """Return the number of coordinates; refuse too many for a matrix."""
+    """Return the number of coordinates. Raise if there are too many for a matrix."""
     d = problem.layout.n_features
     check(d <= 4000, f"AdaSSP supports at most 4000 coordinates, got {d}.")
     return d
@@ -177,7 +179,7 @@ def _count_coordinates(problem: Problem) -> int:
 def _fill_gram(
     layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
 ) -> FloatArray:
-    """Return XᵀX from released entries and known ones (see `GramPattern`)."""
+    """Return XᵀX from its released and its known entries (see `GramPattern`)."""
     full = np.zeros((layout.n_features, layout.n_features))
     full[pattern.rows, pattern.columns] = full[pattern.columns, pattern.rows] = values
     ones = [group.start for group in layout.groups if group.kind == "ones"]
@@ -195,10 +197,10 @@ def _release_eigenvalue(
 ) -> float:
     """Release λ_min(XᵀX), lowered so that it is probably below the true value.
 
-    One record changes it by at most R² (Weyl), even if it is replaced, and rounding
-    changes it by a multiple of d·2⁻⁵²·NR². It is computed by bisection, which ends for
-    every matrix. If N is private, the value is clipped to nR², and it fades out for
-    tables of more rows than are covered, as in `certified`.
+    One record changes λ_min by at most R² (Weyl), even if the record is replaced.
+    Rounding changes λ_min by a multiple of d·2⁻⁵²·NR². The computation uses bisection,
+    which terminates for every matrix. λ_min is clipped to nR². If N is private and
+    larger than M, λ_min is also multiplied by `fade`, as in `certified`.
     """
     exact = adder.gram().astype(np.float64) * math.ldexp(1.0, -2 * FEATURE_BITS)
     first = eigvalsh(exact, subset_by_index=[0, 0], driver="evx", check_finite=False)

@@ -1,49 +1,60 @@
-r"""Minimisers of regularised losses in floating point, with a proved distance.
+r"""Minimise regularised losses in floating point, with a proof of accuracy.
 
 The objective is a sum over records, F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w, with all
-qⱼ > 0. Its slopes are those of `losses`, as real functions: they increase, so F is
-strongly convex and ‖w - w*‖_q ≤ ‖∇F(w)‖_{1/q} for every w, with ‖v‖_q² = Σ qⱼvⱼ² and
-‖g‖_{1/q}² = Σ gⱼ²/qⱼ. A point is returned once its gradient is *proved* to be small:
-the computed one plus the largest possible rounding error.
+qⱼ > 0. The slopes φᵢ' are those of `losses`, as functions of real numbers. They are
+increasing, so F is strongly convex and ‖w - w*‖_q ≤ ‖∇F(w)‖_{1/q} for every w. Here
+‖v‖_q² = Σ qⱼvⱼ² and ‖g‖_{1/q}² = Σ gⱼ²/qⱼ. A point is returned only when its gradient
+is *proved* to be small, that is, when the computed gradient is small even after the
+largest possible rounding error is added.
 
 **Every table is solved**, so the success of a proof reveals nothing about the records.
 Let E(w) bound the error of the gradient computed at w, in the norm ‖·‖_{1/q}. A point
-is certified if its computed gradient is at most 3 E(w), so ‖∇F(w)‖_{1/q} ≤ 4 E(w).
+is certified if its computed gradient is at most 3 E(w). Then ‖∇F(w)‖_{1/q} ≤ 4 E(w).
 
-*Proof that one is found.* `minimise` takes three kinds of steps. (a) One that halves
-the smallest computed gradient so far. This happens a bounded number of times, because
-a gradient below 3A, A the least value of E, is certified. (b) A step d to w that does
-not raise F: F(w) ≤ F(w - d) if ∇F(w)·d ≤ ½‖d‖_q², because F(w - d) ≥ F(w) - ∇F(w)·d +
-½‖d‖_q². It is taken if the computed product plus the largest rounding error satisfies
-this. (c) The plain step d = -g/(Lq), with g the computed gradient and L = 1 +
-Nβ sup‖x‖²_{1/q}, satisfies
+*Proof that a certified point is found.* `minimise` takes three kinds of steps.
+
+(a) A step that halves the smallest computed gradient so far. This can happen only a
+bounded number of times: if A is the least value of E, a gradient below 3A is certified.
+
+(b) A step d to w that does not raise F. Strong convexity gives F(w - d) ≥ F(w) -
+∇F(w)·d + ½‖d‖_q². So F(w) ≤ F(w - d) if ∇F(w)·d ≤ ½‖d‖_q². The step is taken if the
+computed product plus the largest rounding error satisfies this inequality.
+
+(c) The plain step d = -g/(Lq), with g the computed gradient and L = 1 +
+Nβ sup‖x‖²_{1/q}. It satisfies
 
 .. math:: F(w + d) ≤ F(w) - \frac{1}{2L} (‖∇F(w)‖_{1/q}² - E(w)²) ,
 
-because ∇F is L-Lipschitz in these norms; E also covers the roundings of the step. As
-long as nothing is certified, ‖∇F(w)‖_{1/q} > 2 E(w), so a plain step lowers F - F* ≤
-½‖∇F‖²_{1/q} by a factor of at most 1 - 3/(4L). Each round that does not halve the
-gradient ends with a plain step, and gradients cannot be halved forever. So after the
-last step of the first kind F falls to F*, where gradients are below 3A, unless a point
-is certified before: the loop ends, for every table. ∎
+because ∇F is L-Lipschitz in these norms. E also covers the rounding errors of the step.
+As long as no point is certified, ‖∇F(w)‖_{1/q} > 2 E(w). Since F - F* ≤ ½‖∇F‖²_{1/q}, a
+plain step then multiplies F - F* by at most 1 - 3/(4L).
 
-Newton steps make it fast; the proof does not depend on them. A public condition, L ≤
-`STEEPEST`, limits the time that plain steps take where Newton steps do not help.
+Each round that does not halve the gradient ends with a plain step, and gradients cannot
+be halved forever. So after the last step of kind (a), either a point is certified or F
+decreases to F*, where gradients are below 3A and points are certified. Thus the loop
+ends, for every table. ∎
 
-**How far results may differ.** E(w) ≤ A + B‖w‖_q + C‖b‖_{1/q}, `Rounding`. At the
-minimum b = -q∘w* - Σ slopes, so ‖b‖_{1/q} ≤ ‖w*‖_q + N r sup‖x‖_{1/q}, and the last
-term is below A/100. With s = ‖w*‖_q and 4B ≤ 1/100 this gives ‖w̃ - w*‖_q ≤ τ(s) = 4.1
-(1.01 A + (B + C) s). `locate_minimiser` returns Π(w̃), which is w̃ shortened to a public
-radius S. For two tables with the same w*, Π(w̃) and Π(w̃') differ by at most 2τ(2S) for
-every s: if s ≤ 2S because Π does not lengthen distances; if s > 2S because both points
-are longer than s/2 (τ(2S) ≤ S is checked), where Π shortens distances by 2S/s, and
-4S τ(s)/s ≤ 2τ(2S). Nothing is assumed about b: a tilt of any length is covered.
+Newton steps make the minimisation fast, but the proof does not depend on them. A public
+condition, L ≤ `STEEPEST`, limits the time of tables for which Newton steps do not help.
+
+**How far results may differ.** `Rounding` gives E(w) ≤ A + B‖w‖_q + C‖b‖_{1/q}. At the
+minimum b = -q∘w* - Σ slopes, so ‖b‖_{1/q} ≤ ‖w*‖_q + N r sup‖x‖_{1/q}. Multiplied by C,
+the last term is below A/100. With s = ‖w*‖_q and 4B ≤ 1/100, this gives
+‖w̃ - w*‖_q ≤ τ(s) = 4.1 (1.01 A + (B + C) s).
+
+`locate_minimiser` returns Π(w̃), which is w̃ shortened to a public radius S. For two
+tables with the same w*, Π(w̃) and Π(w̃') differ by at most 2τ(2S), for every s. If
+s ≤ 2S, this holds because Π does not lengthen distances. If s > 2S, both points are
+longer than s/2, because τ(2S) ≤ S (which is checked). There Π multiplies distances by
+at most 2S/s, and 4S τ(s)/s ≤ 2τ(2S). Nothing is assumed about b, so tilts of any length
+are covered.
 
 **Private numbers of rows** (add-remove). A and B grow with the number of rows N, which
-may be larger than the public `n_rows`. Proofs are for N < 2M, M = max(2²⁴, 4 n_rows),
-and `locate_minimiser` returns f(N) Π(w̃) with f(N) = min(1, 2 - N/M), and 0 from 2M rows
-on. Since |f(N+1) - f(N)| ≤ 1/M, this adds S/M to the sensitivity, which is little,
-because 2S is about √N. Only tables of more than M rows are faded.
+may be larger than the public `n_rows`. The proofs hold for N < 2M, with M =
+max(2²⁴, 4 n_rows). `locate_minimiser` returns f(N) Π(w̃), where f(N) = min(1, 2 - N/M),
+and 0 for tables of 2M rows or more. Since |f(N+1) - f(N)| ≤ 1/M, this adds S/M to the
+sensitivity. That is little, because 2S is about √N. Tables of at most M rows are not
+affected.
 """
 
 from __future__ import annotations
@@ -60,22 +71,26 @@ from skdp.schema import FloatArray, check
 from skdp.solvers.penalised import Objective, Rounding, U, bound_steepness
 from skdp.solvers.problem import Problem
 
-#: Most rounds of a minimisation without noise, which needs no proof.
+#: Largest number of rounds in a run without noise, whose result needs no proof.
 ROUNDS = 1000
-#: Alternating distances for differences of slopes; tables have 128 entries per unit.
+#: Step sizes, used in turn, for differences of slopes. Slopes are read from tables with
+#: 128 entries per unit.
 STEPS = (1e-6, 1.0 / 128)
 #: Largest ratio of the loss's curvature, over all rows, to that of the quadratic term.
 STEEPEST = 1e7
 #: Bound on the value at margin 0 of every loss with one output, tables included.
 START_VALUE = 1.01
-#: Largest B: how rounding may grow with the weights.
+#: Largest B, the rate at which rounding errors grow with the weights.
 LARGEST_GROWTH = 1.0 / 400
-#: Smallest number of rows up to which a table is not faded if the number is private.
+#: Smallest M. If the number of rows is private, the results of larger tables are faded.
 LEAST_ROWS = 1 << 24
 
 
 def read_ridge(problem: Problem) -> FloatArray:
-    """Return the penalty as n·alpha on each coordinate, shape (d,); refuse others."""
+    """Return the ridge penalty n·alpha of each coordinate, shape (d,).
+
+    Raise if the penalty is not a ridge.
+    """
     penalty = problem.penalty
     if not isinstance(penalty, ElasticNet) or penalty.l1:
         raise ValueError("This solver requires a ridge penalty or none (l1_ratio=0).")
@@ -91,13 +106,14 @@ class Bounds:
     Attributes
     ----------
     radius : float
-        S, to which ‖w‖_q is shortened. Minimisers of tables of up to 2M rows are
-        shorter, unless the tilt is longer than `pull`.
+        S. Weights with a larger norm ‖w‖_q are shortened to S. Minimisers of tables of
+        up to 2M rows are shorter than S, unless the tilt is longer than `pull`.
     tolerance : float
         τ(2S).
     slack : float
-        Bound on how much more the results of `locate_minimiser` for two neighbouring
-        tables differ than their exact minimisers, in the norm ‖·‖_q.
+        For two neighbouring tables, compare the distance between the results of
+        `locate_minimiser` with the distance between the exact minimisers. The former is
+        larger by at most `slack`, in the norm ‖·‖_q.
     """
 
     radius: float
@@ -106,9 +122,10 @@ class Bounds:
 
     @classmethod
     def of(cls, problem: Problem, quadratic: FloatArray, pull: float = 0.0) -> Self:
-        """Return bounds for the problem's relation and likely tilts, ‖b‖ ≤ `pull`.
+        """Return bounds for the problem's neighbours and for tilts b with ‖b‖ ≤ `pull`.
 
-        F(w*) ≤ F(0) implies ½‖w*‖_q² ≤ F(0) + ‖b‖_{1/q}‖w*‖_q for losses above 0.
+        Losses are nonnegative, so F(w*) ≤ F(0) implies
+        ½‖w*‖_q² ≤ F(0) + ‖b‖_{1/q}‖w*‖_q.
         """
         full, most = count_covered_rows(problem)
         weight = problem.records.max_weight
@@ -128,7 +145,11 @@ class Bounds:
 
 
 def count_covered_rows(problem: Problem) -> tuple[int, int]:
-    """Return M and the number of rows that proofs cover: 2M if private, else M."""
+    """Return M and the number of rows that the proofs cover.
+
+    If the number of rows is private, the proofs cover 2M rows. Otherwise both numbers
+    are the public number of rows.
+    """
     if problem.neighbours != "add-remove":
         return problem.n_rows, problem.n_rows
     full = max(LEAST_ROWS, 4 * problem.n_rows)
@@ -136,12 +157,15 @@ def count_covered_rows(problem: Problem) -> tuple[int, int]:
 
 
 def fade(problem: Problem, n_rows: int) -> float:
-    """Return f(N): 1 for tables of at most M rows, 0 from 2M rows on."""
+    """Return f(N), which is 1 up to M rows and falls linearly to 0 at 2M rows."""
     return min(1.0, max(0.0, 2.0 - n_rows / count_covered_rows(problem)[0]))
 
 
 def refuse_steep(problem: Problem, quadratic: FloatArray) -> None:
-    """Refuse, from public facts, a quadratic term too small to solve every table."""
+    """Raise if the quadratic term is too small to solve every table.
+
+    The decision depends on public facts alone.
+    """
     check(
         problem.slope_bound * problem.n_rows * problem.row_norm < 1e100,
         f"The bound on slopes is too large for this solver: {problem.slope_bound:.3g}.",
@@ -157,7 +181,7 @@ def refuse_steep(problem: Problem, quadratic: FloatArray) -> None:
 
 
 def find_least_ridge(problem: Problem) -> float:
-    """Return a ridge (of the mean loss) that `refuse_steep` accepts."""
+    """Return a ridge, to be added to the mean loss, that `refuse_steep` accepts."""
     flat = np.full(problem.layout.n_features, float(problem.n_rows))
     ratio = problem.n_rows * bound_steepness(problem, flat)
     lost = Rounding.of(problem, flat, count_covered_rows(problem)[1])
@@ -166,17 +190,17 @@ def find_least_ridge(problem: Problem) -> float:
 
 @np.errstate(all="ignore")
 def minimise(objective: Objective, rounds: float = math.inf) -> FloatArray:
-    """Find weights at which ‖∇F(w)‖_{1/q} ≤ 4 E(w) is certain.
+    """Find weights for which ‖∇F(w)‖_{1/q} ≤ 4 E(w) is proved.
 
-    Newton steps use second derivatives or, every other time, differences over the
-    spacing of tables, which smooth kinks. They are shortened where F would rise. A
-    plain step follows each one that does not halve the gradient.
+    Newton steps use second derivatives. Every other step replaces these by differences
+    over the spacing of the slopes' tables, which smooth kinks. A Newton step is
+    shortened if F would rise. If it does not halve the gradient, a plain step follows.
 
     Notes
     -----
-    **Guarantee.** For all tables weights are returned, and the exact gradient of F
-    there has norm at most 4 `objective.error`, hence ‖w - w*‖_q too: the proof of this
-    module. With finite `rounds` nothing is certain.
+    **Guarantee.** For all tables, weights w are returned at which the exact gradient of
+    F has norm at most 4 `objective.error`, hence ‖w - w*‖_q is at most as large. The
+    docstring of this module has the proof. With finite `rounds` nothing is guaranteed.
     """
     w = np.zeros(len(objective.quadratic))
     gradient, least, index = objective.gradient(w), math.inf, 0
@@ -199,13 +223,16 @@ def _along(
     direction: FloatArray,
     small: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return weights and gradient after a step that halves it or does not raise F."""
+    """Return weights and gradient after a step along `direction`.
+
+    The step brings the gradient below `small`, or does not raise F.
+    """
     if not np.isfinite(direction).all():
         return w, gradient
     moved = w + direction
     trial = objective.gradient(moved)
     halved = objective.norm(trial) <= small
-    if halved or objective.falls(moved, moved - w, trial):  # the step as it was rounded
+    if halved or objective.falls(moved, moved - w, trial):  # the rounded step
         return moved, trial
     start, low, high = float(gradient @ direction), 0.0, 1.0
     best = (w, gradient)
@@ -227,13 +254,14 @@ def locate_minimiser(
 ) -> FloatArray:
     """Return f(N) Π(w̃), shape (d,), which a solver may release with noise.
 
-    A run without noise claims nothing; if not `proved`, it ends after `ROUNDS`.
+    A run without noise claims no privacy, so it needs no proof. If not `proved`, the
+    minimisation ends after at most `ROUNDS` rounds.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables and all tilts, two results that are
     `proved` differ by at most `bounds.slack` more than the exact minimisers do, and by
-    `bounds.slack` if these are the same, in the norm ‖·‖_q.
+    at most `bounds.slack` if the exact minimisers are the same, in the norm ‖·‖_q.
     """
     share = fade(objective.problem, objective.n_rows)
     if share == 0.0:

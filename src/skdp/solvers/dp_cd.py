@@ -1,13 +1,16 @@
-"""DP-CD (Mangold, Bellet, Salmon, Tommasi 2022): one coordinate at a time.
+"""DP-CD (Mangold, Bellet, Salmon, Tommasi 2022), which moves one coordinate at a time.
 
-A step draws a coordinate uniformly, releases its partial derivative and moves by 1/M_j
-of it, through the penalty's proximal map. Each of T inner loops has K steps and returns
-their average. This is Algorithm 1 with sets of one coordinate, so accounting is exact.
+A step draws a coordinate uniformly and releases its partial derivative. It moves the
+coordinate by 1/M_j of the derivative and applies the penalty's proximal map. Each of T
+inner loops has K steps and returns the average of its iterates. This is Algorithm 1
+with sets of one coordinate, so accounting is exact.
 
-Its own features are step sizes M_j and clips C_j = C √(M_j / Σ M): coordinates that are
-seldom nonzero (rare categories) move further and are clipped harder. M is public (β
-times the largest x_j²) or private: the mean of x_j², released for a share of the budget
-and raised to a floor below which it would be noise.
+DP-CD differs in its smoothness constants M_j and its clips C_j = C √(M_j / Σ M).
+Coordinates that are seldom nonzero, such as rare categories, have a small M_j. They
+move further and are clipped to smaller values. M is either public or private. The
+public M is β times the largest x_j². The private M is β times the mean of x_j², which
+is released for a share of the budget and raised to a floor, below which it would be
+mostly noise.
 """
 
 from __future__ import annotations
@@ -40,9 +43,10 @@ from skdp.solvers.problem import (
     open_run,
 )
 
-#: Share of μ² for private estimates of M.
+#: Share of μ² spent on private estimates of M.
 SMOOTHNESS_SHARE = 0.1
-#: Passes over the coordinates without noise; largest default number of steps with it.
+#: Number of passes over the coordinates in a run without noise, and the largest default
+#: number of steps in a run with noise.
 NOISELESS_PASSES, MOST_STEPS = 400, 50_000
 #: Joint columns with more coordinates than this keep their public smoothness.
 MOST_JOINT = 8
@@ -76,16 +80,18 @@ def dp_cd(
         Exact accounting, or the noise of the paper's Theorem 3.1, σ_j² = 12 L_j² T K
         log(1/δ)/(nε)².
     smoothness : {"private", "public"} or float64 (d,)
-        Source of M; an array is assumed to be public.
+        How M is chosen. If an array is given, it is used as M and must be public.
     smoothness_share : float
-        Share of μ² for private estimates.
+        Share of μ² spent on private estimates of M.
     floor : float, optional
-        Smallest mean of x_j² from private estimates; by default (√d/(nμ))^½.
+        Private estimates of the mean of x_j² are raised to this value. The default is
+        (√d/(nμ))^½.
     clip : float, optional
-        C; a record's slope is clipped to C_j = C √(M_j / Σ M). The default (with noise)
-        is √d times the loss's own bound, so an average M_j clips nothing.
+        C. A record's slope is clipped to C_j = C √(M_j / Σ M). The default, for runs
+        with noise, is √d times the slope bound of the loss. A coordinate with an
+        average M_j is then not clipped.
     n_steps, n_restarts : int, optional
-        K and T; by default K* of the ESO bound, at most 50,000, and 1.
+        K and T. By default, K is the K* of the ESO bound, at most 50,000, and T is 1.
 
     Notes
     -----
@@ -161,7 +167,7 @@ def compute_clips(smoothness: FloatArray, clip: float) -> FloatArray:
 def choose_steps(
     problem: Problem, run: Run, sampling: samplings.Sampling, M: FloatArray
 ) -> int:
-    """Return K* of the ESO bound for one coordinate at a time."""
+    """Return the number of steps K* that minimises the ESO bound, at most 50,000."""
     if run.mu == math.inf:
         return NOISELESS_PASSES * problem.layout.n_features
     budget = theory.Budget(
@@ -179,7 +185,7 @@ def choose_steps(
 def _make_query(
     problem: Problem, M: FloatArray, clip: float | None, engine: EngineOf
 ) -> Callable[[IntArray, FloatArray], queries.BoundedSum]:
-    """Make the query for one coordinate's derivative, with slopes clipped to C_j."""
+    """Return the query for one coordinate's derivative, with slopes clipped to C_j."""
     table = engine(problem.records)
     bounds = np.full(len(M), problem.slope_bound)
     if clip is not None:
@@ -194,7 +200,10 @@ def _make_query(
 
 
 def _choose_floor(problem: Problem, run: Run) -> float:
-    """Return (√d/(nμ))^½, at most 1; below it noise costs more than it gains."""
+    """Return the default floor (√d/(nμ))^½, at most 1.
+
+    A lower floor would cost more in noise than it gains.
+    """
     d = problem.layout.n_features
     return min(1.0, math.sqrt(math.sqrt(d) / (problem.n_rows * run.mu)) + 1e-6)
 
@@ -221,22 +230,27 @@ def _choose_smoothness(
 
 @dataclass(frozen=True)
 class Moment:
-    """Slopes whose gradients are x_j (not `square`, any weights) or x_j² (at e_j)."""
+    """A pseudo-loss whose gradient in w_j is a moment of x_j.
+
+    If `square`, the gradient at the unit vector w = e_j is x_j². Otherwise the gradient
+    is x_j at any weights.
+    """
 
     square: bool
     slope_bound = 1.0
 
     def slope(self, margin: FloatArray, target: Any) -> FloatArray:
-        """Return the margin x_j, or 1."""
+        """Return the margin, which is x_j at e_j, if `square`, and 1 otherwise."""
         return margin if self.square else np.ones_like(margin)
 
 
 def release_squares(problem: Problem, run: Run) -> FloatArray:
-    """Release the mean of x_j² over records, or return 1 where it is not released.
+    """Release the mean of x_j² over records for each coordinate.
 
-    A category's x_j is its own square, so all categories are one sum. Other coordinates
-    are released one by one, all with the same noise. The intercept is known, and wide
-    joint columns are not worth the noise.
+    For categories x_j² = x_j, so all categories are released as one sum. Other
+    coordinates are released one by one, all with the same noise. The result is 1 for
+    the coordinates that are not released. These are the intercept, whose mean is known,
+    and wide joint columns, which are not worth the noise.
     """
     layout, table = problem.layout, ReferenceEngine(problem.records)
     most, d = problem.records.max_weight, problem.layout.n_features

@@ -1,44 +1,49 @@
 r"""DP-GCD: greedy coordinate descent, for sparse solutions in wide tables.
 
-A step chooses the coordinate with the largest derivative, including the penalty, and
-moves only that one, by 1/M_j of its noisy derivative and through the penalty's proximal
-map. After T steps at most T weights are nonzero.
+A step chooses the coordinate with the largest derivative, including the penalty. It
+moves only this coordinate, by 1/M_j of the noisy derivative, and applies the penalty's
+proximal map. After T steps at most T weights are nonzero.
 
 **Paper** (Mangold, Bellet, Salmon, Tommasi 2023, the privacy theorem of their
-Algorithm 1; constants recalled, not checked against the text): with Laplace noise of
-scale λ_j = 8 L_j √(T log(1/δ))/(nε) on every score and on the chosen derivative, T
-steps are (ε, δ)-private for ε ≤ 1 and replaced records, by advanced composition of 2T
-pure mechanisms. This leaves room: a noisy maximum is 2Δ/λ-private, Δ = 2L/n, a
-derivative Δ/λ, and T of both cost at most μ = .10 at ε = 1, δ = 1e-6, out of .237. The
-paper's noise has standard deviation 42 L√T/n; ours has 8.4 (Gaussian, but see L) or 19
-(exponential).
+Algorithm 1; the constants are quoted from memory, not checked against the text).
+Laplace noise of scale λ_j = 8 L_j √(T log(1/δ))/(nε) is added to every score and to the
+chosen derivative. By advanced composition of 2T pure mechanisms, T steps are
+(ε, δ)-private for ε ≤ 1 and replaced records. The true cost is smaller. With Δ = 2L/n,
+a noisy maximum is 2Δ/λ-private and a derivative Δ/λ-private. At ε = 1, δ = 1e-6, T
+steps cost at most μ = .10, and the budget is .237. The standard deviation of the
+paper's noise is 42 L√T/n. Ours is 8.4 L√T/n (Gaussian, but with a different L, see
+below) or 19 L√T/n (exponential).
 
-Two ways to choose, both charged exactly:
+There are two ways to choose a coordinate. Both are charged exactly.
 
-``"gaussian"`` (the default). The whole gradient is released with Gaussian noise. Choice
-and move are post-processing, so the derivative is not paid for twice. The cost is that
-of the Euclidean norm of a record's gradient: the same as a coordinate's for joint
-columns (text), √G times as much for G columns.
+``"gaussian"`` (the default). The whole gradient is released with Gaussian noise. The
+choice and the move are post-processing, so the derivative is not paid for twice. The
+cost depends on the Euclidean norm of a record's gradient. Compared with a single
+coordinate, this L is equal for one joint column (text) and √G times larger for G
+columns.
 
-``"exponential"``. The coordinate is drawn exactly by the exponential mechanism, with
-scores from the exact gradient, whose sensitivity is that of one coordinate. Then its
-derivative is released; each gets half of μ². Noisy maxima with Laplace noise, as in the
-paper, are private in the same sense, but not of bounded range: with exponents that
-change by at most ω/2 the privacy loss lies in an interval of length ω, and
+``"exponential"``. The coordinate is drawn exactly by the exponential mechanism. Scores
+are computed from the exact gradient, and their sensitivity is that of one coordinate.
+Then the derivative of the chosen coordinate is released. The choice and the release
+each get half of μ². The privacy loss of the exponential mechanism has a bounded range:
+if exponents change by at most ω/2, the loss lies in an interval of length ω. Therefore
 
     μ = 2 Φ⁻¹(1/(1 + e^{-ω/2})) ≈ .63 ω
 
-is the smallest GDP curve below it (`profiles`), half the cost of pure ω. This is better
-if √G √(2 log d) is far above 1.8·log d: many columns of few categories.
+is the smallest μ that covers its cost (`profiles`), half the cost of a mechanism that
+is only known to be ω-private. Noisy maxima with Laplace noise, as in the paper, are
+private in the same sense, but have no such bounded range. The exponential choice is
+better than the Gaussian one if √G √(2 log d) is far above 1.8·log d, that is, for many
+columns of few categories.
 
-M_j is β, which is safe for all tables. For wide joint columns it is β times the mean of
-x_j, released once for a tenth of μ²; for entries in [0, 1] this is at least the mean of
-x_j². (For entries of both signs it may be too small, which costs accuracy, not
-privacy.) The paper takes M_j from the data as if it were public, and chooses by
-|derivative|/√M_j. With equal noise on all derivatives, that rule chooses rare
-coordinates for their noise, so we do not use it.
+M_j is β, which is safe for all tables. For wide joint columns M_j is β times the mean
+of x_j, which is released once for a tenth of μ². For entries in [0, 1] this mean is at
+least the mean of x_j². (For entries of both signs it may be too small, which costs
+accuracy, not privacy.) The paper takes M_j from the data as if it were public, and
+chooses by |derivative|/√M_j. We do not use that rule. With equal noise on all
+derivatives, it would choose rare coordinates because of their noise.
 
-Relations: all sums have their own sensitivities, twice as large for replace-one.
+Neighbours: each sum has its own sensitivity, which is twice as large for replace-one.
 """
 
 from __future__ import annotations
@@ -71,9 +76,9 @@ from skdp.solvers.problem import (
     open_run,
 )
 
-#: Share of μ² for smoothness, and share of the rest for an exponential choice.
+#: Share of μ² spent on smoothness, and share of the rest spent on exponential choices.
 SMOOTHNESS_SHARE, CHOICE_SHARE = 0.1, 0.5
-#: Steps per coordinate without noise.
+#: Number of steps per coordinate in a run without noise.
 NOISELESS_STEPS = 300
 #: The means of joint columns with more coordinates than this are released.
 WIDE = 8
@@ -82,10 +87,11 @@ SCORE_UNITS = 1 << 20
 
 
 def choose_steps(problem: Problem, mu: float) -> int:
-    """Return T = (R/c)^⅔, which balances R²/T and R c √T.
+    """Return the default number of steps, T = (R/c)^⅔, which balances R²/T and R c √T.
 
-    R = √β·G is a public guess of Σ √M_j |w_j|, with weights of ℓ₁ norm 1 for each of G
-    columns; c√T = L√(2T log d)/(nμ√β) is the error of the choice due to noise.
+    R = √β·G is a public guess of Σ √M_j |w_j|. It assumes that the weights of each of
+    the G columns have ℓ₁ norm 1. The error of the choice due to noise is
+    c√T = L√(2T log d)/(nμ√β).
     """
     layout = problem.layout
     if mu == math.inf:
@@ -118,15 +124,17 @@ def dp_gcd(
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
     calibration : {"exact", "paper"}
-        Spend all of the budget, or (with exponential selection only) use the paper's
-        scales for the record's (ε, δ), charged at their true cost.
+        "exact" spends all of the budget. "paper" uses the noise scales that the paper
+        gives for the (ε, δ) of the privacy record, charged at their true cost. It
+        requires exponential selection.
     selection : {"gaussian", "exponential"}
-        How the coordinate is chosen; see the module.
+        How the coordinate is chosen. See the docstring of the module.
     smoothness : {"private", "public"}
-        Whether M_j of wide joint columns is β times a released mean of x_j, or β. It is
-        β for all other columns, and without an intercept.
+        How M_j of wide joint columns is chosen: β times a released mean of x_j
+        ("private"), or β ("public"). M_j is β for all other columns, and for layouts
+        without an intercept.
     n_steps : int, optional
-        T; by default `choose_steps`.
+        T. The default is that of `choose_steps`.
 
     Notes
     -----
@@ -206,7 +214,10 @@ def _move(
     slope: FloatArray,
     at: IntArray,
 ) -> FloatArray:
-    """Return rows `at` of the weights after a step along the sum `slope`."""
+    """Return the rows `at` of the weights after a step.
+
+    `slope` is the sum of the gradients on these rows.
+    """
     moved = weights[at] - slope / (problem.n_rows * M[at, None])
     return clip_to_box(problem.penalty.prox(moved, M[at], at))
 
@@ -214,7 +225,7 @@ def _move(
 def _make_gaussian_step(
     problem: Problem, run: Run, adder: queries.Engine, M: FloatArray, steps: int
 ) -> Stepper:
-    """Make a step that releases all derivatives and moves one coordinate."""
+    """Return a step that releases all derivatives and moves one coordinate."""
     z = accountant.noise_multiplier(run.mu, steps)
 
     def step(weights: FloatArray) -> tuple[IntArray, FloatArray, Released]:
@@ -231,7 +242,10 @@ def _make_gaussian_step(
 
 
 def _choose_scales(run: Run, steps: int, *, as_in_paper: bool) -> tuple[float, float]:
-    """Return the range of the choice's privacy loss and the derivative's noise."""
+    """Return ω, the range of a choice's privacy loss, and a noise multiplier.
+
+    The noise multiplier is that of the derivative's release.
+    """
     if run.mu == math.inf:
         return math.inf, 0.0
     if as_in_paper:  # λ = 4·root Δ/ε: exponents score/λ, standard deviation √2 λ
@@ -243,12 +257,13 @@ def _choose_scales(run: Run, steps: int, *, as_in_paper: bool) -> tuple[float, f
 
 
 def bound_score(problem: Problem, M: FloatArray) -> float:
-    """Return a bound on the influence of one record on the computed M_j |move_j|.
+    """Return a bound on the influence of one record on the computed score M_j |move_j|.
 
-    Proximal maps do not lengthen differences, so it changes by at most sup |x_j s|/n,
-    doubled for a replacement. Move, map and score are rounded by 2⁻⁵³ of values that
-    come from a weight in the box, |w| ≤ W, which adds less than 2⁻⁴⁸(MW + l₂W + l₁) on
-    two tables.
+    Proximal maps do not lengthen differences. So one record changes the exact score by
+    at most sup |x_j s|/n, or twice as much if the record is replaced. The move, the
+    proximal map and the score are computed with relative rounding errors of 2⁻⁵³, from
+    weights in the box |w| ≤ W. For two tables, these errors add less than
+    2⁻⁴⁸(MW + l₂W + l₁).
     """
     times = 2.0 if problem.neighbours == "replace-one" else 1.0
     l1, l2 = (getattr(problem.penalty, name, 0.0) for name in ("l1", "l2"))
@@ -263,9 +278,11 @@ def score_coordinates(
     exact: FloatArray,
     reach: float,
 ) -> FloatArray:
-    """Return M_j |move_j| of each coordinate in units of its sensitivity, unrounded.
+    """Return the score M_j |move_j| of each coordinate, before rounding.
 
-    Rounding to integers adds one unit to the sensitivity `SCORE_UNITS`; two are paid.
+    Scores are in units of their sensitivity divided by `SCORE_UNITS`, so in these units
+    the sensitivity is `SCORE_UNITS`. Rounding to integers adds one unit to it. The
+    choice accounts for two.
     """
     with np.errstate(over="ignore"):  # overflow is clipped to the box
         moved = _move(problem, M, weights, exact, problem.all)
@@ -279,7 +296,7 @@ def _make_exponential_step(
     M: FloatArray,
     scales: tuple[float, float],
 ) -> Stepper:
-    """Make a step that chooses a coordinate and then releases its derivative."""
+    """Return a step that chooses a coordinate and then releases its derivative."""
     check(
         problem.loss.n_outputs == 1,
         "selection='exponential' requires a loss with one output.",
@@ -300,7 +317,7 @@ def _make_exponential_step(
         if z_choice:
             run.record.charge(Event(query, reach, z_choice, 1))
             run.record.seeded |= run.noise.seeded
-            # Python's integers, because scores of some tables would overflow int64.
+            # These are Python integers, because some tables' scores overflow int64.
             whole_units = [int(score) for score in np.rint(scores).tolist()]
             chosen = choose(whole_units, rate, run.noise)
         else:
@@ -316,16 +333,20 @@ def _make_exponential_step(
 
 
 def _find_joint(layout: Layout) -> IntArray:
-    """Return the coordinates of wide joint columns; none without an intercept."""
+    """Return the coordinates of wide joint columns.
+
+    Without an intercept, return none, because means cannot be released then.
+    """
     wide = [g.coordinates for g in layout.groups if g.signed and g.width > WIDE]
     known = any(group.kind == "ones" for group in layout.groups)
     return np.concatenate(wide) if wide and known else np.arange(0)
 
 
 def _release_means(problem: Problem, run: Run, adder: queries.Engine) -> FloatArray:
-    """Release the mean of each x_j, at least the noise level and at most 1."""
+    """Release the mean of each x_j, clipped between the noise level and 1."""
     d, layout = problem.layout.n_features, problem.layout
-    # Far above all targets the clipped squared loss has slope 1, so gradients are x.
+    # If margins are far above all targets, the clipped squared loss has slope 1, so a
+    # record's gradient is x.
     slopes = queries.Slopes(Squared(1.0), problem.records.max_weight)
     high = np.where(layout.penalised > 0, 0.0, 1000.0)[:, None]
     total = queries.gradient(

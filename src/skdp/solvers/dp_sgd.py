@@ -1,10 +1,11 @@
 """DP-SGD: steps along noisy gradients of random batches.
 
-There are two forms. `"practised"` is the one in libraries (Abadi et al. 2016): Poisson
-batches, clipped gradients, a constant step, and noise from numerical accounting.
-`"analysed"` is Algorithm 1 of Bassily, Smith and Thakurta (2014): steps that shrink
-like 1/√t, no clipping, weights projected to a ball, and noise from their Theorem 2.1 or
-from numerical accounting.
+There are two variants, which the argument `form` selects. `"practised"` is the variant
+in libraries (Abadi et al. 2016). It has Poisson batches, clipped gradients, a constant
+step size, and noise from numerical accounting. `"analysed"` is Algorithm 1 of Bassily,
+Smith and Thakurta (2014). Its step sizes decrease like 1/√t, gradients are not clipped,
+and weights are projected to a ball. Its noise comes from their Theorem 2.1 or from
+numerical accounting.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from skdp.solvers.problem import (
     open_run,
 )
 
-#: Full steps without noise; largest default number of steps with it.
+#: Number of steps in a run without noise, and the largest default number of steps in a
+#: run with noise.
 NOISELESS_STEPS, MOST_STEPS = 3000, 10_000
-#: Default steps of the analysed form: T = 1/q², q the rate.
+#: Default number of steps T of the analysed variant. Its default rate is 1/√T.
 ANALYSED_STEPS = 2500
 
 
@@ -66,24 +68,29 @@ def dp_sgd(
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
     form : {"practised", "analysed"}
-        Constant steps and clipping, or Algorithm 1 of Bassily et al.
+        "practised" has constant step sizes and clipping. "analysed" is Algorithm 1 of
+        Bassily et al.
     calibration : {"exact", "paper"}
-        Numerical accounting, or (analysed only) the paper's noise,
-        √(32 log(n/δ) log(1/δ))/ε times the sensitivity, charged at its true cost.
+        "exact" uses numerical accounting. "paper" requires the analysed variant and
+        uses the paper's noise, √(32 log(n/δ) log(1/δ))/ε times the sensitivity, charged
+        at its true cost.
     n_steps : int, optional
-        T; by default K* of full gradient descent, or 2500 (analysed: 1/rate²).
+        T. The default of the practised variant is the K* of full gradient descent. That
+        of the analysed variant is 1/rate², or 2500 if no rate is given.
     rate : float, optional
-        Probability that a record is in a batch. The default 2μ/√T, at least 64 records,
-        is so large that sampling adds little noise; analysed 1/√T.
+        Probability that a record is in a batch. The default of the practised variant is
+        2μ/√T, or more if a batch would have fewer than 64 records on average. At this
+        rate, sampling adds little noise. The default of the analysed variant is 1/√T.
     clip : float, optional
-        Bound on a record's gradient norm. The default (practised, with noise) is half
-        of slope_bound·R, the bound that the loss and the columns imply.
+        Bound on the norm of a record's gradient. The loss and the columns imply the
+        bound slope_bound·R. The default of the practised variant with noise is half of
+        this bound. Otherwise the default is the bound itself, so nothing is clipped.
     learning_rate : float, optional
-        Step size; by default (practised) 1.9/(βR²), because at 2/(βR²) some tables
-        diverge.
+        Step size. The default of the practised variant with noise is 1.9/(βR²), because
+        some tables diverge at 2/(βR²).
     radius : float, optional
-        Radius of the ball to which weights are projected (analysed); by default
-        √(number of columns).
+        Radius of the ball to which the analysed variant projects weights. The default
+        is √(number of columns).
 
     Notes
     -----
@@ -139,7 +146,10 @@ def dp_sgd(
 
 
 def choose_steps(problem: Problem, run: Run) -> int:
-    """Return K* of full gradient descent with isotropic noise, at most 10,000."""
+    """Return the best number of steps K* of full gradient descent, at most 10,000.
+
+    K* minimises the utility bound for isotropic noise.
+    """
     if run.mu == math.inf:
         return NOISELESS_STEPS
     budget = theory.Budget(
@@ -160,7 +170,10 @@ def choose_steps(problem: Problem, run: Run) -> int:
 
 
 def choose_batch_rate(n_rows: int, mu: float, n_steps: int) -> float:
-    """Return a rate at which sampling adds little noise, with z of about 2."""
+    """Return a rate at which sampling adds little noise.
+
+    The noise multiplier z is then about 2.
+    """
     return min(1.0, max(2.0 * mu / math.sqrt(n_steps), 64.0 / n_rows))
 
 
@@ -171,17 +184,18 @@ def _choose_analysed_steps(rate: float | None) -> int:
 def compute_paper_noise(
     epsilon: float, delta: float, n_rows: int, rate: float, n_steps: int
 ) -> float:
-    """Return the noise multiplier of Theorem 2.1, for T steps of any rate.
+    """Return the noise multiplier of Theorem 2.1, for T steps at any rate.
 
-    σ² = 32 L² n² log(n/δ) log(1/δ)/ε² on n times one record's gradient, n² steps: z =
-    √(32 log(n/δ) log(1/δ))/ε. For T steps of rate q the same proof gives q√T times it.
+    The theorem is for n² steps, each along n times the gradient of one record. It uses
+    σ² = 32 L² n² log(n/δ) log(1/δ)/ε², so z = √(32 log(n/δ) log(1/δ))/ε. For T steps at
+    rate q, the same proof gives q√T times this z.
     """
     logs = math.log(n_rows / delta) * math.log(1.0 / delta)
     return rate * math.sqrt(32.0 * n_steps * logs) / epsilon
 
 
 class _Moves:
-    """The query for each batch, and the update by its answer."""
+    """The query for each batch, and the update that uses the released answer."""
 
     def __init__(
         self,
@@ -216,9 +230,10 @@ class _Moves:
             self.update = accelerate(self.update)
 
     def query(self, engine: queries.Engine, weights: FloatArray) -> queries.BoundedSum:
-        """Ask for the sum of a batch's gradients, to which a record adds ≤ `most`.
+        """Return the sum of a batch's gradients. A record adds at most `most` to it.
 
-        The accounting is for add-remove; a replacement counts as two changes.
+        The sensitivity is that of add-remove. For replace-one, the accounting counts a
+        replacement as two changes.
         """
         problem, slopes = self.problem, self.problem.slopes()
         if self.clipped:
@@ -231,7 +246,10 @@ class _Moves:
         )
 
     def project(self, weights: FloatArray, index: int, moved: FloatArray) -> FloatArray:
-        """Shrink the step of the analysed form by √t and project to the ball."""
+        """Divide the step by √t and project the weights to the ball.
+
+        Only the analysed variant does this. Otherwise `moved` is returned unchanged.
+        """
         if self.radius is None:
             return moved
         scaled = weights + (moved - weights) / math.sqrt(index + 1.0)

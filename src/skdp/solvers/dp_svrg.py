@@ -1,14 +1,14 @@
 """DP-SVRG (Wang, Ye, Xu 2017): stochastic steps corrected by a full gradient.
 
-An epoch computes the full gradient ṽ at w̃. Each of its m steps draws a batch and moves
-along ∇f_B(x) - ∇f_B(w̃) + ṽ plus noise, then through the penalty's proximal map. The
-next w̃ is the mean of the steps.
+An epoch first computes the full gradient ṽ at w̃. Each of its m steps draws a batch B,
+moves along ∇f_B(x) - ∇f_B(w̃) + ṽ plus noise, and applies the penalty's proximal map.
+The next w̃ is the mean of the epoch's iterates x.
 
-`"paper"` draws fresh noise for all three terms in every step, σ² = c G² T m log(1/δ)
-/(nε)², with a constant that the paper leaves open. `"exact"` releases ṽ once per epoch
-and reuses it. It bounds a record's part of a correction by the distance of the two
-released points: |φ'(x·a) - φ'(x·b)| ≤ β sup_x |x·(a - b)|. Near w̃ the corrections need
-hardly any noise.
+`"paper"` draws fresh noise for all three terms in every step, with σ² = c G² T m
+log(1/δ)/(nε)². The paper leaves the constant c open. `"exact"` releases ṽ once per
+epoch and reuses the released value. The two other terms form a correction. A record's
+part of the correction is bounded by the distance between the two released points:
+|φ'(x·a) - φ'(x·b)| ≤ β sup_x |x·(a - b)|. So near w̃ corrections need hardly any noise.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from skdp.solvers.problem import (
     open_run,
 )
 
-#: Share of μ² for full gradients; corrections are a fraction of their size.
+#: Share of μ² spent on full gradients. Corrections get less, because they are smaller.
 FULL_SHARE = 0.8
-#: Constants c that the accounting of `printed_charges` proves at ε ≤ 1, δ ≥ 1e-9.
+#: Default constants c. With these, the paper's noise is within the budget for all ε ≤ 1
+#: and δ ≥ 1e-9.
 PRINTED_CONSTANT = {"replace-one": 64.0, "zero-out": 16.0, "add-remove": 16.0}
 
 
@@ -71,19 +72,22 @@ def dp_svrg(
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
     calibration : {"exact", "paper"}
-        Numerical accounting, or the paper's σ, charged at its true cost.
+        "exact" uses numerical accounting. "paper" uses the paper's σ, charged at its
+        true cost.
     n_epochs, n_inner : int, optional
-        T and m; by default √K each, where K are the steps of DP-SGD.
+        T and m. By default, both are about √K, where K is the number of steps of
+        DP-SGD.
     rate : float, optional
-        Probability that a record is in a batch. The paper draws one record, 1/n. The
-        default is that of DP-SGD ("exact"), or 1/√(Tm), where the paper's condition
-        holds ("paper").
+        Probability that a record is in a batch. The paper draws one record, which is a
+        rate of 1/n. The default for "exact" is that of DP-SGD. The default for "paper"
+        is 1/√(Tm), at which the condition of the paper holds.
     learning_rate : float, optional
-        Step size; by default 1.9/(βR²), because at 2/(βR²) some tables diverge.
+        Step size. The default is 1.9/(βR²), because some tables diverge at 2/(βR²).
     full_share : float
-        Share of μ² for full gradients ("exact").
+        Share of μ² spent on full gradients. Used only with "exact".
     constant : float, optional
-        c of the paper's noise; by default 16, or 64 for replace-one.
+        The constant c of the paper's noise. The default is 64 for replace-one, and 16
+        for the other neighbours.
 
     Notes
     -----
@@ -132,7 +136,10 @@ def dp_svrg(
 
 @dataclass(frozen=True)
 class _Plan:
-    """T epochs of m steps; noise multipliers of ṽ and of the corrections."""
+    """The numbers of epochs and steps, and the noise of ṽ and of the corrections.
+
+    `full` is the noise multiplier of ṽ. If `fresh`, ṽ is released again in every step.
+    """
 
     n_epochs: int
     n_inner: int
@@ -149,7 +156,10 @@ def _plan_exact(
     rate: float | None,
     share: float,
 ) -> _Plan:
-    """Plan ṽ once per epoch, and corrections except in the first step, where x = w̃."""
+    """Plan one release of ṽ per epoch, and one correction per step.
+
+    The first step of an epoch has no correction, because x = w̃ there.
+    """
     corrections = n_epochs * (n_inner - 1)
     if not corrections:  # plain gradient descent
         z = accountant.noise_multiplier(run.mu, n_epochs)
@@ -170,7 +180,10 @@ def _plan_as_in_paper(
     rate: float | None,
     constant: float | None,
 ) -> _Plan:
-    """Plan fresh noise for every term, σ² = c G² Tm log(1/δ)/(nε)², split 1 : 2."""
+    """Plan fresh noise in every step, σ² = c G² Tm log(1/δ)/(nε)², as in the paper.
+
+    A third of σ² goes to ṽ, and the rest to the correction.
+    """
     steps = n_epochs * n_inner
     chance = rate or 1.0 / math.sqrt(steps)
     if run.mu == math.inf:
@@ -199,10 +212,11 @@ def compute_paper_noises(
 ) -> tuple[float, float]:
     """Return the paper's noise multipliers of ṽ, and of a correction at rate 1.
 
-    Of σ² = c G² Tm log(1/δ)/(nε)² a third goes to ṽ (one record changes it by G/n, or
-    2G/n if replaced) and the rest to the correction (2G/(qn) for a batch of rate q:
-    multiply by q). The sum is the paper's noise, and releasing both parts reveals no
-    less.
+    A third of σ² = c G² Tm log(1/δ)/(nε)² goes to ṽ, and the rest to the correction.
+    One record changes ṽ by at most G/n, or by 2G/n if it is replaced. One record
+    changes the correction of a batch of rate q by at most 2G/(qn), so multiply the
+    second multiplier by q. The sum of both parts has the paper's noise. Releasing the
+    two parts reveals at least as much as releasing their sum, so the charge is safe.
     """
     sigma = math.sqrt(constant * n_steps * math.log(1.0 / delta)) / epsilon
     return sigma / math.sqrt(3.0) / (2 if replace else 1), sigma / math.sqrt(6.0)
@@ -210,9 +224,10 @@ def compute_paper_noises(
 
 @dataclass(frozen=True)
 class Difference:
-    """Slopes at one half of the margins minus those at the other, for two weights.
+    """A pseudo-loss whose slopes are differences of a loss's slopes at two weights.
 
-    Columns 0..k-1 hold the difference; the others are zero.
+    Margins have 2k columns, k for each of the two weights. In the slopes, columns
+    0..k-1 hold the difference, and the other columns are zero.
     """
 
     loss: Loss
@@ -227,7 +242,10 @@ class Difference:
 
 
 def bound_margin(layout: Layout, move: FloatArray) -> float:
-    """Return sup_x ‖x·move‖ over all encoded rows x, for weights `move` apart."""
+    """Return a bound on ‖x·move‖ over all encoded rows x.
+
+    `move` is the difference of two weights.
+    """
     sizes = np.linalg.norm(move, axis=1)
     total = 0.0
     for group in layout.groups:
@@ -239,7 +257,7 @@ def bound_margin(layout: Layout, move: FloatArray) -> float:
 
 
 class _Descent:
-    """The two loops."""
+    """The loop over epochs and the loop over the steps of an epoch."""
 
     def __init__(
         self,
@@ -262,7 +280,7 @@ class _Descent:
             self.private = batches.charge_all(run, most, n_draws)
 
     def run(self) -> FloatArray:
-        """Return the last epoch's mean."""
+        """Run all epochs, and return the mean of the last epoch's iterates."""
         anchor = self.problem.start
         for epoch in range(self.plan.n_epochs):
             anchor = self._run_epoch(epoch, anchor)
@@ -312,7 +330,8 @@ class _Descent:
             Difference(problem.loss, bound), problem.records.max_weight
         )
         records = draw_batch(problem.records, batches.rate, self.noise)
-        # The accounting is for add-remove; a replacement counts as two changes.
+        # The sensitivity is that of add-remove. For replace-one, the accounting counts
+        # a replacement as two changes.
         total = queries.gradient(
             ReferenceEngine(records),
             slopes,
@@ -324,8 +343,8 @@ class _Descent:
         released: Released = release(
             total, batches.noise_multiplier, self.noise, self.private
         )
-        # All were charged together before the first. Adding up single entries would
-        # take longer at every step.
+        # All corrections were charged together before the first one. The entries of
+        # single corrections are dropped, as adding them up would slow down every step.
         self.private.events.clear()
         mean = released.values / (batches.rate * problem.n_rows)
         return np.asarray(mean[:, : problem.loss.n_outputs])

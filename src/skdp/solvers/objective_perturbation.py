@@ -2,36 +2,40 @@ r"""Objective perturbation: add a random linear term to the objective, then solv
 
     w = argmin Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w,   b ~ N(0, σ²I)
 
-**Paper** (Kifer, Smith, Thakurta 2012, Theorem 2 with Gaussian noise): the exact
-minimiser is (ε, δ)-private, one record added or removed, if ∇²φᵢ has rank one,
-‖∇φᵢ‖ ≤ L, ∇²φᵢ ⪯ βR², min q ≥ 2βR²/ε and σ² = L²(8 log(2/δ) + 4ε)/ε².
+**Paper** (Kifer, Smith, Thakurta 2012, Theorem 2 with Gaussian noise). The exact
+minimiser is (ε, δ)-private if one record is added or removed, provided that ∇²φᵢ has
+rank one, ‖∇φᵢ‖ ≤ L, ∇²φᵢ ⪯ βR², min q ≥ 2βR²/ε and σ² = L²(8 log(2/δ) + 4ε)/ε².
 
-**Exact**: the curve of `profiles.objective_delta`, after Redberg, Koskela, Wang (2023)
-except for the determinant (log(1+κ), not |log(1-κ)|), the sign of slopes (no factor 2
-for losses with `one_sign`) and small ε. The run is charged the smallest μ whose curve
-it never crosses, for any chosen noise. It can therefore be composed, unlike a guarantee
-at a single (ε, δ).
+**Exact** (the default). The privacy curve is that of `profiles.objective_delta`. It
+follows Redberg, Koskela, Wang (2023), except for the determinant (log(1+κ), not
+|log(1-κ)|), the sign of slopes (no factor 2 for losses with `one_sign`) and small ε.
+For any chosen noise, the run is charged the smallest μ whose GDP curve it never
+exceeds. Unlike a guarantee at a single (ε, δ), this charge can be composed with others.
 
-**Not assumed exact** (approximate minima: Iyengar et al. 2019, Theorem 1). We compute
-some w̃ near w, which is proved for every table and every b (`certified`). If w were
-public, w̃, shortened to a public radius, would have sensitivity 2τ for all tables; so
-√q∘w̃ is released with Gaussian noise for a hundredth of the budget. τ includes the last
-digits of b. w exceeds the radius with probability e⁻³²; privacy does not depend on it,
-since the bound holds for longer w too, and no δ is spent.
+**The minimiser need not be exact** (approximate minima: Iyengar et al. 2019,
+Theorem 1). We compute some w̃ whose distance from w is bounded. The bound is proved for
+every table and every b (`certified`). If w were public, w̃, shortened to a public
+radius, would have sensitivity 2τ for all tables. So √q∘w̃ is released with Gaussian
+noise, for a hundredth of the budget. τ includes the last digits of b. The probability
+that w exceeds the radius is e⁻³². Privacy does not depend on this, because the bound
+holds for longer w too. So no δ is spent.
 
-**The noise** b is not released: b and w together reveal the sum of all gradients at w.
-It is drawn through `release` on a sum that is zero, with a temporary record, *after*
-the run was charged, and never leaves this file. `release` rounds to cells of 2⁻¹⁰σ, but
-b must have a density, so it is the sum of four draws, each with 2⁻⁸ times the previous
-standard deviation. Given the part that rounding cut off the first draw, a shift that is
-independent of the records, the draw is on a lattice of spacing G ≤ 2⁻¹⁰σ₁, with normal
-weights. Plus a normal of σ₂ = 4G or more, its density is that of N(0, σ₁²+σ₂²) times 1
-± 2exp(-2π²·15), by Poisson's summation formula, and so on. Only the last rounding
-remains, 2⁻³⁵σ.
+**The noise** b is not released, because b and w together reveal the sum of all
+gradients at w. It is drawn by `release`, applied to a sum that is zero, with a
+temporary privacy record. This happens *after* the run was charged, and b never leaves
+this file.
 
-Relations: the theorem is for zero-out and add-remove, where `certified` bounds the
-number of rows. Replace-one is both at once, a group of two, with double μ (Dong, Roth,
-Su 2022, Theorem 2.14).
+`release` rounds to a grid of spacing 2⁻¹⁰σ, but b must have a density. Therefore b is
+the sum of four draws, each with 2⁻⁸ times the standard deviation of the previous draw.
+The part that rounding cut off the first draw is a shift that is independent of the
+records. Given this shift, the first draw is on a lattice of spacing G ≤ 2⁻¹⁰σ₁, with
+normal weights. A normal draw with σ₂ = 4G or more is added. By Poisson's summation
+formula, the density of the sum is that of N(0, σ₁²+σ₂²) times 1 ± 2exp(-2π²·15). The
+same holds for the further draws. Only the last rounding remains, of size 2⁻³⁵σ.
+
+Neighbours: the theorem is for zero-out and add-remove, where `certified` bounds the
+number of rows. Replace-one is two such changes, a group of two, and has twice the μ
+(Dong, Roth, Su 2022, Theorem 2.14).
 """
 
 from __future__ import annotations
@@ -67,7 +71,7 @@ from skdp.solvers.problem import (
     open_run,
 )
 
-#: Share of the budget that pays for the tolerance.
+#: Share of the budget spent on the release of w̃, which makes up for the tolerance.
 OUTPUT_SHARE = 0.01
 #: Number of draws whose sum is b, and the ratio of their standard deviations.
 LEVELS, SHRINK = 4, 2.0**-8
@@ -75,11 +79,12 @@ QUERY = "distance to minimiser, charged beforehand"
 
 
 def choose_ridge(problem: Problem, mu: float) -> float:
-    """Return the ridge λ (of the mean loss) that balances bias and noise, κ ≤ .8 μ.
+    """Return the ridge λ of the mean loss that balances bias and noise.
 
-    Bias ½ nλ‖w*‖² and noise ½ E bᵀ(H+nλ)⁻¹H(H+nλ)⁻¹b ≤ dσ²/(8nλ) are equal at
-    nλ = σ√d/(2‖w*‖), with the public guess that each column's weights have norm 1 and
-    σ = L/μ for one record.
+    The bias is ½ nλ‖w*‖². The noise costs ½ E bᵀ(H+nλ)⁻¹H(H+nλ)⁻¹b ≤ dσ²/(8nλ). Both
+    are equal at nλ = σ√d/(2‖w*‖). This uses σ = L/μ for one record and the public guess
+    that each column's weights have norm 1. The ridge is raised if necessary, so that
+    κ ≤ .8 μ.
     """
     std = problem.slope_bound * problem.row_norm / mu
     guess = math.sqrt(len(problem.layout.groups))
@@ -89,7 +94,7 @@ def choose_ridge(problem: Problem, mu: float) -> float:
 
 
 def compute_paper_noise(epsilon: float, delta: float) -> float:
-    """Return σ/L of Kifer, Smith and Thakurta (2012)."""
+    """Return the ratio σ/L of Kifer, Smith and Thakurta (2012)."""
     return math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
 
 
@@ -113,18 +118,21 @@ def objective_perturbation(
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver. The engine is not used and the callback is not called.
     calibration : {"exact", "paper"}
-        The noise that the budget's curve allows, or that of Kifer et al. for the
-        record's (ε, δ). The default ridge is then theirs too, 2βR²/(nε), or larger if
-        its true cost exceeds the budget, and some budget may remain.
+        "exact" uses the noise that the budget's privacy curve allows. "paper" uses the
+        noise of Kifer et al. for the (ε, δ) of the privacy record. The default ridge is
+        then also theirs, 2βR²/(nε). It is raised if the true cost exceeds the budget.
+        Some of the budget may remain.
     ridge : float, optional
-        Added to the penalty on every coordinate, including the intercept: ½ ridge ‖w‖²
-        beside the mean loss. By default `choose_ridge`, or 0 without noise.
+        ½ ridge ‖w‖² is added to the mean loss, in addition to the penalty. It acts on
+        every coordinate, including the intercept. The default with "exact" is that of
+        `choose_ridge`. Without noise the default is 0.
 
     Notes
     -----
-    **Guarantee.** For all neighbouring tables the result is post-processing of
-    objective perturbation, charged by the theorem of `profiles`, and of one Gaussian
-    release of the distance to its exact minimiser.
+    **Guarantee.** For all neighbouring tables the result is post-processing of two
+    steps. The first is objective perturbation with an exact minimiser, charged by the
+    theorem of `profiles`. The second is one Gaussian release of the distance of w̃ from
+    this minimiser.
     """
     check(
         calibration in ("exact", "paper"),
@@ -198,7 +206,7 @@ def _bound_gradient(problem: Problem) -> float:
 def _calibrate_exactly(
     problem: Problem, run: Run, ridge: float | None
 ) -> tuple[float, float, float]:
-    """Return σ, the μ that is charged, and the ridge."""
+    """Return σ, the μ to charge, and the ridge, with exact accounting."""
     cost = run.share(1 - OUTPUT_SHARE).mu
     target = cost / _count_changes(problem)
     signs = _count_signs(problem)
@@ -223,7 +231,7 @@ def _calibrate_exactly(
 def _calibrate_as_in_paper(
     problem: Problem, run: Run, ridge: float | None
 ) -> tuple[float, float, float]:
-    """Return σ, the μ that is charged, and the ridge, after Kifer et al. (2012)."""
+    """Return σ, the μ to charge, and the ridge, with the noise of Kifer et al."""
     epsilon, delta = run.record.epsilon, run.record.delta
     group, most = _count_changes(problem), run.share(1 - OUTPUT_SHARE).mu
     std = _bound_gradient(problem) * group * compute_paper_noise(epsilon, delta)
@@ -246,7 +254,7 @@ def _calibrate_as_in_paper(
 
 
 def _charge_tilt(problem: Problem, run: Run, std: float, cost: float, d: int) -> None:
-    """Charge the privacy loss that remains with the tilt."""
+    """Charge the cost of objective perturbation, before the tilt is drawn."""
     many = "coordinate" if d == 1 else "coordinates"
     event = Event(
         f"objective perturbation, {d} {many} together",
@@ -258,7 +266,7 @@ def _charge_tilt(problem: Problem, run: Run, std: float, cost: float, d: int) ->
 
 
 def _draw_tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | None:
-    """Draw the tilt b (d,), which is secret, so no record keeps its draws."""
+    """Draw the tilt b (d,). It is secret, so no lasting privacy record keeps it."""
     if not std:
         return None
     tilt = np.zeros(d)

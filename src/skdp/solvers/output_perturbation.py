@@ -1,29 +1,34 @@
 r"""Output perturbation: solve the regularised problem, then add noise to the solution.
 
 **Theorem** (Chaudhuri, Monteleoni, Sarwate 2011, Theorem 6, in the form used here). Let
-w(D) minimise F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ², all qⱼ > 0, φᵢ convex with slopes of at
-most r. For tables of which one has a record more than the other,
+w(D) minimise F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ², where all qⱼ > 0 and the φᵢ are convex
+with slopes of at most r. Let ‖v‖_q² = Σ qⱼvⱼ². If one table has one record more than
+the other,
 
-.. math:: ‖w(D) - w(D')‖_q ≤ r · \sup_x ‖x‖_{1/q} ,
+.. math:: ‖w(D) - w(D')‖_q ≤ r · \sup_x ‖x‖_{1/q} .
 
-and twice that if the record is replaced, ‖v‖_q² = Σ qⱼvⱼ².
+If a record is replaced, the bound is twice as large.
 
-*Proof.* With Δ = w(D') - w(D) and g the gradient at w(D') of the record that D' lacks,
-∇F_D(w(D')) = g and ∇F_D(w(D)) = 0, and F_D is q-strongly convex: ‖Δ‖_q² ≤ g·Δ ≤
-‖g‖_{1/q} ‖Δ‖_q. ∎
+*Proof.* Let Δ = w(D') - w(D), and let g be the gradient at w(D') of the record that D'
+lacks. Then ∇F_D(w(D')) = g and ∇F_D(w(D)) = 0. Since F_D is q-strongly convex,
+‖Δ‖_q² ≤ g·Δ ≤ ‖g‖_{1/q} ‖Δ‖_q. ∎
 
-We compute some w̃ with ‖∇F(w̃)‖_{1/q} ≤ τ, proved for *every* table (`certified`), so
-‖w̃ - w(D)‖_q ≤ τ on either table, and twice that is added to the sensitivity. A table
-without such a proof would need another answer, such as an error or a fixed point, which
-could be far from that of its neighbour; there is no such table. √q∘w̃ is released with
-Gaussian noise of one scale and then divided by √q, so the noise is smallest where the
-penalty is largest. Accounting is exact: one Gaussian release is (1/z)-GDP. The charge
-is entered before the minimiser is computed.
+We compute some w̃ with ‖∇F(w̃)‖_{1/q} ≤ τ, which is proved for *every* table
+(`certified`). So ‖w̃ - w(D)‖_q ≤ τ on either table, and 2τ is added to the sensitivity.
+If the proof failed for some table, that table would need another answer, such as an
+error or a fixed point. This answer could be far from that of a neighbouring table.
+There is no such table.
 
-The paper's own noise, of density ∝ exp(-‖v‖/scale), gives pure ε and grows with d; it
-is not offered. Relations: the proof is for zero-out and add-remove, where `certified`
-bounds the number of rows; replace-one has the factor 2, because the gradients of two
-records differ by at most 2r‖x‖.
+√q∘w̃ is released with Gaussian noise of one scale and then divided by √q, so the noise
+is smallest where the penalty is largest. Accounting is exact, because one Gaussian
+release is (1/z)-GDP. The release is charged before the minimiser is computed.
+
+The paper's own noise has a density ∝ exp(-‖v‖/scale). It gives pure ε-DP and grows with
+d. It is not offered here.
+
+Neighbours: the proof is for zero-out and for add-remove, where `certified` bounds the
+number of rows. Replace-one has the factor 2, because the gradients of two records
+differ by at most 2r‖x‖.
 """
 
 from __future__ import annotations
@@ -63,11 +68,12 @@ GRID = 2.0**-31
 
 
 def choose_ridge(problem: Problem, mu: float) -> float:
-    """Return the ridge λ (of the mean loss) that balances its bias and the noise.
+    """Return the ridge λ of the mean loss that balances bias and noise.
 
-    Bias ½ λ‖w*‖² and noise ½ tr(H) (cL/(nλμ))², tr(H) ≤ βR², c = 2 for replace-one, are
-    about equal at λ³ = 2βR² (cL/(nμ))²/‖w*‖², with the public guess that each column's
-    weights have norm 1.
+    The bias is ½ λ‖w*‖². The noise costs ½ tr(H) (cL/(nλμ))². Here tr(H) ≤ βR², and c
+    is 2 for replace-one and 1 otherwise. Both are about equal at
+    λ³ = 2βR² (cL/(nμ))²/‖w*‖². The public guess of ‖w*‖ is that each column's weights
+    have norm 1.
     """
     times = 2.0 if problem.neighbours == "replace-one" else 1.0
     norm = problem.row_norm
@@ -104,14 +110,16 @@ def output_perturbation(
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver. The engine is not used and the callback is not called.
     ridge : float, optional
-        Added to the penalty on every coordinate, including the intercept: ½ ridge ‖w‖²
-        beside the mean loss. By default `choose_ridge`, or 0 without noise. With noise,
-        0 is refused unless the penalty acts on all coordinates.
+        ½ ridge ‖w‖² is added to the mean loss, in addition to the penalty. It acts on
+        every coordinate, including the intercept. The default is that of
+        `choose_ridge`, or 0 without noise. With noise, 0 is refused unless the penalty
+        acts on all coordinates.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables the result is post-processing of one
-    Gaussian release, whose sensitivity is that of the theorem above plus the tolerance.
+    Gaussian release. Its sensitivity is that of the module's theorem plus the slack of
+    `certified` and a bound on rounding.
     """
     refuse_outputs(problem)
     run = open_run(

@@ -1,9 +1,10 @@
 """A regularised sum of losses in floating point, with bounds on rounding errors.
 
-F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w over the records of a problem, all qⱼ > 0. Norms
-are those of the quadratic term: ‖w‖_q² = Σ qⱼwⱼ² of weights, ‖g‖_{1/q}² = Σ gⱼ²/qⱼ of
-gradients. The contribution of a record is bounded here, not assumed: weights are
-clipped to `max_weight` and slopes to the loss's bound, for any records.
+The sum over the records of a problem is F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w. All qⱼ
+are positive. Norms are those of the quadratic term: ‖w‖_q² = Σ qⱼwⱼ² for weights, and
+‖g‖_{1/q}² = Σ gⱼ²/qⱼ for gradients. This module enforces the bound on a record's
+contribution, for any records. It clips the records' weights to `max_weight` and slopes
+to the bound of the loss.
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ from skdp.privacy.grid import FEATURE_ONE, round_up
 from skdp.schema import FloatArray, Layout, check
 from skdp.solvers.problem import Problem
 
-#: Most rows of a block, whose gradients are added up first.
+#: Largest number of rows in a block. Gradients are added up within blocks first.
 BLOCK = 4096
 #: Half a unit in the last place of 1.
 U = 2.0**-53
-#: Coordinates up to which Newton's system is solved by factorising the Hessian.
+#: Up to this number of coordinates, Newton steps factorise the Hessian.
 DENSE = 600
-#: Tables are linear between entries 1/128 apart, so slopes exceed β by this factor.
+#: Slopes are interpolated linearly in tables with entries 1/128 apart. Their derivative
+#: may therefore exceed β, by at most this factor.
 STEEPER = 1.01
 #: Smallest A, for tables without rows.
 LEAST_ERROR = 1e-300
 
 
 def refuse_outputs(problem: Problem) -> None:
-    """Refuse losses with several outputs, whose slopes are not monotone."""
+    """Raise if the loss has several outputs, because its slopes are not monotone."""
     check(
         problem.loss.n_outputs == 1,
         f"This solver requires a loss with one output, got {problem.loss.name} with "
@@ -49,20 +51,29 @@ def bound_reach(problem: Problem, quadratic: FloatArray) -> float:
 
 
 def bound_steepness(problem: Problem, quadratic: FloatArray) -> float:
-    """Return κ ≥ φ'' xᵀQ⁻¹x, a record's curvature over that of the quadratic term."""
+    """Return κ, a bound on a record's curvature relative to the quadratic term.
+
+    For all rows x, κ ≥ φ'' xᵀQ⁻¹x with Q = Diag(q).
+    """
     return round_up(STEEPER * problem.curvature * bound_reach(problem, quadratic) ** 2)
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """Bound on the rounding error of a gradient, in ‖·‖_{1/q}: A + B‖w‖ + C‖b‖.
+    """Bound E = A + B‖w‖ + C‖b‖ on the rounding error of a gradient, in ‖·‖_{1/q}.
 
-    A margin of k terms has error (k+1)U‖x‖_{1/q}‖w‖_q, which changes its slope by β
-    times that. Slopes are computed with a few roundings of numbers below
-    4096(1 + bound)/128, the positions in the tables. A block's sum of m terms has error
-    mU, that of all blocks their number times U, relative to Σ‖x‖_{1/q}|slope|. The
-    quadratic and the linear term have errors of a few U. The total is doubled, which
-    leaves room for rounding a plain step of `minimise`, LU‖w‖_q.
+    A, B and C are `fixed`, `growth` and `tilt`. The error has these parts:
+
+    * A margin of k terms has error (k+1)U‖x‖_{1/q}‖w‖_q. It changes the slope by at
+      most β times this error.
+    * Slopes are computed with a few roundings of numbers below 4096(1 + bound)/128,
+      which are positions in tables.
+    * Relative to Σ‖x‖_{1/q}|slope|, the sum of the m terms of a block has error mU, and
+      the sum over all blocks has an error of U times the number of blocks.
+    * The quadratic and the linear term have errors of a few U.
+
+    The total is doubled, so it also covers LU‖w‖_q, the rounding error of a plain step
+    of `minimise`.
     """
 
     fixed: float
@@ -71,7 +82,7 @@ class Rounding:
 
     @classmethod
     def of(cls, problem: Problem, quadratic: FloatArray, n_rows: int) -> Self:
-        """Return the bounds for tables of at most `n_rows` rows."""
+        """Return A, B and C for tables of at most `n_rows` rows."""
         reach = bound_reach(problem, quadratic)
         widths = [g.width if g.kind == "dense" else 1 for g in problem.layout.groups]
         margin = (sum(widths) + 4) * U * reach
@@ -89,16 +100,16 @@ class Rounding:
 
 @dataclass(eq=False, repr=False)
 class Objective:
-    """F(w) of a problem.
+    """The function F(w) of a problem.
 
     Parameters
     ----------
     problem : Problem
-        Records and loss.
+        The problem, with its records and its loss.
     quadratic : float64 (d,)
-        q.
+        The coefficients q of the quadratic term.
     linear : float64 (d,), optional
-        b.
+        The coefficients b of the linear term. By default there is none.
     """
 
     problem: Problem
@@ -123,7 +134,7 @@ class Objective:
         self._pull = 0.0 if self.linear is None else self.norm(self.linear)
 
     def gradient(self, w: FloatArray) -> FloatArray:
-        """Return the computed ∇F(w), shape (d,)."""
+        """Return ∇F(w) as computed in floating point, shape (d,)."""
         total = self.quadratic * w
         if self.linear is not None:
             total = total + self.linear
@@ -133,7 +144,10 @@ class Objective:
         return np.asarray(total)
 
     def _slope(self, margin: FloatArray, target: AnyArray) -> FloatArray:
-        """Return slopes within their bound; classes beyond the last count as it."""
+        """Return slopes, clipped to the bound of the loss.
+
+        Codes beyond the last class count as the last class.
+        """
         loss = self.problem.loss
         if loss.n_classes:
             target = np.minimum(target, loss.n_classes - 1)
@@ -149,11 +163,11 @@ class Objective:
         return float(np.linalg.norm(gradient / np.sqrt(self.quadratic)))
 
     def error(self, w: FloatArray) -> float:
-        """Return a bound on ‖computed - exact gradient‖_{1/q} at w."""
+        """Return a bound on the rounding error of `gradient` at w, in ‖·‖_{1/q}."""
         return self._lost.at(self.length(w), self._pull)
 
     def falls(self, w: FloatArray, step: FloatArray, gradient: FloatArray) -> bool:
-        """Whether F(w) ≤ F(w - step) is certain from the gradient computed at w."""
+        """Return whether the gradient computed at w proves that F(w) ≤ F(w - step)."""
         length, size = self.length(step), self.norm(gradient)
         if not (0 < length < 1e100 and size < 1e100):
             return False
@@ -161,9 +175,10 @@ class Objective:
         return float(gradient @ step) + lost * length <= length**2 / 2
 
     def newton(self, w: FloatArray, gradient: FloatArray, step: float) -> FloatArray:
-        """Return about -(∇²F)⁻¹ ∇F, from differences of slopes over `step`.
+        """Return an approximation of the Newton step -(∇²F)⁻¹ ∇F.
 
-        No proof depends on it; it may even be nan.
+        Second derivatives are differences of slopes over `step`. No proof depends on
+        the result, which may even be nan.
         """
         if not self._blocks:
             return -gradient / self.quadratic
@@ -199,7 +214,10 @@ class Objective:
 
 
 def _cut_rows(chunk: Chunk, layout: Layout) -> Iterator[tuple[csr_array, slice]]:
-    """Yield blocks of a chunk's rows as exact real features, and their positions."""
+    """Yield blocks of a chunk's rows, and the positions of these rows in the chunk.
+
+    Features are converted to floats without rounding.
+    """
     for start in range(0, len(chunk.target), BLOCK):
         rows = slice(start, start + BLOCK)
         n = len(chunk.target[rows])
@@ -222,16 +240,20 @@ Block = tuple[Any, AnyArray, FloatArray]
 
 
 def _clip_weights(weight: AnyArray, most: float) -> FloatArray:
-    """Return weights (n, 1) clipped to [0, most].
+    """Return records' weights (n, 1), clipped to [0, most].
 
-    Slope bound and curvature are scaled by `most`; only this clipping enforces it.
+    The bounds on slopes and curvature contain the factor `most`. Only this clipping
+    ensures that they hold.
     """
     known = np.where(np.isnan(weight), 0.0, np.asarray(weight, dtype=np.float64))
     return np.clip(known, 0.0, most)[:, None]
 
 
 def _join(pieces: Iterator[Block]) -> Iterator[Block]:
-    """Join short pieces to at most 2N/BLOCK + 1 blocks, for any division of rows."""
+    """Join short pieces into blocks of at most `BLOCK` rows.
+
+    However the N rows are divided into pieces, there are at most 2N/BLOCK + 1 blocks.
+    """
     held: list[Block] = []
     for piece in pieces:
         if held and sum(len(one[1]) for one in held) + len(piece[1]) > BLOCK:

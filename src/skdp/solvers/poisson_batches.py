@@ -1,8 +1,9 @@
 """Poisson batches, whose members and sizes are private.
 
-All batches of a run are charged first, as one event. Their releases then go to a record
-to which nothing is charged, because single charges would treat the batches as known.
-Their values are kept in the transcript of the real record.
+All batches of a run are charged together, as one event, before the first is drawn. A
+separate charge for each release would be too high, because it would treat the batches
+as known. The releases therefore use a second privacy record, whose charges do not
+count. The released values are kept in the transcript of the run's own record.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ DELTA_SHARE = 0.1
 
 
 def round_rate(rate: float) -> float:
-    """Return the rate rounded up to its grid."""
+    """Return the rate rounded up to a multiple of 2⁻³²."""
     check(0 < rate <= 1, f"rate must be in (0, 1], got {rate}.")
     return math.ldexp(math.ceil(math.ldexp(rate, RATE_BITS)), -RATE_BITS)
 
@@ -46,18 +47,19 @@ def draw_batch(records: Records, rate: float, noise: Randomness) -> Records:
 
 @dataclass(frozen=True, kw_only=True)
 class Batches:
-    """T batches with the same rate and noise multiplier, and their cost.
+    """T batches with the same rate and noise multiplier, and the cost of all of them.
 
     Attributes
     ----------
     rate : float
         q, the probability that a record is in a batch.
     n_steps : int
-        T.
+        T, the number of batches.
     noise_multiplier : float
-        z, the noise divided by the sensitivity of a batch's sum.
+        z, the standard deviation of the noise divided by the sensitivity of a batch's
+        sum.
     mu, delta : float
-        The charge for all of them, under the run's relation.
+        The charge for all batches together, for the neighbours of the run.
     """
 
     rate: float
@@ -68,7 +70,7 @@ class Batches:
 
     @classmethod
     def calibrate(cls, run: Run, rate: float, n_steps: int) -> Batches:
-        """Return batches that spend the run's budget, with the smallest noise."""
+        """Return batches with the smallest noise that the run's budget allows."""
         rate = round_rate(rate)
         if run.mu == math.inf:
             return cls(
@@ -76,7 +78,7 @@ class Batches:
             )
         neighbours = run.record.neighbours
         mu, delta = subsampling.to_add_remove(run.mu, run.delta, neighbours)
-        if rate == 1.0:  # exact: no batch, no δ
+        if rate == 1.0:  # whole table: exact accounting, no δ
             z, delta = math.sqrt(n_steps) / mu * (1 + 2.0**-50), 0.0
         else:
             z, delta = subsampling.calibrate_noise(mu, delta, rate, n_steps), run.delta
@@ -88,14 +90,14 @@ class Batches:
     def price(
         cls, run: Run, rate: float, n_steps: int, noise_multiplier: float
     ) -> Batches:
-        """Return batches with a given noise, and their true cost."""
+        """Return batches with a given noise multiplier, charged at their true cost."""
         rate, neighbours = round_rate(rate), run.record.neighbours
         mu, delta = math.inf, 0.0
         if noise_multiplier and rate == 1.0:
             mu = math.sqrt(n_steps) / noise_multiplier
             mu *= 2 if neighbours == "replace-one" else 1
         elif noise_multiplier:
-            # The δ that suits the whole budget also suits a part of it.
+            # This δ is chosen for the whole budget, and also suits a smaller cost.
             _, least = subsampling.to_add_remove(run.mu, run.delta, neighbours)
             curve = subsampling.compute_profile(noise_multiplier, rate, n_steps)
             mu = subsampling.smallest_mu(curve, least)
@@ -109,13 +111,14 @@ class Batches:
         )
 
     def charge_all(self, run: Run, sensitivity: float, n_draws: int) -> PrivacyRecord:
-        """Charge all batches, and return a record for their releases.
+        """Charge all batches, and return a second record for their releases.
 
         Notes
         -----
-        **Guarantee.** For all tables that are neighbours under the run's relation: at
-        most T releases, each of a sum over a fresh batch to which a record adds at most
-        the sensitivity, with noise of z times that, together cost at most the charge.
+        **Guarantee.** For all tables that are neighbours as the run defines them, at
+        most T releases together cost at most the charge. Each release must be a sum
+        over a fresh batch, to which one record adds at most the sensitivity, with noise
+        of standard deviation z times the sensitivity.
         """
         many = "batch" if self.n_steps == 1 else "batches"
         query = (

@@ -1,12 +1,13 @@
-"""The calling convention of all solvers: their arguments and their result.
+"""The arguments and the result that all solvers have in common.
 
     solver(problem, *, epsilon, delta, random_state, noise, record, engine,
            callback, **own)
 
 `problem` holds the records and public facts about them. `epsilon` and `delta` are the
-budget; if an existing `record` is given, its remaining budget is spent instead. `own`
-are the solver's parameters. Their defaults are computed from public facts alone: n, d,
-the budget and the loss's constants.
+privacy budget. If an existing privacy `record` is given, the run spends the remaining
+budget of this record instead. `own` are further parameters of the solver. Their
+defaults are computed from public facts alone: n, d, the budget and the constants of the
+loss.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ EngineOf = Callable[[Records], queries.Engine]
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Problem:
-    """Minimise the mean of a loss over records plus a penalty.
+    """The problem of minimising the mean of a loss over records plus a penalty.
 
     Parameters
     ----------
     records : Records
-        The encoded table, the only argument that is not public.
+        The encoded table. All other arguments are public.
     loss : Loss
         A loss with bounded slopes.
     n_rows : int
@@ -50,7 +51,7 @@ class Problem:
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     assumptions : tuple of str
-        Facts that were assumed to be public; they are written to the record.
+        Facts that were assumed to be public. They are written to the privacy record.
     """
 
     records: Records
@@ -66,7 +67,7 @@ class Problem:
             f"neighbours must be one of {queries.NEIGHBOURS}, got {self.neighbours!r}.",
         )
         check(self.n_rows >= 1, f"n_rows must be at least 1, got {self.n_rows}.")
-        if self.neighbours != "add-remove":  # then the number of rows is public
+        if self.neighbours != "add-remove":  # so the number of rows is public
             rows = sum(len(chunk.target) for chunk in self.records.chunks)
             check(
                 rows == self.n_rows,
@@ -80,7 +81,7 @@ class Problem:
 
     @property
     def all(self) -> IntArray:
-        """Every coordinate."""
+        """The indices of all coordinates."""
         return np.arange(self.layout.n_features)
 
     @property
@@ -90,12 +91,15 @@ class Problem:
 
     @property
     def slope_bound(self) -> float:
-        """Bound on a record's slope, including its weight."""
+        """Bound on a record's slope, multiplied by the largest weight of a record."""
         return self.loss.slope_bound * self.records.max_weight
 
     @property
     def curvature(self) -> float:
-        """Bound β on the second derivative in the margin, including weights."""
+        """Bound β on a loss's second derivative, times the largest weight of a record.
+
+        The derivative is with respect to the margin.
+        """
         return self.loss.curvature * self.records.max_weight
 
     @property
@@ -104,7 +108,10 @@ class Problem:
         return math.sqrt(self.layout.squared_norm(self.all))
 
     def slopes(self, bound: float | None = None) -> queries.Slopes:
-        """Return how slopes are computed and bounded, by `bound` if it is smaller."""
+        """Return how slopes are computed and bounded.
+
+        The bound is the smaller of `bound` and `slope_bound`.
+        """
         least = min(bound or math.inf, self.slope_bound)
         return queries.Slopes(loss=self.loss, max_weight=least / self.loss.slope_bound)
 
@@ -116,13 +123,13 @@ class Solved:
     Attributes
     ----------
     weights : float64 (d, k)
-        The model.
+        The weights of the model.
     record : PrivacyRecord
-        The budget spent.
+        The privacy record, which says what was spent.
     n_steps : int
-        Number of steps; 1 for solvers that release once.
+        Number of steps. It is 1 for solvers without steps.
     settings : mapping
-        Every parameter that was used; all are public or released.
+        Every parameter that was used. All of them are public or released.
     """
 
     weights: FloatArray
@@ -142,9 +149,9 @@ class Run:
     noise : Randomness
         Source of the noise.
     budget : float
-        μ² that may be spent: the record's remaining budget.
+        The μ² that may be spent.
     delta : float
-        δ that charges which are not Gaussian may spend in addition.
+        The δ that may be spent in addition, by charges that are not Gaussian.
     """
 
     record: PrivacyRecord
@@ -154,11 +161,11 @@ class Run:
 
     @property
     def mu(self) -> float:
-        """√budget, infinite for a run without noise."""
+        """The square root of the budget, which is infinite for a run without noise."""
         return math.sqrt(self.budget)
 
     def share(self, part: float) -> Run:
-        """Return the same run with a part of the budget."""
+        """Return the same run with the share `part` of its budget."""
         return replace(self, budget=self.budget * part)
 
 
@@ -172,23 +179,24 @@ def open_run(
     record: PrivacyRecord | None = None,
     delta_share: float = 0.0,
 ) -> Run:
-    """Open the budget of a run, or continue a record.
+    """Start a run, either with a new privacy record or with an existing one.
 
     Parameters
     ----------
     problem : Problem
         The problem to solve.
     epsilon, delta : float
-        The budget; δ is min(1e-6, 1/(10 n)) if None. Ignored if a record is given.
+        The privacy budget. If δ is None, it is min(1e-6, 1/(10 n)). Both are ignored if
+        a record is given.
     random_state : int, optional
-        For tests. A seeded run claims no privacy.
+        A seed, for tests only. A seeded run claims no privacy.
     noise : Randomness, optional
-        Source of the noise, instead of a seed.
+        Source of the noise, used instead of a seed.
     record : PrivacyRecord, optional
-        A record to which earlier releases on the same table were charged.
+        A privacy record to which earlier releases on the same table were charged.
     delta_share : float
-        The share of δ that charges which are not Gaussian will need. A record that is
-        passed in must have reserved as much.
+        The share of δ that is needed for charges that are not Gaussian. If a record is
+        given, it must have reserved this share.
     """
     source = noise or Randomness(random_state)
     if record is None:
@@ -222,10 +230,11 @@ def open_run(
 
 
 def charge_run(run: Run, event: Event) -> PrivacyRecord:
-    """Charge an event before its records are read; return a record for its releases.
+    """Charge an event before the data is read; return a second record for its releases.
 
-    Nothing is charged to the returned record. It shares the transcript of the real one,
-    where the released values are entered.
+    Use the returned privacy record for the releases that belong to the event. What is
+    charged to it does not count, because the event has been charged already. It shares
+    the transcript of the run's own record, so the released values are kept there.
     """
     run.record.charge(event)
     run.record.seeded |= run.noise.seeded
@@ -238,7 +247,7 @@ def charge_run(run: Run, event: Event) -> PrivacyRecord:
 
 
 def check_whole(value: Any, name: str, least: int = 1) -> int:
-    """Return a whole number of at least `least`."""
+    """Check that `value` is a whole number of at least `least`, and return it."""
     fits = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     check(
         fits and value >= least,
