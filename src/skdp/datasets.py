@@ -290,7 +290,7 @@ def _draw_target(
 
 
 def _decode(cells: Any) -> AnyArray:
-    """Return a column as users see it, with the names of categories for codes."""
+    """Return a column as users see it, with category names in place of codes."""
     if isinstance(cells, Coded):
         return np.array(cells.values)[cells.codes]
     return np.asarray(cells)

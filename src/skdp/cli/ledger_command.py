@@ -139,7 +139,7 @@ def admit(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let a ledger that was created with a schema accept another one.
+    """Let a ledger that was created with one schema accept a second schema.
 
     Do this only if it describes the same records, because the guarantee covers one
     table. A ledger that was created without a schema accepts every schema.

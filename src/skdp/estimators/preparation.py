@@ -137,7 +137,7 @@ class OpenedTable:
     def infer_schema(
         self, record: PrivacyRecord, share: float, noise: Randomness
     ) -> Schema:
-        """Infer missing entries with a `share` of the budget, and return the schema."""
+        """Infer the entries that the schema lacks for a `share` of the budget; return it."""
         stages = self.stages
         each = record.budget * share / max(len(stages), 1)
         z = 0.0 if each == math.inf else 1.0 / math.sqrt(each)
@@ -339,7 +339,7 @@ def _refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> No
 
 
 def _list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
-    """Return the range of each column, given a pair of numbers or of arrays."""
+    """Return each column's (low, high), from a pair of numbers or a pair of arrays."""
     if bounds is None:
         return [None] * n_columns
     check(len(bounds) == 2, "bounds must be a pair (low, high) of numbers or arrays.")

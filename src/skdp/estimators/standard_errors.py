@@ -182,7 +182,7 @@ def compute_class_effects(model: Any) -> FloatArray:
 
 
 def make_centring_matrix(layout: Layout) -> FloatArray:
-    """Return the matrix (d, d) whose product with weights is `centre_categories`.
+    """Return the (d, d) matrix C for which C @ w equals `centre_categories` of w.
 
     The margin of a row stays the same if the row has a level in every categorical
     column.

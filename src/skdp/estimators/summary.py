@@ -75,7 +75,7 @@ class Line:
 
 @dataclass(frozen=True)
 class ClassLine:
-    """A line of a summary with the coefficients of all classes, without errors."""
+    """A line of a summary: the coefficients of all classes, no standard errors."""
 
     column: str
     label: str

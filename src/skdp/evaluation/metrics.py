@@ -160,7 +160,7 @@ def _estimate_share_error(counts: Counts, n: float, scale: Scale) -> float:
 
 
 def _make_mean(column: str, power: int = 1) -> Metric:
-    """Return the metric whose value is largest^power times the mean of a column.
+    """Return a metric that multiplies the mean of a column by `largest` ** `power`.
 
     The column holds moments, and `largest` is that of `Scale`.
     """

@@ -1,4 +1,4 @@
-"""Keep the total privacy budget of a table in a file that all fits of it charge.
+"""Keep a table's total privacy budget in a file. Every fit is charged to it.
 
 A ledger is made once with a ceiling (ε, δ) and a neighbour relation. Each fit
 *reserves* its whole budget before it reads a record. Afterwards it *settles* the

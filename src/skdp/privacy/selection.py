@@ -237,7 +237,7 @@ class SearchRecord(PrivacyRecord):
         return event
 
     def end(self, event: Event, records: Iterable[PrivacyRecord]) -> None:
-        """Replace the charge for a trial by the trial's releases.
+        """Replace the provisional charge of a trial with charges for its releases.
 
         Notes
         -----
