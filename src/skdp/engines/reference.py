@@ -58,7 +58,7 @@ class ReferenceEngine:
                 yield index, chunk, slice(start, start + ROWS)
 
     def _move_margins(self, units: FloatArray) -> None:
-        """Recompute the margins of all rows for the new weights `units`, shape (d, k)."""
+        """Recompute the margins of all rows for the weights `units` (d, k)."""
         if self._weights.shape != units.shape:
             self._weights = np.zeros_like(units)
             k = units.shape[1]

@@ -137,7 +137,7 @@ class OpenedTable:
     def infer_schema(
         self, record: PrivacyRecord, share: float, noise: Randomness
     ) -> Schema:
-        """Infer the entries that the schema lacks for a `share` of the budget; return it."""
+        """Infer what the schema lacks for a `share` of the budget; return it."""
         stages = self.stages
         each = record.budget * share / max(len(stages), 1)
         z = 0.0 if each == math.inf else 1.0 / math.sqrt(each)
