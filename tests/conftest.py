@@ -13,7 +13,7 @@ settings.load_profile("skdp")
 #: Files and folders that take more than a few seconds each.
 SLOW = (
     *("hostile", "docs", "experiments", "audit", "attack", "solvers", "cli"),
-    *("reporting", "evaluation", "inference"),
+    *("reporting", "evaluation", "inference", "verification"),
     "privacy/test_discovery.py",
     "privacy/test_randomness.py",
     "privacy/test_sensitivity.py",
@@ -22,6 +22,7 @@ SLOW = (
     "ledger/test_fits.py",
     "descent/test_geometry.py",
     "estimators/test_checks.py",
+    "estimators/test_one_record.py",
     "estimators/test_summary.py",
     "estimators/test_sklearn_export.py",
     "planning/test_forecast.py",
@@ -43,6 +44,6 @@ def pytest_collection_modifyitems(config, items):
         for item in items
         if any(item.path == one or one in item.path.parents for one in slow)
     ]
-    kept = [item for item in items if item not in set(left_out)]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = kept
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
