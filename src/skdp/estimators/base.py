@@ -26,6 +26,7 @@ from skdp.estimators.fit_warnings import (
     warn_if_labels_unknown,
     warn_of_doubts,
 )
+from skdp.estimators.foreign_options import ForeignOptionsMixin
 from skdp.estimators.inputs import accept_column, accept_table, check_width
 from skdp.estimators.other_solvers import (
     OWN,
@@ -56,7 +57,9 @@ EXPECTED_ROWS = 1000
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
-class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
+class PrivateLinearModel(
+    NotebookMixin, StandardErrorsMixin, ForeignOptionsMixin, BaseEstimator
+):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
     A subclass that sets `short_name` is registered as an estimator. `skdp.plan`, the

@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.display import show_reading
-from skdp.estimators.inputs import accept_column, accept_table, has_names
+from skdp.estimators.inputs import (
+    accept_column,
+    accept_table,
+    has_names,
+    list_ranges,
+    name_target,
+)
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -33,7 +39,7 @@ from skdp.schema import (
     toml_files,
 )
 from skdp.tables import arrays, batches, readers
-from skdp.tables.batches import numbers
+from skdp.tables.batches import check_rows, numbers
 from skdp.tables.cells import text_number
 from skdp.tables.keys import keys, magnitudes
 from skdp.tables.load import encode_all
@@ -258,8 +264,10 @@ def open_table(
         "A RecordBatchReader can be read only once, and a fit may read a table more "
         "often. Pass reader.read_all() or a Parquet file.",
     )
-    apart = None if y is None else readers.column(y, "target")
     schema = toml_files.given(schema)
+    if isinstance(y, str):
+        schema, y = name_target(schema, y, target), None
+    apart = None if y is None else readers.column(y, "target")
     if schema is not None:
         source = readers.source(X, schema.inputs)
         _refuse_dates(source, [*schema.inputs, schema.target_name], apart)
@@ -292,13 +300,14 @@ def open_table(
         "skdp.schema_template writes a form to complete.",
     )
     source = readers.source(X)
+    check_rows(source.n_rows in (None, arrays.length(apart)), "y")
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     _refuse_dates(source, names, apart)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
     else:
-        pairs = _list_ranges(bounds, len(names))
+        pairs = list_ranges(bounds, len(names))
         for name, kind, pair in zip(names, source.kinds, pairs, strict=True):
             known: Any = KIND if pair is None else Numeric(*pair)
             columns[name] = LEVELS if kind == "category" else known
@@ -336,15 +345,6 @@ def _refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> No
             f"Column {name!r} holds dates, times or nested values, which are neither "
             "numbers nor categories. Convert it, or leave it out.",
         )
-
-
-def _list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
-    """Return each column's (low, high), from a pair of numbers or a pair of arrays."""
-    if bounds is None:
-        return [None] * n_columns
-    check(len(bounds) == 2, "bounds must be a pair (low, high) of numbers or arrays.")
-    shaped = [np.broadcast_to(np.asarray(b, float), (n_columns,)) for b in bounds]
-    return [(float(low), float(high)) for low, high in zip(*shaped, strict=True)]
 
 
 def sort_target(target: Any) -> Any:

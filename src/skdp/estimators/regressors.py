@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.fit_warnings import ScoreMixin
+from skdp.estimators.inputs import check_pair
 from skdp.estimators.preparation import RANGE
 from skdp.models.losses import Huber, Loss, Poisson, Squared
 from skdp.schema import FloatArray, Numeric, Schema, Target, check
@@ -22,8 +23,10 @@ def check_numeric_target(target: Target) -> Numeric:
     """Return the target's description; refuse a target that is not a linear range."""
     if not isinstance(target, Numeric):
         raise ValueError(
-            "A regressor needs a numeric target. Describe it as Numeric(low, high) in "
-            "the schema, or pass target_bounds=(low, high)."
+            "A regressor needs a numeric target. Describe it in the schema: "
+            "Numeric(low, high) in Python, kind = 'numeric' in a TOML file. Or pass "
+            "target_bounds=(low, high). LogisticRegression, or --model logistic, "
+            "predicts classes."
         )
     check(
         target.scale == "linear" and target.bins is None and not target.indicator,
@@ -41,7 +44,9 @@ class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
     """
 
     def _target(self) -> Any:
-        return RANGE if self.target_bounds is None else Numeric(*self.target_bounds)
+        if self.target_bounds is None:
+            return RANGE
+        return Numeric(*check_pair(self.target_bounds, "target_bounds"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -38,6 +38,7 @@ class Schema:
     row_norm: float | None = None
 
     def __post_init__(self) -> None:
+        _check_described(self.columns, self.target)
         object.__setattr__(self, "columns", dict(self.columns))
         check(bool(self.columns), "A schema must have at least one column.")
         used = [*self.inputs, *([self.target_name] if self.target_name else [])]
@@ -72,7 +73,10 @@ class Schema:
         """Description of the target."""
         column = self.target[1] if isinstance(self.target, tuple) else self.target
         if column is None:
-            raise ValueError("The schema has no target. Add target=(name, column).")
+            raise ValueError(
+                "The schema has no target. Add one: target=(name, column) in Python, "
+                "[target] in a TOML file."
+            )
         return column
 
     def to_toml(self) -> str:
@@ -110,3 +114,28 @@ class Schema:
                 Group(name="intercept", kind="ones", start=start, labels=label)
             )
         return Layout(groups=tuple(groups), row_norm=self.row_norm)
+
+
+def _check_described(columns: object, target: object) -> None:
+    """Refuse columns and targets that are not descriptions, and say what to write."""
+    check(
+        isinstance(columns, Mapping),
+        "columns must map names to descriptions, as in {'age': Numeric(0, 100)}, got "
+        f"{type(columns).__name__}.",
+    )
+    assert isinstance(columns, Mapping)
+    described = dict(columns)
+    if target is not None:
+        pair = isinstance(target, tuple) and len(target) == 2
+        check(
+            not isinstance(target, (str, tuple, list)) or pair,
+            f"target must be (name, description), got {target!r}. Write for example "
+            "target=('income', Categorical(['low', 'high'])).",
+        )
+        described["target"] = target[1] if isinstance(target, tuple) else target
+    for name, column in described.items():
+        check(
+            hasattr(column, "list_inputs"),
+            f"Column {name!r} must be Numeric(low, high), Categorical([...]) or "
+            f"Vector([...]), got {column!r}.",
+        )

@@ -73,7 +73,7 @@ def batches(
     source = readers.source(table, wanted)
     at = _find_positions(source, schema, named)
     for what, column in apart.items():
-        _check_rows(source.n_rows in (None, arrays.length(column)), what)
+        check_rows(source.n_rows in (None, arrays.length(column)), what)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
     stream = _stream(source, schema, at, named, apart, factors, rows)
@@ -104,14 +104,16 @@ def _find_roles(
     """
     check(
         target is None or schema.target is not None,
-        "The schema does not describe a target. Add target= to the schema.",
+        "The schema does not describe a target. Add one: target=... in Python, "
+        "[target] in a TOML file.",
     )
     if target is None:
         target = schema.target_name
         check(
             schema.target is None or target is not None,
-            "The schema does not name the target's column. Pass the target, or use "
-            "target=(name, description) in the schema.",
+            "The schema does not name the target's column. Pass the target, or name it "
+            'in the schema: target=(name, description) in Python, name = "..." under '
+            "[target] in a TOML file.",
         )
     named: dict[str, str] = {}
     apart: dict[str, Cells] = {}
@@ -190,7 +192,7 @@ def _stream(
         inputs, others = columns[: len(schema.inputs)], columns[len(schema.inputs) :]
         roles = dict(zip(named, others, strict=True))
         for what, column in apart.items():
-            _check_rows(arrays.length(column) >= stop, what)
+            check_rows(arrays.length(column) >= stop, what)
             roles[what] = arrays.cut(column, slice(start, stop))
         # A cell's overflow must not become a warning.
         with np.errstate(all="ignore"):
@@ -198,7 +200,7 @@ def _stream(
         yield batch
         start = stop
     for what, column in apart.items():
-        _check_rows(arrays.length(column) == start, what)
+        check_rows(arrays.length(column) == start, what)
 
 
 def _make_batch(
@@ -256,5 +258,10 @@ def _get_target(schema: Schema) -> Any:
     return None if schema.target is None else schema.target_column
 
 
-def _check_rows(holds: bool, what: str) -> None:
-    check(holds, f"{what} must have as many rows as the table.")
+def check_rows(holds: bool, what: str) -> None:
+    """Refuse a column that does not have as many rows as the table."""
+    check(
+        holds,
+        f"{what} must have as many rows as the table. Select the rows of both "
+        "alike, for example table[kept] and y[kept].",
+    )
