@@ -51,6 +51,9 @@ MEASUREMENTS = {
     ),
     "picture": Measurement("benchmarks/picture.py", "draw the readme's picture"),
     "rule": Measurement("benchmarks/rule_check.py", "what other constants would give"),
+    "scores": Measurement(
+        "benchmarks/scores.py", "how often intervals of scores hold", ONE_THREAD
+    ),
     "speed": Measurement("benchmarks/speed.py", "time and memory"),
     "theory": Measurement("experiments/theory_table.py", "the paper's special cases"),
     "utility": Measurement("benchmarks/utility.py", "what the defaults reach"),
