@@ -200,15 +200,91 @@ def test_sampling_errors_of_regression_are_no_smaller_than_the_truth():
         assert (0.9 < ratio < 3.0) if metric == "r2" else (0.85 < ratio < 1.15), metric
 
 
-def test_where_noise_hides_everything_nothing_is_made_up():
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 4.0])
+def test_every_number_is_possible(name, epsilon):
+    """Shares in [0, 1], no negative counts, no nan, values inside their intervals."""
+    model, y = MODELS[name]
+    known = list_metrics(model, model.schema_)
+    highest = {"mae": math.inf, "rmse": math.inf, "mse": math.inf, "log_loss": math.inf}
+    for seed, rows in enumerate((0, 1, 30, 400)):
+        found = skdp.evaluate(
+            model, X[:rows], y[:rows], epsilon=epsilon, metrics=known, random_state=seed
+        )
+        for metric, score in found.scores.items():
+            low, high = (
+                -1.0 if metric in ("r2", "d2") else 0.0,
+                highest.get(metric, 1.0),
+            )
+            high = math.inf if metric == "deviance" else high
+            assert low <= score.low <= score.value <= score.high <= high, metric
+            assert score.low < score.high or score.noise_std == 0, metric
+            assert math.isfinite(score.noise_std + score.sampling_std), metric
+        for one in found.calibration:
+            assert 0 <= one.low <= one.predicted <= one.high <= 1
+            assert 0 <= one.positives <= one.count
+            assert 0 <= one.rate_low <= one.rate <= one.rate_high <= 1
+        if found.confusion is not None:
+            assert min(map(min, found.confusion.counts)) >= 0
+        assert found.n_rows >= 1
+        assert "nan" not in str(found)
+        roc = np.array(found.roc or [(0.0, 1.0)])
+        assert (np.diff(roc, axis=0) >= 0).all()
+
+
+def test_where_noise_hides_everything_it_says_so():
     found = skdp.evaluate(LINEAR, X[:50], REAL[:50], epsilon=0.01, random_state=1)
     score = found.scores["r2"]
+    assert score.too_noisy
     assert score.high == 1.0
-    assert math.isnan(score.value) or score.high - score.low > 1
+    assert "r2    too noisy to say" in str(found)
     found = skdp.evaluate(LOGISTIC, X[:50], Y[:50], epsilon=0.01, random_state=1)
-    for score in found.scores.values():
-        assert score.low <= score.high
-        assert score.noise_std > 0.3
+    assert all(score.too_noisy for score in found.scores.values())
+    assert all(one.too_noisy for one in found.calibration)
+    clear = skdp.evaluate(LOGISTIC, X, Y, epsilon=8.0, random_state=1)
+    assert not any(score.too_noisy for score in clear.scores.values())
+    assert "too noisy" not in str(clear)
+
+
+def test_a_wide_range_of_the_target_costs_little():
+    """Bounds on residuals and on the target are found, so r2 is as good as before."""
+    wide = fitted(skdp.LinearRegression, REAL, target_bounds=(-100, 100))
+    found = skdp.evaluate(wide, X, REAL, epsilon=4.0, random_state=1)
+    notes = " ".join(found.notes)
+    assert "Residuals are clipped at" in notes
+    assert "For its variance, the target is clipped to" in notes
+    exact = metrics.r2_score(REAL, wide.predict(X))
+    assert found.scores["r2"].noise_std < 0.05
+    assert found["r2"] == pytest.approx(exact, abs=0.15)
+
+
+def test_calibration_error_is_that_of_the_bins():
+    """An overconfident model is told from a calibrated one, with its interval."""
+    sure = fitted(skdp.LogisticRegression, Y, classes=[0, 1])
+    sure.weights_ = 3 * sure.weights_
+    for model, high in ((LOGISTIC, 0.03), (sure, 0.2)):
+        found = skdp.evaluate(model, X, Y, epsilon=4.0, random_state=1)
+        chance = model.predict_proba(X)[:, 1]
+        at = np.digitize(chance, [one.high for one in found.calibration[:-1]])
+        error = np.abs(np.bincount(at, Y - chance)).sum() / N
+        score = found.scores["ece"]
+        assert score.low <= error <= score.high
+        assert score.value < high
+    assert score.low > 0.03
+
+
+def test_curves_are_drawn_from_what_was_released():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    found = skdp.evaluate(LOGISTIC, X, Y, epsilon=1.0, random_state=1)
+    roc, curve = found.plot()
+    assert tuple(map(tuple, roc.lines[1].get_xydata())) == found.roc
+    assert "AUC" in roc.get_title()
+    assert len(curve.containers) == len(found.calibration)
+    pyplot.close("all")
+    with pytest.raises(ValueError, match="Request the metrics 'auc' or 'calibration'"):
+        skdp.evaluate(LINEAR, X, REAL, epsilon=1.0).plot()
+    frame = found.to_frame()
+    assert frame.loc["auc", "value"] == found["auc"]
 
 
 def test_calibration_tells_counts_and_positives():
@@ -227,6 +303,8 @@ def test_calibration_tells_counts_and_positives():
     for one in noisy.calibration:
         inside = (chance >= one.low) & (chance < one.high)
         assert abs(one.rate - Y[inside].mean()) < 6 * one.rate_std
+        assert one.rate_low <= Y[inside].mean() + 0.05
+        assert one.rate_high >= Y[inside].mean() - 0.05
     assert "predicted  observed" in str(noisy)
 
 

@@ -183,8 +183,11 @@ def test_no_cell_shows_but_in_released_numbers(neighbours):
     assert len(told) == 1
 
 
+@pytest.mark.parametrize("kind", ["logistic", "poisson"])
 @pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
-def test_all_that_is_shown_follows_from_what_was_released(neighbours, monkeypatch):
+def test_all_that_is_shown_follows_from_what_was_released(
+    kind, neighbours, monkeypatch
+):
     """With the released numbers held fixed, another table gives the same result."""
 
     def fixed(total, noise_multiplier, noise, record):
@@ -195,14 +198,37 @@ def test_all_that_is_shown_follows_from_what_was_released(neighbours, monkeypatc
 
     for module in (scoring, margin_bins):
         monkeypatch.setattr(module, "release", fixed)
-    made, shown = model("logistic", size=1.0), set()
+    made, shown = model(kind, size=1.0), set()
     for seed in range(3):
         drawn = np.random.default_rng(seed)
         table = pd.DataFrame(ROWS).sample(frac=1.0, replace=True, random_state=seed)
-        table["y"] = drawn.choice(["no", "yes", "neither"], N)
+        own = ["no", "yes", "neither"] if kind == "logistic" else [0.0, 1.5, 3.0, 9e9]
+        table["y"] = drawn.choice(own, N)
         found = skdp.evaluate(made, table, epsilon=1.0, neighbours=neighbours)
-        shown.add(str(found))
+        shown.add((str(found), repr(found.roc)))
     assert len(shown) == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(kind=st.sampled_from(["logistic", "linear", "poisson"]), one=row, other=row)
+def test_bins_and_bounds_have_the_sensitivity_they_state(kind, one, other):
+    """What is released first, to choose bins and bounds, is bounded by itself."""
+    made = model(kind)
+    table = ROWS | {"y": targets(kind), "w": [1.0] * N}
+    asked = []
+    for new in (one, other):
+        rows = {
+            name: np.array([*table[name], new[name]], dtype=object) for name in table
+        }
+        found = skdp.evaluate(made, rows, epsilon=math.inf, neighbours="replace-one")
+        first, _ = found.privacy_.transcript
+        (event, _) = found.privacy_.events
+        asked.append((first.values, event))
+    (before, event), (after, _) = asked
+    assert np.linalg.norm(before - after) <= event.sensitivity
+    columns = {"logistic": 1, "linear": 2, "poisson": 3}[kind]
+    stated = math.sqrt(2 * columns) * score_cells.UNIT
+    assert event.sensitivity == pytest.approx(stated)
 
 
 def test_wrong_noise_is_caught():

@@ -262,7 +262,7 @@ def estimate_class_d2_error(counts: Counts, n: Any, scale: Scale) -> float:
 
 def compute_mae(counts: Counts, n: Any, scale: Scale) -> Any:
     """Return the mean of the clipped absolute residuals."""
-    return scale.largest * np.maximum(0.0, compute_moment(counts[RESIDUALS], n, 1))
+    return scale.largest * compute_moment(counts[RESIDUALS], n, 1)
 
 
 def estimate_mae_error(counts: Counts, n: Any, scale: Scale) -> float:
@@ -272,7 +272,7 @@ def estimate_mae_error(counts: Counts, n: Any, scale: Scale) -> float:
 
 def compute_mse(counts: Counts, n: Any, scale: Scale) -> Any:
     """Return the mean of the clipped squared residuals."""
-    return scale.largest**2 * np.maximum(0.0, compute_moment(counts[RESIDUALS], n, 2))
+    return scale.largest**2 * compute_moment(counts[RESIDUALS], n, 2)
 
 
 def estimate_mse_error(counts: Counts, n: Any, scale: Scale) -> float:
@@ -283,7 +283,7 @@ def estimate_mse_error(counts: Counts, n: Any, scale: Scale) -> float:
 
 def compute_rmse(counts: Counts, n: Any, scale: Scale) -> Any:
     """Return the root of the mean squared residual."""
-    return np.sqrt(compute_mse(counts, n, scale))
+    return np.sqrt(np.maximum(0.0, compute_mse(counts, n, scale)))
 
 
 def estimate_rmse_error(counts: Counts, n: Any, scale: Scale) -> float:
@@ -321,7 +321,7 @@ def estimate_r2_error(counts: Counts, n: Any, scale: Scale) -> float:
 
 def compute_deviance(counts: Counts, n: Any, scale: Scale) -> Any:
     """Return the mean of the clipped Poisson deviances."""
-    return scale.deviance * np.maximum(0.0, compute_moment(counts[DEVIANCE], n, 1))
+    return scale.deviance * compute_moment(counts[DEVIANCE], n, 1)
 
 
 def estimate_deviance_error(counts: Counts, n: Any, scale: Scale) -> float:
@@ -355,6 +355,6 @@ def estimate_count_d2_error(counts: Counts, n: Any, scale: Scale) -> float:
     others += abs(math.log(mean) + 1) * math.sqrt(
         float(compute_variance(counts[TARGET], n))
     )
-    ratio = float(compute_deviance(counts, n, scale)) / null
+    ratio = abs(float(compute_deviance(counts, n, scale))) / null
     own = estimate_deviance_error(counts, n, scale)
     return (own + ratio * 2 * scale.target_width * others / math.sqrt(n)) / null

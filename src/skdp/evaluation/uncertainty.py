@@ -101,8 +101,11 @@ def make_score(
     ends = np.quantile(others, [(1 - ONE_STD) / 2, (1 + ONE_STD) / 2])
     noise_std = min(float(ends[1] - ends[0]) / 2, metric.high - metric.low)
     tail = (1.0 - confidence) / 2
-    between = np.quantile(others + sampling_std * _draw_errors(), [tail, 1.0 - tail])
-    low, high = np.clip(between, metric.low, metric.high).tolist()
+    noisy, both = (
+        np.clip(np.quantile(moved, [tail, 1.0 - tail]), metric.low, metric.high)
+        for moved in (others, others + sampling_std * _draw_errors())
+    )
+    low, high = both.tolist()
     # If noise moved a score beyond its range, what is left inside may be too narrow.
     low = max(metric.low, min(low, high - noise_std))
     high = min(metric.high, max(high, low + noise_std))
@@ -113,7 +116,7 @@ def make_score(
         sampling_std=sampling_std,
         low=min(low, found),
         high=max(high, found),
-        too_noisy=2 * float(ndtri(1.0 - tail)) * noise_std > width,
+        too_noisy=bool(noisy[1] - noisy[0] > width),
     )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from skdp.estimators import stored_model
-from skdp.estimators.summary import Z
 from skdp.evaluation.results import Bin, Evaluation
 from skdp.planning.plan import Plan
 from skdp.privacy.budget import Event, PrivacyRecord
@@ -257,18 +256,18 @@ def draw_evaluation(found: Evaluation) -> dict[str, Any]:
     scale = Scale(low=0.0, high=1.0)
     drawn = []
     for one in found.calibration:
-        if math.isfinite(one.rate) and math.isfinite(one.rate_std):
-            ends = one.rate - Z * one.rate_std, one.rate + Z * one.rate_std
+        if not one.too_noisy:
             drawn.append(
                 CalibrationMark(
                     bin=one,
                     predicted=scale(one.predicted),
                     at=scale(one.rate),
-                    interval=(scale(ends[0]), scale(ends[1])),
+                    interval=(scale(one.rate_low), scale(one.rate_high)),
                 )
             )
     return {
         "scores": found.scores,
+        "confusion": found.confusion,
         "confidence": found.confidence,
         "calibration": found.calibration,
         "calibration_rows": drawn,
