@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from skdp.datasets import Dataset, make_hospital
     from skdp.descent.history import History
     from skdp.estimators.classifiers import LinearSVC, LogisticRegression
+    from skdp.estimators.discover import Discovery, discover
     from skdp.estimators.plan_fit import plan
     from skdp.estimators.regressors import (
         HuberRegressor,
@@ -49,6 +50,7 @@ __all__ = [
     "Categorical",
     "Coded",
     "Dataset",
+    "Discovery",
     "ElasticNet",
     "Evaluation",
     "Fit",
@@ -74,6 +76,7 @@ __all__ = [
     "Squared",
     "Vector",
     "Verification",
+    "discover",
     "encode",
     "evaluate",
     "load",
@@ -99,6 +102,7 @@ _HOME = {
         "skdp.planning.presets": "preset",
         "skdp.planning.rule": "make_default_plan",
         "skdp.estimators.classifiers": "LinearSVC LogisticRegression",
+        "skdp.estimators.discover": "Discovery discover",
         "skdp.estimators.plan_fit": "plan",
         "skdp.estimators.regressors": (
             "HuberRegressor LinearRegression PoissonRegressor"

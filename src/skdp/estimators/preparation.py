@@ -141,9 +141,9 @@ class OpenedTable:
         return sum(arrays.length(cells[0]) for cells in self.source.read([0], ROWS))
 
     def infer_schema(
-        self, record: PrivacyRecord, share: float, noise: Randomness
+        self, record: PrivacyRecord, share: float, noise: Randomness, part: float = 1.0
     ) -> Schema:
-        """Infer what the schema lacks for a `share` of the budget; return it."""
+        """Infer what the schema lacks for a `share` of μ² and `part` · `share` of δ."""
         stages = self.stages
         each = record.budget * share / max(len(stages), 1)
         z = 0.0 if each == math.inf else 1.0 / math.sqrt(each)
@@ -170,7 +170,7 @@ class OpenedTable:
                 bounds = discovery.release_ranges(cells, some, z, noise, record)
                 found = {name: Numeric(*pair) for name, pair in bounds.items()}
             else:
-                delta = record.delta * share / n_levels
+                delta = record.delta * share * part / n_levels
                 texts = discovery.release_levels(
                     self._read(names, keys), some, z, delta, noise, record
                 )
@@ -180,7 +180,7 @@ class OpenedTable:
             elif what == RANGE:
                 target = found["target"]
             else:
-                target = _type_labels(found["target"])
+                target = type_labels(found["target"])
         return Schema(known, target=target, row_norm=self.row_norm)
 
     def _read(
@@ -199,7 +199,7 @@ def _is(column: Any, what: str) -> bool:
     return isinstance(column, str) and column == what
 
 
-def _type_labels(column: Categorical) -> Categorical:
+def type_labels(column: Categorical) -> Categorical:
     """Sort released labels, and give them a type that follows from the labels alone.
 
     They are booleans if they are true and false, integers if all are integers, else
@@ -270,7 +270,7 @@ def open_table(
     apart = None if y is None else readers.column(y, "target")
     if schema is not None:
         source = readers.source(X, schema.inputs)
-        _refuse_dates(source, [*schema.inputs, schema.target_name], apart)
+        refuse_dates(source, [*schema.inputs, schema.target_name], apart)
         described = schema.target
         if isinstance(described, tuple) and y is not None:
             described = described[1]
@@ -297,12 +297,12 @@ def open_table(
     check(
         not isinstance(X, (str, PathLike)) or Path(X).suffix.lower() not in TEXT_FILES,
         "A text file does not say what its columns are. Pass a schema; "
-        "skdp.schema_template writes a form to complete.",
+        "skdp.schema_template writes a form, and skdp.discover finds a schema.",
     )
     source = readers.source(X)
     check_rows(source.n_rows in (None, arrays.length(apart)), "y")
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
-    _refuse_dates(source, names, apart)
+    refuse_dates(source, names, apart)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
@@ -329,7 +329,7 @@ def open_table(
     )
 
 
-def _refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> None:
+def refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> None:
     """Refuse columns of dates, times or nested values, which would all be missing.
 
     A single cell cannot give a column such a type, so the error reveals nothing. But it

@@ -21,6 +21,9 @@ import numpy.typing as npt
 
 from skdp.schema.validation import FloatArray, check, check_numbers, list_values
 
+#: Most levels of a column that its description lists.
+MOST_SHOWN = 6
+
 
 class CodedCells(Protocol):
     """Categorical cells as a reader returns them: the cells are `values[codes]`.
@@ -113,6 +116,15 @@ class Numeric:
         """
         width = self.high - self.low
         return math.log1p(width) if self.scale == "log" else width
+
+    def describe(self) -> str:
+        """Return the range and the settings that are not default, as text."""
+        words = [f"{self.low:g} to {self.high:g}"]
+        words += ["log scale"] if self.scale == "log" else []
+        words += [f"{self.bins} bins"] if self.bins is not None else []
+        words += [] if self.missing is None else [f"missing as {self.missing:g}"]
+        words += ["missing apart"] if self.indicator else []
+        return ", ".join(words)
 
     def list_inputs(self, name: str) -> tuple[str, ...]:
         """Return the names of the table's columns that are read."""
@@ -217,6 +229,13 @@ class Categorical:
             return len(self.levels)
         return self.codes[level_key(self.other)]
 
+    def describe(self) -> str:
+        """Return the first levels and their number, as text."""
+        shown = ", ".join(str(level) for level in self.levels[:MOST_SHOWN])
+        more = len(self.levels) - MOST_SHOWN
+        shown += f" and {more} more" if more > 0 else ""
+        return shown + ("" if self.other is None else f"; others as {self.other}")
+
     def list_inputs(self, name: str) -> tuple[str, ...]:
         """Return the names of the table's columns that are read."""
         return (name,)
@@ -277,6 +296,10 @@ class Vector:
     def width(self) -> int:
         """Number of coordinates."""
         return len(self.names)
+
+    def describe(self) -> str:
+        """Return the number of columns and the bound on their norm, as text."""
+        return f"{len(self.names)} columns of joint norm {self.norm:g}"
 
     def list_inputs(self, name: str) -> tuple[str, ...]:
         """Return the names of the table's columns that are read."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
+from typing import Any
 
 from skdp.schema.columns import Column, Target
 from skdp.schema.layout import Group, Layout
@@ -78,6 +80,48 @@ class Schema:
                 "[target] in a TOML file."
             )
         return column
+
+    @staticmethod
+    def discover(table: Any, *, epsilon: float, **options: Any) -> Schema:
+        """Find the schema of a table within a privacy budget.
+
+        This is the schema of `skdp.discover`, which has the same parameters and also
+        returns the privacy record. Pass a ledger to have the budget added up.
+        """
+        import skdp
+
+        found: Any = skdp.discover(table, epsilon=epsilon, **options)
+        schema: Schema = found.schema
+        return schema
+
+    def __str__(self) -> str:
+        rows = [("column", "kind", "values"), *self._list_rows()]
+        widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
+        lines = [
+            f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows
+        ]
+        if self.row_norm is not None:
+            lines.append(f"norm of a row: at most {self.row_norm:g}")
+        return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("column", "kind", "values"))
+        body = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+            for row in self._list_rows()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _list_rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yield name, kind and values of each column, and of the target last."""
+        for name, column in self.columns.items():
+            yield str(name), type(column).__name__.lower(), column.describe()
+        if self.target is not None:
+            kind = type(self.target_column).__name__.lower()
+            name = (
+                "target" if self.target_name is None else f"{self.target_name} (target)"
+            )
+            yield name, kind, self.target_column.describe()
 
     def to_toml(self) -> str:
         """Return the schema as TOML text, which a person can edit."""
