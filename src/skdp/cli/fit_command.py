@@ -156,13 +156,13 @@ def fit_file(
     PrivateLinearModel
         The fitted model.
     """
-    from skdp.estimators import storage
+    from skdp.estimators import saving
     from skdp.estimators.base import ESTIMATORS
     from skdp.schema import check
 
     out, seed = options.pop("out"), options.pop("seed")
     check(
-        not out.exists() or storage.is_model(out),
+        not out.exists() or saving.is_model(out),
         f"--force replaces only saved models, but {str(out)!r} is not a saved model.",
     )
     check(

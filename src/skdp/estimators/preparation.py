@@ -36,7 +36,7 @@ from skdp.tables import arrays, batches, readers
 from skdp.tables.batches import numbers
 from skdp.tables.cells import text_number
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.load import encode_all
+from skdp.tables.larger_than_memory import encode_all
 from skdp.tables.source import Source
 
 ROWS = 65_536

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skdp.estimators import stored_model
 from skdp.estimators.summary import Z
 from skdp.evaluation.results import Bin, Evaluation
 from skdp.planning.plan import Plan
+from skdp.planning.plan_files import plan_summary
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.reporting.formatting import (
     Scale,
@@ -187,7 +187,7 @@ def _kind(column: Column) -> str:
 
 
 def _method(model: Any) -> str:
-    plan = stored_model.plan_summary(model.plan_)
+    plan = plan_summary(model.plan_)
     steps = format_count(int(model.n_iter_), "step")
     if "solver" in plan:
         return f"solver {plan['solver']!r}, {steps}"
