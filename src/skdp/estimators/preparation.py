@@ -33,11 +33,10 @@ from skdp.schema import (
     toml_files,
 )
 from skdp.tables import arrays, batches, readers
-from skdp.tables.batches import numbers
-from skdp.tables.cells import text_number
+from skdp.tables.cells import numbers, text_number
 from skdp.tables.keys import keys, magnitudes
 from skdp.tables.larger_than_memory import encode_all
-from skdp.tables.source import Source
+from skdp.tables.readers import Source
 
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
@@ -132,7 +131,7 @@ class OpenedTable:
         if self.source.count is not None:
             with show_reading(verbose, "counting rows") as progress:
                 return self.source.count(progress)
-        return sum(arrays.length(cells[0]) for cells in self.source.read([0], ROWS))
+        return sum(readers.length(cells[0]) for cells in self.source.read([0], ROWS))
 
     def infer_schema(
         self, record: PrivacyRecord, share: float, noise: Randomness

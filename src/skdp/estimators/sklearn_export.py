@@ -25,7 +25,7 @@ from sklearn.preprocessing import (
 from skdp.estimators.feature_map import convert_to_numbers, convert_to_text
 from skdp.schema import Categorical, FloatArray, Numeric, Vector, check
 from skdp.schema.columns import divide_by_norm
-from skdp.tables.source import library
+from skdp.tables.readers import library
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
