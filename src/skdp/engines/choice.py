@@ -51,6 +51,7 @@ ENGINES: dict[str, EngineEntry] = {
         location="skdp.engines.compiled:CompiledEngine", package="numba", threaded=True
     ),
     "reference": EngineEntry(location="skdp.engines.reference:ReferenceEngine"),
+    "cuda": EngineEntry(location="skdp.engines.cuda:CudaEngine", package="cupy"),
 }
 
 
