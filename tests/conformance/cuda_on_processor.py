@@ -27,6 +27,7 @@ SHIM = """
 #define __device__
 #define __shared__
 #define __syncthreads()
+#define __launch_bounds__(...)
 struct Index { unsigned x; };
 static Index threadIdx = {0}, blockDim = {1};
 extern "C" { Index blockIdx = {0}, gridDim = {1}; }
@@ -35,6 +36,7 @@ struct uchar4 { unsigned char x, y, z, w; };
 struct ushort4 { unsigned short x, y, z, w; };
 struct int4 { int x, y, z, w; };
 struct float4 { float x, y, z, w; };
+struct double2 { double x, y; };
 static int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 static double __dadd_rn(double a, double b) { return a + b; }
 static double __dsub_rn(double a, double b) { return a - b; }
@@ -50,7 +52,7 @@ static int __double2loint(double value) {
 }
 template <class T> T __shfl_down_sync(unsigned, T, int) { return 0; }
 template <class T> T atomicAdd(T* at, T more) { T old = *at; *at += more; return old; }
-using std::floor; using std::trunc;
+using std::floor; using std::fma; using std::trunc;
 """
 #: What the host defines for each kernel. Here they are variables, so that the compiler
 #: runs once.
@@ -96,8 +98,9 @@ class Kernel:
         index = ctypes.c_uint.in_dll(self._library, "blockIdx")
         size = ctypes.c_uint.in_dll(self._library, "gridDim")
         size.value = min(grid[0], 3)
-        for name, value in self._constants.items():
-            ctypes.c_int.in_dll(self._library, name).value = int(value)
+        for name in CONSTANTS:
+            variable = ctypes.c_int.in_dll(self._library, name)
+            variable.value = int(self._constants[name])
         for index.value in range(size.value):
             self._function(*(as_argument(value) for value in arguments))
 

@@ -23,7 +23,8 @@ import cupy
 import numpy as np
 from scipy.sparse import issparse
 
-from skdp.engines.compiled import FORMULAS, Formula
+from skdp.engines.combined_codes import combine_codes
+from skdp.engines.compiled import Formula
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
@@ -40,9 +41,11 @@ TILE_ROWS = 1 << 22
 #: Rows of a slab are a multiple of this number.
 ALIGNMENT = 64
 #: Threads of a block, and blocks per processor of the GPU.
-THREADS, BLOCKS = 256, 4
-#: Most columns of numbers, and bytes of shared memory, of a sweep by one kernel.
-MOST_NUMBERS, MOST_SHARED = 48, 96 << 10
+THREADS, BLOCKS = 256, 2
+#: Most columns of each kind that one sweep reads, as the kernels define it.
+MOST_COLUMNS = 48
+#: Most bytes of shared memory of a sweep.
+MOST_SHARED = 96 << 10
 #: Most bytes of shared memory for the copies of sums over codes.
 COPIES_SHARED = 32 << 10
 
@@ -51,15 +54,16 @@ _FORMULA = np.dtype(
 )
 _COLUMNS = np.dtype(
     [
-        *((name, "u8") for name in ("numbers", "bytes", "shorts")),
-        ("stride", "i8"),
-        *((f"{name}_at", "u8") for name in ("number", "byte", "short")),
-        *((f"{name}_slots", "u8") for name in ("byte", "short")),
-        *((f"{name}_moves", "u8") for name in ("number", "slot")),
+        ("number", "u8", MOST_COLUMNS),
+        ("byte", "u8", MOST_COLUMNS),
+        ("two", "u8", MOST_COLUMNS),
+        ("change", "f8", MOST_COLUMNS),
+        ("byte_slot", "i4", MOST_COLUMNS),
+        ("short_slot", "i4", MOST_COLUMNS),
+        ("slot_moves", "u8"),
         ("intercept_move", "f8"),
-        ("slots", "i4"),
-    ],
-    align=True,
+        ("slots", "i8"),
+    ]
 )
 _NULL = np.uint64(0)
 
@@ -70,12 +74,20 @@ def _compile(name: str, **constants: int) -> Any:
     source = files("skdp.engines").joinpath("cuda_kernels.cu").read_text("utf-8")
     shape = {"FORMULA": 0, "NUMBERS": 0, "BYTES": 0, "SHORTS": 0, "KEPT": 0, "COPIES": 1}
     defines = [f"-D{key}={value}" for key, value in (shape | constants).items()]
+    defines += [f"-DTHREADS={THREADS}", f"-DRESIDENT={BLOCKS}"]
     options = ("--std=c++17", "--fmad=false", *defines)
     return cupy.RawModule(code=source, options=options).get_function(name)
 
 
 def _address(array: Any) -> int:
     return int(array.data.ptr)
+
+
+def _point(addresses: Any, matrix: Any, rows: Sequence[int] | IntArray) -> None:
+    """Write the addresses of some rows of a matrix."""
+    start, step = _address(matrix), matrix.strides[0]
+    for place, row in enumerate(rows):
+        addresses[place] = start + int(row) * step
 
 
 def _launch(kernel: Any, n: int, *arguments: Any, shared: int = 0) -> None:
@@ -86,10 +98,12 @@ def _launch(kernel: Any, n: int, *arguments: Any, shared: int = 0) -> None:
 
 
 class _Places:
-    """Where coordinates are stored: numbers, one-byte codes and two-byte codes.
+    """Where coordinates are stored, and their slots in the kernels' arrays.
 
-    The slots of a group of codes end with a spare slot, which the code of a row without
-    any of the group's levels refers to.
+    Numbers and codes are stored by column. Several columns of codes may be combined to
+    one more column, which full steps read instead of them. The slots of each group end
+    with a spare slot, which the code of a row without any of the group's levels refers
+    to. The slots of combined columns come after all others.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -106,16 +120,27 @@ class _Places:
         self.bytes = [g for g in coded if layout.groups[g].width < 256]
         self.shorts = [g for g in coded if layout.groups[g].width >= 256]
         self.ones = [group.start for _, group in groups if group.kind == "ones"]
-        self.slots: dict[int, int] = {}
-        self.n_slots = 0
-        for g in (*self.bytes, *self.shorts):
-            self.slots[g] = self.n_slots
-            self.n_slots += layout.groups[g].width + 1
-        self.slot_of = np.full(layout.n_features, -1)
-        for g, slot in self.slots.items():
-            self.slot_of[layout.groups[g].coordinates] = slot + np.arange(
-                layout.groups[g].width
-            )
+        self.slot_of = np.arange(layout.n_features) + layout.group_of
+        n_slots = layout.n_features + len(groups)
+        self.combined = combine_codes(layout, n_slots)
+        self.n_slots = n_slots + sum(combined.size for combined in self.combined)
+        #: Whether each coordinate is one level of a code.
+        self.is_code = np.isin(layout.group_of, coded)
+
+    def choose_bytes(self, needed: Any) -> list[tuple[int, int]]:
+        """Return the row and the first slot of each column of one-byte codes to read.
+
+        `needed` says for each group whether a sweep needs it. Combined columns are
+        stored after the others.
+        """
+        left = {g: self.layout.groups[g].start + g for g in self.bytes if needed[g]}
+        found = []
+        for row, combined in enumerate(self.combined, start=len(self.bytes)):
+            if all(g in left for g in combined.groups):
+                found.append((row, combined.start))
+                for g in combined.groups:
+                    del left[g]
+        return found + [(self.bytes.index(g), slot) for g, slot in left.items()]
 
 
 def _is_sparse(group: Any) -> bool:
@@ -168,7 +193,7 @@ def _join(chunks: Sequence[Chunk], places: _Places, xp: Any) -> _Slab:
     slab = _Slab(
         lengths,
         xp.zeros((len(places.numbers), rows), np.int16),
-        xp.zeros((len(places.bytes), rows), np.uint8),
+        xp.zeros((len(places.bytes) + len(places.combined), rows), np.uint8),
         xp.zeros((len(places.shorts), rows), np.uint16),
         [],
         xp.zeros(rows, np.uint16),
@@ -187,6 +212,9 @@ def _join(chunks: Sequence[Chunk], places: _Places, xp: Any) -> _Slab:
                 codes, width = xp.asarray(chunk.parts[g]), layout.groups[g].width
                 inside = (codes >= 0) & (codes < width)
                 array[row, at] = xp.where(inside, codes, width)
+        for row, combined in enumerate(places.combined, start=len(places.bytes)):
+            own = {g: slab.bytes[places.bytes.index(g), at] for g in combined.groups}
+            slab.bytes[row, at] = combined.codes(own)
         target = xp.asarray(chunk.target)
         slab.target[at] = target.astype(np.uint16)
         slab.weight[at] = xp.asarray(chunk.weight)
@@ -240,6 +268,7 @@ class CudaEngine:
         self._resident = filled <= free
         self._weights: FloatArray | None = None
         self._margins: list[Any] = []
+        self._known_table: tuple[Any, Any] = (None, None)
 
     def _on_gpu(self) -> Iterator[tuple[int, _Slab]]:
         for index, slab in enumerate(self._slabs):
@@ -249,7 +278,8 @@ class CudaEngine:
     def _may_sweep(self) -> bool:
         """Whether one kernel can sweep this table."""
         places = self._places
-        return not places.sparse and len(places.numbers) <= MOST_NUMBERS
+        kinds = places.numbers, places.bytes, places.shorts
+        return not places.sparse and max(map(len, kinds)) <= MOST_COLUMNS
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
@@ -276,6 +306,14 @@ class CudaEngine:
             caps[: slab.n_rows] = np.minimum(joined, slopes.grid.cap)
             found.append(cupy.asarray(caps))
         return found
+
+    def _table(self, formula: Formula) -> Any:
+        """Return the formula's table on the GPU, which is copied there once."""
+        known, table = self._known_table
+        if known is not formula.table:
+            table = cupy.asarray(formula.table)
+            self._known_table = formula.table, table
+        return table
 
     def _shared_bytes(self, formula: Formula) -> int:
         slots = self._places.n_slots
@@ -306,46 +344,37 @@ class CudaEngine:
         needed[at] = True
         numbers = np.flatnonzero(needed[places.numbers])
         layout = places.layout
-        read = [needed[layout.groups[g].coordinates].any() for g in range(len(layout.groups))]
-        bytes_ = [row for row, g in enumerate(places.bytes) if read[g]]
-        shorts = [row for row, g in enumerate(places.shorts) if read[g]]
-        slot_moves = np.zeros(places.n_slots)
-        coded = places.slot_of >= 0
-        slot_moves[places.slot_of[coded]] = move[coded] * FEATURE_ONE
-        lists = {
-            "number_at": np.asarray(numbers, np.int32),
-            "byte_at": np.asarray(bytes_, np.int32),
-            "short_at": np.asarray(shorts, np.int32),
-            "byte_slots": np.array([places.slots[places.bytes[r]] for r in bytes_], np.int32),
-            "short_slots": np.array(
-                [places.slots[places.shorts[r]] for r in shorts], np.int32
-            ),
-            "number_moves": move[places.numbers[numbers]],
-            "slot_moves": slot_moves,
-        }
-        on_gpu = {name: cupy.asarray(array) for name, array in lists.items()}
+        read = [needed[group.coordinates].any() for group in layout.groups]
+        narrow = places.choose_bytes(read)
+        wide = [g for g in places.shorts if read[g]]
+        moves = np.zeros((1, places.n_slots))
+        moves[0, places.slot_of] = np.where(places.is_code, move * FEATURE_ONE, 0.0)
+        for combined in places.combined:
+            combined.spread(moves)
+        slot_moves = cupy.asarray(moves)
         columns = np.zeros(1, _COLUMNS)
-        for name, array in on_gpu.items():
-            columns[name] = _address(array)
+        columns["change"][0, : len(numbers)] = move[places.numbers[numbers]]
+        columns["byte_slot"][0, : len(narrow)] = [slot for _, slot in narrow]
+        columns["short_slot"][0, : len(wide)] = [layout.groups[g].start + g for g in wide]
+        columns["slot_moves"] = _address(slot_moves)
         columns["intercept_move"] = sum(move[j] * FEATURE_ONE for j in places.ones)
         columns["slots"] = places.n_slots
         kernel = _compile(
             "sweep",
             FORMULA=formula.code,
             NUMBERS=len(numbers),
-            BYTES=len(bytes_),
-            SHORTS=len(shorts),
+            BYTES=len(narrow),
+            SHORTS=len(wide),
             KEPT=int(kept),
             COPIES=self._copies,
         )
         kernel.max_dynamic_shared_size_bytes = shared
-        table, described = cupy.asarray(formula.table), _describe(formula)
+        table, described = self._table(formula), _describe(formula)
         sums = cupy.zeros(len(numbers) + 1 + places.n_slots, np.uint64)
         for index, slab in self._on_gpu():
-            columns["numbers"] = _address(slab.numbers)
-            columns["bytes"] = _address(slab.bytes)
-            columns["shorts"] = _address(slab.shorts)
-            columns["stride"] = len(slab.target)
+            _point(columns["number"][0], slab.numbers, numbers)
+            _point(columns["byte"][0], slab.bytes, [row for row, _ in narrow])
+            _point(columns["two"][0], slab.shorts, [places.shorts.index(g) for g in wide])
             _launch(
                 kernel,
                 len(slab.target) // 4,
@@ -362,10 +391,12 @@ class CudaEngine:
             )
         self._weights = units.copy() if kept else None
         found = cupy.asnumpy(sums).view(np.int64)
-        total = np.zeros(d, np.int64)
+        by_slot = found[None, len(numbers) + 1 :].copy()
+        for combined in places.combined:
+            combined.gather(by_slot)
+        total = by_slot[0, places.slot_of] * FEATURE_ONE
         total[places.numbers[numbers]] = found[: len(numbers)]
         total[places.ones] = found[len(numbers)] * FEATURE_ONE
-        total[coded] = found[len(numbers) + 1 :][places.slot_of[coded]] * FEATURE_ONE
         return big(total[at][:, None])
 
     def _expand(
@@ -373,7 +404,7 @@ class CudaEngine:
     ) -> BigInts:
         """Return the sums from tiles of rows that are expanded to matrices."""
         k = units.shape[1]
-        weights, table = cupy.asarray(units), cupy.asarray(formula.table)
+        weights, table = cupy.asarray(units), self._table(formula)
         kernel = _compile("slopes", FORMULA=formula.code)
         total = np.zeros((len(units), k), np.int64)
         for index, slab, rows in self._tiles(len(units) + 2 * k):
@@ -408,27 +439,39 @@ class CudaEngine:
     def _block(self, slab: _Slab, rows: slice) -> Any:
         """Return rows as a matrix (d, n) of integers in units of 2⁻¹⁴."""
         places, n = self._places, rows.stop - rows.start
-        layout = places.layout
-        block = cupy.empty((layout.n_features, n))
-        row = 0
-        for g, group in enumerate(layout.groups):
-            out = block[group.start : group.start + group.width]
-            if group.kind == "ones":
-                out[...] = FEATURE_ONE
-            elif group.kind == "code":
-                narrow = g in places.bytes
-                coded = places.bytes if narrow else places.shorts
-                codes = (slab.bytes if narrow else slab.shorts)[coded.index(g), rows]
-                levels = cupy.arange(group.width, dtype=codes.dtype)
-                cupy.equal(levels[:, None], codes[None, :], out=out)
-                out *= FEATURE_ONE
-            elif g in places.sparse:
-                parts = slab.sparse[places.sparse.index(g)]
-                out[...] = cupy.asarray(_slice_rows(parts, slab.chunks, rows).T)
-            else:
-                out[...] = slab.numbers[row : row + group.width, rows]
-                row += group.width
+        block = cupy.empty((places.layout.n_features, n))
+        _launch(
+            _compile("expand"),
+            n,
+            slab.numbers,
+            slab.bytes,
+            slab.shorts,
+            np.int64(len(slab.target)),
+            np.int64(rows.start),
+            np.int64(n),
+            self._coordinates,
+            np.int32(len(block)),
+            block,
+        )
+        for parts, g in zip(slab.sparse, places.sparse, strict=True):
+            piece = _slice_rows(parts, slab.chunks, rows)
+            block[places.layout.groups[g].coordinates] = cupy.asarray(piece.T)
         return block
+
+    @cached_property
+    def _coordinates(self) -> Any:
+        """The kind, row and level of each coordinate, as the kernel `expand` reads it."""
+        places = self._places
+        found = np.zeros((places.layout.n_features, 3), np.int32)
+        found[:, 0] = 4
+        found[places.numbers, 0] = 0
+        found[places.numbers, 1] = np.arange(len(places.numbers))
+        found[places.ones, 0] = 3
+        for kind, coded in ((1, places.bytes), (2, places.shorts)):
+            for row, g in enumerate(coded):
+                group = places.layout.groups[g]
+                found[group.coordinates] = [(kind, row, c) for c in range(group.width)]
+        return cupy.asarray(found)
 
     def gram(self) -> BigInts:
         """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""

@@ -11,6 +11,7 @@
 //   NUMBERS, BYTES, SHORTS   how many columns of numbers, of one-byte codes and of
 //             two-byte codes a sweep reads
 //   KEPT      1 if margins are kept between sweeps, and 0 if they are computed anew
+//   THREADS, RESIDENT   the threads of a block, and how many blocks a processor runs
 //   COPIES    how many copies of the sums over codes a block has in shared memory
 
 #define MEAN 0
@@ -128,6 +129,31 @@ extern "C" __global__ void caps(
     }
 }
 
+// Where a coordinate is stored: a row of numbers (kind 0), a level of a row of one-byte
+// codes (1) or of two-byte codes (2), or the intercept (3). Others (4) are left alone.
+struct Coordinate {
+    int kind, row, level;
+};
+
+// Expand rows first, ..., first + n - 1 to block[j, i], in units of 2^-14.
+extern "C" __global__ void expand(
+    const short* numbers, const unsigned char* bytes, const unsigned short* shorts,
+    int64 stride, int64 first, int64 n, const Coordinate* coordinates, int width,
+    double* block) {
+    int64 step = (int64)gridDim.x * blockDim.x;
+    for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        for (int j = 0; j < width; j++) {
+            Coordinate c = coordinates[j];
+            int64 at = c.row * stride + first + i;
+            double value = 16384.0;
+            if (c.kind == 0) value = numbers[at];
+            if (c.kind == 1) value = bytes[at] == c.level ? 16384.0 : 0.0;
+            if (c.kind == 2) value = shorts[at] == c.level ? 16384.0 : 0.0;
+            if (c.kind != 4) block[j * n + i] = value;
+        }
+    }
+}
+
 // Exact conversions that avoid the slow conversion instructions: an integer below 2^31
 // in magnitude is placed in the low bits of a double, or is read from there.
 __device__ inline double to_double(int value) {
@@ -137,19 +163,21 @@ __device__ inline int to_int(double value) {
     return __double2loint(__dadd_rn(value, 6755399441055744.0));
 }
 
-// The columns of a sweep. Column j of the numbers that are read is row number_at[j] of
-// `numbers`, which has `stride` entries per row, and its change of weight is
-// number_moves[j]. The codes of column g have the slots from byte_slots[g] or
-// short_slots[g] on.
+// The most columns of each kind that one sweep can read.
+#define MOST_COLUMNS 48
+
+// The columns that a sweep reads: their addresses, the change of each number's weight,
+// and the first slot of each column of codes. The changes of the weights of codes are in
+// slot_moves.
 struct Columns {
-    const short* numbers;
-    const unsigned char* bytes;
-    const unsigned short* shorts;
-    int64 stride;
-    const int *number_at, *byte_at, *short_at, *byte_slots, *short_slots;
-    const double *number_moves, *slot_moves;
+    const short* number[MOST_COLUMNS];
+    const unsigned char* byte[MOST_COLUMNS];
+    const unsigned short* two[MOST_COLUMNS];
+    double change[MOST_COLUMNS];
+    int byte_slot[MOST_COLUMNS], short_slot[MOST_COLUMNS];
+    const double* slot_moves;
     double intercept_move;
-    int slots;
+    int64 slots;
 };
 
 // Update margins by the change of the weights, compute slopes and add up columns.
@@ -160,7 +188,7 @@ struct Columns {
 // A thread's sum over numbers stays below 2^53, because it adds fewer than 2^22 products
 // of a slope below 2^17 and a feature of at most 2^14. A sum over codes is 32 bits wide
 // and is moved to `sums` after at most 2^14 rows, whose slopes are below 2^17.
-extern "C" __global__ void sweep(
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sweep(
     Columns columns, int64 quads, const unsigned short* target, const float* weight,
     const int* row_caps, double* margins, const double* global_table, Formula f,
     uint64* sums) {
@@ -174,22 +202,9 @@ extern "C" __global__ void sweep(
     for (int e = threadIdx.x; e < columns.slots * COPIES; e += blockDim.x) counts[e] = 0;
     __syncthreads();
 
-    double total[NUMBERS + 1], change[NUMBERS + 1], intercept = 0.0;
-    const short* number[NUMBERS + 1];
-    const unsigned char* byte[BYTES + 1];
-    const unsigned short* two[SHORTS + 1];
+    double total[NUMBERS + 1], intercept = 0.0;
 #pragma unroll
-    for (int j = 0; j < NUMBERS; j++) {
-        total[j] = 0.0;
-        change[j] = columns.number_moves[j];
-        number[j] = columns.numbers + columns.number_at[j] * columns.stride;
-    }
-#pragma unroll
-    for (int g = 0; g < BYTES; g++)
-        byte[g] = columns.bytes + columns.byte_at[g] * columns.stride;
-#pragma unroll
-    for (int g = 0; g < SHORTS; g++)
-        two[g] = columns.shorts + columns.short_at[g] * columns.stride;
+    for (int j = 0; j < NUMBERS; j++) total[j] = 0.0;
 
     int copy = threadIdx.x % COPIES;
     int per_turn = 4 * ((blockDim.x + COPIES - 1) / COPIES);
@@ -202,40 +217,45 @@ extern "C" __global__ void sweep(
             uchar4 b[BYTES + 1];
             ushort4 h[SHORTS + 1];
 #pragma unroll
-            for (int j = 0; j < NUMBERS; j++) x[j] = ((const short4*)number[j])[q];
+            for (int j = 0; j < NUMBERS; j++) x[j] = ((const short4*)columns.number[j])[q];
 #pragma unroll
-            for (int g = 0; g < BYTES; g++) b[g] = ((const uchar4*)byte[g])[q];
+            for (int g = 0; g < BYTES; g++) b[g] = ((const uchar4*)columns.byte[g])[q];
 #pragma unroll
-            for (int g = 0; g < SHORTS; g++) h[g] = ((const ushort4*)two[g])[q];
+            for (int g = 0; g < SHORTS; g++) h[g] = ((const ushort4*)columns.two[g])[q];
             ushort4 y = ((const ushort4*)target)[q];
             float4 w = ((const float4*)weight)[q];
             int4 c = make_int4(0, 0, 0, 0);
             if (row_caps) c = ((const int4*)row_caps)[q];
+            double2 kept[2];
+            if (KEPT) {
+                kept[0] = ((const double2*)margins)[2 * q];
+                kept[1] = ((const double2*)margins)[2 * q + 1];
+            }
 #pragma unroll
             for (int r = 0; r < 4; r++) {
                 double value[NUMBERS + 1];
-                double m = KEPT ? margins[4 * q + r] : 0.0;
-                m += columns.intercept_move;
+                double& own = r % 2 ? kept[r / 2].y : kept[r / 2].x;
+                double m = columns.intercept_move + (KEPT ? own : 0.0);
 #pragma unroll
                 for (int j = 0; j < NUMBERS; j++) {
                     int v = r == 0 ? x[j].x : r == 1 ? x[j].y : r == 2 ? x[j].z : x[j].w;
                     value[j] = to_double(v);
-                    m += value[j] * change[j];
+                    m = fma(value[j], columns.change[j], m);
                 }
                 int slot[BYTES + SHORTS + 1];
 #pragma unroll
                 for (int g = 0; g < BYTES; g++) {
                     int v = r == 0 ? b[g].x : r == 1 ? b[g].y : r == 2 ? b[g].z : b[g].w;
-                    slot[g] = columns.byte_slots[g] + v;
+                    slot[g] = columns.byte_slot[g] + v;
                     m += moves[slot[g]];
                 }
 #pragma unroll
                 for (int g = 0; g < SHORTS; g++) {
                     int v = r == 0 ? h[g].x : r == 1 ? h[g].y : r == 2 ? h[g].z : h[g].w;
-                    slot[BYTES + g] = columns.short_slots[g] + v;
+                    slot[BYTES + g] = columns.short_slot[g] + v;
                     m += moves[slot[BYTES + g]];
                 }
-                if (KEPT) margins[4 * q + r] = m;
+                if (KEPT) own = m;
                 int goal = r == 0 ? y.x : r == 1 ? y.y : r == 2 ? y.z : y.w;
                 float heavy = r == 0 ? w.x : r == 1 ? w.y : r == 2 ? w.z : w.w;
                 int end = r == 0 ? c.x : r == 1 ? c.y : r == 2 ? c.z : c.w;
@@ -244,11 +264,15 @@ extern "C" __global__ void sweep(
                 s = round_slope(s, heavy, cap, f);
                 intercept += s;
 #pragma unroll
-                for (int j = 0; j < NUMBERS; j++) total[j] += value[j] * s;
+                for (int j = 0; j < NUMBERS; j++) total[j] = fma(value[j], s, total[j]);
                 int units = to_int(s);
 #pragma unroll
                 for (int g = 0; g < BYTES + SHORTS; g++)
                     atomicAdd(counts + slot[g] * COPIES + copy, units);
+            }
+            if (KEPT) {
+                ((double2*)margins)[2 * q] = kept[0];
+                ((double2*)margins)[2 * q + 1] = kept[1];
             }
         }
         turns++;
