@@ -2,10 +2,11 @@
 
 The table has 8 numbers and 7 categories (60 levels) and is made on the GPU. Times are
 medians. A sweep's speed is the number of bytes that it must read, divided by its time,
-as a share of the speed of a copy in the same run. Needs CuPy and a GPU, and torch for the
-non-private fit.
+as a share of the speed of a copy in the same run. The non-private fit is torch's L-BFGS
+on dense one-hot floats, with as many passes as our fit makes. Needs CuPy, torch and a
+GPU.
 
-    python benchmarks/gpu.py [--rows 1000000000] [--fit-rows 100000000] [--write]
+    python benchmarks/gpu.py [--rows 1000000000] [--fit-rows 100000000] [--output FILE]
 """
 
 from __future__ import annotations
@@ -30,12 +31,16 @@ from skdp.privacy.grid import WeightGrid
 
 LEVELS = (9, 16, 7, 15, 6, 5, 2)
 N_NUMBERS = 8
-#: Bytes that a sweep reads per row: numbers, codes, target, weight and cap.
-ROW_BYTES = 2 * N_NUMBERS + len(LEVELS) + 2 + 4 + 4
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "evidence" / "gpu.json"
+#: Bytes that a sweep reads per row: numbers, codes (combined to three columns), target,
+#: weight and cap. A step on one column reads and writes margins instead, and reads the
+#: column that moved and the one that is added up.
+ROW_BYTES = 2 * N_NUMBERS + 3 + 2 + 4 + 4
+COLUMN_BYTES = 2 * 8 + 2 * 2 + 2 + 4 + 4
+EVIDENCE = Path(__file__).resolve().parents[1] / "docs" / "evidence"
 
 
 def make_schema() -> Schema:
+    """Describe 8 numbers and 7 categories."""
     columns: dict[str, Any] = {f"x{j}": Numeric(0, 1) for j in range(N_NUMBERS)}
     columns |= {f"c{g}": Categorical(range(width)) for g, width in enumerate(LEVELS)}
     return Schema(columns, target=("y", Categorical([0, 1])))
@@ -72,6 +77,7 @@ def make_records(rows: int) -> Records:
 
 
 def median_time(work: Callable[[], Any], times: int = 7) -> float:
+    """Return the median time of some runs, after one that does not count."""
     import cupy
 
     found = []
@@ -94,9 +100,10 @@ def copy_speed() -> float:
 
 
 def measure_steps(rows: int) -> dict[str, float]:
-    from skdp.engines.cuda import CudaEngine
-
+    """Time what a fit does: the Gram matrix, caps, sweeps and steps on one column."""
     import cupy
+
+    from skdp.engines.cuda import CudaEngine
 
     found: dict[str, float] = {"rows": rows, "copy_TB_per_s": copy_speed() / 1e12}
     cupy.get_default_memory_pool().free_all_blocks()
@@ -137,17 +144,16 @@ def measure_steps(rows: int) -> dict[str, float]:
 
     column_step()
     found["column_ms"] = 1e3 * median_time(column_step, 15)
-    # the margin is read and written, two columns are read
-    bytes_per_s = rows * (16 + 4 + 2 + 4 + 4) / (found["column_ms"] / 1e3)
+    bytes_per_s = rows * COLUMN_BYTES / (found["column_ms"] / 1e3)
     found["column_share_of_copy"] = bytes_per_s / (found["copy_TB_per_s"] * 1e12)
     return found
 
 
 def measure_fit(rows: int) -> dict[str, float]:
     """Time whole fits: Gram matrix, caps and all steps."""
-    from skdp.engines.cuda import CudaEngine
-
     import cupy
+
+    from skdp.engines.cuda import CudaEngine
 
     records = make_records(rows)
     engine = CudaEngine(records)
@@ -169,9 +175,8 @@ def measure_fit(rows: int) -> dict[str, float]:
 
 def measure_torch(rows: int, passes: int) -> dict[str, float]:
     """Time a non-private logistic fit by L-BFGS on dense one-hot floats."""
-    import torch
-
     import cupy
+    import torch
 
     records = make_records(rows)
     chunk = records.chunks[0]
@@ -191,8 +196,12 @@ def measure_torch(rows: int, passes: int) -> dict[str, float]:
     cupy.get_default_memory_pool().free_all_blocks()
     weights = torch.zeros(d, device="cuda", requires_grad=True)
     optimiser = torch.optim.LBFGS(
-        [weights], max_iter=passes, max_eval=passes, tolerance_grad=0,
-        tolerance_change=0, history_size=10,
+        [weights],
+        max_iter=passes,
+        max_eval=passes,
+        tolerance_grad=0,
+        tolerance_change=0,
+        history_size=10,
     )
     calls = [0]
 
@@ -208,15 +217,28 @@ def measure_torch(rows: int, passes: int) -> dict[str, float]:
     calls[0], start = 0, time.perf_counter()
     optimiser.step(loss)
     torch.cuda.synchronize()
-    return {"torch_rows": rows, "torch_passes": calls[0], "torch_s": time.perf_counter() - start}
+    return {
+        "torch_rows": rows,
+        "torch_passes": calls[0],
+        "torch_s": time.perf_counter() - start,
+    }
+
+
+def name_device() -> str:
+    """Return the name of the GPU."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    return str(properties["name"].decode())
 
 
 def main() -> None:
+    """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000_000)
     parser.add_argument("--fit-rows", type=int, default=100_000_000)
     parser.add_argument("--parts", default="steps,fit,torch")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--output", default=str(EVIDENCE / "gpu.json"))
     options = parser.parse_args()
     found: dict[str, float] = {}
     if "steps" in options.parts:
@@ -230,8 +252,10 @@ def main() -> None:
         found |= {f"small_{key}": value for key, value in ours.items()}
         found |= measure_torch(options.fit_rows, int(ours["steps"]) + 2)
         print(json.dumps(found, indent=1), flush=True)
-    if options.write:
-        PAGE.write_text(json.dumps(found, indent=1) + "\n")
+    device = name_device()
+    Path(options.output).write_text(
+        json.dumps({"device": device} | found, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Run the GPU's kernels on the processor, where there is no GPU.
 
-The kernels are compiled by the system's C++ compiler. A block has one thread, and blocks
-run one after another, so this tests the arithmetic of the kernels and the code around
-them, and not how threads work together. Arrays are numpy's.
+The kernels are compiled by the system's C++ compiler. A block has one thread, and
+blocks run one after another. So this tests the arithmetic of the kernels and the code
+around them, and not how threads work together. Arrays are numpy's.
 """
 
 import ctypes
@@ -14,10 +14,13 @@ import subprocess
 import sys
 import tempfile
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from skdp.engines import choice
 
 SHIM = """
 #include <cmath>
@@ -67,10 +70,6 @@ def has_gpu() -> bool:
         return bool(cupy.cuda.runtime.getDeviceCount())
     except Exception:
         return False
-
-
-def can_compile() -> bool:
-    return shutil.which("g++") is not None
 
 
 @functools.cache
@@ -142,11 +141,18 @@ def make_cupy() -> types.ModuleType:
     return cupy
 
 
-def install() -> None:
-    """Let the engine run on the processor if this machine has no GPU."""
+def install() -> str | None:
+    """Let the engine run here, with a GPU or without. Return why it cannot, if so."""
     if has_gpu():
-        return
+        return None
+    if shutil.which("g++") is None:
+        return "needs a GPU or g++"
+    # Other libraries look for cupy among the imported modules, so it must not stay.
     sys.modules["cupy"] = make_cupy()
-    from skdp.engines import cuda
-
+    try:
+        from skdp.engines import cuda
+    finally:
+        del sys.modules["cupy"]
     cuda._address = lambda array: array.ctypes.data
+    choice.ENGINES["cuda"] = replace(choice.ENGINES["cuda"], package=None)
+    return None

@@ -45,7 +45,9 @@ class CombinedCodes(NamedTuple):
         """Number of combinations."""
         return math.prod(self.shape)
 
-    def codes(self, parts: Mapping[int, AnyArray] | Sequence[AnyArray]) -> npt.NDArray[np.uint8]:
+    def codes(
+        self, parts: Mapping[int, AnyArray] | Sequence[AnyArray]
+    ) -> npt.NDArray[np.uint8]:
         """Return the code of each row's combination."""
         first, *others = zip(self.groups, self.shape, strict=True)
         total: npt.NDArray[np.uint8] = parts[first[0]].astype(np.uint8)

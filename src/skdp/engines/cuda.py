@@ -14,32 +14,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
 
 import cupy
 import numpy as np
-from scipy.sparse import issparse
 
-from skdp.engines.combined_codes import combine_codes
 from skdp.engines.compiled import Formula
-from skdp.privacy.encoding import Chunk, Records
+from skdp.engines.cuda_rows import (
+    Caps,
+    Places,
+    Slab,
+    count_bytes,
+    group_chunks,
+    join_chunks,
+    slice_rows,
+)
+from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
-from skdp.schema import FloatArray, IntArray, Layout
+from skdp.schema import FloatArray, IntArray
 
 #: Share of the free memory that rows may fill. The rest is for tiles, caps and margins.
 MEMORY_SHARE = 0.6
-#: Chunks are joined until they have this many rows, so that each sweep is long.
-SLAB_ROWS = 1 << 26
 #: Number of entries of an expanded tile, which are doubles.
 TILE_ENTRIES = 1 << 27
 #: Largest number of rows of a tile. Sums over its rows stay below 2⁵³.
 TILE_ROWS = 1 << 22
-#: Rows of a slab are a multiple of this number.
-ALIGNMENT = 64
 #: Threads of a block, and blocks per processor of the GPU.
 THREADS, BLOCKS = 256, 2
 #: Most columns of each kind that one sweep reads, as the kernels define it.
@@ -50,7 +52,10 @@ MOST_SHARED = 96 << 10
 COPIES_SHARED = 32 << 10
 
 _FORMULA = np.dtype(
-    [(n, "f8") for n in "unit low steps bound one scale cap last".split()], align=True
+    [
+        (name, "f8")
+        for name in ("unit", "low", "steps", "bound", "one", "scale", "cap", "last")
+    ]
 )
 _COLUMNS = np.dtype(
     [
@@ -72,7 +77,14 @@ _NULL = np.uint64(0)
 def _compile(name: str, **constants: int) -> Any:
     """Compile a kernel for the given constants."""
     source = files("skdp.engines").joinpath("cuda_kernels.cu").read_text("utf-8")
-    shape = {"FORMULA": 0, "NUMBERS": 0, "BYTES": 0, "SHORTS": 0, "KEPT": 0, "COPIES": 1}
+    shape = {
+        "FORMULA": 0,
+        "NUMBERS": 0,
+        "BYTES": 0,
+        "SHORTS": 0,
+        "KEPT": 0,
+        "COPIES": 1,
+    }
     defines = [f"-D{key}={value}" for key, value in (shape | constants).items()]
     defines += [f"-DTHREADS={THREADS}", f"-DRESIDENT={BLOCKS}"]
     options = ("--std=c++17", "--fmad=false", *defines)
@@ -97,153 +109,6 @@ def _launch(kernel: Any, n: int, *arguments: Any, shared: int = 0) -> None:
     kernel((blocks,), (THREADS,), arguments, shared_mem=shared)
 
 
-class _Places:
-    """Where coordinates are stored, and their slots in the kernels' arrays.
-
-    Numbers and codes are stored by column. Several columns of codes may be combined to
-    one more column, which full steps read instead of them. The slots of each group end
-    with a spare slot, which the code of a row without any of the group's levels refers
-    to. The slots of combined columns come after all others.
-    """
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        groups = list(enumerate(layout.groups))
-        self.sparse = [g for g, group in groups if _is_sparse(group)]
-        dense = [
-            group.coordinates
-            for _, group in groups
-            if group.kind == "dense" and not _is_sparse(group)
-        ]
-        self.numbers = np.concatenate([np.zeros(0, np.intp), *dense])
-        coded = [g for g, group in groups if group.kind == "code"]
-        self.bytes = [g for g in coded if layout.groups[g].width < 256]
-        self.shorts = [g for g in coded if layout.groups[g].width >= 256]
-        self.ones = [group.start for _, group in groups if group.kind == "ones"]
-        self.slot_of = np.arange(layout.n_features) + layout.group_of
-        n_slots = layout.n_features + len(groups)
-        self.combined = combine_codes(layout, n_slots)
-        self.n_slots = n_slots + sum(combined.size for combined in self.combined)
-        #: Whether each coordinate is one level of a code.
-        self.is_code = np.isin(layout.group_of, coded)
-
-    def choose_bytes(self, needed: Any) -> list[tuple[int, int]]:
-        """Return the row and the first slot of each column of one-byte codes to read.
-
-        `needed` says for each group whether a sweep needs it. Combined columns are
-        stored after the others.
-        """
-        left = {g: self.layout.groups[g].start + g for g in self.bytes if needed[g]}
-        found = []
-        for row, combined in enumerate(self.combined, start=len(self.bytes)):
-            if all(g in left for g in combined.groups):
-                found.append((row, combined.start))
-                for g in combined.groups:
-                    del left[g]
-        return found + [(self.bytes.index(g), slot) for g, slot in left.items()]
-
-
-def _is_sparse(group: Any) -> bool:
-    return group.kind == "dense" and group.width >= 256
-
-
-@dataclass(eq=False, repr=False)
-class _Slab:
-    """Rows on the GPU, one array per kind of column, with one row per column.
-
-    `chunks` are the lengths of the chunks that were joined. Rows after the last one
-    have weight 0.
-    """
-
-    chunks: list[int]
-    numbers: Any
-    bytes: Any
-    shorts: Any
-    sparse: list[Any]
-    target: Any
-    weight: Any
-
-    @property
-    def n_rows(self) -> int:
-        return sum(self.chunks)
-
-    @property
-    def n_bytes(self) -> int:
-        arrays = (self.numbers, self.bytes, self.shorts, self.target, self.weight)
-        return sum(array.nbytes for array in arrays)
-
-    def on_gpu(self) -> _Slab:
-        """Return the slab with all arrays on the GPU."""
-        return _Slab(
-            self.chunks,
-            cupy.asarray(self.numbers),
-            cupy.asarray(self.bytes),
-            cupy.asarray(self.shorts),
-            self.sparse,
-            cupy.asarray(self.target),
-            cupy.asarray(self.weight),
-        )
-
-
-def _join(chunks: Sequence[Chunk], places: _Places, xp: Any) -> _Slab:
-    """Join chunks to a slab whose arrays are made by `xp`, numpy or cupy."""
-    lengths = [len(chunk.target) for chunk in chunks]
-    rows = -(-max(1, sum(lengths)) // ALIGNMENT) * ALIGNMENT
-    layout = places.layout
-    slab = _Slab(
-        lengths,
-        xp.zeros((len(places.numbers), rows), np.int16),
-        xp.zeros((len(places.bytes) + len(places.combined), rows), np.uint8),
-        xp.zeros((len(places.shorts), rows), np.uint16),
-        [],
-        xp.zeros(rows, np.uint16),
-        xp.zeros(rows, np.float32),
-    )
-    start = 0
-    for chunk, length in zip(chunks, lengths, strict=True):
-        at = slice(start, start + length)
-        row = 0
-        for group, part in zip(layout.groups, chunk.parts, strict=True):
-            if group.kind == "dense" and not _is_sparse(group):
-                slab.numbers[row : row + group.width, at] = xp.asarray(part).T
-                row += group.width
-        for array, coded in ((slab.bytes, places.bytes), (slab.shorts, places.shorts)):
-            for row, g in enumerate(coded):
-                codes, width = xp.asarray(chunk.parts[g]), layout.groups[g].width
-                inside = (codes >= 0) & (codes < width)
-                array[row, at] = xp.where(inside, codes, width)
-        for row, combined in enumerate(places.combined, start=len(places.bytes)):
-            own = {g: slab.bytes[places.bytes.index(g), at] for g in combined.groups}
-            slab.bytes[row, at] = combined.codes(own)
-        target = xp.asarray(chunk.target)
-        slab.target[at] = target.astype(np.uint16)
-        slab.weight[at] = xp.asarray(chunk.weight)
-        start += length
-    for g in places.sparse:
-        whole = [chunk.parts[g] for chunk in chunks]
-        slab.sparse.append([w if issparse(w) else np.asarray(w) for w in whole])
-    return slab
-
-
-class _Caps(Sequence[Any]):
-    """The caps of all rows, which stay on the GPU. An entry is one chunk's caps."""
-
-    def __init__(self, slabs: list[Any], lengths: list[list[int]]) -> None:
-        self.slabs = slabs
-        self._places = [
-            (s, sum(chunks[:i]), length)
-            for s, chunks in enumerate(lengths)
-            for i, length in enumerate(chunks)
-        ]
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: Any) -> Any:
-        slab, start, length = self._places[index]
-        return cupy.asnumpy(self.slabs[slab][start : start + length])
-
-
 class CudaEngine:
     """Computes sums over records on a GPU. They equal those of `ReferenceEngine`.
 
@@ -255,22 +120,22 @@ class CudaEngine:
 
     def __init__(self, records: Records) -> None:
         self.records = records
-        self._places = _Places(records.layout)
+        self._places = Places(records.layout)
         bits = WeightGrid.of(records.layout).bits + FEATURE_BITS
         self._unit = math.ldexp(1.0, -bits)
         free = MEMORY_SHARE * cupy.cuda.Device().mem_info[0]
         self._slabs, filled = [], 0
-        for chunks in _group(records.chunks):
-            size = sum(_count_bytes(chunk) for chunk in chunks)
+        for chunks in group_chunks(records.chunks):
+            size = sum(count_bytes(chunk) for chunk in chunks)
             xp = cupy if filled + size <= free else np
-            self._slabs.append(_join(chunks, self._places, xp))
+            self._slabs.append(join_chunks(chunks, self._places, xp))
             filled += size
         self._resident = filled <= free
         self._weights: FloatArray | None = None
         self._margins: list[Any] = []
         self._known_table: tuple[Any, Any] = (None, None)
 
-    def _on_gpu(self) -> Iterator[tuple[int, _Slab]]:
+    def _on_gpu(self) -> Iterator[tuple[int, Slab]]:
         for index, slab in enumerate(self._slabs):
             yield index, slab.on_gpu()
 
@@ -278,8 +143,8 @@ class CudaEngine:
     def _may_sweep(self) -> bool:
         """Whether one kernel can sweep this table."""
         places = self._places
-        kinds = places.numbers, places.bytes, places.shorts
-        return not places.sparse and max(map(len, kinds)) <= MOST_COLUMNS
+        most = max(len(places.numbers), len(places.bytes), len(places.shorts))
+        return not places.sparse and most <= MOST_COLUMNS
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
@@ -295,7 +160,7 @@ class CudaEngine:
         """Return the caps of each slab's rows on the GPU, or None for each."""
         if slopes.caps is None:
             return [None] * len(self._slabs)
-        if isinstance(slopes.caps, _Caps):
+        if isinstance(slopes.caps, Caps):
             return slopes.caps.slabs
         found, first = [], 0
         for slab in self._slabs:
@@ -326,7 +191,12 @@ class CudaEngine:
         return min(32, 1 << max(0, room.bit_length() - 1))
 
     def _sweep(
-        self, units: FloatArray, at: IntArray, formula: Formula, caps: list[Any], shared: int
+        self,
+        units: FloatArray,
+        at: IntArray,
+        formula: Formula,
+        caps: list[Any],
+        shared: int,
     ) -> BigInts:
         """Return the sums of one kernel that reads only the columns it needs.
 
@@ -336,9 +206,7 @@ class CudaEngine:
         kept = len(set(at.tolist())) < d and self._resident
         if not kept or self._weights is None or not self._margins:
             self._weights = np.zeros((d, 1))
-            self._margins = [
-                cupy.zeros(len(s.target)) for s in self._slabs if kept
-            ]
+            self._margins = [cupy.zeros(len(s.target)) for s in self._slabs if kept]
         move = (units - self._weights)[:, 0]
         needed = move != 0
         needed[at] = True
@@ -355,7 +223,9 @@ class CudaEngine:
         columns = np.zeros(1, _COLUMNS)
         columns["change"][0, : len(numbers)] = move[places.numbers[numbers]]
         columns["byte_slot"][0, : len(narrow)] = [slot for _, slot in narrow]
-        columns["short_slot"][0, : len(wide)] = [layout.groups[g].start + g for g in wide]
+        columns["short_slot"][0, : len(wide)] = [
+            layout.groups[g].start + g for g in wide
+        ]
         columns["slot_moves"] = _address(slot_moves)
         columns["intercept_move"] = sum(move[j] * FEATURE_ONE for j in places.ones)
         columns["slots"] = places.n_slots
@@ -374,7 +244,9 @@ class CudaEngine:
         for index, slab in self._on_gpu():
             _point(columns["number"][0], slab.numbers, numbers)
             _point(columns["byte"][0], slab.bytes, [row for row, _ in narrow])
-            _point(columns["two"][0], slab.shorts, [places.shorts.index(g) for g in wide])
+            _point(
+                columns["two"][0], slab.shorts, [places.shorts.index(g) for g in wide]
+            )
             _launch(
                 kernel,
                 len(slab.target) // 4,
@@ -429,14 +301,14 @@ class CudaEngine:
             total += cupy.asnumpy(block @ slope).astype(np.int64)
         return big(total[at])
 
-    def _tiles(self, width: int) -> Iterator[tuple[int, _Slab, slice]]:
+    def _tiles(self, width: int) -> Iterator[tuple[int, Slab, slice]]:
         """Yield tiles of rows, for which `width` doubles per row are needed."""
         length = max(1, min(TILE_ROWS, TILE_ENTRIES // width))
         for index, slab in self._on_gpu():
             for start in range(0, slab.n_rows, length):
                 yield index, slab, slice(start, min(start + length, slab.n_rows))
 
-    def _block(self, slab: _Slab, rows: slice) -> Any:
+    def _block(self, slab: Slab, rows: slice) -> Any:
         """Return rows as a matrix (d, n) of integers in units of 2⁻¹⁴."""
         places, n = self._places, rows.stop - rows.start
         block = cupy.empty((places.layout.n_features, n))
@@ -454,24 +326,13 @@ class CudaEngine:
             block,
         )
         for parts, g in zip(slab.sparse, places.sparse, strict=True):
-            piece = _slice_rows(parts, slab.chunks, rows)
+            piece = slice_rows(parts, slab.chunks, rows)
             block[places.layout.groups[g].coordinates] = cupy.asarray(piece.T)
         return block
 
     @cached_property
     def _coordinates(self) -> Any:
-        """The kind, row and level of each coordinate, as the kernel `expand` reads it."""
-        places = self._places
-        found = np.zeros((places.layout.n_features, 3), np.int32)
-        found[:, 0] = 4
-        found[places.numbers, 0] = 0
-        found[places.numbers, 1] = np.arange(len(places.numbers))
-        found[places.ones, 0] = 3
-        for kind, coded in ((1, places.bytes), (2, places.shorts)):
-            for row, g in enumerate(coded):
-                group = places.layout.groups[g]
-                found[group.coordinates] = [(kind, row, c) for c in range(group.width)]
-        return cupy.asarray(found)
+        return cupy.asarray(self._places.list_coordinates())
 
     def gram(self) -> BigInts:
         """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
@@ -504,7 +365,7 @@ class CudaEngine:
                 np.float64(cap),
                 found[index][rows],
             )
-        return _Caps(found, [slab.chunks for slab in self._slabs])
+        return Caps(found, [slab.chunks for slab in self._slabs])
 
     def counts(self, n_classes: int) -> BigInts:
         """Count the rows of each class, leaving out null rows (rows of weight zero).
@@ -530,35 +391,3 @@ def _describe(formula: Formula) -> Any:
     described = np.zeros(1, _FORMULA)
     described[0] = (*formula.parameters, len(formula.table) - 1)
     return described
-
-
-def _group(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """Yield lists of consecutive chunks that are joined to slabs."""
-    joined: list[Chunk] = []
-    rows = 0
-    for chunk in chunks:
-        joined.append(chunk)
-        rows += len(chunk.target)
-        if rows >= SLAB_ROWS:
-            yield joined
-            joined, rows = [], 0
-    if joined:
-        yield joined
-
-
-def _count_bytes(chunk: Chunk) -> int:
-    """Return roughly how many bytes a chunk fills on the GPU."""
-    parts = sum(part.nbytes for part in chunk.parts if not issparse(part))
-    return int(parts) + 6 * len(chunk.target)
-
-
-def _slice_rows(parts: list[Any], lengths: list[int], rows: slice) -> FloatArray:
-    """Return some rows of sparse or dense parts that are stacked, as floats."""
-    found, start = [], 0
-    for part, length in zip(parts, lengths, strict=True):
-        first, last = max(rows.start, start), min(rows.stop, start + length)
-        if first < last:
-            piece = part[first - start : last - start]
-            found.append(piece.toarray() if issparse(piece) else piece)
-        start += length
-    return np.concatenate(found).astype(np.float64)
