@@ -8,11 +8,12 @@ from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import issparse
 
 from skdp.engines.combined_codes import combine_codes
 from skdp.privacy.encoding import SPARSE_WIDTH, Chunk
-from skdp.schema import FloatArray, IntArray, Layout
+from skdp.schema import FloatArray, Layout
 from skdp.schema.layout import Group
 
 #: Chunks are joined until they have this many rows, so that each sweep is long.
@@ -66,8 +67,8 @@ class Places:
                     del left[g]
         return found + [(self.bytes.index(g), slot) for g, slot in left.items()]
 
-    def list_coordinates(self) -> IntArray:
-        """Return the kind, row and level of each coordinate, for the kernel `expand`."""
+    def list_coordinates(self) -> npt.NDArray[np.int32]:
+        """Return each coordinate's kind, row and level, for the kernel `expand`."""
         found = np.zeros((self.layout.n_features, 3), np.int32)
         found[:, 0] = 4
         found[self.numbers, 0] = 0
