@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import cuda_on_processor
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -39,7 +40,16 @@ LOSSES: dict[str, losses.Loss] = {
     "hinge-narrow": losses.SmoothedHinge(width=HINGE),
     "poisson-wide": losses.Poisson(slope_bound=7.0),
 }
-every_engine = pytest.mark.parametrize("engine", ENGINES)
+NO_CUDA = cuda_on_processor.install()
+every_engine = pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(bool(NO_CUDA), reason=str(NO_CUDA)))
+        if name == "cuda"
+        else name
+        for name in ENGINES
+    ],
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,6 +57,8 @@ def small_tasks() -> Iterator[None]:
     """Let engines that cut large tables into tasks cut small ones as well."""
     with pytest.MonkeyPatch.context() as patch:
         for entry in ENGINES.values():
+            if not entry.is_installed():
+                continue
             module = importlib.import_module(entry.location.split(":")[0])
             for constant in ("TASK_ENTRIES", "PIECE"):
                 if hasattr(module, constant):
@@ -447,3 +459,43 @@ def test_an_engine_without_its_package_is_refused(
     monkeypatch.setitem(ENGINES, "compiled", entry)
     assert choose_engine("auto") is ReferenceEngine
     assert first is not ReferenceEngine
+
+
+def test_a_variable_chooses_the_engine_for_auto(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SKDP_ENGINE", "reference")
+    assert choose_engine("auto") is ReferenceEngine
+    assert choose_engine("compiled") is not ReferenceEngine
+    monkeypatch.setenv("SKDP_ENGINE", "abacus")
+    with pytest.raises(ValueError, match="got 'abacus'"):
+        choose_engine("auto")
+
+
+@pytest.mark.skipif(bool(NO_CUDA), reason=str(NO_CUDA))
+def test_a_table_larger_than_the_gpu_is_streamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from skdp.engines import cuda, cuda_rows
+
+    monkeypatch.setattr(cuda, "MEMORY_SHARE", 0.0)
+    monkeypatch.setattr(cuda_rows, "SLAB_ROWS", 1000)
+    monkeypatch.setattr(cuda, "TILE_ENTRIES", 5000)
+    rng, loss = np.random.default_rng(8), losses.Logistic()
+    schema = random_schema(rng, loss)
+    records = encode([random_batch(rng, schema, n) for n in (700, 0, 900, 61)], schema)
+    ours, reference = cuda.CudaEngine(records), ReferenceEngine(records)
+    assert len(ours._slabs) == 2
+    assert isinstance(ours._slabs[0].numbers, np.ndarray)
+    d, slopes = records.layout.n_features, queries.Slopes(loss=loss)
+    grid, weights = WeightGrid.of(records.layout), rng.normal(size=(d, 1))
+    for at in (np.arange(d), np.arange(2), np.arange(d)):
+        weights[at] += rng.normal(size=(len(at), 1))
+        assert equals_reference(ours, grid.units(weights), at, slopes)
+    assert same(ours.gram(), reference.gram())
+    metric = queries.Metric.of(rng.normal(size=(4, d)), 2.0)
+    capped = queries.capped(ours, slopes, metric)
+    expected = queries.capped(reference, slopes, metric)
+    units = grid.units(weights)
+    left = ours.gradient(units, np.arange(d), capped)
+    assert same(left, reference.gradient(units, np.arange(d), expected))
