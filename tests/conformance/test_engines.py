@@ -26,7 +26,7 @@ from skdp.planning.presets import preset
 from skdp.privacy import queries
 from skdp.privacy.encoding import SPARSE_WIDTH, Batch, Chunk, Coded, Records, encode
 from skdp.privacy.grid import WeightGrid
-from skdp.schema import Categorical, Layout, Numeric, Schema, Vector
+from skdp.schema import Categorical, Layout, Numeric, Pair, Schema, Vector
 
 HOSTILE = [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, -0.0, 0.0, 1.0, -1.0]
 #: Chunks of uneven size, empty ones too, around the edges of tiles of 2048 rows.
@@ -98,12 +98,21 @@ def random_schema(rng: np.random.Generator, loss: losses.Loss) -> Schema:
         Categorical(list(range(300))),
         Vector([f"u{j}" for j in range(3)], norm=2.0),
         Vector([f"v{j}" for j in range(11)]),
+        Numeric(0.0, 1.0, knots=2),
+        Numeric(-1.0, 1.0, knots=9, indicator=True),
     ]
     picked = rng.permutation(len(kinds))[: rng.integers(1, len(kinds) + 1)]
     columns: dict[str, Any] = {f"k{i}": kinds[i] for i in picked}
+    single = [n for n, c in columns.items() if not isinstance(c, Vector)]
+    for first, second in pairwise(single):
+        if rng.random() < 0.3:
+            columns[f"{first}:{second}"] = Pair(first, second, knots=3)
     columns |= {f"n{j}": Numeric(0.0, 1.0) for j in range(rng.integers(0, 10))}
-    row_norm = 3.3 if rng.random() < 0.2 else None
-    return Schema(columns, target=target_of(loss), row_norm=row_norm)
+    schema = Schema(columns, target=target_of(loss))
+    if rng.random() < 0.2:
+        fixed = sum(group.kind != "dense" for group in schema.layout().groups)
+        return replace(schema, row_norm=(fixed + 2.0) ** 0.5)
+    return schema
 
 
 def random_floats(rng: np.random.Generator, shape: Any) -> np.ndarray:
@@ -121,7 +130,11 @@ def random_batch(rng: np.random.Generator, schema: Schema, n: int) -> Batch:
         return random_floats(rng, n)
 
     return Batch(
-        columns={name: cells(column) for name, column in schema.columns.items()},
+        columns={
+            name: cells(column)
+            for name, column in schema.columns.items()
+            if not isinstance(column, Pair)
+        },
         target=cells(schema.target_column),
         weight=random_floats(rng, n) if rng.random() < 0.5 else None,
     )

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from skdp.privacy.encoding import Batch, Coded
-from skdp.schema import Categorical, FloatArray, Schema, Vector, check, level_key
+from skdp.schema import (
+    Categorical,
+    FloatArray,
+    Pair,
+    Schema,
+    Vector,
+    check,
+    level_key,
+)
 from skdp.tables import readers
 from skdp.tables.cells import Levels, codes, numbers
 from skdp.tables.readers import Cells, Source, positions
@@ -213,7 +221,7 @@ def _make_batch(
     for key, column in schema.columns.items():
         if isinstance(column, Vector):
             columns[key] = np.column_stack([numbers(next(read)) for _ in column.names])
-        else:
+        elif not isinstance(column, Pair):
             columns[key] = _convert(next(read), levels.get(key))
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
