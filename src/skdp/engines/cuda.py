@@ -144,7 +144,7 @@ class CudaEngine:
         """Whether one kernel can sweep this table."""
         places = self._places
         most = max(len(places.numbers), len(places.bytes), len(places.shorts))
-        return not places.sparse and most <= MOST_COLUMNS
+        return not (places.sparse or places.hats) and most <= MOST_COLUMNS
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
@@ -318,6 +318,7 @@ class CudaEngine:
             slab.numbers,
             slab.bytes,
             slab.shorts,
+            slab.positions,
             np.int64(len(slab.target)),
             np.int64(rows.start),
             np.int64(n),

@@ -130,15 +130,22 @@ extern "C" __global__ void caps(
 }
 
 // Where a coordinate is stored: a row of numbers (kind 0), a level of a row of one-byte
-// codes (1) or of two-byte codes (2), or the intercept (3). Others (4) are left alone.
+// codes (1) or of two-byte codes (2), the intercept (3), a knot of a row of positions
+// (4), or a pair of knots of this row and the next (5). Others (6) are left alone.
 struct Coordinate {
-    int kind, row, level;
+    int kind, row, level, next_level;
 };
+
+// The hat function of a knot at a position, both as skdp.schema.split_hats defines them.
+__device__ inline int hat(unsigned int position, int knot) {
+    int below = (int)(position >> 14), fraction = (int)(position & 16383);
+    return below == knot ? 16384 - fraction : below + 1 == knot ? fraction : 0;
+}
 
 // Expand rows first, ..., first + n - 1 to block[j, i], in units of 2^-14.
 extern "C" __global__ void expand(
     const short* numbers, const unsigned char* bytes, const unsigned short* shorts,
-    int64 stride, int64 first, int64 n, const Coordinate* coordinates, int width,
+    const unsigned int* positions, int64 stride, int64 first, int64 n, const Coordinate* coordinates, int width,
     double* block) {
     int64 step = (int64)gridDim.x * blockDim.x;
     for (int64 i = (int64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
@@ -149,7 +156,12 @@ extern "C" __global__ void expand(
             if (c.kind == 0) value = numbers[at];
             if (c.kind == 1) value = bytes[at] == c.level ? 16384.0 : 0.0;
             if (c.kind == 2) value = shorts[at] == c.level ? 16384.0 : 0.0;
-            if (c.kind != 4) block[j * n + i] = value;
+            if (c.kind == 4) value = hat(positions[at], c.level);
+            if (c.kind == 5) {
+                int next = hat(positions[at + stride], c.next_level);
+                value = (hat(positions[at], c.level) * next) >> 14;
+            }
+            if (c.kind != 6) block[j * n + i] = value;
         }
     }
 }

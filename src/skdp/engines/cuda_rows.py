@@ -44,6 +44,7 @@ class Places:
         coded = [g for g, group in groups if group.kind == "code"]
         self.bytes = [g for g in coded if layout.groups[g].width < 256]
         self.shorts = [g for g in coded if layout.groups[g].width >= 256]
+        self.hats = [g for g, group in groups if group.kind == "hats"]
         self.ones = [group.start for _, group in groups if group.kind == "ones"]
         self.slot_of = np.arange(layout.n_features) + layout.group_of
         n_slots = layout.n_features + len(groups)
@@ -69,15 +70,23 @@ class Places:
 
     def list_coordinates(self) -> npt.NDArray[np.int32]:
         """Return each coordinate's kind, row and level, for the kernel `expand`."""
-        found = np.zeros((self.layout.n_features, 3), np.int32)
-        found[:, 0] = 4
+        found = np.zeros((self.layout.n_features, 4), np.int32)
+        found[:, 0] = 6
         found[self.numbers, 0] = 0
         found[self.numbers, 1] = np.arange(len(self.numbers))
         found[self.ones, 0] = 3
         for kind, coded in ((1, self.bytes), (2, self.shorts)):
             for row, g in enumerate(coded):
                 group = self.layout.groups[g]
-                found[group.coordinates] = [(kind, row, c) for c in range(group.width)]
+                found[group.coordinates, :2] = kind, row
+                found[group.coordinates, 2] = np.arange(group.width)
+        row = 0
+        for g in self.hats:
+            group = self.layout.groups[g]
+            knots = np.indices(group.axes).reshape(len(group.axes), -1).T
+            found[group.coordinates, :2] = 3 + len(group.axes), row
+            found[group.coordinates, 2 : 2 + len(group.axes)] = knots
+            row += len(group.axes)
         return found
 
 
@@ -97,6 +106,7 @@ class Slab:
     numbers: Any
     bytes: Any
     shorts: Any
+    positions: Any
     sparse: list[Any]
     target: Any
     weight: Any
@@ -113,6 +123,7 @@ class Slab:
             cupy.asarray(self.numbers),
             cupy.asarray(self.bytes),
             cupy.asarray(self.shorts),
+            cupy.asarray(self.positions),
             self.sparse,
             cupy.asarray(self.target),
             cupy.asarray(self.weight),
@@ -129,6 +140,9 @@ def join_chunks(chunks: Sequence[Chunk], places: Places, xp: Any) -> Slab:
         xp.zeros((len(places.numbers), rows), np.int16),
         xp.zeros((len(places.bytes) + len(places.combined), rows), np.uint8),
         xp.zeros((len(places.shorts), rows), np.uint16),
+        xp.zeros(
+            (sum(len(layout.groups[g].axes) for g in places.hats), rows), np.uint32
+        ),
         [],
         xp.zeros(rows, np.uint16),
         xp.zeros(rows, np.float32),
@@ -149,6 +163,11 @@ def join_chunks(chunks: Sequence[Chunk], places: Places, xp: Any) -> Slab:
         for row, combined in enumerate(places.combined, start=len(places.bytes)):
             own = {g: slab.bytes[places.bytes.index(g), at] for g in combined.groups}
             slab.bytes[row, at] = combined.codes(own)
+        row = 0
+        for g in places.hats:
+            axes = len(layout.groups[g].axes)
+            slab.positions[row : row + axes, at] = xp.asarray(chunk.parts[g]).T
+            row += axes
         target = xp.asarray(chunk.target)
         slab.target[at] = target.astype(np.uint16)
         slab.weight[at] = xp.asarray(chunk.weight)
