@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("--parts", default="steps,fit,torch")
     parser.add_argument("--output", default=str(EVIDENCE / "gpu.json"))
     options = parser.parse_args()
-    found: dict[str, float] = {}
+    found: dict[str, Any] = {}
     if "steps" in options.parts:
         found |= measure_steps(options.rows)
         print(json.dumps(found, indent=1), flush=True)
@@ -252,10 +252,8 @@ def main() -> None:
         found |= {f"small_{key}": value for key, value in ours.items()}
         found |= measure_torch(options.fit_rows, int(ours["steps"]) + 2)
         print(json.dumps(found, indent=1), flush=True)
-    device = name_device()
-    Path(options.output).write_text(
-        json.dumps({"device": device} | found, indent=1) + "\n"
-    )
+    found = {"device": name_device()} | found
+    Path(options.output).write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
