@@ -85,9 +85,8 @@ def compute_truth(model: Any, X: Any, y: Any) -> dict[str, float]:
     return found
 
 
-def find_error(model: Any, X: Any, y: Any, lines: Any) -> float:
+def find_error(chance: Any, y: Any, lines: Any) -> float:
     """Return the population's calibration error over the bins of one evaluation."""
-    chance = model.predict_proba(X)[:, 1]
     at = np.searchsorted([line.high for line in lines][:-1], chance, side="right")
     gaps = np.bincount(at, y - chance, minlength=len(lines))
     return float(np.abs(gaps).sum()) / len(y)
@@ -115,6 +114,7 @@ def measure(case: tuple[Any, Any, Any, Any], options: Any) -> list[str]:
     """Return the lines of the table for one model."""
     model, X, y, kind = case
     truth = compute_truth(model, X, y)
+    own = model.predict_proba(X)[:, 1] if hasattr(model, "predict_proba") else None
     right, wide, hidden = defaultdict(int), defaultdict(list), defaultdict(int)
     errors: dict[str, list[float]] = defaultdict(list)
     drawn = np.random.default_rng(11)
@@ -123,14 +123,13 @@ def measure(case: tuple[Any, Any, Any, Any], options: Any) -> list[str]:
         found = skdp.evaluate(model, X[at], y[at], epsilon=options.epsilon)
         check_possible(found)
         if "ece" in found.scores:
-            truth["ece"] = find_error(model, X, y, found.calibration)
+            truth["ece"] = find_error(own, y, found.calibration)
         for name, score in found.scores.items():
             right[name] += score.low <= truth[name] <= score.high
             wide[name].append(score.high - score.low)
             hidden[name] += score.too_noisy
             errors[name].append(score.value - truth[name])
         for line in found.calibration:
-            own = model.predict_proba(X)[:, 1]
             inside = (own >= line.low) & (own < line.high)
             rate = float(y[inside].mean()) if inside.any() else line.rate
             right["calibration line"] += line.rate_low <= rate <= line.rate_high

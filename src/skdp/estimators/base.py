@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.engines.choice import choose_engine
+from skdp.estimators.decisions import DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
 from skdp.estimators.feature_map import compute_margins, convert_to_user_units
 from skdp.estimators.fit_warnings import (
@@ -27,11 +28,15 @@ from skdp.estimators.fit_warnings import (
     warn_of_doubts,
 )
 from skdp.estimators.foreign_options import ForeignOptionsMixin
-from skdp.estimators.inputs import accept_column, accept_table, check_width
+from skdp.estimators.inputs import (
+    accept_column,
+    accept_table,
+    check_width,
+    choose_seed,
+)
 from skdp.estimators.other_solvers import (
     OWN,
     Outcome,
-    check_solver,
     find_delta_share,
     run_solver,
 )
@@ -39,13 +44,12 @@ from skdp.estimators.preparation import count_rows, open_table, read_records
 from skdp.estimators.sklearn_export import make_pipeline
 from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
-from skdp.models.losses import Loss
-from skdp.planning.decide import check_options, make_plan
-from skdp.planning.plan import Plan, check_budget, default_delta, release_row_count, run
+from skdp.planning.curves import draw_lines
+from skdp.planning.plan import check_budget, default_delta, release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, Layout, Schema, Target, check
+from skdp.schema import FloatArray, Layout, Schema, check
 
 #: Share of μ² and of δ that inferring ranges, categories and labels may spend.
 DISCOVERY_SHARE = 0.1
@@ -58,7 +62,11 @@ ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
 class PrivateLinearModel(
-    NotebookMixin, StandardErrorsMixin, ForeignOptionsMixin, BaseEstimator
+    DecisionsMixin,
+    NotebookMixin,
+    StandardErrorsMixin,
+    ForeignOptionsMixin,
+    BaseEstimator,
 ):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
@@ -138,13 +146,6 @@ class PrivateLinearModel(
         self.random_state = random_state
         self.verbose = verbose
 
-    def _make_loss(self, target: Target) -> Loss:
-        """Return the loss for a target; refuse a target that the model cannot have."""
-        raise NotImplementedError
-
-    def _loss(self, schema: Schema) -> Loss:
-        return self._make_loss(schema.target_column)
-
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit a private model.
 
@@ -184,12 +185,16 @@ class PrivateLinearModel(
             max_weight=self.max_weight,
             verbose=self.verbose,
         )
-        noise = Randomness(_choose_seed(self.random_state))
+        noise = Randomness(choose_seed(self.random_state))
         rows, records = self.n_rows, None
         if not private_rows:
             # With a ledger, rows are counted but no record is read before the charge.
             known = opened.schema if ledger is None else None
-            if known is not None and opened.source.n_rows is None:
+            if (
+                known is not None
+                and self._is_described(known)
+                and opened.source.n_rows is None
+            ):
                 # Counting would read the whole file, so read and count in one pass.
                 records = read(known)
                 rows = count_rows(records)
@@ -213,8 +218,13 @@ class PrivateLinearModel(
             schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
             if opened.infers_target:
                 schema = self._adapt_target(schema)
+            reasons: tuple[str, ...] = ()
+            if not self._is_described(schema):
+                if rows is None:
+                    rows = self._release_rows(read(draw_lines(schema)), record, noise)
+                schema, reasons = self._describe(schema, rows, record)
             records = read(schema) if records is None else records
-            fit = self._run(records, schema, rows, record, noise)
+            fit = self._run(records, schema, rows, record, noise, reasons)
             # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)
             fitted._set_fitted(fit.weights, schema, opened.named)
@@ -238,15 +248,16 @@ class PrivateLinearModel(
         rows: int | None,
         record: PrivacyRecord,
         noise: Randomness,
+        reasons: tuple[str, ...],
     ) -> Outcome:
         """Release the row count if it is needed, then plan and run the fit."""
         engine = choose_engine(self.engine, self.n_threads)
         if rows is None:
-            rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
+            rows = self._release_rows(records, record, noise)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
-        plan = self._plan(schema, rows, record)
+        plan = self._plan(schema, rows, record, reasons)
         with show_fitting(plan, self.verbose) as callback:
             fit = run(
                 plan,
@@ -258,49 +269,11 @@ class PrivateLinearModel(
             )
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
-    def _plan(self, schema: Schema, rows: int, record: PrivacyRecord) -> Plan:
-        """Make the plan from public facts and the budget that is left."""
-        return make_plan(
-            schema.layout(self.fit_intercept),
-            self._loss(schema),
-            n_rows=rows,
-            epsilon=self.epsilon,
-            delta=record.delta,
-            mu_squared=record.remaining,
-            neighbours=record.neighbours,
-            alpha=self.alpha,
-            l1_ratio=self.l1_ratio,
-            sampling=self.sampling,
-            geometry=self.geometry,
-            n_steps=self.n_steps,
-            calibration=self.calibration,
-            assumptions=tuple(record.assumptions),
-        )
-
-    def _check_parameters(self, target: Target, delta: float) -> None:
-        """Refuse wrong parameters before anything is spent."""
-        choose_engine(self.engine, self.n_threads)
-        check(
-            0 < self.max_weight < 1e30,
-            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
-        )
-        check(
-            self.class_weight is None or isinstance(self.class_weight, Mapping),
-            f"class_weight must map classes to weights, got {self.class_weight!r}.",
-        )
-        loss = self._make_loss(target)
-        if self.solver != OWN:
-            check_solver(self, loss)
-        check_options(
-            epsilon=self.epsilon,
-            delta=delta,
-            alpha=self.alpha,
-            l1_ratio=self.l1_ratio,
-            sampling=self.sampling,
-            geometry=self.geometry,
-            n_steps=self.n_steps,
-            calibration=self.calibration,
-        )
+    def _release_rows(
+        self, records: Records, record: PrivacyRecord, noise: Randomness
+    ) -> int:
+        engine = choose_engine(self.engine, self.n_threads)
+        return release_row_count(records, record, COUNT_SHARE, engine, noise)
 
     def _adapt_target(self, schema: Schema) -> Schema:
         """Change an inferred description of the target to suit the loss."""
@@ -380,7 +353,7 @@ class PrivateLinearModel(
         Nothing is pickled, and a seed is never written. If `directory` is a saved
         model, it is replaced. If it exists and is anything else, an error is raised.
         """
-        from skdp.estimators.storage import save  # which imports this file
+        from skdp.estimators.saving import save  # which imports this file
 
         check_is_fitted(self, "weights_")
         save(self, directory)
@@ -390,11 +363,3 @@ class PrivateLinearModel(
         inputs = tags.input_tags
         inputs.sparse = inputs.string = inputs.allow_nan = True
         return tags
-
-
-def _choose_seed(random_state: Any) -> int | None:
-    """Return `random_state` as a seed; a generator draws one, and None stays None."""
-    if random_state is None or isinstance(random_state, (int, np.integer)):
-        return None if random_state is None else int(random_state)
-    draw = getattr(random_state, "integers", None) or random_state.randint
-    return int(draw(2**31 - 1))

@@ -39,11 +39,11 @@ from skdp.schema import (
     toml_files,
 )
 from skdp.tables import arrays, batches, readers
-from skdp.tables.batches import check_rows, numbers
-from skdp.tables.cells import text_number
+from skdp.tables.batches import check_rows
+from skdp.tables.cells import numbers, text_number
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.load import encode_all
-from skdp.tables.source import Source
+from skdp.tables.larger_than_memory import encode_all
+from skdp.tables.readers import Source
 
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
@@ -138,7 +138,7 @@ class OpenedTable:
         if self.source.count is not None:
             with show_reading(verbose, "counting rows") as progress:
                 return self.source.count(progress)
-        return sum(arrays.length(cells[0]) for cells in self.source.read([0], ROWS))
+        return sum(readers.length(cells[0]) for cells in self.source.read([0], ROWS))
 
     def infer_schema(
         self, record: PrivacyRecord, share: float, noise: Randomness, part: float = 1.0
@@ -300,7 +300,7 @@ def open_table(
         "skdp.schema_template writes a form, and skdp.discover finds a schema.",
     )
     source = readers.source(X)
-    check_rows(source.n_rows in (None, arrays.length(apart)), "y")
+    check_rows(source.n_rows in (None, readers.length(apart)), "y")
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     refuse_dates(source, names, apart)
     columns: dict[str, Any] = {}

@@ -135,7 +135,7 @@ class Evaluation:
 
     def to_frame(self) -> Any:
         """Return the scores as a pandas frame with one row per metric."""
-        from skdp.tables.source import library
+        from skdp.tables.readers import library
 
         rows = {name: asdict(score) for name, score in self.scores.items()}
         return library("pandas").DataFrame.from_dict(rows, orient="index")

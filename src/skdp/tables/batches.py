@@ -9,11 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.encoding import AnyArray, Batch, Coded
-from skdp.schema import Categorical, FloatArray, Schema, Vector, check, level_key
-from skdp.tables import arrays, cells, readers
-from skdp.tables.cells import Levels
-from skdp.tables.source import Cells, Source, positions
+from skdp.privacy.encoding import Batch, Coded
+from skdp.schema import (
+    Categorical,
+    FloatArray,
+    Pair,
+    Schema,
+    Vector,
+    check,
+    level_key,
+)
+from skdp.tables import readers
+from skdp.tables.cells import Levels, codes, numbers
+from skdp.tables.readers import Cells, Source, positions
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
 
@@ -73,7 +81,7 @@ def batches(
     source = readers.source(table, wanted)
     at = _find_positions(source, schema, named)
     for what, column in apart.items():
-        check_rows(source.n_rows in (None, arrays.length(column)), what)
+        check_rows(source.n_rows in (None, readers.length(column)), what)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
     stream = _stream(source, schema, at, named, apart, factors, rows)
@@ -85,7 +93,7 @@ def _report_progress(
 ) -> Iterator[Batch]:
     read = 0
     for batch in stream:
-        read += arrays.length(next(iter(batch.columns.values())))
+        read += readers.length(next(iter(batch.columns.values())))
         if source.share is not None:
             progress(source.share())
         elif source.n_rows is not None:
@@ -188,19 +196,19 @@ def _stream(
     }
     start = 0
     for columns in source.read(at, rows):
-        stop = start + arrays.length(columns[0])
+        stop = start + readers.length(columns[0])
         inputs, others = columns[: len(schema.inputs)], columns[len(schema.inputs) :]
         roles = dict(zip(named, others, strict=True))
         for what, column in apart.items():
-            check_rows(arrays.length(column) >= stop, what)
-            roles[what] = arrays.cut(column, slice(start, stop))
+            check_rows(readers.length(column) >= stop, what)
+            roles[what] = readers.cut(column, slice(start, stop))
         # A cell's overflow must not become a warning.
         with np.errstate(all="ignore"):
             batch = _make_batch(schema, levels, inputs, roles, factors)
         yield batch
         start = stop
     for what, column in apart.items():
-        check_rows(arrays.length(column) == start, what)
+        check_rows(readers.length(column) == start, what)
 
 
 def _make_batch(
@@ -215,7 +223,7 @@ def _make_batch(
     for key, column in schema.columns.items():
         if isinstance(column, Vector):
             columns[key] = np.column_stack([numbers(next(read)) for _ in column.names])
-        else:
+        elif not isinstance(column, Pair):
             columns[key] = _convert(next(read), levels.get(key))
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
@@ -233,25 +241,7 @@ def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
     """Convert a column to floats or, if it has levels, to codes of the levels."""
     if levels is None:
         return numbers(column)
-    return Coded(codes=_codes(column, levels), values=levels.values)
-
-
-def numbers(column: Cells) -> FloatArray:
-    """Convert a column of any source to floats. A cell that is not a number is nan."""
-    if isinstance(column, (np.ndarray, Coded)):
-        with np.errstate(all="ignore"):  # a cell's overflow must not become a warning
-            return cells.numbers(column)
-    from skdp.tables import arrow
-
-    return arrow.numbers(column)
-
-
-def _codes(column: Cells, levels: Levels) -> AnyArray:
-    if isinstance(column, (np.ndarray, Coded)):
-        return cells.codes(column, levels)
-    from skdp.tables import arrow
-
-    return arrow.codes(column, levels)
+    return Coded(codes=codes(column, levels), values=levels.values)
 
 
 def _get_target(schema: Schema) -> Any:
