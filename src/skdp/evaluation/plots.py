@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from skdp.estimators.plots import BLUE, GREY, make_axes
 from skdp.schema import check
-
-#: Colours that are told apart by people who do not see all colours.
-BLUE, GREY = "#0072b2", "#999999"
 
 
 def plot_evaluation(found: Any, axes: Any = None) -> Any:
@@ -44,20 +42,6 @@ def plot_evaluation(found: Any, axes: Any = None) -> Any:
     for draw, ax in zip(drawings, flat, strict=False):
         draw(found, ax)
     return flat[: len(drawings)]
-
-
-def make_axes(n_axes: int) -> Any:
-    """Return new axes side by side; raise ImportError if matplotlib is missing."""
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise ImportError(
-            "plot needs matplotlib, which pip install 'skdp[report]' installs."
-        ) from None
-    _, axes = pyplot.subplots(
-        1, n_axes, figsize=(4.6 * n_axes, 4.2), squeeze=False, layout="constrained"
-    )
-    return axes[0]
 
 
 def _draw_roc(found: Any, ax: Any) -> None:
