@@ -106,7 +106,6 @@ class Line:
             _format_number(v, 2 if i == 4 else None) for i, v in enumerate(numbers)
         ]
         p = "" if math.isnan(self.p) else f"{self.p:.3f}"
-        p = "<0.001" if p == "0.000" else p
         return [*cells, p, *(_format_number(v, None) for v in self.interval)]
 
 
