@@ -7,6 +7,7 @@ not change them. Fitted attributes depend on records only through releases.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from os import PathLike
@@ -36,7 +37,7 @@ from skdp.estimators.other_solvers import (
 )
 from skdp.estimators.preparation import count_rows, open_table, read_records
 from skdp.estimators.sklearn_export import make_pipeline
-from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
+from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.models.losses import Loss
 from skdp.planning.decide import check_options, make_plan
@@ -160,8 +161,6 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         self
             The fitted estimator.
         """
-        check_budget_types(self.epsilon, self.delta)
-        ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         private_rows = self.neighbours == "add-remove"
         opened = open_table(
             X,
@@ -181,35 +180,36 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             max_weight=self.max_weight,
             verbose=self.verbose,
         )
-        noise = Randomness(_choose_seed(self.random_state))
+        schema, target = opened.schema, opened.typical_target
+        share = DISCOVERY_SHARE * opened.infers_levels
         rows, records = self.n_rows, None
         if not private_rows:
             # With a ledger, rows are counted but no record is read before the charge.
-            known = opened.schema if ledger is None else None
-            if known is not None and opened.source.n_rows is None:
+            readable = schema if self.ledger is None else None
+            if readable is not None and opened.source.n_rows is None:
                 # Counting would read the whole file, so read and count in one pass.
-                records = read(known)
+                records = read(readable)
                 rows = count_rows(records)
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
-        delta = default_delta(rows) if self.delta is None else self.delta
-        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
-        self._check_parameters(opened.typical_target, delta)
-        share = 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        share += DISCOVERY_SHARE * opened.infers_levels
+        delta = self._check_parameters(target, rows)
+        share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
+        assumptions = opened.assumptions + self._row_assumption()
+        noise = Randomness(_choose_seed(self.random_state))
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
-            assumptions=opened.assumptions + self._row_assumption(),
+            assumptions=assumptions,
             reserved_delta=delta * share,
         )
         query = f"fit of {type(self).__name__}"
+        ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
-            schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
-            if opened.infers_target:
-                schema = self._adapt_target(schema)
+            if schema is None:
+                schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
+                schema = self._adapt_target(schema) if opened.infers_target else schema
             records = read(schema) if records is None else records
             fit = self._run(records, schema, rows, record, noise)
             # All attributes change at once. None changes if the fit is interrupted.
@@ -244,7 +244,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
         plan = self._plan(schema, rows, record)
-        with show_fitting(plan, self.verbose) as callback:
+        with show_fitting(plan) if self.verbose else nullcontext() as callback:
             fit = run(
                 plan,
                 records,
@@ -274,8 +274,8 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             assumptions=tuple(record.assumptions),
         )
 
-    def _check_parameters(self, target: Target, delta: float) -> None:
-        """Refuse wrong parameters before anything is spent."""
+    def _check_parameters(self, target: Target, rows: int | None) -> float:
+        """Refuse wrong parameters before anything is spent, and return δ."""
         choose_engine(self.engine, self.n_threads)
         check(
             0 < self.max_weight < 1e30,
@@ -288,6 +288,8 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         loss = self._make_loss(target)
         if self.solver != OWN:
             check_solver(self, loss)
+        delta = default_delta(rows) if self.delta is None else self.delta
+        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         check_options(
             epsilon=self.epsilon,
             delta=delta,
@@ -298,6 +300,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             n_steps=self.n_steps,
             calibration=self.calibration,
         )
+        return delta
 
     def _adapt_target(self, schema: Schema) -> Schema:
         """Change an inferred description of the target to suit the loss."""
