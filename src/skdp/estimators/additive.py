@@ -44,9 +44,9 @@ class AdditiveMixin(PrivateLinearModel):
         own = super()._get_param_names()
         return sorted({*own, *PrivateLinearModel._get_param_names(), "knots", "pairs"})
 
-    def _check_parameters(self, target: Target, delta: float) -> None:
-        super()._check_parameters(target, delta)
+    def _check_parameters(self, target: Target, rows: int | None) -> float:
         check_choices(self.knots, self.pairs)
+        return super()._check_parameters(target, rows)
 
     def _is_described(self, schema: Schema) -> bool:
         return False

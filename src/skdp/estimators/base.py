@@ -7,6 +7,7 @@ not change them. Fitted attributes depend on records only through releases.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from os import PathLike
@@ -41,10 +42,10 @@ from skdp.estimators.other_solvers import (
 )
 from skdp.estimators.preparation import count_rows, open_table, read_records
 from skdp.estimators.sklearn_export import make_pipeline
-from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
+from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
-from skdp.planning.plan import check_budget, default_delta, release_row_count, run
+from skdp.planning.plan import release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
@@ -54,8 +55,6 @@ from skdp.schema import FloatArray, Layout, Schema, check
 DISCOVERY_SHARE = 0.1
 #: Share of μ² spent on releasing the number of rows, if it is private and not given.
 COUNT_SHARE = 0.01
-#: The number of rows that the check of the budget assumes if the number is not known.
-EXPECTED_ROWS = 1000
 #: All estimators by short name. A class that sets `short_name` is added automatically.
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
@@ -159,8 +158,6 @@ class PrivateLinearModel(
         self
             The fitted estimator.
         """
-        check_budget_types(self.epsilon, self.delta)
-        ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         private_rows = self.neighbours == "add-remove"
         opened = open_table(
             X,
@@ -180,39 +177,37 @@ class PrivateLinearModel(
             max_weight=self.max_weight,
             verbose=self.verbose,
         )
-        noise = Randomness(choose_seed(self.random_state))
+        schema, target = opened.schema, opened.typical_target
+        share = DISCOVERY_SHARE * opened.infers_levels
         rows, records = self.n_rows, None
         if not private_rows:
             # With a ledger, rows are counted but no record is read before the charge.
-            known = opened.schema if ledger is None else None
-            if (
-                known is not None
-                and self._is_described(known)
-                and opened.source.n_rows is None
-            ):
+            readable = schema if self.ledger is None else None
+            described = readable is not None and self._is_described(readable)
+            if readable is not None and described and opened.source.n_rows is None:
                 # Counting would read the whole file, so read and count in one pass.
-                records = read(known)
+                records = read(readable)
                 rows = count_rows(records)
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
-        delta = default_delta(rows) if self.delta is None else self.delta
-        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
-        self._check_parameters(opened.typical_target, delta)
-        share = 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        share += DISCOVERY_SHARE * opened.infers_levels
+        delta = self._check_parameters(target, rows)
+        share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
+        assumptions = opened.assumptions + self._row_assumption()
+        noise = Randomness(choose_seed(self.random_state))
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
-            assumptions=opened.assumptions + self._row_assumption(),
+            assumptions=assumptions,
             reserved_delta=delta * share,
         )
         query = f"fit of {type(self).__name__}"
+        ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
-            schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
-            if opened.infers_target:
-                schema = self._adapt_target(schema)
+            if schema is None:
+                schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
+                schema = self._adapt_target(schema) if opened.infers_target else schema
             reasons: tuple[str, ...] = ()
             if not self._is_described(schema):
                 if rows is None:
@@ -253,7 +248,7 @@ class PrivateLinearModel(
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
         plan = self._plan(schema, rows, record, reasons)
-        with show_fitting(plan, self.verbose) as callback:
+        with show_fitting(plan) if self.verbose else nullcontext() as callback:
             fit = run(
                 plan,
                 records,

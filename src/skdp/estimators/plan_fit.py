@@ -9,8 +9,7 @@ from skdp.estimators.additive import find_estimator
 from skdp.estimators.base import COUNT_SHARE, ESTIMATORS
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
-from skdp.estimators.spending import check_budget_types
-from skdp.planning.plan import Plan, default_delta
+from skdp.planning.plan import Plan, check_budget_types, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Schema, check, toml_files
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -119,17 +120,17 @@ class OpenedTable:
     @property
     def typical_target(self) -> Target:
         """The target's description, or a stand-in if it must be inferred."""
-        target: Target | str = self.target
-        if isinstance(self.target, tuple):
-            target = self.target[1]
-        return TYPICAL[target] if isinstance(target, str) else target
+        target = self.target[1] if isinstance(self.target, tuple) else self.target
+        known: Target = TYPICAL[target] if isinstance(target, str) else target
+        return known
 
     def count_rows(self, verbose: int = 0) -> int:
         """Count the rows; only used if `neighbours` makes their number public."""
         if self.source.n_rows is not None:
             return self.source.n_rows
         if self.source.count is not None:
-            with show_reading(verbose, "counting rows") as progress:
+            shown = show_reading("counting rows") if verbose else nullcontext()
+            with shown as progress:
                 return self.source.count(progress)
         return sum(readers.length(cells[0]) for cells in self.source.read([0], ROWS))
 
@@ -251,7 +252,7 @@ def open_table(
     empty : bool
         Whether the table may have no rows.
     """
-    X, y = accept_table(X, empty=empty), accept_column(y)
+    X, y, named = accept_table(X, empty=empty), accept_column(y), has_names(X)
     check(
         type(X).__name__ != "RecordBatchReader",
         "A RecordBatchReader can be read only once, and a fit may read a table more "
@@ -260,8 +261,9 @@ def open_table(
     apart = None if y is None else readers.column(y, "target")
     schema = toml_files.given(schema)
     if schema is not None:
+        read = [*schema.inputs, schema.target_name]
         source = readers.source(X, schema.inputs)
-        _refuse_dates(source, [*schema.inputs, schema.target_name], apart)
+        _refuse_dates(source, read, apart)
         described = schema.target
         if isinstance(described, tuple) and y is not None:
             described = described[1]
@@ -273,7 +275,7 @@ def open_table(
             columns=dict(schema.columns),
             target=sort_target(target if described is None else described),
             row_norm=schema.row_norm,
-            named=source.names is not None and has_names(X),
+            named=source.names is not None and named,
             assumptions=(SCHEMA_IS_PUBLIC,),
             table=X,
             y=y,
@@ -310,7 +312,7 @@ def open_table(
         columns=columns,
         target=sort_target(target),
         row_norm=None,
-        named=source.names is not None and has_names(X),
+        named=source.names is not None and named,
         assumptions=(given,),
         table=X,
         y=y,
@@ -380,7 +382,7 @@ def read_records(
     verbose: int,
 ) -> Records:
     """Read and encode a table. Records that outgrow memory are kept in a file."""
-    with show_reading(verbose) as progress:
+    with show_reading() if verbose else nullcontext() as progress:
         read = batches(
             table,
             schema,

@@ -76,6 +76,7 @@ def batches(
     them, pass the path of a file.
     """
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
+    levels = _find_levels(schema)
     named, apart = _find_roles(schema, target, sample_weight)
     wanted = [*schema.inputs, *named.values()]
     source = readers.source(table, wanted)
@@ -84,7 +85,7 @@ def batches(
         _check_rows(source.n_rows in (None, readers.length(column)), what)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
-    stream = _stream(source, schema, at, named, apart, factors, rows)
+    stream = _stream(source, schema, levels, at, named, apart, factors, rows)
     return stream if progress is None else _report_progress(stream, source, progress)
 
 
@@ -181,17 +182,13 @@ def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArr
 def _stream(
     source: Source,
     schema: Schema,
+    levels: Mapping[str | None, Levels],
     at: Sequence[int],
     named: Mapping[str, str],
     apart: Mapping[str, Cells],
     factors: FloatArray | None,
     rows: int,
 ) -> Iterator[Batch]:
-    levels = {
-        key: Levels(column)
-        for key, column in [*schema.columns.items(), (None, _get_target(schema))]
-        if isinstance(column, Categorical)
-    }
     start = 0
     for columns in source.read(at, rows):
         stop = start + readers.length(columns[0])
@@ -242,8 +239,14 @@ def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
     return Coded(codes=codes(column, levels), values=levels.values)
 
 
-def _get_target(schema: Schema) -> Any:
-    return None if schema.target is None else schema.target_column
+def _find_levels(schema: Schema) -> dict[str | None, Levels]:
+    """Return the levels of each categorical column; None stands for the target."""
+    target = None if schema.target is None else schema.target_column
+    return {
+        key: Levels(column)
+        for key, column in [*schema.columns.items(), (None, target)]
+        if isinstance(column, Categorical)
+    }
 
 
 def _check_rows(holds: bool, what: str) -> None:
