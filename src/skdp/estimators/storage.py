@@ -109,6 +109,7 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
     model._loss(schema)  # refuses a target that the estimator cannot have
     weights = stored_model.read_weights(about.weights, schema, model)
     model._set_fitted(weights, schema, about.named)
+    model._known_shares = stored_model.read_shares(about.shares, weights)
     if isinstance(model, PrivateClassifier):
         model.classes_ = stored_model.read_classes(about.classes_dtype, schema)
     model.plan_ = about.plan
