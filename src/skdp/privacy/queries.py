@@ -290,31 +290,27 @@ class GramPattern:
         number = one[rows] & (neighbours != "add-remove")
         keep = ~(known | number | (code[rows] & one[columns]))
         rows, columns = rows[keep], columns[keep]
-        scales = layout.scales
-        times = (
-            np.where(rows == columns, 1.0, 2.0) * (scales[rows] * scales[columns]) ** 2
-        )
-        both = code[rows] & (rows == columns) & one.any()
-        times[both] += 2.0 * scales[rows[both]] ** 2
+        same, scale = rows == columns, layout.scales
+        times = np.where(same, 1.0, 2.0) * (scale[rows] * scale[columns]) ** 2
+        both = code[rows] & same & one.any()
+        times[both] += 2.0 * scale[rows[both]] ** 2
         signed = np.array([g.signed for g in layout.groups])[group]
         single = (kind == "dense") & ~signed & (np.bincount(group)[group] == 1)
-        shift = np.where(single, 1.0, 0.0)
-        width = np.bincount(group)[group]
-        shift[kind == "hats"] = 2.0 / grid.FEATURE_ONE
-        shift[kind == "hats"] *= grid.FEATURE_ONE // width[kind == "hats"]
-        shift *= centred and one.any() and layout.row_norm is None
-        most = np.where(single & (shift > 0), 0.25, 1.0)
-        spread = width * (shift / 2.0) ** 2
-        most = np.where(kind == "hats", np.maximum(1.0 - shift + spread, spread), most)
-        squared = layout.squared_norm(np.arange(d), most * scales**2) ** 2
+        hats, width = kind == "hats", np.bincount(group)[group]
+        centre = np.where(hats, grid.FEATURE_ONE // width / grid.FEATURE_ONE, 0.0)
+        centre[single] = 0.5
+        centre *= centred and one.any() and layout.row_norm is None
+        most = np.where(single & (centre > 0), 0.25, 1.0)
+        lost = width * centre**2
+        most[hats] = np.maximum(1.0 - 2.0 * centre + lost, lost)[hats]
+        squared = layout.squared_norm(np.arange(d), most * scale**2) ** 2
+        acute = not (signed | (centre > 0)).any()
         # Leaving out the constant entry lowers the bound. If records may be replaced,
         # this requires that the other entries of two rows form no obtuse angle.
-        if number.any() and (
-            neighbours == "zero-out" or not (signed.any() or shift.any())
-        ):
+        if number.any() and (neighbours == "zero-out" or acute):
             squared -= 1.0
         reach = grid.round_up(math.sqrt(_difference(neighbours) * squared))
-        return cls(rows, columns, 1.0 / np.sqrt(times), reach, shift)
+        return cls(rows, columns, 1.0 / np.sqrt(times), reach, 2.0 * centre)
 
 
 def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
