@@ -349,8 +349,7 @@ class CudaEngine:
         units = cupy.asarray(metric.units)
         height, d = metric.units.shape
         kernel = _compile("caps")
-        unit = math.ldexp(slopes.grid.unit, -FEATURE_BITS - metric.bits)
-        reach, cap = metric.radius / unit, float(slopes.grid.cap)
+        limits = [np.float64(limit) for limit in metric.limits(slopes)]
         found = [cupy.zeros(len(slab.target), np.int32) for slab in self._slabs]
         for index, slab, rows in self._tiles(d + height):
             images = cupy.ascontiguousarray(units @ self._block(slab, rows))
@@ -361,9 +360,7 @@ class CudaEngine:
                 images,
                 np.int64(n),
                 np.int32(height),
-                np.float64(reach),
-                np.float64(reach / cap),
-                np.float64(cap),
+                *limits,
                 found[index][rows],
             )
         return Caps(found, [slab.chunks for slab in self._slabs])

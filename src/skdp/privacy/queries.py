@@ -125,10 +125,18 @@ class Metric:
         for column in images.T:
             squares += column * column
         norm = np.sqrt(squares) * (1.0 + 2.0**-40)
+        reach, shortest, cap = self.limits(slopes)
+        caps: FloatArray = np.floor(reach / np.maximum(norm, shortest))
+        return np.minimum(caps, cap)
+
+    def limits(self, slopes: Slopes) -> tuple[float, float, float]:
+        """Return r, s and c such that a row's cap is min(⌊r / max(norm, s)⌋, c).
+
+        The norm is that of the row's image, in units.
+        """
         unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - self.bits)
         reach, cap = self.radius / unit, float(slopes.grid.cap)
-        caps: FloatArray = np.floor(reach / np.maximum(norm, reach / cap))
-        return np.minimum(caps, cap)
+        return reach, reach / cap, cap
 
 
 @dataclass(frozen=True, eq=False)
