@@ -17,7 +17,7 @@ from skdp.estimators.standard_errors import StandardErrors, compute_class_effect
 from skdp.planning.plan import Plan
 from skdp.privacy.queries import GramPattern, count_in_words
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, check
-from skdp.tables.source import library
+from skdp.tables.readers import library
 
 #: Half the width of a 95 % interval, in standard errors.
 Z = 1.959963984540054
