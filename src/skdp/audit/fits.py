@@ -16,7 +16,8 @@ from skdp.audit.replay import compare_fit
 from skdp.descent.samplings import Full, Sampling
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.other_solvers import OWN
-from skdp.estimators.preparation import RANGE, sort_target
+from skdp.estimators.labels import sort_target
+from skdp.estimators.preparation import RANGE
 from skdp.planning.plan import default_delta
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Categorical, IntArray, Numeric, Schema, check, toml_files

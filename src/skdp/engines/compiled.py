@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numba
@@ -427,6 +428,8 @@ class CompiledEngine:
             margins = (
                 self._margins[index] if kept_margins else self._zero_margins(n_outputs)
             )
+            parameters = formula.parameters.copy()
+            parameters[kernels.SCALE] /= self.records.chunks[index].divisor
             kernels.sweep(
                 start,
                 stop,
@@ -436,7 +439,9 @@ class CompiledEngine:
                 sums,
                 margins,
                 places,
-                *formula,
+                formula.code,
+                parameters,
+                formula.table,
             )
             total: FloatArray = sums.sum(axis=0)
             return total
@@ -509,7 +514,7 @@ class CompiledEngine:
         return tasks
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         order = NumbersFirst(self._slots)
 
         def work(index: int, start: int, stop: int) -> FloatArray:
@@ -518,12 +523,20 @@ class CompiledEngine:
                 kernels.add_pairs(order.slots, *piece, matrix)
             return matrix
 
-        total = np.zeros((order.count, order.count), np.int64)
-        for part in self._run_tasks(work, self._split_rows()):
-            total += part.astype(np.int64)
-        total = np.tril(total) + np.tril(total, -1).T
-        exact = total[np.ix_(order.of, order.of)]
-        return big(exact * np.multiply.outer(order.worth, order.worth))
+        def find_share(task: tuple[int, int, int]) -> int:
+            return self.records.find_share(self.records.chunks[task[0]])
+
+        result = big(np.zeros((len(order.of), len(order.of))))
+        tasks = sorted(self._split_rows(), key=find_share)
+        for share, own in groupby(tasks, find_share):
+            total = np.zeros((order.count, order.count), np.int64)
+            for part in self._run_tasks(work, list(own)):
+                total += part.astype(np.int64)
+            total = np.tril(total) + np.tril(total, -1).T
+            exact = total[np.ix_(order.of, order.of)]
+            exact = exact * np.multiply.outer(order.worth, order.worth)
+            result = result + big(exact) * share
+        return result
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[npt.NDArray[np.int32]]:
         """Return the cap of each row, from the row's exact product with the metric."""
@@ -557,18 +570,19 @@ class CompiledEngine:
         return ranges
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
         """
         total = np.zeros(n_classes, np.int64)
-        for rows in self._rows:
+        for rows, chunk in zip(self._rows, self.records.chunks, strict=True):
+            share = self.records.find_share(chunk)
             for start in range(0, rows.n_rows, MOST_ROWS):
                 at = slice(start, start + MOST_ROWS)
                 counted = (n_classes == 1) | (rows.weight[at] > 0)
                 inside = np.minimum(rows.target[at][counted], np.uint16(n_classes - 1))
-                total += np.bincount(inside, minlength=n_classes)
+                total += np.bincount(inside, minlength=n_classes) * share
         return big(total)
 
 

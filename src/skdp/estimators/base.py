@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdp.engines.choice import choose_engine
 from skdp.estimators.display import NotebookMixin, show_fitting
+from skdp.estimators.exports import ExportsMixin
 from skdp.estimators.feature_map import compute_margins, convert_to_user_units
 from skdp.estimators.fit_warnings import (
     describe_doubts,
@@ -34,8 +35,7 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.preparation import count_rows, open_table, read_records
-from skdp.estimators.sklearn_export import make_pipeline
+from skdp.estimators.preparation import OpenedTable, open_table, read_records
 from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.models.losses import Loss
@@ -44,6 +44,7 @@ from skdp.planning.plan import Plan, check_budget, default_delta, release_row_co
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.units import RowCounts
 from skdp.schema import FloatArray, Layout, Schema, Target, check
 
 #: Share of μ² and of δ that inferring ranges, categories and labels may spend.
@@ -56,7 +57,9 @@ EXPECTED_ROWS = 1000
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
-class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
+class PrivateLinearModel(
+    NotebookMixin, ExportsMixin, StandardErrorsMixin, BaseEstimator
+):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
     A subclass that sets `short_name` is registered as an estimator. `skdp.plan`, the
@@ -104,6 +107,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         calibration: str = "exact",
         neighbours: str = "add-remove",
         n_rows: int | None = None,
+        max_rows_per_unit: int = 1,
         ledger: Any = None,
         engine: str = "auto",
         n_threads: int | None = None,
@@ -129,6 +133,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         self.calibration = calibration
         self.neighbours = neighbours
         self.n_rows = n_rows
+        self.max_rows_per_unit = max_rows_per_unit
         self.ledger = ledger
         self.engine = engine
         self.n_threads = n_threads
@@ -142,7 +147,9 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
     def _loss(self, schema: Schema) -> Loss:
         return self._make_loss(schema.target_column)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
+    ) -> Self:
         """Fit a private model.
 
         Parameters
@@ -154,6 +161,10 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             The target. Leave it out if the schema names the target's column in `X`.
         sample_weight : column or str, optional
             The weight of each record, clipped to ``max_weight``.
+        unit : column, str or list of str, optional
+            Whose row it is: an array of ids, or the names of the columns that hold
+            them. All rows of a person then count as one record, and privacy protects
+            persons. The default is the schema's unit.
 
         Returns
         -------
@@ -169,8 +180,10 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             schema=self.schema,
             bounds=self.bounds,
             target=self._target(),
+            unit=unit,
             empty=private_rows,
         )
+        self._check_unit(opened)
         read = partial(
             read_records,
             opened.table,
@@ -180,16 +193,21 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             intercept=self.fit_intercept,
             max_weight=self.max_weight,
             verbose=self.verbose,
+            unit=opened.ids,
         )
         noise = Randomness(_choose_seed(self.random_state))
-        rows, records = self.n_rows, None
-        if not private_rows:
+        rows, records, counts = self._given_rows(opened), None, None
+        if not private_rows and opened.ids is not None:
+            counts = opened.count_rows_per_unit(self.max_rows_per_unit)
+            rows = len(counts or ())
+            check(rows > 0, "The table has no row with an id.")
+        elif not private_rows:
             # With a ledger, rows are counted but no record is read before the charge.
             known = opened.schema if ledger is None else None
             if known is not None and opened.source.n_rows is None:
                 # Counting would read the whole file, so read and count in one pass.
                 records = read(known)
-                rows = count_rows(records)
+                rows = records.count()
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
@@ -204,13 +222,17 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
             assumptions=opened.assumptions + self._row_assumption(),
             reserved_delta=delta * share,
+            unit=opened.unit_text,
         )
         query = f"fit of {type(self).__name__}"
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
-            schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
+            if counts is None:
+                counts = opened.count_rows_per_unit(self.max_rows_per_unit)
+            schema = opened.infer_schema(record, DISCOVERY_SHARE, noise, counts)
             if opened.infers_target:
                 schema = self._adapt_target(schema)
-            records = read(schema) if records is None else records
+            if records is None:
+                records = read(schema, row_counts=counts)
             fit = self._run(records, schema, rows, record, noise)
             # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)
@@ -273,6 +295,25 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             calibration=self.calibration,
             assumptions=tuple(record.assumptions),
         )
+
+    def _check_unit(self, opened: OpenedTable) -> None:
+        """Refuse options that cannot keep the bound of one record for a person."""
+        RowCounts(self.max_rows_per_unit)  # refuses what is not a whole number
+        check(
+            self.max_rows_per_unit == 1 or opened.ids is not None,
+            "max_rows_per_unit requires a unit: name it in the schema or pass unit=.",
+        )
+        check(
+            self.max_rows_per_unit == 1 or self.neighbours == "add-remove",
+            "max_rows_per_unit requires neighbours='add-remove', because the number of "
+            f"rows divided by it is not public, got {self.neighbours!r}.",
+        )
+
+    def _given_rows(self, opened: OpenedTable) -> int | None:
+        """Return the given n, in units of what counts as one record."""
+        if self.n_rows is None or opened.ids is None:
+            return self.n_rows
+        return max(1, round(self.n_rows / self.max_rows_per_unit))
 
     def _check_parameters(self, target: Target, delta: float) -> None:
         """Refuse wrong parameters before anything is spent."""
@@ -348,39 +389,6 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         table = accept_table(X)
         check_width(table, self.n_features_in_, type(self).__name__)
         return compute_margins(table, self.schema_, self._layout, self.weights_)
-
-    def to_sklearn(self) -> Any:
-        """Return a fitted scikit-learn ``Pipeline`` that makes the same predictions.
-
-        The pipeline is computed from released weights alone, so it is as private as
-        this model. `skdp.estimators.sklearn_export.make_pipeline` says which cells the
-        pipeline accepts.
-        """
-        check_is_fitted(self, "weights_")
-        return make_pipeline(self)
-
-    def to_onnx(self) -> Any:
-        """Return an ``onnx.ModelProto`` that makes the same predictions.
-
-        The graph is computed from released weights alone, so it is as private as this
-        model. `skdp.estimators.onnx_export.make_onnx_model` describes the graph's
-        inputs and outputs.
-        """
-        from skdp.estimators.onnx_export import make_onnx_model  # needs an extra
-
-        check_is_fitted(self, "weights_")
-        return make_onnx_model(self)
-
-    def save(self, directory: str | PathLike[str]) -> None:
-        """Write the fitted model to a directory of text files; `skdp.load` reads it.
-
-        Nothing is pickled, and a seed is never written. If `directory` is a saved
-        model, it is replaced. If it exists and is anything else, an error is raised.
-        """
-        from skdp.estimators.storage import save  # which imports this file
-
-        check_is_fitted(self, "weights_")
-        save(self, directory)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

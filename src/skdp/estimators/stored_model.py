@@ -14,7 +14,7 @@ from msgspec import Meta
 
 import skdp
 from skdp.estimators import standard_errors
-from skdp.estimators.preparation import sort_target
+from skdp.estimators.labels import sort_target
 from skdp.schema import Categorical, Schema, check, toml_files
 from skdp.typed_files import Count, Epsilon, Form, Value, convert, to_json
 

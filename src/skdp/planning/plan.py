@@ -231,10 +231,10 @@ def run(
         "The records must have the plan's layout. Were they encoded by another schema?",
     )
     if plan.neighbours != "add-remove":  # the number of rows is public
-        n_rows = sum(len(chunk.target) for chunk in records.chunks)
+        n_rows, what = records.count(), plan.layout.counted
         check(
             n_rows == plan.n_rows,
-            f"The table must have {plan.n_rows} rows, as planned, got {n_rows}.",
+            f"The table must have {plan.n_rows} {what}, as planned, got {n_rows}.",
         )
     randomness = noise or Randomness(random_state)
     record = record or PrivacyRecord(
@@ -285,13 +285,13 @@ def release_row_count(
     engine: Callable[[Records], queries.Engine] = ReferenceEngine,
     noise: Randomness | None = None,
 ) -> int:
-    """Release the number of rows, for a `share` of the budget.
+    """Release the number of rows, or of persons, for a `share` of the budget.
 
     This is necessary for add-remove neighbours, for which the number is private. The
     release is charged to `record`. Pass the same record to `run`.
     """
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     counted = queries.counts(engine(records), 1, record.neighbours)
-    total = replace(counted, query="number of rows")
+    total = replace(counted, query=f"number of {records.layout.counted}")
     released = release(total, z, noise or Randomness(), record)
     return max(1, round(float(released.values[0])))

@@ -40,10 +40,19 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The coordinates of an encoded row, and an optional bound on the row's norm."""
+    """The coordinates of an encoded row, and an optional bound on the row's norm.
+
+    If `by_unit`, all rows of a person together count as one record.
+    """
 
     groups: tuple[Group, ...]
     row_norm: float | None = None
+    by_unit: bool = False
+
+    @property
+    def counted(self) -> str:
+        """The word for what n counts: "rows", or "persons" if rows belong to them."""
+        return "persons" if self.by_unit else "rows"
 
     @property
     def n_features(self) -> int:
