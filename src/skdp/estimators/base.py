@@ -35,7 +35,8 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.preparation import OpenedTable, open_table, read_records
+from skdp.estimators.persons import ROWS_GIVEN, check_unit, count_given
+from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.models.losses import Loss
@@ -44,7 +45,6 @@ from skdp.planning.plan import Plan, check_budget, default_delta, release_row_co
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.units import RowCounts
 from skdp.schema import FloatArray, Layout, Schema, Target, check
 
 #: Share of μ² and of δ that inferring ranges, categories and labels may spend.
@@ -183,7 +183,12 @@ class PrivateLinearModel(
             unit=unit,
             empty=private_rows,
         )
-        self._check_unit(opened)
+        check_unit(
+            opened.ids,
+            solver=self.solver,
+            max_rows_per_unit=self.max_rows_per_unit,
+            neighbours=self.neighbours,
+        )
         read = partial(
             read_records,
             opened.table,
@@ -196,7 +201,8 @@ class PrivateLinearModel(
             unit=opened.ids,
         )
         noise = Randomness(_choose_seed(self.random_state))
-        rows, records, counts = self._given_rows(opened), None, None
+        rows = count_given(self.n_rows, opened.ids, self.max_rows_per_unit)
+        records, counts = None, None
         if not private_rows and opened.ids is not None:
             counts = opened.count_rows_per_unit(self.max_rows_per_unit)
             rows = len(counts or ())
@@ -220,9 +226,9 @@ class PrivateLinearModel(
             epsilon=self.epsilon,
             delta=delta,
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
-            assumptions=opened.assumptions + self._row_assumption(),
+            assumptions=opened.assumptions + self._row_assumption(opened.counted),
             reserved_delta=delta * share,
-            unit=opened.unit_text,
+            unit=opened.unit_name,
         )
         query = f"fit of {type(self).__name__}"
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
@@ -296,25 +302,6 @@ class PrivateLinearModel(
             assumptions=tuple(record.assumptions),
         )
 
-    def _check_unit(self, opened: OpenedTable) -> None:
-        """Refuse options that cannot keep the bound of one record for a person."""
-        RowCounts(self.max_rows_per_unit)  # refuses what is not a whole number
-        check(
-            self.max_rows_per_unit == 1 or opened.ids is not None,
-            "max_rows_per_unit requires a unit: name it in the schema or pass unit=.",
-        )
-        check(
-            self.max_rows_per_unit == 1 or self.neighbours == "add-remove",
-            "max_rows_per_unit requires neighbours='add-remove', because the number of "
-            f"rows divided by it is not public, got {self.neighbours!r}.",
-        )
-
-    def _given_rows(self, opened: OpenedTable) -> int | None:
-        """Return the given n, in units of what counts as one record."""
-        if self.n_rows is None or opened.ids is None:
-            return self.n_rows
-        return max(1, round(self.n_rows / self.max_rows_per_unit))
-
     def _check_parameters(self, target: Target, delta: float) -> None:
         """Refuse wrong parameters before anything is spent."""
         choose_engine(self.engine, self.n_threads)
@@ -344,10 +331,9 @@ class PrivateLinearModel(
         """Change an inferred description of the target to suit the loss."""
         return schema
 
-    def _row_assumption(self) -> tuple[str, ...]:
-        if self.neighbours == "add-remove" and self.n_rows is not None:
-            return ("The number of rows given is public.",)
-        return ()
+    def _row_assumption(self, counted: str) -> tuple[str, ...]:
+        given = self.neighbours == "add-remove" and self.n_rows is not None
+        return (ROWS_GIVEN.format(counted),) if given else ()
 
     def _target(self) -> Any:
         raise NotImplementedError

@@ -44,4 +44,5 @@ class ExportsMixin:
         from skdp.estimators.storage import save  # which imports this file
 
         check_is_fitted(self, "weights_")
-        save(self, directory)
+        fitted: Any = self
+        save(fitted, directory)

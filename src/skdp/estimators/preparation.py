@@ -127,9 +127,14 @@ class OpenedTable:
         return None if self.ids is None else self.ids.unit
 
     @property
-    def unit_text(self) -> str | None:
-        """The names of the unit's columns, as the privacy record states them."""
-        return None if self.unit is None else ", ".join(Ids.of(self.unit).columns)
+    def unit_name(self) -> str | None:
+        """The unit's columns in one text, or None if privacy protects rows."""
+        return None if self.ids is None else self.ids.name
+
+    @property
+    def counted(self) -> str:
+        """The word for what n counts."""
+        return "rows" if self.ids is None else "persons"
 
     def _make_schema(self, columns: Any, target: Any) -> Schema:
         return Schema(columns, target=target, row_norm=self.row_norm, unit=self.unit)
@@ -391,4 +396,3 @@ def read_records(
             progress=progress,
         )
         return encode_all(read, schema, intercept=intercept, max_weight=max_weight)
-

@@ -185,6 +185,15 @@ def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
         paper_noise_multiplier(epsilon, delta, 1)  # raises if ε is too large
 
 
+def check_unit(record: PrivacyRecord, layout: Layout) -> None:
+    """Raise if a record claims to protect another unit than the queries do."""
+    check(
+        record.unit == layout.unit,
+        f"The record must have the unit of the schema, {layout.unit}, got "
+        f"{record.unit}.",
+    )
+
+
 def default_delta(n_rows: float | None) -> float:
     """Return the default δ, which is min(1e-6, 1/(10 n)).
 
@@ -243,7 +252,9 @@ def run(
         neighbours=plan.neighbours,
         assumptions=plan.assumptions,
         seeded=randomness.seeded,
+        unit=plan.layout.unit,
     )
+    check_unit(record, plan.layout)
     check(
         record.neighbours == plan.neighbours,
         "The record and the plan must have the same neighbours, got "
@@ -291,6 +302,7 @@ def release_row_count(
     release is charged to `record`. Pass the same record to `run`.
     """
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
+    check_unit(record, records.layout)
     counted = queries.counts(engine(records), 1, record.neighbours)
     total = replace(counted, query=f"number of {records.layout.counted}")
     released = release(total, z, noise or Randomness(), record)

@@ -92,7 +92,7 @@ class Records:
     @property
     def one(self) -> int:
         """Number of parts that a record has in counts: 1, or 2²⁰ for a person."""
-        return 1 << grid.UNIT_BITS if self.layout.by_unit else 1
+        return 1 if self.layout.unit is None else 1 << grid.UNIT_BITS
 
     def find_share(self, chunk: Chunk) -> int:
         """Return the number of parts that each row of a chunk counts as.

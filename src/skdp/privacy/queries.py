@@ -171,7 +171,7 @@ def divided(records: Records, slopes: Slopes) -> Slopes:
     cap of the grid. A person's rows are at most m, the divisor of their chunks, and
     m ⌊cap/m⌋ ≤ cap. Without a unit, the slopes are returned as they are.
     """
-    if not records.layout.by_unit or slopes.caps is not None:
+    if records.layout.unit is None or slopes.caps is not None:
         return slopes
     slopes = replace(slopes, bits=grid.UNIT_BITS)
     caps = [
@@ -192,7 +192,7 @@ def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
     """
     slopes = divided(engine.records, slopes)
     caps = engine.caps(metric, slopes)
-    if engine.records.layout.by_unit:
+    if engine.records.layout.unit is not None:
         pairs = zip(caps, engine.records.chunks, strict=True)
         caps = [np.floor_divide(own, chunk.divisor) for own, chunk in pairs]
     return replace(slopes, metric=metric, caps=caps)
@@ -318,7 +318,7 @@ class GramPattern:
         code, one = kind == "code", kind == "ones"
         rows, columns = np.triu_indices(d)
         known = (rows != columns) & (group[rows] == group[columns]) & code[rows]
-        public = neighbours != "add-remove" and not layout.by_unit
+        public = neighbours != "add-remove" and layout.unit is None
         number = one[rows] & public
         keep = ~(known | number | (code[rows] & one[columns]))
         rows, columns = rows[keep], columns[keep]

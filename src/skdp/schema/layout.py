@@ -42,17 +42,18 @@ class Group:
 class Layout:
     """The coordinates of an encoded row, and an optional bound on the row's norm.
 
-    If `by_unit`, all rows of a person together count as one record.
+    If `unit` is not None, it names the columns that say whose row it is, and all rows
+    of a person together count as one record.
     """
 
     groups: tuple[Group, ...]
     row_norm: float | None = None
-    by_unit: bool = False
+    unit: str | None = None
 
     @property
     def counted(self) -> str:
         """The word for what n counts: "rows", or "persons" if rows belong to them."""
-        return "persons" if self.by_unit else "rows"
+        return "rows" if self.unit is None else "persons"
 
     @property
     def n_features(self) -> int:

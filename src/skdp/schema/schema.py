@@ -127,6 +127,5 @@ class Schema:
             groups.append(
                 Group(name="intercept", kind="ones", start=start, labels=label)
             )
-        return Layout(
-            groups=tuple(groups), row_norm=self.row_norm, by_unit=bool(self.unit)
-        )
+        unit = ", ".join(self.unit_columns) or None
+        return Layout(groups=tuple(groups), row_norm=self.row_norm, unit=unit)

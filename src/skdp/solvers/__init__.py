@@ -50,11 +50,14 @@ class Solver:
     delta_share : float
         The share of δ that the algorithm charges in addition to μ. A privacy record
         must have reserved this share.
+    persons : bool
+        Whether the algorithm can protect persons with several rows.
     """
 
     run: Callable[..., Solved]
     losses: tuple[str, ...] = ()
     delta_share: float = 0.0
+    persons: bool = False
 
 
 #: Losses with one output, whose slopes are increasing functions of the margin.
@@ -63,9 +66,9 @@ ONE_OUTPUT = tuple(kind for kind, loss in LOSSES.items() if loss().n_outputs == 
 SOLVERS: dict[str, Solver] = {
     "dp_sgd": Solver(dp_sgd, delta_share=DELTA_SHARE),
     "dp_svrg": Solver(dp_svrg, delta_share=DELTA_SHARE),
-    "dp_cd": Solver(dp_cd),
+    "dp_cd": Solver(dp_cd, persons=True),
     "output_perturbation": Solver(output_perturbation, losses=ONE_OUTPUT),
     "objective_perturbation": Solver(objective_perturbation, losses=ONE_OUTPUT),
-    "adassp": Solver(adassp, losses=("squared",)),
-    "dp_gcd": Solver(dp_gcd),
+    "adassp": Solver(adassp, losses=("squared",), persons=True),
+    "dp_gcd": Solver(dp_gcd, persons=True),
 }

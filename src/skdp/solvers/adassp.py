@@ -120,6 +120,7 @@ def adassp(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=calibration == "exact",  # the paper's eigenvalue is not a query
     )
     adder = engine(problem.records)
     as_in_paper = run.budget < math.inf and calibration == "paper"

@@ -115,6 +115,7 @@ def dp_cd(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=True,
     )
     private = isinstance(smoothness, str) and smoothness == "private"
     share = smoothness_share if private and run.mu < math.inf else 0.0

@@ -163,6 +163,7 @@ def dp_gcd(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=True,
     )
     adder = engine(problem.records)
     M = np.full(problem.layout.n_features, problem.curvature)

@@ -34,7 +34,7 @@ def round_rate(rate: float) -> float:
 
 def draw_batch(records: Records, rate: float, noise: Randomness) -> Records:
     """Draw each record independently with probability `rate`."""
-    check(not records.layout.by_unit, "Batches of persons are not supported.")
+    check(records.layout.unit is None, "Batches of persons are not supported.")
     if rate == 1.0:
         return records
     below = np.uint64(int(math.ldexp(rate, 64)))

@@ -23,7 +23,7 @@ from skdp.descent.algorithm1 import Step
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.plan import check_budget, default_delta
+from skdp.planning.plan import check_budget, check_unit, default_delta
 from skdp.privacy import queries
 from skdp.privacy.budget import BudgetError, Event, PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -178,6 +178,7 @@ def open_run(
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     delta_share: float = 0.0,
+    persons: bool = False,
 ) -> Run:
     """Start a run, either with a new privacy record or with an existing one.
 
@@ -197,6 +198,9 @@ def open_run(
     delta_share : float
         The share of δ that is needed for charges that are not Gaussian. If a record is
         given, it must have reserved this share.
+    persons : bool
+        Whether the solver reads records by queries alone, so that all rows of a person
+        together obey the bound of one record.
     """
     source = noise or Randomness(random_state)
     if record is None:
@@ -209,7 +213,14 @@ def open_run(
             assumptions=problem.assumptions,
             seeded=source.seeded,
             reserved_delta=delta * delta_share,
+            unit=problem.layout.unit,
         )
+    check_unit(record, problem.layout)
+    check(
+        persons or problem.layout.unit is None,
+        "This solver bounds the influence of one row, not of one person. With a unit, "
+        "use solver='skgd', 'dp_cd', 'dp_gcd' or 'adassp'.",
+    )
     check(
         record.neighbours == problem.neighbours,
         f"The problem must have the record's neighbours, {record.neighbours}, got "

@@ -24,7 +24,7 @@ import numpy as np
 
 from skdp.privacy.encoding import AnyArray, Coded
 from skdp.privacy.units import RowCounts
-from skdp.schema import check
+from skdp.schema import IntArray, check
 from skdp.tables import readers
 from skdp.tables.cells import MISSING, as_text, look_up
 from skdp.tables.source import Cells, Source, positions, slices
@@ -77,6 +77,11 @@ class Ids:
         return cls(GIVEN, readers.column(unit, "unit"))
 
     @property
+    def name(self) -> str:
+        """The unit's columns in one text, as in `Layout`."""
+        return self.unit if isinstance(self.unit, str) else ", ".join(self.unit)
+
+    @property
     def columns(self) -> list[str]:
         """The names of the table's columns that hold the ids."""
         if self.given is not None:
@@ -97,6 +102,18 @@ class Ids:
         )
         for columns in source.read(positions(source.names or (), self.columns), rows):
             yield find_ids(columns)
+
+    def read_whole(self, source: Source) -> Coded:
+        """Return the ids of a table that is in memory."""
+        parts = [*self.read(source, max(1, source.n_rows or 1))]
+        return parts[0] if parts else Coded(np.zeros(0, np.int64), [])
+
+    def take(self, at: IntArray) -> Ids:
+        """Return where the ids of the rows `at` are, if only these rows are kept."""
+        if self.given is None:
+            return self
+        ids = find_ids([self.given])
+        return Ids(self.unit, Coded(ids.codes[at], ids.values))
 
     def count(self, source: Source, least: int = 1) -> RowCounts:
         """Count the rows of each person in one pass; `least` is that of `RowCounts`."""
