@@ -66,10 +66,11 @@ def detection_rate(record: PrivacyRecord, false_alarms: float = FALSE_ALARMS) ->
     """Return an upper bound on the true-positive rate of any attacker.
 
     The attacker knows every other row, the model and every released number, and tests
-    whether one row (or one person, with all rows) is in the table, with the false-positive rate α = `false_alarms`.
-    For Gaussian releases this is at least as hard as telling N(0, 1) from N(μ, 1). The
-    true-positive rate is therefore at most Φ(Φ⁻¹(α) + μ), plus the δ that releases cost
-    in addition to their μ (Dong, Roth, Su 2022, Definition 2.6). For a random search,
+    whether one row (or one person, with all rows) is in the table, with the
+    false-positive rate α = `false_alarms`. For Gaussian releases this is at least as
+    hard as telling N(0, 1) from N(μ, 1). The true-positive rate is therefore at most
+    Φ(Φ⁻¹(α) + μ), plus the δ that releases cost in addition to their μ (Dong, Roth, Su
+    2022, Definition 2.6). For a random search,
     which returns the best of a random number of trials, the rate is at most
     e^ε α + δ(ε) for every ε.
     """
@@ -226,14 +227,14 @@ def _write_public(record: PrivacyRecord) -> Part:
 def _write_unprotected(record: PrivacyRecord) -> Part:
     several = (
         "Several rows of one person. Each row is protected; k rows together have at "
-        "most k times the ε, and more than k times the δ. A schema with a unit protects "
-        "persons."
+        "most k times the ε, and more than k times the δ. A schema with a unit "
+        "protects persons."
     )
     if record.unit is not None:
         several = (
-            f"Persons with several values of {record.unit}. The rows with one value are "
-            "protected together; k values together have at most k times the ε, and more "
-            "than k times the δ."
+            f"Persons with several values of {record.unit}. The rows with one value "
+            "are protected together; k values together have at most k times the ε, and "
+            "more than k times the δ."
         )
     return "What this does not protect", [
         several,
