@@ -223,8 +223,9 @@ def describe_unknown_labels(model: Any) -> str | None:
             return (
                 "The released counts of the classes add up to about "
                 f"{share:.0%} of {rows:,} {model.plan_.layout.counted}. Most labels "
-                "are not among the levels and are ignored. Compare how they are written "
-                "('no' is not 'No', 0 is not 'no'), and check that the file is UTF-8."
+                "are not among the levels and are ignored. Compare how they are "
+                "written ('no' is not 'No', 0 is not 'no'), and check that the file is "
+                "UTF-8."
             )
     return None
 

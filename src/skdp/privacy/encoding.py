@@ -5,6 +5,7 @@ Every encoded row is bounded, whatever the cells of the table contain.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -171,8 +172,10 @@ def _split(chunk: Chunk, divisor: AnyArray | None) -> list[Chunk]:
     order = np.argsort(divisor, kind="stable")
     found, starts = np.unique(divisor[order], return_index=True)
     chunks = []
-    for m, at in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+    edges = [*starts.tolist(), len(order)]
+    for m, (start, stop) in zip(found.tolist(), pairwise(edges), strict=True):
         if m > 0:
+            at = order[start:stop]
             parts = tuple(part[at] for part in chunk.parts)
             chunks.append(Chunk(parts, chunk.target[at], chunk.weight[at], m))
     return chunks
