@@ -22,6 +22,8 @@ class Model(StrEnum):
     huber = "huber"
     svc = "svc"
     poisson = "poisson"
+    additive = "additive"
+    additive_regressor = "additive-regressor"
 
 
 class Neighbours(StrEnum):
@@ -177,7 +179,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
 
     If `name` is None, the schema must already have a named target.
     """
-    from skdp.schema import Vector, check
+    from skdp.schema import Pair, Vector, check
 
     if name is None:
         check(
@@ -195,7 +197,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
         target = (name, schema.target_column)
         return replace(schema, target=target)
     described = schema.columns.get(name)
-    if described is None or isinstance(described, Vector):
+    if described is None or isinstance(described, (Vector, Pair)):
         raise ValueError(
             f"The schema does not describe the target {name!r}. Add [target] with its "
             "name."

@@ -41,7 +41,7 @@ class ExportsMixin:
         Nothing is pickled, and a seed is never written. If `directory` is a saved
         model, it is replaced. If it exists and is anything else, an error is raised.
         """
-        from skdp.estimators.storage import save  # which imports this file
+        from skdp.estimators.saving import save  # which imports this file
 
         check_is_fitted(self, "weights_")
         fitted: Any = self

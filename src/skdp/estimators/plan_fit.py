@@ -5,12 +5,12 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
+from skdp.estimators.additive import find_estimator
 from skdp.estimators.base import COUNT_SHARE, ESTIMATORS
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.persons import check_unit, count_given
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
-from skdp.estimators.spending import check_budget_types
-from skdp.planning.plan import Plan, default_delta
+from skdp.planning.plan import Plan, check_budget_types, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Schema, check, toml_files
 
@@ -37,8 +37,9 @@ def plan(
         1e-9 by default.
     epsilon, delta : float
         The privacy budget.
-    model : {"logistic", "linear", "huber", "svc", "poisson"}
-        Short name of the estimator.
+    model : {"logistic", "linear", "huber", "svc", "poisson", "additive"}
+        Short name of the estimator. "additive" is a classifier or a regressor, as the
+        target demands.
     **parameters
         Other parameters of the estimator.
 
@@ -64,30 +65,33 @@ def plan(
     described = toml_files.given(schema)
     if described is None:
         raise ValueError("schema must be a Schema or the path of its file, got None.")
-    estimator = ESTIMATORS[model](
+    estimator = find_estimator(model, described)(
         schema=described, epsilon=epsilon, delta=delta, n_rows=n_rows, **parameters
     )
     check(
         estimator.solver == OWN,
         f"Only solver='skgd' has a plan before the fit, got {estimator.solver!r}.",
     )
-    layout = described.layout()
-    most = estimator.max_rows_per_unit
+    unit, most = described.unit_name, estimator.max_rows_per_unit
     check_unit(
-        layout.unit,
+        unit,
         solver=estimator.solver,
         max_rows_per_unit=most,
         neighbours=estimator.neighbours,
     )
-    n_rows = count_given(n_rows, layout.unit, most) or 0
+    n_rows = count_given(n_rows, unit, most) or 0
+    counted = "rows" if unit is None else "persons"
     private_rows = estimator.neighbours == "add-remove"
     usual = default_delta(None if private_rows else n_rows)
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=usual if delta is None else delta,
         neighbours=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption(layout.counted)),
-        unit=layout.unit,
+        assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption(counted)),
+        unit=unit,
     )
     record.budget *= 1.0 - COUNT_SHARE if private_rows else 1.0
-    return estimator._plan(described, n_rows, record)
+    reasons: tuple[str, ...] = ()
+    if not estimator._is_described(described):
+        described, reasons = estimator._describe(described, n_rows, record)
+    return estimator._plan(described, n_rows, record, reasons)

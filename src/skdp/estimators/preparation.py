@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -34,11 +35,11 @@ from skdp.schema import (
     toml_files,
 )
 from skdp.tables import arrays, batches, readers
-from skdp.tables.batches import numbers
+from skdp.tables.cells import numbers
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.load import encode_all
-from skdp.tables.source import Source, positions
+from skdp.tables.larger_than_memory import encode_all
+from skdp.tables.readers import Source, positions
 
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
@@ -142,19 +143,19 @@ class OpenedTable:
     @property
     def typical_target(self) -> Target:
         """The target's description, or a stand-in if it must be inferred."""
-        target: Target | str = self.target
-        if isinstance(self.target, tuple):
-            target = self.target[1]
-        return TYPICAL[target] if isinstance(target, str) else target
+        target = self.target[1] if isinstance(self.target, tuple) else self.target
+        known: Target = TYPICAL[target] if isinstance(target, str) else target
+        return known
 
     def count_rows(self, verbose: int = 0) -> int:
         """Count the rows; only used if `neighbours` makes their number public."""
         if self.source.n_rows is not None:
             return self.source.n_rows
         if self.source.count is not None:
-            with show_reading(verbose, "counting rows") as progress:
+            shown = show_reading("counting rows") if verbose else nullcontext()
+            with shown as progress:
                 return self.source.count(progress)
-        return sum(arrays.length(cells[0]) for cells in self.source.read([0], ROWS))
+        return sum(readers.length(cells[0]) for cells in self.source.read([0], ROWS))
 
     def infer_schema(
         self,
@@ -266,7 +267,7 @@ def open_table(
     empty : bool
         Whether the table may have no rows.
     """
-    X, y = accept_table(X, empty=empty), accept_column(y)
+    X, y, named = accept_table(X, empty=empty), accept_column(y), has_names(X)
     check(
         type(X).__name__ != "RecordBatchReader",
         "A RecordBatchReader can be read only once, and a fit may read a table more "
@@ -279,8 +280,9 @@ def open_table(
     ids = None if unit is None else Ids.of(unit)
     columns_of_ids = [] if ids is None else ids.columns
     if schema is not None:
+        read = [*schema.inputs, schema.target_name]
         source = readers.source(X, [*schema.inputs, *columns_of_ids])
-        _refuse_dates(source, [*schema.inputs, schema.target_name], apart)
+        _refuse_dates(source, read, apart)
         described = schema.target
         if isinstance(described, tuple) and y is not None:
             described = described[1]
@@ -293,7 +295,7 @@ def open_table(
             target=sort_target(target if described is None else described),
             row_norm=schema.row_norm,
             ids=ids,
-            named=source.names is not None and has_names(X),
+            named=source.names is not None and named,
             assumptions=(SCHEMA_IS_PUBLIC,),
             table=X,
             y=y,
@@ -334,7 +336,7 @@ def open_table(
         target=sort_target(target),
         row_norm=None,
         ids=ids,
-        named=source.names is not None and has_names(X),
+        named=source.names is not None and named,
         assumptions=(given,),
         table=X,
         y=y,
@@ -384,7 +386,7 @@ def read_records(
     row_counts: RowCounts | None = None,
 ) -> Records:
     """Read and encode a table. Records that outgrow memory are kept in a file."""
-    with show_reading(verbose) as progress:
+    with show_reading() if verbose else nullcontext() as progress:
         read = batches(
             table,
             schema,

@@ -7,16 +7,17 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.inputs import accept_column, accept_table
 from skdp.estimators.persons import ROWS_GIVEN, check_unit, count_given
 from skdp.estimators.preparation import open_table
 from skdp.estimators.regressors import check_numeric_target
-from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
+from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.metrics import Scale, choose_metrics, choose_scale
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.scoring import encode_table, release_scores
-from skdp.planning.plan import check_budget, default_delta
+from skdp.planning.plan import check_budget, check_budget_types, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check

@@ -7,7 +7,8 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
 
-from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.fit_warnings import (
     describe_doubts,
     remember_table,
@@ -18,7 +19,7 @@ from skdp.estimators.inputs import accept_column
 from skdp.estimators.other_solvers import OWN, find_delta_share
 from skdp.estimators.persons import check_unit, count_given
 from skdp.estimators.preparation import OpenedTable, open_table
-from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
+from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.best_model import BestModelMixin
 from skdp.evaluation.folds import RandomFolds, take_rows, take_weights
 from skdp.evaluation.metrics import (
@@ -28,7 +29,7 @@ from skdp.evaluation.metrics import (
     list_metrics,
 )
 from skdp.evaluation.trials import Trials, list_candidates, run_all, run_random
-from skdp.planning.plan import check_budget, default_delta
+from skdp.planning.plan import check_budget, check_budget_types, default_delta
 from skdp.privacy import accountant
 from skdp.privacy.queries import count_in_words
 from skdp.privacy.randomness import Randomness

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -61,6 +62,8 @@ class Plan:
         The bound on the excess risk from which K was chosen.
     assumptions : tuple of str
         Facts that were assumed to be public. They are written to the privacy record.
+    reasons : tuple of str
+        The knots and pairs that were chosen, and why.
     """
 
     layout: Layout
@@ -78,6 +81,7 @@ class Plan:
     calibration: Calibration = "exact"
     rate: theory.Rate | None = None
     assumptions: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, self.n_rows)
@@ -164,10 +168,20 @@ class Fit:
     plan: Plan
 
 
+def check_budget_types(epsilon: Any, delta: Any) -> None:
+    """Refuse a budget that is not a number, and an ε that is not positive."""
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        check(
+            isinstance(value, Real) or (value is None and name == "delta"),
+            f"{name} must be a number, got {value!r}.",
+        )
+    check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
+
+
 def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
     """Raise if a budget is meaningless, that is, if ε ≤ 0, δ ≤ 0 or δ ≥ 1/n."""
+    check_budget_types(epsilon, delta)
     check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
-    check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
     check(
         0 < delta < 1.0 / n_rows,
         f"delta must be positive and below 1/n_rows = {1.0 / n_rows:.3g}, because a "

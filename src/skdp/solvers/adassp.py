@@ -60,6 +60,7 @@ from skdp.solvers.problem import (
     Run,
     Solved,
     open_run,
+    register_solver,
 )
 
 #: ϱ, the probability that the norm of the noise exceeds the bound b.
@@ -71,6 +72,7 @@ def compute_paper_noise(epsilon: float, delta: float) -> float:
     return 3 * math.sqrt(math.log(6 / delta)) / epsilon
 
 
+@register_solver(losses=("squared",), persons=True)
 def adassp(
     problem: Problem,
     *,

@@ -27,7 +27,7 @@ from skdp.privacy.units import RowCounts
 from skdp.schema import IntArray, check
 from skdp.tables import readers
 from skdp.tables.cells import MISSING, as_text, look_up
-from skdp.tables.source import Cells, Source, positions, slices
+from skdp.tables.readers import Cells, Source, positions, slices
 
 #: Name of the unit in a schema if its ids are not columns of the table.
 GIVEN = "(ids given)"
