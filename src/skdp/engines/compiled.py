@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numba
@@ -433,12 +434,18 @@ class CompiledEngine:
         self._n_threads = n_threads or int(default)
         self._pool: ThreadPoolExecutor | None = None
 
-    def _run(self, work: Callable[[Ranges], Any], entries: int) -> list[Any]:
+    def _run(
+        self, work: Callable[[Ranges], Any], entries: int, only: set[int] | None = None
+    ) -> list[Any]:
         """Divide all rows among the threads and return what `work` returns for each.
 
-        A row counts as `entries` units of work, so small tables use fewer threads.
+        A row counts as `entries` units of work, so small tables use fewer threads. If
+        `only` is given, it has the indices of the chunks whose rows are divided.
         """
-        sizes = [rows.n_rows for rows in self._rows]
+        sizes = [
+            rows.n_rows if only is None or index in only else 0
+            for index, rows in enumerate(self._rows)
+        ]
         enough = -(-sum(sizes) * entries // TASK_ENTRIES)
         n_threads = max(1, min(self._n_threads, enough))
         length = -(-sum(sizes) // (RANGES * n_threads * kernels.TILE)) * kernels.TILE
@@ -488,8 +495,9 @@ class CompiledEngine:
             combined.spread(moves)
         lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
         programs, bounds = self._make_programs(changed, at)
-        chunks = np.zeros((len(self._rows), 9), np.int64)
-        chunks[:, 5:] = bounds
+        chunks = np.zeros((len(self._rows), 10), np.int64)
+        chunks[:, 5:9] = bounds
+        chunks[:, 9] = [chunk.divisor for chunk in self.records.chunks]
         kept = []  # keeps the arrays alive as long as their addresses are used
         for index, rows in enumerate(self._rows):
             chunks[index, :2] = rows.addresses
@@ -563,7 +571,7 @@ class CompiledEngine:
         return self._known_programs[key]
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         order = NumbersFirst(self._slots)
 
         def work(share: Ranges) -> npt.NDArray[np.int64]:
@@ -582,12 +590,21 @@ class CompiledEngine:
                         kernels.add_hat_pairs(order.slots, *piece, *hats, matrix)
             return total + matrix.astype(np.int64)
 
-        total = np.zeros((order.count, order.count), np.int64)
-        for part in self._run(work, len(order.dense) ** 2 + order.count):
-            total += part
-        total = np.tril(total) + np.tril(total, -1).T
-        exact = total[np.ix_(order.of, order.of)]
-        return big(exact * np.multiply.outer(order.worth, order.worth))
+        def find_share(index: int) -> int:
+            return self.records.find_share(self.records.chunks[index])
+
+        entries = len(order.dense) ** 2 + order.count
+        result = big(np.zeros((len(order.of), len(order.of))))
+        indices = sorted(range(len(self._rows)), key=find_share)
+        for one, own in groupby(indices, find_share):
+            total = np.zeros((order.count, order.count), np.int64)
+            for part in self._run(work, entries, set(own)):
+                total += part
+            total = np.tril(total) + np.tril(total, -1).T
+            exact = total[np.ix_(order.of, order.of)]
+            exact = exact * np.multiply.outer(order.worth, order.worth)
+            result = result + big(exact) * one
+        return result
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[npt.NDArray[np.int32]]:
         """Return the cap of each row, from the row's exact product with the metric."""
@@ -616,18 +633,19 @@ class CompiledEngine:
         return caps
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
         """
         total = np.zeros(n_classes, np.int64)
-        for rows in self._rows:
+        for rows, chunk in zip(self._rows, self.records.chunks, strict=True):
+            share = self.records.find_share(chunk)
             for start in range(0, rows.n_rows, MOST_ROWS):
                 at = slice(start, start + MOST_ROWS)
                 counted = (n_classes == 1) | (rows.weight[at] > 0)
                 inside = np.minimum(rows.target[at][counted], np.uint16(n_classes - 1))
-                total += np.bincount(inside, minlength=n_classes)
+                total += np.bincount(inside, minlength=n_classes) * share
         return big(total)
 
 

@@ -547,11 +547,12 @@ def sweep(
     ranges : int64 (m, 3)
         The index of a chunk, the first row and the end of the rows. A range has so few
         rows that float64 adds them up exactly.
-    chunks : int64 (chunks, 9)
+    chunks : int64 (chunks, 10)
         The addresses of a chunk's targets (uint16), weights (float32), caps (int32) and
         margins (float64), and its number of rows. The address is 0 if rows have no
         caps, or if margins are not kept. Then come the first line and the end of two
         programs: for the columns whose weights changed, and for the columns to add up.
+        The last number is the divisor of the chunk's slopes.
     programs : int64 (lines, 5)
         The programs of all chunks.
     moves : float64 (k, slots)
@@ -592,7 +593,7 @@ def sweep(
                 scratch,
                 index,
             )
-            _round(slopes, weight, caps, parameters[SCALE], parameters[CAP])
+            _round(slopes, weight, caps, parameters[SCALE] / rows[9], parameters[CAP])
             _add(adding, sums, slopes, first, last)
         for lane in range(lanes):
             for c in range(k):

@@ -52,9 +52,11 @@ class AdditiveMixin(PrivateLinearModel):
         own = super()._get_param_names()
         return sorted({*own, *PrivateLinearModel._get_param_names(), "knots", "pairs"})
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
+    ) -> Self:
         """Fit a private model; see `LogisticRegression.fit`."""
-        super().fit(X, y, sample_weight)
+        super().fit(X, y, sample_weight, unit)
         self._known_shares = estimate_shares(self)
         return self
 

@@ -35,7 +35,7 @@ import skdp
 from skdp.estimators import privacy_json, standard_errors
 from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
 from skdp.estimators.classifiers import PrivateClassifier
-from skdp.estimators.preparation import sort_target
+from skdp.estimators.labels import sort_target
 from skdp.estimators.privacy_json import RecordForm, Size
 from skdp.planning.plan_files import plan_summary
 from skdp.schema import Categorical, Schema, check, toml_files
