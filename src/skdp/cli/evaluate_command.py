@@ -27,6 +27,7 @@ from skdp.cli.options import (
     Purpose,
     Seed,
     Table,
+    Unit,
     User,
     choose_reader,
     load_model,
@@ -55,6 +56,7 @@ def evaluate(
     rows: Annotated[
         int | None, typer.Option(help="Number of rows, if it is public.")
     ] = None,
+    unit: Unit = None,
     multiline: Multiline = False,
     ledger: Ledger = None,
     purpose: Purpose = None,
@@ -88,6 +90,7 @@ def evaluate(
         epsilon=epsilon,
         delta=delta,
         metrics=metric or None,
+        unit=unit or None,
         neighbours=neighbours.value,
         n_rows=rows,
         ledger=open_ledger(ledger, purpose, user),

@@ -7,22 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from skdp.estimators.base import EXPECTED_ROWS
+from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.inputs import accept_table
+from skdp.estimators.labels import type_labels
+from skdp.estimators.persons import check_unit
 from skdp.estimators.preparation import (
     KIND,
     LEVELS,
     OpenedTable,
     refuse_dates,
-    type_labels,
 )
-from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
-from skdp.planning.plan import check_budget, default_delta
+from skdp.estimators.spending import open_ledger, reserve_budget
+from skdp.planning.plan import check_budget, check_budget_types, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema, check
 from skdp.schema.validation import list_values
 from skdp.tables import readers
+from skdp.tables.ids import Ids
+from skdp.tables.readers import positions
 
 #: Share of δ that is spent on categories. The rest is for Gaussian noise.
 LEVELS_SHARE = 0.5
@@ -56,6 +59,7 @@ def discover(
     delta: float | None = None,
     target: str | None = None,
     categorical: Sequence[str] = (),
+    unit: Any = None,
     neighbours: str = "add-remove",
     ledger: Any = None,
     random_state: int | None = None,
@@ -74,6 +78,9 @@ def discover(
         Columns that hold categories although they are written as numbers. Which
         columns these are must be public. The target is one of them if a classifier is
         to predict it.
+    unit : column, str or list of str, optional
+        Whose row it is, as for ``fit``. Privacy then protects persons, and the schema
+        names the unit. Columns of ids are left out.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         As for estimators.
     ledger : Ledger or absolute path, optional
@@ -105,8 +112,13 @@ def discover(
     """
     check_budget_types(epsilon, delta)
     book = open_ledger(ledger, epsilon, random_state)
-    opened = _open(accept_table(table), target, list_values(categorical, "categorical"))
-    rows = None if neighbours == "add-remove" else opened.count_rows()
+    listed = list_values(categorical, "categorical")
+    opened = _open(accept_table(table), target, listed, unit)
+    check_unit(opened.ids, neighbours=neighbours)
+    rows = None
+    if neighbours != "add-remove":
+        counts = opened.count_rows_per_unit(1)
+        rows = opened.count_rows() if counts is None else len(counts)
     delta = default_delta(rows) if delta is None else delta
     check_budget(epsilon, delta, rows or EXPECTED_ROWS)
     record = PrivacyRecord(
@@ -115,21 +127,26 @@ def discover(
         neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
         assumptions=opened.assumptions,
         reserved_delta=delta * LEVELS_SHARE if opened.infers_levels else 0.0,
+        unit=opened.unit_name,
     )
     noise = Randomness(random_state)
     query = "discovery of a schema"
     with reserve_budget(record, book, query=query, described=opened):
-        found = opened.infer_schema(record, 1.0, noise, LEVELS_SHARE).columns
+        per_unit = opened.count_rows_per_unit(1)
+        found = opened.infer_schema(record, 1.0, noise, per_unit, LEVELS_SHARE).columns
     kept = {name: _make_readable(column) for name, column in found.items()}
     if target is None:
-        return Discovery(schema=Schema(kept), privacy_=record)
+        return Discovery(schema=Schema(kept, unit=opened.unit), privacy_=record)
     own: Any = kept.pop(target)
     if isinstance(own, Categorical):
         own = type_labels(own)
-    return Discovery(schema=Schema(kept, target=(target, own)), privacy_=record)
+    made = Schema(kept, target=(target, own), unit=opened.unit)
+    return Discovery(schema=made, privacy_=record)
 
 
-def _open(table: Any, target: str | None, categorical: Sequence[str]) -> OpenedTable:
+def _open(
+    table: Any, target: str | None, categorical: Sequence[str], unit: Any
+) -> OpenedTable:
     """Open a table all of whose columns are to be inferred, the target included."""
     source = readers.source(table)
     check(
@@ -142,14 +159,22 @@ def _open(table: Any, target: str | None, categorical: Sequence[str]) -> OpenedT
             name in names,
             f"The table has no column {name!r}. Its columns are {', '.join(names)}.",
         )
-    refuse_dates(source, names, None)
+    ids = None if unit is None else Ids.of(unit)
+    whose = [] if ids is None else ids.columns
+    positions(names, whose)  # refuses names that the table does not have
+    refuse_dates(source, [name for name in names if name not in whose], None)
     levels = {n for n, k in zip(names, source.kinds, strict=True) if k == "category"}
     levels |= set(categorical)
     public = " and which columns are categories" if levels else ""
     return OpenedTable(
-        columns={name: LEVELS if name in levels else KIND for name in names},
+        columns={
+            name: LEVELS if name in levels else KIND
+            for name in names
+            if name not in whose
+        },
         target=None,
         row_norm=None,
+        ids=ids,
         named=True,
         assumptions=(f"Column names{public} are public.",),
         table=table,

@@ -283,7 +283,7 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     about = "about " if released else ""
     facts = [
         describe_modelled(model),
-        f"{about}{n_rows:,} rows; {claim}; {model.n_iter_} steps.",
+        f"{about}{n_rows:,} {layout.counted}; {claim}; {model.n_iter_} steps.",
     ]
     if record.seeded or math.isinf(record.epsilon):
         facts.append(str(record).splitlines()[0])

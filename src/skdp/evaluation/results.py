@@ -170,6 +170,7 @@ class Evaluation:
                 "delta": record.delta,
                 "spent_epsilon": record.spent_epsilon,
                 "neighbours": record.neighbours,
+                "unit": record.unit,
                 "released": released_digest(record),
                 "releases": [
                     asdict(event) | {"times": times}
@@ -222,7 +223,8 @@ class Evaluation:
         if not self.calibration:
             return
         level = f"{self.confidence:.0%}"
-        yield f"predicted  observed  {level:<16}  rows"
+        counted = "rows" if self.privacy_.unit is None else "persons"
+        yield f"predicted  observed  {level:<16}  {counted}"
         for one in self.calibration:
             rate = "-" if one.too_noisy else f"{one.rate:.3f}"
             between = f"[{one.rate_low:.3f}, {one.rate_high:.3f}]"
