@@ -12,7 +12,7 @@ from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.inputs import accept_column, accept_table
 from skdp.estimators.persons import ROWS_GIVEN, check_unit, count_given
 from skdp.estimators.preparation import open_table
-from skdp.estimators.regressors import check_numeric_target
+from skdp.estimators.regressors import accept_exposure, check_numeric_target
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.metrics import choose_metrics, choose_scale, list_columns
 from skdp.evaluation.results import Evaluation
@@ -41,6 +41,7 @@ def evaluate(
     n_rows: int | None = None,
     unit: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     max_weight: float = 1.0,
     max_loss: float = 5.0,
     max_residual: float | None = None,
@@ -79,8 +80,11 @@ def evaluate(
         Whose row it is, as for ``fit``. The default is the unit of the model's schema.
     sample_weight : column or str, optional
         Weight of each row, clipped to `max_weight`.
+    exposure : column or str, optional
+        As for `PoissonRegressor.fit`. Scores are then those of rates, weighted by the
+        exposure, and the deviance is per unit of exposure.
     max_weight : float
-        Public bound on weights.
+        Public bound on weights and exposures.
     max_loss : float
         Public bound, at most 16, at which the log-loss of a row is clipped. The noise
         of log_loss is proportional to this bound. A log-loss of 5 means that the
@@ -145,6 +149,8 @@ def evaluate(
     book = open_ledger(ledger, epsilon, random_state)
     table, y = accept_table(table), accept_column(y)
     sample_weight = accept_column(sample_weight, "sample_weight")
+    if exposure is not None:
+        sample_weight = accept_exposure(model, sample_weight, exposure)
     unit = model.schema_.unit if unit is None else unit
     check(
         not (isinstance(unit, str) and unit == GIVEN),

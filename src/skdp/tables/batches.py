@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,23 @@ UNIT = "unit"
 """The role of the ids that say whose row it is."""
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
+
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """Sample weights by which the target is divided, such as years under observation.
+
+    A count y over an exposure e has the same Poisson likelihood, up to a constant, as
+    the rate y/e with weight e. A row whose exposure is not a positive number has weight
+    zero.
+
+    Attributes
+    ----------
+    weights : column or str
+        The exposures, or the name of their column.
+    """
+
+    weights: Any
 
 
 def batches(
@@ -58,7 +75,7 @@ def batches(
     target : array, series, list or str, optional
         The target if it is separate from the table, or the name of its column. The
         default is the column that the schema names.
-    sample_weight : array, series, list or str, optional
+    sample_weight : array, series, list, str or Exposure, optional
         Weight of each row, or the name of the column that holds it.
     class_weight : mapping of level to float, optional
         Factor that multiplies the weights of the rows of a class. The factor of a level
@@ -150,7 +167,10 @@ def _find_roles(
         )
     named: dict[str, str] = {}
     apart: dict[str, Cells] = {}
-    for what, given in (("target", target), ("sample_weight", sample_weight)):
+    weights = ("sample_weight", sample_weight)
+    if isinstance(sample_weight, Exposure):
+        weights = ("exposure", sample_weight.weights)
+    for what, given in (("target", target), weights):
         if isinstance(given, str):
             named[what] = given
         elif given is not None:
@@ -253,6 +273,11 @@ def _make_batch(
             columns[key] = _convert(next(read), levels.get(key))
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
+    if "exposure" in roles and isinstance(target, np.ndarray):
+        read_weight = numbers(roles["exposure"])
+        positive = np.isfinite(read_weight) & (read_weight > 0)
+        weight = np.where(positive, read_weight, 0.0)
+        target = np.where(positive, target / np.where(positive, weight, 1.0), np.nan)
     if factors is not None and isinstance(target, Coded):
         # Unknown levels have code -1. They get the factor of the level `other` if the
         # schema has one, and otherwise the last factor.
