@@ -57,6 +57,9 @@ MEASUREMENTS = {
     ),
     "speed": Measurement("benchmarks/speed.py", "time and memory"),
     "theory": Measurement("experiments/theory_table.py", "the paper's special cases"),
+    "whole-tables": Measurement(
+        "benchmarks/whole_tables.py", "real tables, from a fit to a model card"
+    ),
     "utility": Measurement("benchmarks/utility.py", "what the defaults reach"),
 }
 

@@ -329,8 +329,9 @@ def describe_modelled(model: Any) -> str:
     """Return a sentence that says what the coefficients are about."""
     levels = getattr(model, "classes_", None)
     if levels is None:
-        what = "the logarithm of the mean count" if model.link == "log" else "the mean"
-        return f"Coefficients are of {what}."
+        what = "mean of the target"
+        what = f"logarithm of the {what}" if model.link == "log" else what
+        return f"Coefficients are of the {what}."
     if len(levels) > 2:
         return "Coefficients are of each class, on the scale of log-probabilities."
     scale = "the log-odds of class" if model.link == "logit" else "the margin of class"

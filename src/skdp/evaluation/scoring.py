@@ -39,7 +39,7 @@ from skdp.schema import FloatArray
 
 #: Fewest and most lines of a calibration table. A line has at least `ROWS_PER_LINE`
 #: rows per standard deviation of the noise in a cell, if there are enough rows.
-FEWEST_LINES, MOST_LINES, ROWS_PER_LINE = 2, 10, 16
+FEWEST_LINES, MOST_LINES, ROWS_PER_LINE = 2, 10, 24
 
 
 @dataclass(frozen=True, eq=False)
