@@ -29,6 +29,8 @@ FEWEST_BINS, MOST_BINS = 8, 512
 #: Residuals are counted in this many bins, each of which spans a factor of two. Targets
 #: are counted in this many bins of equal width.
 SIZES, TARGETS = 20, 64
+#: If noise can hide at most this share of the rows in a bin, bounds are not widened.
+FEW_ROWS = 0.01
 #: A range of the target is found from bins that hold at least this share of the rows.
 MOST_ROWS = 0.75
 #: What each bound of a `Scale` is a bound on.
@@ -119,9 +121,10 @@ def release_bounds(
     Noise is proportional to the bound on a row's residual, deviance or target, and few
     rows come near the largest possible one. So each is counted in public bins, and the
     bounds follow from the bins that are frequent enough to be told from noise.
-    Residuals are bounded by twice the largest such residual, and deviances, which are
-    like squares, by four times the largest. `_find_range` bounds the target. If there
-    are no such bins, the bounds stay as they are.
+    Residuals are bounded by the largest such residual or, if noise may hide many rows,
+    by twice that. Deviances are like squares, so their roots are bounded in this way.
+    `_find_range` bounds the target. If there are no such bins, the bounds stay as they
+    are.
 
     Parameters
     ----------
@@ -163,16 +166,22 @@ def release_bounds(
             low = 0.0 if link == "log" else low  # counts start at 0
             scale = replace(scale, target=(low, high))
         elif len(frequent := _find_frequent(counts, std)):
-            share = min(1.0, 2.0 * 2.0 ** float(frequent[-1] - SIZES))
+            # Larger ones are rare enough to be clipped if noise hides few rows.
+            reach = 1.0 if _find_threshold(counts, std) < FEW_ROWS * n_rows else 2.0
+            share = min(1.0, reach * 2.0 ** float(frequent[-1] - SIZES))
             power = 2 if name == "deviance" else 1
             scale = replace(scale, **{name: share**power * getattr(scale, name)})
     return scale
 
 
+def _find_threshold(counts: FloatArray, std: float) -> float:
+    """Return the count that noise alone is unlikely to reach in any bin."""
+    return max(std * float(ndtri(1.0 - FALSE_ALARM / len(counts))), 0.5)
+
+
 def _find_frequent(counts: FloatArray, std: float) -> IntArray:
     """Return the bins whose counts are unlikely to be noise alone."""
-    threshold = std * float(ndtri(1.0 - FALSE_ALARM / len(counts)))
-    return np.flatnonzero(counts > max(threshold, 0.5))
+    return np.flatnonzero(counts > _find_threshold(counts, std))
 
 
 def _find_range(counts: FloatArray, std: float, n_rows: float) -> tuple[float, float]:
