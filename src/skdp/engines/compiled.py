@@ -638,15 +638,22 @@ class CompiledEngine:
         If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
         """
-        total = np.zeros(n_classes, np.int64)
-        for rows, chunk in zip(self._rows, self.records.chunks, strict=True):
-            share = self.records.find_share(chunk)
-            for start in range(0, rows.n_rows, MOST_ROWS):
-                at = slice(start, start + MOST_ROWS)
-                counted = (n_classes == 1) | (rows.weight[at] > 0)
-                inside = np.minimum(rows.target[at][counted], np.uint16(n_classes - 1))
-                total += np.bincount(inside, minlength=n_classes) * share
-        return big(total)
+        if n_classes == 1:
+            chunks = self.records.chunks
+            shares = (len(c.target) * self.records.find_share(c) for c in chunks)
+            return big([sum(shares)])
+
+        def work(share: Ranges) -> npt.NDArray[np.int64]:
+            total = np.zeros(n_classes, np.int64)
+            for index, start, stop in share:
+                rows, counts = self._rows[index], np.zeros(n_classes, np.int64)
+                at = slice(start, stop)
+                kernels.count_classes(rows.target[at], rows.weight[at], counts)
+                parts = self.records.find_share(self.records.chunks[index])
+                total += counts * parts
+            return total
+
+        return big(sum(self._run(work, 1), start=np.zeros(n_classes, np.int64)))
 
 
 def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:

@@ -38,7 +38,7 @@ from skdp.tables import arrays, batches, readers
 from skdp.tables.cells import numbers
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.larger_than_memory import encode_all
+from skdp.tables.larger_than_memory import choose_room, encode_all
 from skdp.tables.readers import Source, positions
 
 ROWS = 65_536
@@ -384,6 +384,7 @@ def read_records(
     verbose: int,
     unit: Any = None,
     row_counts: RowCounts | None = None,
+    n_threads: int | None = None,
 ) -> Records:
     """Read and encode a table. Records that outgrow memory are kept in a file."""
     with show_reading() if verbose else nullcontext() as progress:
@@ -395,6 +396,14 @@ def read_records(
             class_weight=class_weight,
             unit=unit,
             row_counts=row_counts,
+            n_threads=n_threads,
             progress=progress,
         )
-        return encode_all(read, schema, intercept=intercept, max_weight=max_weight)
+        return encode_all(
+            read,
+            schema,
+            intercept=intercept,
+            max_weight=max_weight,
+            in_memory=choose_room(table),
+            n_threads=n_threads,
+        )
