@@ -38,7 +38,7 @@ from skdp.tables import arrays, batches, readers
 from skdp.tables.cells import numbers
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.larger_than_memory import choose_room, encode_all
+from skdp.tables.larger_than_memory import encode_all
 from skdp.tables.readers import Source, positions
 
 ROWS = 65_536
@@ -404,6 +404,6 @@ def read_records(
             schema,
             intercept=intercept,
             max_weight=max_weight,
-            in_memory=choose_room(table),
             n_threads=n_threads,
+            in_memory=math.inf if readers.is_in_memory(table) else None,
         )

@@ -42,7 +42,7 @@ def batches(
     class_weight: Mapping[Any, float] | None = None,
     unit: Any = None,
     row_counts: RowCounts | None = None,
-    batch_rows: int = 65_536,
+    batch_rows: int | None = None,
     n_threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[Batch]:
@@ -72,7 +72,8 @@ def batches(
         The number of rows of each person. By default they are counted first, which
         reads the columns of the unit once more.
     batch_rows : int
-        Largest number of rows of a batch. Batches of wide tables have fewer rows.
+        Largest number of rows of a batch. By default it is 2¹⁶, or 2¹⁸ if the table is
+        in memory. Batches of wide tables have fewer rows.
     n_threads : int, optional
         The number of threads that convert cells. By default it is the number of cores.
     progress : callable, optional
@@ -93,6 +94,8 @@ def batches(
     whole column because of one cell. Such changes are undone where possible. To avoid
     them, pass the path of a file.
     """
+    if batch_rows is None:
+        batch_rows = 1 << (18 if readers.is_in_memory(table) else 16)
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
     levels = _find_levels(schema)
     named, apart = _find_roles(schema, target, sample_weight)

@@ -8,7 +8,6 @@ the table's own file does. Keep both on disks that you trust.
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import tempfile
@@ -52,17 +51,6 @@ class FileChunk(Chunk):
         self.view.madvise(mmap.MADV_DONTNEED)
 
 
-def choose_room(table: Any) -> float:
-    """Return how many bytes of encoded records may stay in memory.
-
-    The encoded records of a table that is in memory take less than the table, so all of
-    them may.
-    """
-    if hasattr(table, "__len__") and not isinstance(table, str):
-        return math.inf
-    return IN_MEMORY
-
-
 def encode_all(
     batches: Iterable[Batch],
     schema: Schema,
@@ -74,8 +62,9 @@ def encode_all(
 ) -> Records:
     """Encode batches as `encode` does, and keep part of the records in a file.
 
-    About the first `in_memory` bytes of the records stay in memory. The others are
-    written to a file, if the system supports it. Several threads encode.
+    About the first `in_memory` bytes of the records stay in memory, by default
+    `IN_MEMORY`. The others are written to a file, if the system supports it. Several
+    threads encode.
     """
     room = IN_MEMORY if in_memory is None else in_memory
     file: IO[bytes] | None = None
