@@ -184,6 +184,8 @@ def estimate(
         raise ValueError(reason)
     geometry = plan.geometry
     assert isinstance(geometry, Matrix)
+    if geometry.level_share > 0:  # the last release corrects the intercept
+        transcript = transcript[:-1]
     first = len(transcript) - plan.n_steps - 1 - (geometry.target_share > 0)
     pattern = queries.GramPattern.of(plan.layout, plan.neighbours, centred=True)
     histogram = transcript[first + 1] if geometry.target_share > 0 else None

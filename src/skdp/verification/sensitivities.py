@@ -85,6 +85,7 @@ class Expected:
 GRADIENT = r"gradient of \d+ coordinates?"
 BATCHES = r"gradients of \d+ Poisson batch(es)?, .*"
 GRAM = r"\d+ entr(y|ies) of the Gram matrix"
+LEVEL = "sum of slopes"
 MINIMISER = "minimiser of the penalised loss, charged beforehand"
 TILT = "objective perturbation,.*"
 DISTANCE = "distance to minimiser, charged beforehand"
@@ -127,9 +128,20 @@ def list_skgd(given: Given) -> list[Expected]:
         cap *= min(NARROWEST, given.loss.slope_bound)
     if plan.get("sampling") != "Full":  # a set of coordinates has a part of the radius
         cap *= math.sqrt(1.0 / given.layout.n_features)
+    level = plan.get("level_cap")
+    least = given.loss.slope_bound if level is None else float(level)
+    if follows_spread(given):
+        least *= NARROWEST
+    least = apart * given.weight * min(least, given.loss.slope_bound)
     return [
         Expected(what=GRAM, least=gram),
         Expected(what=f"{GRADIENT} in a matrix metric", least=cap),
+        Expected(
+            what=LEVEL,
+            least=least * (1 - GRID),
+            most=apart * given.slope * (1 + 1e-9),
+            times=1 if plan.get("level_share") else 0,
+        ),
         # The shape of the noise is at most 1.
         Expected(what=GRADIENT, least=apart * given.slope * given.single * (1 - GRID)),
     ]
