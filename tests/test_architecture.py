@@ -133,6 +133,7 @@ RELEASES = {
     "planning/plan.py": "the number of rows, and what a geometry asks for",
     "descent/geometry.py": "the target's histogram, for a start, by the same task",
     "descent/matrix.py": "the Gram matrix, through the task it is handed",
+    "descent/level.py": "the sum of slopes, through the same task",
     "descent/target.py": "the target's histogram, through the same task",
     "evaluation/scoring.py": "counts that scores are computed from",
     "privacy/discovery.py": "ranges and categories that a schema does not give",

@@ -127,21 +127,27 @@ def edit(path, *steps):
     path.write_text(json.dumps(about))
 
 
-LAST = ("releases", -1)
+LEVEL, STEPS = ("releases", -1), ("releases", -2)
 FORGED = {
     "claim": ("privacy.json", [(("spent_epsilon",), lambda e: e / 2)], "closed form"),
     "event": ("privacy.json", [(("releases", 0), KeyError)], "Gram"),
-    "step": ("privacy.json", [((*LAST, "times"), lambda k: k - 1)], "number of steps"),
+    "step": ("privacy.json", [((*STEPS, "times"), lambda k: k - 1)], "number of steps"),
     "noise": (
         "privacy.json",
-        [((*LAST, "noise_multiplier"), lambda z: 2 * z)],
+        [((*STEPS, "noise_multiplier"), lambda z: 2 * z)],
         "closed form",
     ),
     "bound": (
         "privacy.json",
-        [((*LAST, "sensitivity"), lambda s: s / 2)],
+        [((*STEPS, "sensitivity"), lambda s: s / 2)],
         "sensitivities",
     ),
+    "level": (
+        "privacy.json",
+        [((*LEVEL, "sensitivity"), lambda s: s / 2)],
+        "sensitivities",
+    ),
+    "no level": ("privacy.json", [(LEVEL, KeyError)], "sensitivities"),
     "gram": (
         "privacy.json",
         [(("releases", 0, "sensitivity"), lambda s: s / 4)],

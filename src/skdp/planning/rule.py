@@ -32,8 +32,8 @@ GRAM_SHARE = 0.15
 CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
 #: Smallest share of μ² spent on the sum of slopes that corrects the intercept.
 LEVEL_SHARE = 0.02
-#: Number of rows divided by the noise of that sum. The share is raised until this ratio
-#: is reached, but not above the largest share.
+#: Number of rows divided by the noise of that sum. For classes, the share is raised
+#: until this ratio is reached, but not above the largest share.
 LEVEL_RECORDS = 20.0
 #: Number of rows divided by the noise of the target's histogram. The histogram's share
 #: is raised until this ratio is reached, but not above the largest share.
@@ -125,8 +125,8 @@ def choose_geometry(
         (NUMBER_SHARE, NUMBER_RECORDS) if number else (CLASS_SHARE, CLASS_RECORDS)
     )
     target_share = min(max(least, (needed / signal) ** 2), MOST_SHARE)
-    level_share = 0.0
-    if loss.canonical and intercept:
+    level_share = LEVEL_SHARE if loss.canonical and intercept else 0.0
+    if level_share and not number:
         level_share = min(max(LEVEL_SHARE, (LEVEL_RECORDS / signal) ** 2), MOST_SHARE)
     pattern = queries.GramPattern.of(layout, neighbours, centred=True)
     noise = pattern.sensitivity / (n_rows * mu * math.sqrt(GRAM_SHARE))
@@ -135,7 +135,9 @@ def choose_geometry(
     if number:
         radius = RESIDUAL * choose_cap(steps, p)
         if level_share > 0:
-            level_cap = RESIDUAL * choose_cap(signal * math.sqrt(level_share), 1, 1.0)
+            level_cap = choose_cap(signal * math.sqrt(level_share), 1, 1.0)
+            # Counts have long tails, and a model explains little of them.
+            level_cap *= RESIDUAL if loss.target_law == "normal" else 1.0
     else:
         radius = CAP * signal ** (1 / 3)
         if level_share > 0 and signal < LOW_SIGNAL:
