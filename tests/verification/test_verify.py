@@ -185,7 +185,7 @@ def test_an_edited_model_fails(name, tmp_path):
 def test_a_consistent_lie_about_noise_does_not_pass(name, tmp_path):
     """Twice the noise and half the ε add up, but not to the plan's budget."""
     model = saved(tmp_path, name)
-    edit(model / "privacy.json", ((*LAST, "noise_multiplier"), lambda z: 2 * z))
+    edit(model / "privacy.json", ((*STEPS, "noise_multiplier"), lambda z: 2 * z))
     about = json.loads((model / "privacy.json").read_text())
     releases = [ReleaseForm(**release) for release in about["releases"]]
     honest = closed_form_epsilon(releases, about["delta"])
