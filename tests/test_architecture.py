@@ -135,6 +135,7 @@ RELEASES = {
     "descent/matrix.py": "the Gram matrix, through the task it is handed",
     "descent/level.py": "the sum of slopes, through the same task",
     "descent/target.py": "the target's histogram, through the same task",
+    "estimators/balanced.py": "the counts of the classes, for balanced weights",
     "evaluation/scoring.py": "counts that scores are computed from",
     "privacy/discovery.py": "ranges and categories that a schema does not give",
     "solvers/dp_sgd.py": "each batch of DP-SGD, charged together beforehand",
