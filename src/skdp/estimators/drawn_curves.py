@@ -88,7 +88,7 @@ def estimate_shares(model: Any) -> FloatArray | None:
     if released is None:
         return None
     gram = fill_gram(plan.layout, pattern, released.values, plan.n_rows)
-    shares = np.maximum(gram[:, -1] / plan.n_rows + pattern.shift / 2.0, 0.0)
+    shares = np.clip(gram[:, -1] / plan.n_rows + pattern.shift / 2.0, 0.0, 1.0)
     for group in plan.layout.groups:
         if group.kind in ("code", "hats"):
             own = shares[group.coordinates]
