@@ -30,6 +30,7 @@ PYTEST = "-m pytest -n 2 -q"
 MEASUREMENTS = {
     "attack": Measurement("benchmarks/attack.py", "replay fits into neighbours' fits"),
     "audit": Measurement("benchmarks/audit.py", "try to refute every privacy claim"),
+    "cores": Measurement("benchmarks/cores.py", "a fit on one core and on all"),
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD
     ),
@@ -39,6 +40,7 @@ MEASUREMENTS = {
     "fuzz": Measurement(
         f"{PYTEST} tests/hostile", "hostile files and arguments", {"SKDP_FUZZ": "2000"}
     ),
+    "gpu": Measurement("benchmarks/gpu.py", "sweeps and fits on a GPU"),
     "kill-fits": Measurement("benchmarks/kill_fits.py", "kill fits at random moments"),
     "ledger-stress": Measurement(
         "benchmarks/ledger_stress.py", "spend from one ledger while being killed"

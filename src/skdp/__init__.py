@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         LinearRegression,
         PoissonRegressor,
     )
-    from skdp.estimators.storage import load
+    from skdp.estimators.saving import load
     from skdp.evaluation.evaluate import evaluate
     from skdp.evaluation.folds import RandomFolds
     from skdp.evaluation.results import Evaluation
@@ -108,7 +108,7 @@ _HOME = {
         "skdp.estimators.regressors": (
             "HuberRegressor LinearRegression PoissonRegressor"
         ),
-        "skdp.estimators.storage": "load",
+        "skdp.estimators.saving": "load",
         "skdp.evaluation.evaluate": "evaluate",
         "skdp.evaluation.results": "Evaluation",
         "skdp.evaluation.search": "PrivateSearchCV",

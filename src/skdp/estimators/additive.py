@@ -52,9 +52,11 @@ class AdditiveMixin(PrivateLinearModel):
         own = super()._get_param_names()
         return sorted({*own, *PrivateLinearModel._get_param_names(), "knots", "pairs"})
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
+    ) -> Self:
         """Fit a private model; see `LogisticRegression.fit`."""
-        super().fit(X, y, sample_weight)
+        super().fit(X, y, sample_weight, unit)
         self._known_shares = estimate_shares(self)
         return self
 
@@ -108,9 +110,9 @@ class AdditiveMixin(PrivateLinearModel):
         check_is_fitted(self, "weights_")
         return draw_figure(self, columns)
 
-    def _check_parameters(self, target: Target, delta: float) -> None:
-        super()._check_parameters(target, delta)
+    def _check_parameters(self, target: Target, rows: int | None) -> float:
         check_choices(self.knots, self.pairs)
+        return super()._check_parameters(target, rows)
 
     def _is_described(self, schema: Schema) -> bool:
         return False

@@ -14,7 +14,7 @@ import numpy as np
 
 from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, check
-from skdp.tables.source import library
+from skdp.tables.readers import library
 
 #: Half the width of a 95 % interval, in standard errors.
 Z = 1.959963984540054

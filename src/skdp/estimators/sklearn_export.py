@@ -30,7 +30,7 @@ from skdp.estimators.feature_map import (
 )
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
 from skdp.schema.columns import divide_by_norm
-from skdp.tables.source import library
+from skdp.tables.readers import library
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

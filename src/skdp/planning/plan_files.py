@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -91,6 +92,58 @@ def loads(text: str) -> Plan:
         return plan
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         refuse(_WHAT, error)  # a part has parameters that its kind refuses
+
+
+def plan_summary(plan: Any) -> dict[str, Any]:
+    """Summarise a plan in numbers and names.
+
+    A loaded model has this summary instead of a plan. The value of ``digest`` is the
+    digest of the plan in the ledger's entry.
+    """
+    if isinstance(plan, dict):
+        return plan
+    penalty = plan.penalty
+    return {
+        "n_rows": int(plan.n_rows),
+        "epsilon": to_json(plan.epsilon),
+        "delta": plan.delta,
+        "neighbours": plan.neighbours,
+        "calibration": plan.calibration,
+        "loss": plan.loss.name,
+        "slope_bound": plan.loss.slope_bound,
+        "sampling": type(plan.sampling).__name__,
+        "geometry": type(plan.geometry).__name__,
+        "radius": getattr(plan.geometry, "radius", None),
+        "n_steps": int(plan.n_steps),
+        "n_restarts": int(plan.n_restarts),
+        "average": getattr(plan.average, "__name__", "average"),
+        "penalty": type(penalty).__name__,
+        "l1": getattr(penalty, "l1", None),
+        "l2": getattr(penalty, "l2", None),
+        "digest": plan_digest(plan),
+    }
+
+
+def plan_digest(plan: Any) -> str | None:
+    """Return the SHA-256 of a plan's JSON, or None if the plan cannot be written.
+
+    It cannot if it is only a summary, or has parts that a user defined.
+    """
+    if isinstance(plan, dict):
+        return None
+    try:
+        return hashlib.sha256(plan.to_json().encode()).hexdigest()
+    except ValueError:
+        return None
+
+
+def summary_digest(summary: dict[str, Any]) -> str:
+    """Return the SHA-256, in hexadecimal, of the summary of a plan.
+
+    Summaries with the same entries have the same digest, whatever their order.
+    """
+    text = json.dumps(summary, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_plan(form: PlanForm) -> Plan:
