@@ -133,6 +133,7 @@ RELEASES = {
     "planning/plan.py": "the number of rows, and what a geometry asks for",
     "descent/geometry.py": "the target's histogram, for a start, by the same task",
     "descent/matrix.py": "the Gram matrix, through the task it is handed",
+    "descent/level.py": "the sum of slopes, through the same task",
     "descent/target.py": "the target's histogram, through the same task",
     "evaluation/scoring.py": "counts that scores are computed from",
     "privacy/discovery.py": "ranges and categories that a schema does not give",
@@ -154,7 +155,7 @@ BUDGETS = {
     "evaluation/search.py": "that of a search, which its trials are entered in",
     "evaluation/trials.py": "the part that a trial's score has of it",
     "estimators/plan_fit.py": "that of a fit which is only planned: nothing is charged",
-    "estimators/stored_record.py": "one that was saved, with its releases",
+    "estimators/privacy_json.py": "one that was saved, with its releases",
     "cli/demo_fits.py": "what a command shows",
     "privacy/discovery.py": "a throw-away one, after the charge: the keys are private",
     "solvers/problem.py": "that of a solver's run, unless one is handed in; a "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,7 +72,8 @@ def predict(
     )
     table = choose_reader(file, multiline)
     readers.source(table, loaded.schema_.inputs)  # report errors before the bar appears
-    with show_reading(shows_progress(as_json, quiet)) as progress:
+    shown = shows_progress(as_json, quiet)
+    with show_reading() if shown else nullcontext() as progress:
         names = _write(_predict_batches(loaded, table, probabilities, progress), out)
     if as_json:
         print_json({"out": str(out), "columns": names, "model": str(model)})
@@ -91,12 +92,10 @@ def _predict_batches(
     The first table is empty and serves to define the columns of the output.
     """
     from skdp.tables import readers
-    from skdp.tables.arrays import length
-    from skdp.tables.source import library, positions
 
-    pa, inputs = library("pyarrow"), model.schema_.inputs
+    pa, inputs = readers.library("pyarrow"), model.schema_.inputs
     source = readers.source(file, inputs)
-    at = positions(source.names or (), inputs)
+    at = readers.positions(source.names or (), inputs)
 
     def predict_rows(cells: dict[str, Any]) -> Any:
         rows = pa.table(cells)
@@ -111,21 +110,21 @@ def _predict_batches(
     read = 0
     for cells in source.read(at, ROWS):
         yield predict_rows(dict(zip(inputs, cells, strict=True)))
-        read += length(cells[0])
+        read += readers.length(cells[0])
         if progress is not None:
             share = source.share() if source.share else read / (source.n_rows or read)
             progress(share)
 
 
 def _open_csv(path: Path, columns: Any) -> Any:
-    from skdp.tables.source import library
+    from skdp.tables.readers import library
 
     csv = library("pyarrow.csv")
     return csv.CSVWriter(path, columns, write_options=csv.WriteOptions())
 
 
 def _open_parquet(path: Path, columns: Any) -> Any:
-    from skdp.tables.source import library
+    from skdp.tables.readers import library
 
     return library("pyarrow.parquet").ParquetWriter(path, columns)
 

@@ -201,7 +201,8 @@ def estimate(
         raise ValueError(reason)
     geometry = plan.geometry
     assert isinstance(geometry, Matrix)
-    first = len(transcript) - plan.n_steps - 1 - (geometry.target_share > 0)
+    last = len(transcript) - 1 - (geometry.level_share > 0)  # the last step
+    first = last - plan.n_steps - (geometry.target_share > 0)
     pattern = queries.GramPattern.of(plan.layout, plan.neighbours, centred=True)
     histogram = transcript[first + 1] if geometry.target_share > 0 else None
     found = None
@@ -216,7 +217,7 @@ def estimate(
         released=transcript[first] if exact is None else exact,
         n_rows=plan.n_rows,
     )
-    noise_std = float(np.max(transcript[-1].noise_std)) / plan.n_rows
+    noise_std = float(np.max(transcript[last].noise_std)) / plan.n_rows
     w = weights[:, 0]
     variance = math.nan
     if histogram is not None and plan.loss.n_classes == 0:

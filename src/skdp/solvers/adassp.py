@@ -60,6 +60,7 @@ from skdp.solvers.problem import (
     Run,
     Solved,
     open_run,
+    register_solver,
 )
 
 #: ϱ, the probability that the norm of the noise exceeds the bound b.
@@ -71,6 +72,7 @@ def compute_paper_noise(epsilon: float, delta: float) -> float:
     return 3 * math.sqrt(math.log(6 / delta)) / epsilon
 
 
+@register_solver(losses=("squared",), persons=True)
 def adassp(
     problem: Problem,
     *,
@@ -120,6 +122,7 @@ def adassp(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=calibration == "exact",  # the paper's eigenvalue is not a query
     )
     adder = engine(problem.records)
     as_in_paper = run.budget < math.inf and calibration == "paper"

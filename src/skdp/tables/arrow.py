@@ -11,7 +11,7 @@ from skdp.privacy.encoding import AnyArray, Coded
 from skdp.schema import FloatArray
 from skdp.tables import cells
 from skdp.tables.cells import MISSING, Levels
-from skdp.tables.source import Cells, Kind, Source, hide_errors, library, slices
+from skdp.tables.readers import Cells, Kind, Source, hide_errors, library, slices
 
 # Python's float and Arrow's cast agree on these texts, and both accept all of them.
 _PLAIN = r"^[+-]?[0-9]{1,18}(\.[0-9]{0,18})?([eE][+-]?[0-9]{1,2})?$"
@@ -161,6 +161,25 @@ def to_coded(given: Any) -> Coded | AnyArray:
     cells_of = np.empty(len(given), dtype=object)
     cells_of[:] = to_objects(given)
     return cells_of
+
+
+def to_distinct(given: Any) -> tuple[AnyArray, list[Any]]:
+    """Return the code of each cell, and the distinct cells. Missing cells have -1.
+
+    Dates and times are returned as the integers that store them. The cells of nested
+    types are missing.
+    """
+    types = library("pyarrow.types")
+    if types.is_temporal(given.type):
+        width = f"int{given.type.bit_width}"
+        given = given.cast(width) if width != "int128" else given
+    family = _family(given.type)
+    if family == "other":
+        return np.full(len(given), MISSING, np.int64), []
+    if family == "text":
+        given = _bytes(given)
+    coded = given if family == "dictionary" else given.dictionary_encode()
+    return _indices(coded), to_objects(coded.dictionary)
 
 
 def _indices(given: Any) -> AnyArray:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from skdp.schema import check
+from skdp.schema import Group, check
+from skdp.verification.costs import solved_apart
 from skdp.verification.given import Given
 
 #: Rounding slopes and features to their grids lowers a bound by at most this fraction.
@@ -22,8 +23,6 @@ GRID = 2.0**-14
 PROVED = 1.5
 #: A bound on rounding errors may be larger by this factor.
 ROUNDED = 1.2
-#: Relative rounding error of a float64.
-U = 2.0**-53
 #: Smallest spread of a numeric target on which caps can depend: half of one of 32 bins.
 NARROWEST = 1.0 / 32
 #: A joint column is wide if it has more coordinates than this. For wide columns DP-GCD
@@ -85,6 +84,7 @@ class Expected:
 GRADIENT = r"gradient of \d+ coordinates?"
 BATCHES = r"gradients of \d+ Poisson batch(es)?, .*"
 GRAM = r"\d+ entr(y|ies) of the Gram matrix"
+LEVEL = "sum of slopes"
 MINIMISER = "minimiser of the penalised loss, charged beforehand"
 TILT = "objective perturbation,.*"
 DISTANCE = "distance to minimiser, charged beforehand"
@@ -95,7 +95,9 @@ def list_first_releases(given: Given) -> list[Expected]:
     one = math.sqrt(given.apart)
     found = [
         Expected(what=r"counts of \d+ class(es)?", least=one, most=one * (1 + 1e-9)),
-        Expected(what="number of rows", least=one, most=one * (1 + 1e-9)),
+        Expected(
+            what=f"number of {given.layout.counted}", least=one, most=one * (1 + 1e-9)
+        ),
         Expected(what="histogram of the target.*", least=one, most=one * (1 + 1e-9)),
     ]
     for release in given.releases:
@@ -111,28 +113,54 @@ def list_first_releases(given: Given) -> list[Expected]:
 def list_skgd(given: Given) -> list[Expected]:
     """List the releases of DP-SkGD. The plan or the loss caps its gradients."""
     plan, apart = given.plan, given.apart
-    halved = [
-        g.kind == "dense" and g.width == 1 and not g.signed and given.intercept
+    square = math.fsum(
+        _bound_centred(g) * g.scale**2 if given.intercept else g.scale**2
         for g in given.layout.groups
         if g.kind != "ones"
-    ]
-    square = math.fsum(0.25 if half else 1.0 for half in halved)
+    )
     if given.layout.row_norm is not None:
         square = min(square, given.layout.row_norm**2)
     square += given.intercept
-    gram = math.sqrt(apart * max(square**2 - given.intercept, 0.0))
+    known = given.intercept and given.layout.unit is None  # the sum of ones
+    gram = math.sqrt(apart * max(square**2 - known, 0.0))
     radius = plan.get("radius")
     cap = 0.0 if radius is None else apart * float(radius)
     if follows_spread(given):
         cap *= min(NARROWEST, given.loss.slope_bound)
     if plan.get("sampling") != "Full":  # a set of coordinates has a part of the radius
         cap *= math.sqrt(1.0 / given.layout.n_features)
+    level = plan.get("level_cap")
+    least = given.loss.slope_bound if level is None else float(level)
+    if follows_spread(given):
+        least *= NARROWEST
+    least = apart * given.weight * min(least, given.loss.slope_bound)
     return [
         Expected(what=GRAM, least=gram),
         Expected(what=f"{GRADIENT} in a matrix metric", least=cap),
+        Expected(
+            what=LEVEL,
+            least=least * (1 - GRID),
+            most=apart * given.slope * (1 + 1e-9),
+            times=1 if plan.get("level_share") else 0,
+        ),
         # The shape of the noise is at most 1.
         Expected(what=GRADIENT, least=apart * given.slope * given.single * (1 - GRID)),
     ]
+
+
+def _bound_centred(group: Group) -> float:
+    """Return the largest squared norm of a group in a centred Gram matrix.
+
+    A single number is at most ½ from its middle. Hats of sum s have a squared norm of
+    at most s², and lose 2cs - wc² if c is subtracted from each of the w hats. s is 1,
+    or 0 for a row without a level.
+    """
+    if group.kind == "dense":
+        return 0.25 if group.width == 1 and not group.signed else 1.0
+    if group.kind == "hats":
+        c = (2**14 // group.width) / 2**14
+        return max((s - c) ** 2 + (group.width - 1) * c * c for s in (0.0, 1.0))
+    return 1.0
 
 
 def follows_spread(given: Given) -> bool:
@@ -196,7 +224,7 @@ def list_dp_cd(given: Given) -> list[Expected]:
     codes = [
         j
         for group in given.layout.groups
-        if group.kind == "code"
+        if group.kind in ("code", "hats")
         for j in group.coordinates.tolist()
     ]
     numbers = [
@@ -270,37 +298,13 @@ def list_objective_perturbation(given: Given) -> list[Expected]:
     ]
 
 
-def solved_apart(given: Given) -> float:
-    """Bound the distance of computed solutions that have the same exact minimiser.
-
-    Two neighbouring tables, with different tilts, may have the same exact minimiser.
-    The computed solutions then differ only by rounding. This recomputes the bounds of
-    `skdp.solvers.certified`.
-    """
-    quadratic, n = given.quadratic(), int(given.number("n_rows"))
-    full = max(2**24, 4 * n) if given.record.neighbours == "add-remove" else n
-    most = 2 * full if full > n else n
-    d, reach = len(quadratic), math.sqrt(given.reach([1.0 / q for q in quadratic]))
-    cells = sum(g.width if g.kind == "dense" else 1 for g in given.layout.groups)
-    summed = (4096 + most / 2048 + 4) * given.slope
-    fixed = 2 * most * reach * (512 * (given.weight + given.slope) + summed) * U
-    bend = 1.01 * given.loss.curvature * given.weight * (cells + 4) * reach
-    growth = (2 * most * reach * bend + 32) * U
-    floor, std = math.sqrt(min(quadratic)), given.number("noise_std")
-    pull = std * (1 + 2.0**-8) * (math.sqrt(d) + 8) / floor
-    start = 1.01 * most * given.weight * max(1.0, given.loss.slope_bound)
-    radius = 2 * pull + math.sqrt(2 * start)
-    found = 2 * 4.1 * (1.01 * fixed + 2 * growth * radius) + 16 * U * radius
-    found += radius / full if most > full else 0.0
-    return found + 2 * math.sqrt(d) * (std * 2.0**-35 / floor + 2.0**-31)
-
-
 def list_adassp(given: Given) -> list[Expected]:
     """List AdaSSP's releases: the Gram matrix, and the gradient at zero weights.
 
     At zero weights, slopes are at most 1.
     """
     known = given.intercept and given.record.neighbours != "add-remove"
+    known = known and given.layout.unit is None
     signed = any(group.signed for group in given.layout.groups)
     acute = given.record.neighbours == "zero-out" or not signed
     square = given.reach() ** 2 - (1.0 if known and acute else 0.0)
