@@ -34,7 +34,7 @@ from skdp.schema import (
     check,
     toml_files,
 )
-from skdp.tables import arrays, batches, readers
+from skdp.tables import batches, readers
 from skdp.tables.cells import numbers
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
