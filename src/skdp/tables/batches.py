@@ -1,4 +1,4 @@
-"""Read a table in batches, which `skdp.privacy.encoding.encode` takes."""
+"""Read a table in batches, for `skdp.privacy.encoding.encode`."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def batches(
     sample_weight : array, series, list or str, optional
         Weight of each row, or the name of the column that holds it.
     class_weight : mapping of level to float, optional
-        Factor that multiplies the weights of the rows of a class. The factor of a level
-        that is not listed is 1.
+        Factor of the weights of each class. The factor of a class that is not listed is
+        1.
     batch_rows : int
         Largest number of rows of a batch. Batches of wide tables have fewer rows.
     progress : callable, optional
@@ -55,17 +55,17 @@ def batches(
     Returns
     -------
     iterator of Batch
-        The batches, with rows in the order of the table. Public mistakes raise an error
-        before the first batch is read, if they can be found without reading.
+        The batches, with rows in the order of the table. Mistakes that can be found
+        without reading a row raise an error at once.
 
     Notes
     -----
-    Each row of a batch depends on the same row of the table alone. Nothing except the
-    batches depends on a cell. `skdp.tables.cells` defines the meaning of a cell, and
-    `skdp.tables.csv` defines what a record of a CSV file is. Another library may have
-    changed cells before they get here. For example, it may have changed the type of a
-    whole column because of one cell. Such changes are undone where possible. To avoid
-    them, pass the path of a file.
+    Each row of a batch depends only on the same row of the table. Cells affect nothing
+    but the batches. `skdp.tables.cells` defines the meaning of a cell, and
+    `skdp.tables.csv` defines what a record of a CSV file is. The library that made a
+    table may already have changed cells. For example, a single cell may have changed
+    the type of a whole column. Such changes are undone where possible. To avoid them,
+    pass the path of a file.
     """
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
     levels = _find_levels(schema)
@@ -146,7 +146,7 @@ def _find_positions(
 
 
 def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArray:
-    """Return the factor of each class, and at the end 1 for rows of unknown class."""
+    """Return the factor of each class, followed by 1 for rows of unknown class."""
     column = schema.target_column
     if not isinstance(column, Categorical):
         raise ValueError("class_weight requires a categorical target.")
@@ -225,7 +225,7 @@ def _make_batch(
 
 
 def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
-    """Convert a column to floats or, if it has levels, to codes of the levels."""
+    """Convert a column to floats, or to codes if the column has levels."""
     if levels is None:
         return numbers(column)
     return Coded(codes=codes(column, levels), values=levels.values)
