@@ -57,8 +57,8 @@ class Ledger:
         Which tables are neighbours, "add-remove" by default.
     table : str, optional
         The public name of the table, such as "hospital stays 2025". By default it is
-        the file's name without its ending. If the file exists, leave the name out or
-        repeat the file's value.
+        the file's name without its ending. If the file exists, leave it out or repeat
+        it.
     schema : Schema, optional
         The only schema that is accepted, apart from those that `admit` adds. By default
         every schema is accepted.
