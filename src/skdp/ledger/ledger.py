@@ -56,9 +56,8 @@ class Ledger:
     neighbours : {"replace-one", "zero-out", "add-remove"}, optional
         Which tables are neighbours, "add-remove" by default.
     table : str, optional
-        The public name of the table, such as "hospital stays 2025". By default it is
-        the file's name without its ending. If the file exists, leave it out or repeat
-        it.
+        The public name of the table, such as "hospital stays 2025". The default is the
+        file's name without its ending.
     schema : Schema, optional
         The only schema that is accepted, apart from those that `admit` adds. By default
         every schema is accepted.

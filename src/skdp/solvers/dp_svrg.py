@@ -82,8 +82,8 @@ def dp_svrg(
         DP-SGD.
     rate : float, optional
         Probability that a record is in a batch. The paper draws one record, which is a
-        rate of 1/n. The default for "exact" is the same as for DP-SGD. The default for "paper"
-        is 1/√(Tm), at which the condition of the paper holds.
+        rate of 1/n. The default for "exact" is the same as for DP-SGD. The default for
+        "paper" is 1/√(Tm), at which the condition of the paper holds.
     learning_rate : float, optional
         Step size. The default is 1.9/(βR²), because some tables diverge at 2/(βR²).
     full_share : float

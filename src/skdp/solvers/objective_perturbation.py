@@ -269,7 +269,7 @@ def _charge_tilt(problem: Problem, run: Run, std: float, cost: float, d: int) ->
 
 
 def _draw_tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | None:
-    """Draw the tilt b (d,). It is secret, so only a temporary privacy record holds it."""
+    """Draw the tilt b (d,), a secret that only a temporary privacy record holds."""
     if not std:
         return None
     tilt = np.zeros(d)
