@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -45,13 +46,31 @@ class EngineEntry:
 
 
 #: Engines by name. All of them return the same integers, because every entry must pass
-#: ``tests/conformance/test_engines.py``. ``"auto"`` is the first that is installed.
+#: ``tests/conformance/test_engines.py``. ``"auto"`` is the one that the variable
+#: ``SKDP_ENGINE`` of the environment names or, without it, the first that is installed.
 ENGINES: dict[str, EngineEntry] = {
     "compiled": EngineEntry(
         location="skdp.engines.compiled:CompiledEngine", package="numba", threaded=True
     ),
     "reference": EngineEntry(location="skdp.engines.reference:ReferenceEngine"),
+    "cuda": EngineEntry(location="skdp.engines.cuda:CudaEngine", package="cupy"),
 }
+
+
+def name_engine(name: str = "auto") -> str:
+    """Return the name of the engine that `name` chooses.
+
+    Parameters
+    ----------
+    name : str
+        A name in `ENGINES`, or ``"auto"``.
+    """
+    if name == "auto":
+        installed = (known for known, one in ENGINES.items() if one.is_installed())
+        name = os.environ.get("SKDP_ENGINE") or next(installed)
+    names = ["auto", *ENGINES]
+    check(name in names, f"engine must be one of {names}, got {name!r}.")
+    return name
 
 
 def choose_engine(
@@ -62,16 +81,12 @@ def choose_engine(
     Parameters
     ----------
     name : str
-        A name in `ENGINES`, or ``"auto"`` for the first one that is installed.
-        The choice never changes a result.
+        A name in `ENGINES`, or ``"auto"``. The choice never changes a result.
     n_threads : int, optional
         The number of threads, for engines that use threads. By default the engine
         decides, and usually uses all cores.
     """
-    names = ["auto", *ENGINES]
-    check(name in names, f"engine must be one of {names}, got {name!r}.")
-    if name == "auto":
-        name = next(known for known, one in ENGINES.items() if one.is_installed())
+    name = name_engine(name)
     entry = ENGINES[name]
     if not entry.is_installed():
         raise ImportError(

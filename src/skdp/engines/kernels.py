@@ -23,15 +23,21 @@ import numpy.typing as npt
 from numba import carray  # type: ignore[attr-defined]  # exported at run time
 from numba.extending import intrinsic
 
+from skdp.privacy.grid import FEATURE_BITS
+
 #: Number of rows in a tile.
 TILE = 2048
+#: A position is a whole number of knots times HAT plus a fraction of HAT.
+HAT_BITS = FEATURE_BITS
+HAT = 1 << HAT_BITS
 
 #: Kinds of program lines, in order: the intercept, a contiguous column of numbers, one
 #: column of a matrix, all columns of a matrix, a sparse matrix, a column of one-byte
-#: codes, and a column of two-byte codes.
-ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16 = range(7)
+#: codes, a column of two-byte codes, positions on one axis, and positions on two axes.
+ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16, CURVE, SURFACE = range(9)
 #: Fields of a program line: the kind, the first slot, the number of columns, the number
-#: of elements from one row to the next, and the address.
+#: of elements from one row to the next (for SURFACE, the width of the second axis), and
+#: the address.
 KIND, SLOT, WIDTH, STRIDE, ADDRESS = range(5)
 
 #: Formulas of slopes, as `skdp.models.formulas` defines them. A bent residual is a
@@ -81,7 +87,7 @@ def _pointer_to(kind: Any) -> Any:
     return intrinsic(cast)
 
 
-_int64, _int16, _uint8, _uint16, _int32, _float32 = (
+_int64, _int16, _uint8, _uint16, _int32, _uint32, _float32, _float64 = (
     _pointer_to(kind)
     for kind in (
         numba.types.int64,
@@ -89,7 +95,9 @@ _int64, _int16, _uint8, _uint16, _int32, _float32 = (
         numba.types.uint8,
         numba.types.uint16,
         numba.types.int32,
+        numba.types.uint32,
         numba.types.float32,
+        numba.types.float64,
     )
 )
 
@@ -153,6 +161,56 @@ def _add_sparse(
 def _move_codes(m: Floats, codes: Codes, u: Floats) -> None:
     for i in range(len(m)):
         m[i] += u[codes[i]]
+
+
+@kernel(integers=True)
+def _move_curve(m: Floats, positions: Codes, u: Floats) -> None:
+    for i in range(len(m)):
+        below, part = positions[i] >> HAT_BITS, positions[i] & (HAT - 1)
+        above = below + (part > 0)
+        m[i] += (HAT - part) * u[below] + part * u[above]
+
+
+@kernel(integers=True)
+def _add_curve(s: Floats, positions: Codes, first: Floats, second: Floats) -> None:
+    for i in range(len(s)):
+        below, part = positions[i] >> HAT_BITS, positions[i] & (HAT - 1)
+        first[below] += (HAT - part) * s[i]
+        second[below + (part > 0)] += part * s[i]
+
+
+@kernel(integers=True)
+def _move_surface(m: Floats, positions: Codes, width: int, u: Floats) -> None:
+    for i in range(len(m)):
+        b, f = np.int64(positions[i, 0] >> HAT_BITS), positions[i, 0] & (HAT - 1)
+        c, g = np.int64(positions[i, 1] >> HAT_BITS), positions[i, 1] & (HAT - 1)
+        place, down, right = b * width + c, (f > 0) * width, np.int64(g > 0)
+        m[i] += (
+            (((HAT - f) * (HAT - g)) >> HAT_BITS) * u[place]
+            + (((HAT - f) * g) >> HAT_BITS) * u[place + right]
+            + ((f * (HAT - g)) >> HAT_BITS) * u[place + down]
+            + ((f * g) >> HAT_BITS) * u[place + down + right]
+        )
+
+
+@kernel(integers=True)
+def _add_surface(
+    s: Floats,
+    positions: Codes,
+    width: int,
+    first: Floats,
+    second: Floats,
+    third: Floats,
+    fourth: Floats,
+) -> None:
+    for i in range(len(s)):
+        b, f = np.int64(positions[i, 0] >> HAT_BITS), positions[i, 0] & (HAT - 1)
+        c, g = np.int64(positions[i, 1] >> HAT_BITS), positions[i, 1] & (HAT - 1)
+        place, down, right = b * width + c, (f > 0) * width, np.int64(g > 0)
+        first[place] += (((HAT - f) * (HAT - g)) >> HAT_BITS) * s[i]
+        second[place + right] += (((HAT - f) * g) >> HAT_BITS) * s[i]
+        third[place + down] += ((f * (HAT - g)) >> HAT_BITS) * s[i]
+        fourth[place + down + right] += ((f * g) >> HAT_BITS) * s[i]
 
 
 @kernel(integers=True)
@@ -220,11 +278,16 @@ def _add_codes(
 
 @kernel(integers=True)
 def _move(
-    program: Program, moves: Floats, margins: Floats, start: int, stop: int
+    program: Program,
+    moves: Floats,
+    margins: Floats,
+    origin: int,
+    start: int,
+    stop: int,
 ) -> None:
-    """Add Σ_lines x_i · moves[c] to margins[c, i], for one tile of rows."""
+    """Add Σ_lines x_i · moves[c] to margins[c, i - origin], for one tile of rows."""
     for c in range(len(moves)):
-        m, line = margins[c, start:stop], 0
+        m, line = margins[c, start - origin : stop - origin], 0
         while line < len(program):
             kind, slot = program[line, KIND], program[line, SLOT]
             width, stride = program[line, WIDTH], program[line, STRIDE]
@@ -265,6 +328,12 @@ def _move(
             elif kind == CODE8:
                 codes = carray(_uint8(address), stop)[start:]
                 _move_codes(m, codes, moves[c, slot : slot + width + 1])
+            elif kind == CURVE:
+                positions = carray(_uint32(address), stop)[start:]
+                _move_curve(m, positions, moves[c, slot : slot + width + 1])
+            elif kind == SURFACE:
+                places = carray(_uint32(address), (stop, 2))[start:]
+                _move_surface(m, places, stride, moves[c, slot : slot + width + 1])
             else:
                 wide = carray(_uint16(address), stop)[start:]
                 _move_codes(m, wide, moves[c, slot : slot + width + 1])
@@ -327,6 +396,12 @@ def _add(program: Program, sums: Floats, slopes: Floats, start: int, stop: int) 
                 if kind == CODE8:
                     codes = carray(_uint8(address), stop)[start:]
                     _add_codes(s, codes, out, second, third, fourth)
+                elif kind == CURVE:
+                    positions = carray(_uint32(address), stop)[start:]
+                    _add_curve(s, positions, out, second)
+                elif kind == SURFACE:
+                    places = carray(_uint32(address), (stop, 2))[start:]
+                    _add_surface(s, places, stride, out, second, third, fourth)
                 else:
                     wide = carray(_uint16(address), stop)[start:]
                     _add_codes(s, wide, out, second, third, fourth)
@@ -455,14 +530,12 @@ def _round(
 
 @kernel()
 def sweep(
-    start: int,
-    stop: int,
-    moving: Program,
+    ranges: npt.NDArray[np.int64],
+    chunks: npt.NDArray[np.int64],
+    programs: Program,
     moves: Floats,
-    adding: Program,
-    sums: Floats,
-    margins: Floats,
-    rows: npt.NDArray[np.int64],
+    lanes: int,
+    totals: npt.NDArray[np.int64],
     formula: int,
     parameters: Floats,
     table: Floats,
@@ -471,37 +544,79 @@ def sweep(
 
     Parameters
     ----------
-    start, stop : int
-        The first row and the end of the rows.
-    moving, adding : int64 (lines, 5)
-        The program for the columns whose weights changed, and the program for the
-        columns to add up.
+    ranges : int64 (m, 3)
+        The index of a chunk, the first row and the end of the rows. A range has so few
+        rows that float64 adds them up exactly.
+    chunks : int64 (chunks, 10)
+        The addresses of a chunk's targets (uint16), weights (float32), caps (int32) and
+        margins (float64), and its number of rows. The address is 0 if rows have no
+        caps, or if margins are not kept. Then come the first line and the end of two
+        programs: for the columns whose weights changed, and for the columns to add up.
+        The last number is the divisor of the chunk's slopes.
+    programs : int64 (lines, 5)
+        The programs of all chunks.
     moves : float64 (k, slots)
-        The changes of the weights.
-    sums : float64 (1 or 4, k, slots)
-        The output, to which this function adds. Its sum over the first axis is the
-        result.
-    margins : float64 (k, n)
-        The margins of all rows of the chunk, in units. They are updated in place.
-    rows : int64 (3,)
-        The addresses of targets (uint16), weights (float32) and caps (int32). The last
-        is 0 if there are no caps.
+        The changes of the weights. If margins are not kept, they start at zero.
+    lanes : int
+        Number of accumulators that rows use in turn, 1 or 4.
+    totals : int64 (k, slots)
+        The output, to which this function adds.
     formula, parameters, table
         The slope of the loss, as `skdp.engines.compiled.Formula` describes it.
     """
-    slopes, scratch = np.empty((len(margins), TILE)), np.empty((2, TILE))
-    index = np.empty(TILE, np.int32)
-    for first in range(start, stop, TILE):
-        last = min(first + TILE, stop)
-        target = carray(_uint16(rows[0]), last)[first:]
-        weight = carray(_float32(rows[1]), last)[first:]
-        caps = carray(_int32(rows[2]), last if rows[2] else 0)[first:]
-        _move(moving, moves, margins, first, last)
-        _slopes(
-            formula, parameters, table, margins, first, target, slopes, scratch, index
-        )
-        _round(slopes, weight, caps, parameters[SCALE], parameters[CAP])
-        _add(adding, sums, slopes, first, last)
+    k = len(moves)
+    sums = np.zeros((lanes, k, moves.shape[1]))
+    slopes, scratch = np.empty((k, TILE)), np.empty((2, TILE))
+    index, fresh = np.empty(TILE, np.int32), np.zeros((k, TILE))
+    for place in range(len(ranges)):
+        rows, start, stop = chunks[ranges[place, 0]], ranges[place, 1], ranges[place, 2]
+        moving, adding = programs[rows[5] : rows[6]], programs[rows[7] : rows[8]]
+        for first in range(start, stop, TILE):
+            last = min(first + TILE, stop)
+            target = carray(_uint16(rows[0]), last)[first:]
+            weight = carray(_float32(rows[1]), last)[first:]
+            caps = carray(_int32(rows[2]), last if rows[2] else 0)[first:]
+            if rows[3]:
+                margins, origin = carray(_float64(rows[3]), (k, rows[4])), 0
+            else:
+                fresh[:] = 0.0
+                margins, origin = fresh, first
+            _move(moving, moves, margins, origin, first, last)
+            _slopes(
+                formula,
+                parameters,
+                table,
+                margins,
+                first - origin,
+                target,
+                slopes,
+                scratch,
+                index,
+            )
+            _round(slopes, weight, caps, parameters[SCALE] / rows[9], parameters[CAP])
+            _add(adding, sums, slopes, first, last)
+        for lane in range(lanes):
+            for c in range(k):
+                for slot in range(moves.shape[1]):
+                    totals[c, slot] += np.int64(sums[lane, c, slot])
+        sums[:] = 0.0
+
+
+@kernel()
+def cap_rows(
+    images: Floats,
+    reach: float,
+    shortest: float,
+    cap: float,
+    caps: npt.NDArray[np.int32],
+) -> None:
+    """Compute `Metric.caps` of the images (n, r) of rows, in the same order."""
+    for i in range(len(images)):
+        squares = 0.0
+        for r in range(images.shape[1]):
+            squares += images[i, r] * images[i, r]
+        norm = np.sqrt(squares) * (1.0 + 2.0**-40)
+        caps[i] = np.int32(min(np.floor(reach / max(norm, shortest)), cap))
 
 
 @kernel(integers=True)
@@ -566,3 +681,50 @@ def add_images(
             a = columns[slots[g] + codes[g, i]]
             for r in range(len(out)):
                 out[r] += a[r]
+
+
+@kernel(integers=True)
+def add_hat_pairs(
+    slots: npt.NDArray[np.int64],
+    dense: Floats,
+    codes: Codes,
+    places: npt.NDArray[np.int64],
+    values: Floats,
+    matrix: Floats,
+) -> None:
+    """Add the rows of the lower triangle of Σ_i z_i z_iᵀ that belong to hats.
+
+    z_i is the vector of `add_pairs`, followed by hats. The e-th entry of row i is
+    values[e, i] at the place places[e, i]. Entries are sorted by place.
+    """
+    width = dense.shape[1]
+    for e in range(len(places)):
+        at, value = places[e], values[e]
+        for i in range(len(dense)):
+            out, row = matrix[at[i]], dense[i]
+            for j in range(width):
+                out[j] += value[i] * row[j]
+        for g in range(len(slots)):
+            right, first = codes[g], slots[g]
+            for i in range(len(dense)):
+                matrix[at[i], first + right[i]] += value[i]
+        for f in range(e + 1):
+            other, times = places[f], values[f]
+            for i in range(len(dense)):
+                matrix[at[i], other[i]] += value[i] * times[i]
+
+
+@kernel(integers=True)
+def add_hat_images(
+    places: npt.NDArray[np.int64], values: Floats, columns: Floats, images: Floats
+) -> None:
+    """Add the part of B z_i that belongs to hats to images[i], for each row i.
+
+    Places and values are those of `add_hat_pairs`.
+    """
+    for i in range(len(images)):
+        out = images[i]
+        for e in range(len(places)):
+            a, t = columns[places[e, i]], values[e, i]
+            for r in range(len(out)):
+                out[r] += t * a[r]

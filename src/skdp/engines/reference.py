@@ -14,7 +14,7 @@ from scipy.sparse import issparse
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
-from skdp.schema import FloatArray, IntArray, Layout
+from skdp.schema import FloatArray, IntArray, Layout, split_hats
 
 #: Number of rows that are expanded to a dense matrix at a time.
 ROWS = 1 << 14
@@ -31,6 +31,12 @@ def to_dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatAr
             block[:, where] = FEATURE_ONE
         elif group.kind == "code":
             block[:, where] = (part[:, None] == local) * FEATURE_ONE
+        elif group.kind == "hats":
+            places, units = split_hats(part, group.axes, FEATURE_ONE)
+            whole = np.zeros((len(block), group.width + 1))
+            for place, values in zip(places.T, units.T, strict=True):
+                whole[np.arange(len(block)), place] += values
+            block[:, where] = whole[:, local]
         else:
             numbers = part[:, local]
             block[:, where] = numbers.toarray() if issparse(part) else numbers
@@ -82,25 +88,26 @@ class ReferenceEngine:
         return total
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         at = np.arange(self._layout.n_features)
         total = big(np.zeros((len(at), len(at))))
         for _, chunk, rows in self._pieces():
             block = to_dense(chunk, rows, at, self._layout)
-            total = total + big(block.T @ block)
+            total = total + big(block.T @ block) * self.records.find_share(chunk)
         return total
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
         """
         total = big(np.zeros(n_classes))
         for _, chunk, rows in self._pieces():
             classes = np.minimum(chunk.target[rows].astype(np.intp), n_classes - 1)
             counted = (n_classes == 1) | (chunk.weight[rows] > 0)
-            total = total + big(np.bincount(classes, counted, n_classes))
+            counts = big(np.bincount(classes, counted, n_classes))
+            total = total + counts * self.records.find_share(chunk)
         return total
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[FloatArray]:

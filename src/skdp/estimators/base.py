@@ -18,7 +18,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.engines.choice import choose_engine
+from skdp.estimators.decisions import DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
+from skdp.estimators.exports import ExportsMixin
 from skdp.estimators.feature_map import compute_margins, convert_to_user_units
 from skdp.estimators.fit_warnings import (
     describe_doubts,
@@ -27,37 +29,40 @@ from skdp.estimators.fit_warnings import (
     warn_if_labels_unknown,
     warn_of_doubts,
 )
-from skdp.estimators.inputs import accept_column, accept_table, check_width
+from skdp.estimators.inputs import (
+    accept_column,
+    accept_table,
+    check_width,
+    choose_seed,
+)
 from skdp.estimators.other_solvers import (
     OWN,
     Outcome,
-    check_solver,
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.preparation import count_rows, open_table, read_records
-from skdp.estimators.sklearn_export import make_pipeline
+from skdp.estimators.persons import ROWS_GIVEN, check_unit, count_given
+from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
-from skdp.models.losses import Loss
-from skdp.planning.decide import check_options, make_plan
-from skdp.planning.plan import Plan, check_budget, default_delta, release_row_count, run
+from skdp.planning.curves import draw_lines
+from skdp.planning.plan import release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, Layout, Schema, Target, check
+from skdp.schema import FloatArray, Layout, Schema, check
 
 #: Share of μ² and of δ that inferring ranges, categories and labels may spend.
 DISCOVERY_SHARE = 0.1
 #: Share of μ² spent on releasing the number of rows, if it is private and not given.
 COUNT_SHARE = 0.01
-#: The number of rows that the check of the budget assumes if the number is not known.
-EXPECTED_ROWS = 1000
 #: All estimators by short name. A class that sets `short_name` is added automatically.
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
-class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
+class PrivateLinearModel(
+    DecisionsMixin, NotebookMixin, ExportsMixin, StandardErrorsMixin, BaseEstimator
+):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
     A subclass that sets `short_name` is registered as an estimator. `skdp.plan`, the
@@ -105,6 +110,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         calibration: str = "exact",
         neighbours: str = "add-remove",
         n_rows: int | None = None,
+        max_rows_per_unit: int = 1,
         ledger: Any = None,
         engine: str = "auto",
         n_threads: int | None = None,
@@ -130,20 +136,16 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         self.calibration = calibration
         self.neighbours = neighbours
         self.n_rows = n_rows
+        self.max_rows_per_unit = max_rows_per_unit
         self.ledger = ledger
         self.engine = engine
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
 
-    def _make_loss(self, target: Target) -> Loss:
-        """Return the loss for a target; refuse a target that the model cannot have."""
-        raise NotImplementedError
-
-    def _loss(self, schema: Schema) -> Loss:
-        return self._make_loss(schema.target_column)
-
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
+    ) -> Self:
         """Fit a private model.
 
         Parameters
@@ -155,6 +157,10 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             The target. Leave it out if the schema names the target's column in `X`.
         sample_weight : column or str, optional
             The weight of each record, clipped to ``max_weight``.
+        unit : column, str or list of str, optional
+            Whose row it is: an array of ids, or the names of the columns that hold
+            them. All rows of a person then count as one record, and privacy protects
+            persons. The default is the schema's unit.
 
         Returns
         -------
@@ -168,7 +174,14 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             schema=self.schema,
             bounds=self.bounds,
             target=self._target(),
+            unit=unit,
             empty=private_rows,
+        )
+        check_unit(
+            opened.ids,
+            solver=self.solver,
+            max_rows_per_unit=self.max_rows_per_unit,
+            neighbours=self.neighbours,
         )
         read = partial(
             read_records,
@@ -179,39 +192,55 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             intercept=self.fit_intercept,
             max_weight=self.max_weight,
             verbose=self.verbose,
+            unit=opened.ids,
         )
         schema, target = opened.schema, opened.typical_target
         share = DISCOVERY_SHARE * opened.infers_levels
-        rows, records = self.n_rows, None
-        if not private_rows:
+        rows = count_given(self.n_rows, opened.ids, self.max_rows_per_unit)
+        records, counts = None, None
+        if not private_rows and opened.ids is not None:
+            counts = opened.count_rows_per_unit(self.max_rows_per_unit)
+            rows = len(counts or ())
+            check(rows > 0, "The table has no row with an id.")
+        elif not private_rows:
             # With a ledger, rows are counted but no record is read before the charge.
             readable = schema if self.ledger is None else None
-            if readable is not None and opened.source.n_rows is None:
+            described = readable is not None and self._is_described(readable)
+            if readable is not None and described and opened.source.n_rows is None:
                 # Counting would read the whole file, so read and count in one pass.
                 records = read(readable)
-                rows = count_rows(records)
+                rows = records.count()
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
         delta = self._check_parameters(target, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        assumptions = opened.assumptions + self._row_assumption()
-        noise = Randomness(_choose_seed(self.random_state))
+        assumptions = opened.assumptions + self._row_assumption(opened.counted)
+        noise = Randomness(choose_seed(self.random_state))
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
             assumptions=assumptions,
             reserved_delta=delta * share,
+            unit=opened.unit_name,
         )
         query = f"fit of {type(self).__name__}"
         ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
+            if counts is None:
+                counts = opened.count_rows_per_unit(self.max_rows_per_unit)
+            read = partial(read, row_counts=counts)
             if schema is None:
-                schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
+                schema = opened.infer_schema(record, DISCOVERY_SHARE, noise, counts)
                 schema = self._adapt_target(schema) if opened.infers_target else schema
+            reasons: tuple[str, ...] = ()
+            if not self._is_described(schema):
+                if rows is None:
+                    rows = self._release_rows(read(draw_lines(schema)), record, noise)
+                schema, reasons = self._describe(schema, rows, record)
             records = read(schema) if records is None else records
-            fit = self._run(records, schema, rows, record, noise)
+            fit = self._run(records, schema, rows, record, noise, reasons)
             # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)
             fitted._set_fitted(fit.weights, schema, opened.named)
@@ -235,15 +264,16 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         rows: int | None,
         record: PrivacyRecord,
         noise: Randomness,
+        reasons: tuple[str, ...],
     ) -> Outcome:
         """Release the row count if it is needed, then plan and run the fit."""
         engine = choose_engine(self.engine, self.n_threads)
         if rows is None:
-            rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
+            rows = self._release_rows(records, record, noise)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
-        plan = self._plan(schema, rows, record)
+        plan = self._plan(schema, rows, record, reasons)
         with show_fitting(plan) if self.verbose else nullcontext() as callback:
             fit = run(
                 plan,
@@ -255,61 +285,19 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             )
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
-    def _plan(self, schema: Schema, rows: int, record: PrivacyRecord) -> Plan:
-        """Make the plan from public facts and the budget that is left."""
-        return make_plan(
-            schema.layout(self.fit_intercept),
-            self._loss(schema),
-            n_rows=rows,
-            epsilon=self.epsilon,
-            delta=record.delta,
-            mu_squared=record.remaining,
-            neighbours=record.neighbours,
-            alpha=self.alpha,
-            l1_ratio=self.l1_ratio,
-            sampling=self.sampling,
-            geometry=self.geometry,
-            n_steps=self.n_steps,
-            calibration=self.calibration,
-            assumptions=tuple(record.assumptions),
-        )
-
-    def _check_parameters(self, target: Target, rows: int | None) -> float:
-        """Refuse wrong parameters before anything is spent, and return δ."""
-        choose_engine(self.engine, self.n_threads)
-        check(
-            0 < self.max_weight < 1e30,
-            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
-        )
-        check(
-            self.class_weight is None or isinstance(self.class_weight, Mapping),
-            f"class_weight must map classes to weights, got {self.class_weight!r}.",
-        )
-        loss = self._make_loss(target)
-        if self.solver != OWN:
-            check_solver(self, loss)
-        delta = default_delta(rows) if self.delta is None else self.delta
-        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
-        check_options(
-            epsilon=self.epsilon,
-            delta=delta,
-            alpha=self.alpha,
-            l1_ratio=self.l1_ratio,
-            sampling=self.sampling,
-            geometry=self.geometry,
-            n_steps=self.n_steps,
-            calibration=self.calibration,
-        )
-        return delta
+    def _release_rows(
+        self, records: Records, record: PrivacyRecord, noise: Randomness
+    ) -> int:
+        engine = choose_engine(self.engine, self.n_threads)
+        return release_row_count(records, record, COUNT_SHARE, engine, noise)
 
     def _adapt_target(self, schema: Schema) -> Schema:
         """Change an inferred description of the target to suit the loss."""
         return schema
 
-    def _row_assumption(self) -> tuple[str, ...]:
-        if self.neighbours == "add-remove" and self.n_rows is not None:
-            return ("The number of rows given is public.",)
-        return ()
+    def _row_assumption(self, counted: str) -> tuple[str, ...]:
+        given = self.neighbours == "add-remove" and self.n_rows is not None
+        return (ROWS_GIVEN.format(counted),) if given else ()
 
     def _target(self) -> Any:
         raise NotImplementedError
@@ -352,49 +340,8 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         check_width(table, self.n_features_in_, type(self).__name__)
         return compute_margins(table, self.schema_, self._layout, self.weights_)
 
-    def to_sklearn(self) -> Any:
-        """Return a fitted scikit-learn ``Pipeline`` that makes the same predictions.
-
-        The pipeline is computed from released weights alone, so it is as private as
-        this model. `skdp.estimators.sklearn_export.make_pipeline` says which cells the
-        pipeline accepts.
-        """
-        check_is_fitted(self, "weights_")
-        return make_pipeline(self)
-
-    def to_onnx(self) -> Any:
-        """Return an ``onnx.ModelProto`` that makes the same predictions.
-
-        The graph is computed from released weights alone, so it is as private as this
-        model. `skdp.estimators.onnx_export.make_onnx_model` describes the graph's
-        inputs and outputs.
-        """
-        from skdp.estimators.onnx_export import make_onnx_model  # needs an extra
-
-        check_is_fitted(self, "weights_")
-        return make_onnx_model(self)
-
-    def save(self, directory: str | PathLike[str]) -> None:
-        """Write the fitted model to a directory of text files; `skdp.load` reads it.
-
-        Nothing is pickled, and a seed is never written. If `directory` is a saved
-        model, it is replaced. If it exists and is anything else, an error is raised.
-        """
-        from skdp.estimators.saving import save  # which imports this file
-
-        check_is_fitted(self, "weights_")
-        save(self, directory)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inputs = tags.input_tags
         inputs.sparse = inputs.string = inputs.allow_nan = True
         return tags
-
-
-def _choose_seed(random_state: Any) -> int | None:
-    """Return `random_state` as a seed; a generator draws one, and None stays None."""
-    if random_state is None or isinstance(random_state, (int, np.integer)):
-        return None if random_state is None else int(random_state)
-    draw = getattr(random_state, "integers", None) or random_state.randint
-    return int(draw(2**31 - 1))

@@ -34,7 +34,7 @@ from skdp.estimators.inputs import accept_column
 from skdp.planning import forecast
 from skdp.planning.plan import Plan
 from skdp.privacy.queries import GramPattern
-from skdp.schema import Categorical, FloatArray, Group, IntArray, Numeric
+from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
 
 #: Warn if a smaller share than this of the cells or labels is among the levels.
 EXPECTED = 0.5
@@ -67,7 +67,7 @@ class _Sums:
 
     gram: FloatArray
     noise: FloatArray
-    centred: IntArray
+    centred: FloatArray
     count_noise: float
     surely: float
 
@@ -112,7 +112,8 @@ def _find_released_sums(model: Any) -> _Sums | None:
     one = next((r for r in transcript if r.query == query), None)
     if one is None or not np.any(one.noise_std):
         return None
-    counts = [r.noise_std for r in transcript if r.query == "number of rows"]
+    counted = f"number of {plan.layout.counted}"
+    counts = [r.noise_std for r in transcript if r.query == counted]
     std = np.broadcast_to(one.noise_std, one.values.shape)
     n_tests = 4 * len(plan.layout.groups)
     return _Sums(
@@ -126,8 +127,12 @@ def _find_released_sums(model: Any) -> _Sums | None:
 
 def _doubt_column(group: Group, column: Any, found: _Sums) -> Iterator[str]:
     """Yield a sentence about a column if released sums put it in doubt."""
+    if isinstance(column, Pair):
+        return
     if group.kind == "code":
         said = _doubt_levels(group, column, found)
+    elif group.kind == "hats":
+        said = _doubt_curve(group, column, found)
     elif isinstance(column, Numeric) and column.indicator:
         said = _doubt_missing(group, found)
     elif isinstance(column, Numeric):
@@ -170,6 +175,27 @@ def _doubt_missing(group: Group, found: _Sums) -> str | None:
     share, noise = found.gram[absent, absent], found.noise[absent, absent]
     if found.is_negligible(1.0 - float(share), float(noise), AT_END):
         return "(nearly) all cells are missing or not numbers."
+    return None
+
+
+def _doubt_curve(group: Group, column: Numeric, found: _Sums) -> str | None:
+    at = group.coordinates
+    if not found.centred[at].any():  # no intercept, or rows are shortened
+        return None
+    shares = found.gram[at, -1] + found.centred[at] / 2.0
+    noise = float(found.noise[at, -1].max())
+    position = column.compute_features([math.nan])
+    places, parts = split_hats(position, group.axes)
+    lost = float(1.0 - shares[places[0]] @ parts[0])
+    if found.is_negligible(lost, 2.0 * noise, AT_DEFAULT):
+        return "(nearly) all cells seem to be missing or not numbers."
+    ends = {"low": shares[0], "high": shares[(column.n_knots or 1) - 1]}
+    for end, share in ends.items():
+        if found.is_negligible(1.0 - float(share), noise, AT_END):
+            return (
+                f"(nearly) all values are at or beyond the {end} end of its range "
+                f"[{column.low:g}, {column.high:g}]. Check its unit."
+            )
     return None
 
 
@@ -221,9 +247,10 @@ def describe_unknown_labels(model: Any) -> str | None:
             share = max(0.0, counted) / rows
             return (
                 "The released counts of the classes add up to about "
-                f"{share:.0%} of {rows:,} rows. Most labels are not among the levels "
-                "and are ignored. Compare how they are written ('no' is not 'No', 0 is "
-                "not 'no'), and check that the file is UTF-8."
+                f"{share:.0%} of {rows:,} {model.plan_.layout.counted}. Most labels "
+                "are not among the levels and are ignored. Compare how they are "
+                "written ('no' is not 'No', 0 is not 'no'), and check that the file is "
+                "UTF-8."
             )
     return None
 

@@ -55,6 +55,9 @@ class Ledger:
         that discovers categories or labels takes a tenth of its delta from it.
     neighbours : {"replace-one", "zero-out", "add-remove"}, optional
         Which tables are neighbours, "add-remove" by default.
+    unit : str, optional
+        The column that identifies a person, or several names joined by ", ". The budget
+        then protects persons. By default it protects rows.
     table : str, optional
         The public name of the table, such as "hospital stays 2025". The default is the
         file's name without its ending.
@@ -118,6 +121,7 @@ class Ledger:
         *,
         reserved_delta: float | None = None,
         neighbours: Neighbours | None = None,
+        unit: str | None = None,
         table: str | None = None,
         schema: Schema | None = None,
         purpose: str | None = None,
@@ -129,6 +133,7 @@ class Ledger:
         named = None if table is None else check_label(table, "table")
         given: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
         given |= {"reserved_delta": reserved_delta, "neighbours": neighbours}
+        given["unit"] = unit
         given = {name: value for name, value in given.items() if value is not None}
         digest = None if schema is None else schema_digest(schema)
         if {"epsilon", "delta"} <= set(given) and not os.path.lexists(self.path):
@@ -149,7 +154,7 @@ class Ledger:
                 f"The ledger {self.path!r} belongs to the table {self.table!r}, got "
                 f"{named!r}."
             )
-        self._check_schema(digest)
+        self._totals.refuse_schema(digest, self.path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.path, self._log.seen, self.requester)
@@ -290,6 +295,7 @@ class Ledger:
         schema: Any = None,
         n_draws: int = ALLOWED_DRAWS,
         fit_delta: float | None = None,
+        unit: str | None = None,
     ) -> Reservation:
         """Charge the most that a fit may spend, until the reservation is settled.
 
@@ -308,6 +314,8 @@ class Ledger:
         fit_delta : float, optional
             The δ at which error messages state the affordable ε (default: the
             ledger's).
+        unit : str, optional
+            The unit that the fit protects. It must be the ledger's.
 
         Raises
         ------
@@ -322,16 +330,12 @@ class Ledger:
         ledger's guarantee holds as if this had not been called.
         """
         terms, amount = self.terms, Amount.of(mu_squared, delta, n_draws)
-        if neighbours != terms.neighbours:
-            raise LedgerError(
-                f"The ledger {self.path!r} is for {terms.neighbours} neighbours, got "
-                f"{neighbours!r}. Budgets of different relations do not add up."
-            )
+        self._totals.refuse_relation(neighbours, unit, self.path)
         digest = None if schema is None else schema_digest(schema)
 
         def decide() -> Entry:
-            self._check_schema(digest)
             totals = self._totals
+            totals.refuse_schema(digest, self.path)
             totals.refuse_excess(amount, fit_delta or terms.delta, query, self.path)
             return new_entry(
                 "reserve", query, terms, amount, requester=self.requester, schema=digest
@@ -362,6 +366,7 @@ class Ledger:
             query=query,
             schema=schema,
             fit_delta=record.delta,
+            unit=record.unit,
         )
         try:
             yield reservation
@@ -380,16 +385,6 @@ class Ledger:
 
     def _append(self, decide: Callable[[], Entry]) -> int:
         return self._log.append(self._totals, lambda: decide().text())
-
-    def _check_schema(self, digest: str | None) -> None:
-        known = self._totals.schemas
-        if digest is not None and known and digest not in known:
-            raise LedgerError(
-                f"The ledger {self.path!r} was made for certain schemas of the table "
-                f"{self.table!r}, and this one is not among them (column names, types, "
-                "bounds and classes count). If it describes the same table, admit it: "
-                "ledger.admit(schema), or `skdp ledger admit`."
-            )
 
 
 def _reopen(path: str, seen: Head, requester: Requester) -> Ledger:

@@ -62,6 +62,8 @@ class Plan:
         The bound on the excess risk from which K was chosen.
     assumptions : tuple of str
         Facts that were assumed to be public. They are written to the privacy record.
+    reasons : tuple of str
+        The knots and pairs that were chosen, and why.
     """
 
     layout: Layout
@@ -79,6 +81,7 @@ class Plan:
     calibration: Calibration = "exact"
     rate: theory.Rate | None = None
     assumptions: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, self.n_rows)
@@ -196,6 +199,15 @@ def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
         paper_noise_multiplier(epsilon, delta, 1)  # raises if ε is too large
 
 
+def check_unit(record: PrivacyRecord, layout: Layout) -> None:
+    """Raise if a record claims to protect another unit than the queries do."""
+    check(
+        record.unit == layout.unit,
+        f"The record must have the unit of the schema, {layout.unit}, got "
+        f"{record.unit}.",
+    )
+
+
 def default_delta(n_rows: float | None) -> float:
     """Return the default δ, which is min(1e-6, 1/(10 n)).
 
@@ -242,10 +254,10 @@ def run(
         "The records must have the plan's layout. Were they encoded by another schema?",
     )
     if plan.neighbours != "add-remove":  # the number of rows is public
-        n_rows = sum(len(chunk.target) for chunk in records.chunks)
+        n_rows, what = records.count(), plan.layout.counted
         check(
             n_rows == plan.n_rows,
-            f"The table must have {plan.n_rows} rows, as planned, got {n_rows}.",
+            f"The table must have {plan.n_rows} {what}, as planned, got {n_rows}.",
         )
     randomness = noise or Randomness(random_state)
     record = record or PrivacyRecord(
@@ -254,7 +266,9 @@ def run(
         neighbours=plan.neighbours,
         assumptions=plan.assumptions,
         seeded=randomness.seeded,
+        unit=plan.layout.unit,
     )
+    check_unit(record, plan.layout)
     check(
         record.neighbours == plan.neighbours,
         "The record and the plan must have the same neighbours, got "
@@ -296,13 +310,14 @@ def release_row_count(
     engine: Callable[[Records], queries.Engine] = ReferenceEngine,
     noise: Randomness | None = None,
 ) -> int:
-    """Release the number of rows, for a `share` of the budget.
+    """Release the number of rows, or of persons, for a `share` of the budget.
 
     Under add-remove the number is private, so a run needs this release. It is charged
     to `record`. Pass the same record to `run`.
     """
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
+    check_unit(record, records.layout)
     counted = queries.counts(engine(records), 1, record.neighbours)
-    total = replace(counted, query="number of rows")
+    total = replace(counted, query=f"number of {records.layout.counted}")
     released = release(total, z, noise or Randomness(), record)
     return max(1, round(float(released.values[0])))

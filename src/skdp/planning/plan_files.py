@@ -45,6 +45,7 @@ class PlanForm(Form, frozen=True, kw_only=True):
     sampling: dict[str, Any]
     geometry: dict[str, Any]
     rate: theory.Rate | None
+    reasons: tuple[str, ...] = ()
 
 
 def dumps(plan: Plan) -> str:
@@ -55,14 +56,27 @@ def dumps(plan: Plan) -> str:
     state |= {
         "epsilon": to_json(plan.epsilon),
         "average": names[0],
-        "layout": asdict(plan.layout),
+        "layout": _write_layout(plan.layout),
         "rate": None if plan.rate is None else asdict(plan.rate),
     }
     for part in ("loss", "penalty", "sampling", "geometry"):
         values = getattr(plan, part).to_dict()
         state[part] = {name: to_json(value) for name, value in values.items()}
+    if not plan.reasons:
+        del state["reasons"]  # as in plans without curves
     whole = {"format": FORMAT} | state
     return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _write_layout(layout: Layout) -> dict[str, Any]:
+    """Return the layout without the axes and scales that only curves and pairs have."""
+    state = asdict(layout)
+    for group in state["groups"]:
+        if not group["axes"]:
+            del group["axes"]
+        if group["scale"] == 1.0:
+            del group["scale"]
+    return state
 
 
 def loads(text: str) -> Plan:
@@ -149,6 +163,7 @@ def _read_plan(form: PlanForm) -> Plan:
         calibration=form.calibration,
         rate=form.rate,
         assumptions=tuple(form.assumptions),
+        reasons=tuple(form.reasons),
     )
 
 

@@ -5,6 +5,7 @@ Every encoded row is bounded, whatever the cells of the table contain.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,15 @@ class Batch:
         The target.
     weight : floats (n,), optional
         The weights of the records, before they are clipped.
+    divisor : integers (n,), optional
+        The number m for each row that counts 1/m, from `RowCounts.find_divisors`.
+        It is required if the schema has a unit.
     """
 
     columns: Mapping[str, Any]
     target: Any
     weight: AnyArray | None = None
+    divisor: AnyArray | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,17 +65,23 @@ class Chunk:
         A dense group is stored as int16 (n, width) in units of 2⁻¹⁴, or as a compressed
         sparse row matrix if it has at least `SPARSE_WIDTH` columns. A group of codes is
         stored as unsigned integers (n,); a code equal to the group's width stands for a
-        row of zeros. The intercept is stored as an empty array (n, 0).
+        row of zeros. A group of hats is stored as positions uint32 (n, axes) in units
+        of 2⁻¹⁴, which `skdp.schema.split_hats` turns into coordinates. The intercept is
+        stored as an empty array (n, 0).
     target : array (n,)
         Class codes, or integers 0..2¹⁴ for a numeric target scaled to [0, 1].
     weight : float32 (n,)
         The factor, in [0, max_weight], that multiplies each row's slope. A row of
         weight 0 is called null and adds nothing to a gradient.
+    divisor : int
+        The number m of which every row of the chunk counts 1/m, because each belongs to
+        a person with at most m rows.
     """
 
     parts: tuple[Any, ...]
     target: AnyArray
     weight: npt.NDArray[np.float32]
+    divisor: int = 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,6 +91,28 @@ class Records:
     layout: Layout
     chunks: tuple[Chunk, ...]
     max_weight: float = 1.0
+
+    @property
+    def one(self) -> int:
+        """Number of parts that a record has in counts: 1, or 2²⁰ for a person."""
+        return 1 if self.layout.unit is None else 1 << grid.UNIT_BITS
+
+    def find_share(self, chunk: Chunk) -> int:
+        """Return the number of parts that each row of a chunk counts as.
+
+        Notes
+        -----
+        **Guarantee.** For every person, the parts of all rows add up to at most `one`,
+        because m ⌊one/m⌋ ≤ one.
+        """
+        return self.one // chunk.divisor
+
+    def count(self) -> int:
+        """Count rows or persons; only used if `neighbours` makes the number public."""
+        rows: dict[int, int] = {}
+        for chunk in self.chunks:
+            rows[chunk.divisor] = rows.get(chunk.divisor, 0) + len(chunk.target)
+        return sum(total // divisor for divisor, total in rows.items())
 
 
 def encode(
@@ -109,15 +142,21 @@ def encode(
     **Guarantee.** For every table of floats and codes, each encoded row depends on its
     own cells alone. It has norm at most one in every group, norm at most
     ``schema.row_norm`` over all groups except the intercept, and a weight in
-    [0, max_weight].
+    [0, max_weight]. If the schema has a unit, it is in a chunk with its own divisor.
     """
     check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30), got {max_weight}.")
+    check(
+        not schema.unresolved,
+        f"knots of {schema.unresolved[:1]} must be an integer, got 'auto', which only "
+        "estimators and skdp.plan resolve.",
+    )
     most = np.float32(max_weight)  # lowered below if rounding put it above the bound
     most = most if float(most) <= max_weight else np.nextafter(most, np.float32(0))
     chunks = []
     for batch in batches:
         parts = [
-            _encode_column(batch.columns[key], c) for key, c in schema.columns.items()
+            _encode_column(schema.pick_cells(batch.columns, key), c)
+            for key, c in schema.columns.items()
         ]
         if schema.row_norm is not None:
             parts = _shorten(parts, schema.row_norm)
@@ -128,8 +167,26 @@ def encode(
             parts.append(np.empty((len(target), 0), np.int16))
         check(len(target) <= grid.CHUNK_ROWS, "A batch must have at most 2²² rows.")
         kept = (csr_array(p) if p.shape[1:] >= (SPARSE_WIDTH,) else p for p in parts)
-        chunks.append(Chunk(tuple(kept), target, weight))
+        chunk = Chunk(tuple(kept), target, weight)
+        chunks += _split(chunk, batch.divisor) if schema.unit else [chunk]
     return Records(schema.layout(intercept), tuple(chunks), max_weight)
+
+
+def _split(chunk: Chunk, divisor: AnyArray | None) -> list[Chunk]:
+    """Return a chunk for each divisor. Rows with divisor 0 are left out."""
+    if divisor is None:
+        raise ValueError("Batches of a schema with a unit must have divisors.")
+    check(len(divisor) == len(chunk.target), "divisor must have one entry per row.")
+    order = np.argsort(divisor, kind="stable")
+    found, starts = np.unique(divisor[order], return_index=True)
+    chunks = []
+    edges = [*starts.tolist(), len(order)]
+    for m, (start, stop) in zip(found.tolist(), pairwise(edges), strict=True):
+        if m > 0:
+            at = order[start:stop]
+            parts = tuple(part[at] for part in chunk.parts)
+            chunks.append(Chunk(parts, chunk.target[at], chunk.weight[at], m))
+    return chunks
 
 
 def _encode_column(cells: Any, column: Column) -> AnyArray:
@@ -140,6 +197,8 @@ def _encode_column(cells: Any, column: Column) -> AnyArray:
     if column.kind == "code":
         codes: AnyArray = np.clip(features, 0, column.width)
         return codes.astype(np.uint8 if column.width < 256 else np.uint16)
+    if column.kind == "hats":
+        return grid.bound_positions(features, column.axes)
     units = grid.truncate(features)
     if units.shape[1] > 1:
         units = grid.shrink_rows(units, float(grid.FEATURE_ONE**2))
@@ -149,17 +208,17 @@ def _encode_column(cells: Any, column: Column) -> AnyArray:
 def _shorten(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
     """Shrink the dense parts of rows whose norm over all parts exceeds `row_norm`.
 
-    Each code counts as norm one and cannot be shrunk.
+    Each code and each curve counts as norm one and cannot be shrunk.
     """
-    coded = sum(part.ndim == 1 for part in parts)
-    room = float(np.floor((row_norm**2 - coded) * grid.FEATURE_ONE**2))
-    dense = [part for part in parts if part.ndim == 2]
+    fixed = sum(part.dtype != np.int16 for part in parts)
+    room = float(np.floor((row_norm**2 - fixed) * grid.FEATURE_ONE**2))
+    dense = [part for part in parts if part.dtype == np.int16]
     joined = np.hstack([np.empty((len(parts[0]), 0)), *dense])
     edges = np.cumsum([part.shape[1] for part in dense])
     short = iter(
         np.split(grid.shrink_rows(joined, room).astype(np.int16, "F"), edges, 1)
     )
-    return [part if part.ndim == 1 else next(short) for part in parts]
+    return [next(short) if part.dtype == np.int16 else part for part in parts]
 
 
 def _encode_target(

@@ -20,6 +20,11 @@ FEATURE_BITS = 14
 FEATURE_ONE = 1 << FEATURE_BITS
 SLOPE_BITS = 16
 WEIGHT_BOX = 1024.0
+#: All rows of a person count as one record, which is divided into 2²⁰ parts. A row of a
+#: person with m rows gets ⌊2²⁰/m⌋ parts. Its slopes are on a grid that is finer than
+#: the usual one, because they are divided by m. A sum of 2¹⁸ products of a slope below
+#: 2²¹ and a feature of at most 2¹⁴ is at most 2⁵³.
+UNIT_BITS = 20
 #: Largest number of rows in a chunk. A sum of 2²² products of a slope below 2¹⁷ and a
 #: feature of at most 2¹⁴ stays below 2⁵³.
 CHUNK_ROWS = 1 << 22
@@ -42,6 +47,23 @@ def truncate(values: FloatArray) -> FloatArray:
     finite = np.clip(np.where(np.isnan(values), 0.0, values), -1.0, 1.0)
     units: FloatArray = np.trunc(finite * FEATURE_ONE)
     return units
+
+
+def bound_positions(
+    positions: FloatArray, axes: tuple[int, ...]
+) -> npt.NDArray[np.uint32]:
+    """Round positions (n, axes) of hats down, to integers in units of 2⁻¹⁴.
+
+    Notes
+    -----
+    **Guarantee.** For every float, including nan and infinities, each result is an
+    integer in [0, width · 2¹⁴], where width is that of the axis. By the guarantee of
+    `skdp.schema.split_hats`, the row's coordinates k are integers in units of 2⁻¹⁴ with
+    k ≥ 0 and Σ k ≤ 2¹⁴, so Σ k² ≤ 2²⁸.
+    """
+    finite = np.where(np.isnan(positions), 0.0, positions)
+    inside = np.clip(finite, 0.0, np.array(axes, np.float64))
+    return np.ascontiguousarray(np.floor(inside * FEATURE_ONE), np.uint32)
 
 
 @np.errstate(all="ignore")
@@ -113,15 +135,15 @@ class SlopeGrid:
     cap: int
 
     @classmethod
-    def of(cls, bound: float) -> SlopeGrid:
+    def of(cls, bound: float, bits: int = SLOPE_BITS) -> SlopeGrid:
         """Return the grid for slopes whose norm is at most `bound`.
 
-        The cap is `bound` in units, rounded down.
+        The cap is `bound` in units, rounded down. It is between 2ᵇⁱᵗˢ and 2ᵇⁱᵗˢ⁺¹.
         """
         check(
             1e-290 < bound < 1e290, f"The slope bound must be in 1e±290, got {bound}."
         )
-        unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - SLOPE_BITS)
+        unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - bits)
         return cls(unit=unit, cap=math.floor(bound / unit))
 
     def units(self, slopes: FloatArray, caps: npt.ArrayLike) -> FloatArray:

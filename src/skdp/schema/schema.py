@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from skdp.schema.columns import Column, Target
+from skdp.schema.columns import Target
 from skdp.schema.layout import Group, Layout
+from skdp.schema.pairs import Column, Pair
 from skdp.schema.validation import check
 
 
@@ -23,34 +25,52 @@ class Schema:
 
     Parameters
     ----------
-    columns : mapping of str to Numeric, Categorical or Vector
-        The description of each column. Columns that are not listed are ignored.
+    columns : mapping of str to Numeric, Categorical, Vector or Pair
+        The description of each column. Columns that are not listed are ignored. A Pair
+        adds a surface over two of the columns.
     target : (str, Numeric or Categorical) or Numeric or Categorical
         The name and the description of the target's column. Leave out the name if the
         target is not a column of the table.
     row_norm : float, optional
         Bound on the norm of the encoded row, without the intercept. If a row is longer,
         its numeric parts are scaled down.
+    unit : str or sequence of str, optional
+        The column or columns that say whose row it is, such as ``"patient_id"``. All
+        rows of a person then count as one record, and privacy protects persons. The
+        column is not a feature. A row without an id counts for nothing. By default each
+        row is a person of its own.
     """
 
     columns: Mapping[str, Column]
     target: tuple[str, Target] | Target | None = None
     row_norm: float | None = None
+    unit: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", dict(self.columns))
-        check(bool(self.columns), "A schema must have at least one column.")
+        columns = dict(self.columns)
+        for name, column in columns.items():
+            if isinstance(column, Pair):
+                columns[name] = column.join(name, columns)
+        object.__setattr__(self, "columns", columns)
+        check(bool(self.inputs), "A schema must have at least one column.")
+        if self.unit is not None and not isinstance(self.unit, str):
+            object.__setattr__(self, "unit", tuple(self.unit))
+        check(
+            self.unit is None or (bool(self.unit) and all(self.unit_columns)),
+            f"unit must name at least one column, got {self.unit!r}.",
+        )
         used = [*self.inputs, *([self.target_name] if self.target_name else [])]
+        used += self.unit_columns
         twice = [name for name, times in Counter(used).items() if times > 1][:1]
         check(
             not twice,
             f"Each column may appear only once in a schema, got {twice} more often.",
         )
-        fixed = sum(group.kind == "code" for group in self.layout(False).groups)
+        fixed = sum(group.kind != "dense" for group in self.layout(False).groups)
         check(
             self.row_norm is None or math.sqrt(fixed) < self.row_norm < 1e100,
-            f"row_norm must be finite and above √{fixed}, which categories and bins "
-            f"reach by themselves, got {self.row_norm}.",
+            f"row_norm must be finite and above √{fixed}, which categories, bins and "
+            f"curves reach by themselves, got {self.row_norm}.",
         )
 
     @property
@@ -61,6 +81,22 @@ class Schema:
             for key, column in self.columns.items()
             for name in column.list_inputs(key)
         ]
+
+    @property
+    def unresolved(self) -> list[str]:
+        """Names of the columns whose number of knots is still "auto"."""
+        return [
+            name
+            for name, column in self.columns.items()
+            if getattr(column, "knots", None) == "auto"
+        ]
+
+    def pick_cells(self, cells: Mapping[str, Any], name: str) -> Any:
+        """Return the cells of a column, or those of both columns of a pair."""
+        column = self.columns[name]
+        if isinstance(column, Pair):
+            return cells[column.first], cells[column.second]
+        return cells[name]
 
     @property
     def target_name(self) -> str | None:
@@ -74,6 +110,16 @@ class Schema:
         if column is None:
             raise ValueError("The schema has no target. Add target=(name, column).")
         return column
+
+    @property
+    def unit_columns(self) -> tuple[str, ...]:
+        """Names of the columns that say whose row it is. It is empty without a unit."""
+        return (self.unit,) if isinstance(self.unit, str) else tuple(self.unit or ())
+
+    @property
+    def unit_name(self) -> str | None:
+        """The unit's columns in one text, or None without a unit."""
+        return ", ".join(self.unit_columns) or None
 
     def to_toml(self) -> str:
         """Return the schema as TOML text, which a person can edit."""
@@ -101,6 +147,8 @@ class Schema:
                     start=start,
                     labels=labels,
                     signed=column.signed,
+                    axes=column.axes,
+                    scale=column.scale if isinstance(column, Pair) else 1.0,
                 )
             )
             start += len(labels)
@@ -109,4 +157,4 @@ class Schema:
             groups.append(
                 Group(name="intercept", kind="ones", start=start, labels=label)
             )
-        return Layout(groups=tuple(groups), row_norm=self.row_norm)
+        return Layout(groups=tuple(groups), row_norm=self.row_norm, unit=self.unit_name)

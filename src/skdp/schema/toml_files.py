@@ -3,6 +3,7 @@
 .. code-block:: toml
 
     row_norm = 3.0
+    unit = "patient_id"
 
     [columns.age]
     kind = "numeric"
@@ -18,13 +19,18 @@
     names = ["w0", "w1"]
     norm = 1.0
 
+    [columns.age-job]
+    kind = "pair"
+    first = "age"
+    second = "job"
+
     [target]
     name = "income"
     kind = "categorical"
     levels = ["<=50K", ">50K"]
 
-The keys of a column are the parameters of `Numeric`, `Categorical` and `Vector`. A
-target without a name is passed separately from the table.
+The keys of a column are the parameters of `Numeric`, `Categorical`, `Vector` and
+`Pair`. A target without a name is passed separately from the table.
 """
 
 from __future__ import annotations
@@ -42,7 +48,8 @@ import numpy as np
 import tomli_w
 from msgspec import structs
 
-from skdp.schema.columns import Categorical, Column, Numeric, Vector
+from skdp.schema.columns import Categorical, Numeric, Vector
+from skdp.schema.pairs import Column, Pair
 from skdp.schema.schema import Schema
 from skdp.schema.validation import check
 from skdp.typed_files import Form, check_integers, convert, read_file
@@ -73,6 +80,7 @@ class SchemaForm(Form, frozen=True, kw_only=True):
     columns: dict[str, Any]
     target: dict[str, Any] | None = None
     row_norm: int | float | None = None
+    unit: str | list[str] | None = None
 
 
 class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeric"):
@@ -84,6 +92,7 @@ class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeri
     bins: int | None = None
     missing: int | float | None = None
     indicator: bool = False
+    knots: int | str | None = None
 
 
 class CategoricalForm(
@@ -106,10 +115,20 @@ class VectorForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="vector"
     norm: int | float = 1.0
 
 
+class PairForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="pair"):
+    """The TOML table of a pair of columns."""
+
+    first: str
+    second: str
+    knots: int | str = "auto"
+    scale: int | float = 0.5
+
+
 _COLUMNS: Mapping[str, tuple[type[Form], type[Column]]] = {
     "numeric": (NumericForm, Numeric),
     "categorical": (CategoricalForm, Categorical),
     "vector": (VectorForm, Vector),
+    "pair": (PairForm, Pair),
 }
 
 
@@ -185,8 +204,9 @@ def _parse(text: str, what: str) -> Schema:
     described: Any = None
     if form.target is not None:
         check(
-            target.get("kind") != "vector",
-            "The target must have kind 'numeric' or 'categorical', got 'vector'.",
+            target.get("kind") not in ("vector", "pair"),
+            "The target must have kind 'numeric' or 'categorical', got "
+            f"{target.get('kind')!r}.",
         )
         described = _read_column(target, "The target")
         described = described if name is None else (name, described)
@@ -195,7 +215,7 @@ def _parse(text: str, what: str) -> Schema:
         bins <= _MOST_BINS,
         f"A schema may have at most {_MOST_BINS} bins in all columns, got {bins}.",
     )
-    return Schema(columns, target=described, row_norm=form.row_norm)
+    return Schema(columns, target=described, row_norm=form.row_norm, unit=form.unit)
 
 
 def dumps(schema: Schema) -> str:
@@ -203,6 +223,8 @@ def dumps(schema: Schema) -> str:
     tables: dict[str, Any] = {}
     if schema.row_norm is not None:
         tables["row_norm"] = _to_python(schema.row_norm)
+    if schema.unit is not None:
+        tables["unit"] = _to_python(schema.unit)
     tables["columns"] = {
         name: _write_column(column) for name, column in schema.columns.items()
     }

@@ -72,7 +72,7 @@ def compute_paper_noise(epsilon: float, delta: float) -> float:
     return 3 * math.sqrt(math.log(6 / delta)) / epsilon
 
 
-@register_solver(losses=("squared",))
+@register_solver(losses=("squared",), persons=True)
 def adassp(
     problem: Problem,
     *,
@@ -122,6 +122,7 @@ def adassp(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=calibration == "exact",  # the paper's eigenvalue is not a query
     )
     adder = engine(problem.records)
     as_in_paper = run.budget < math.inf and calibration == "paper"

@@ -104,7 +104,7 @@ def choose_steps(problem: Problem, mu: float) -> int:
     return max(1, round(math.pow(signal / reach, 2 / 3)))
 
 
-@register_solver()
+@register_solver(persons=True)
 def dp_gcd(
     problem: Problem,
     *,
@@ -166,6 +166,7 @@ def dp_gcd(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=True,
     )
     adder = engine(problem.records)
     M = np.full(problem.layout.n_features, problem.curvature)

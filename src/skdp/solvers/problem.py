@@ -23,7 +23,7 @@ from skdp.descent.algorithm1 import Step
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES, Loss
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.plan import check_budget, default_delta
+from skdp.planning.plan import check_budget, check_unit, default_delta
 from skdp.privacy import queries
 from skdp.privacy.budget import BudgetError, Event, PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -69,7 +69,7 @@ class Problem:
         )
         check(self.n_rows >= 1, f"n_rows must be at least 1, got {self.n_rows}.")
         if self.neighbours != "add-remove":  # so the number of rows is public
-            rows = sum(len(chunk.target) for chunk in self.records.chunks)
+            rows = self.records.count()
             check(
                 rows == self.n_rows,
                 f"n_rows must be the number of records, {rows}, got {self.n_rows}.",
@@ -184,11 +184,14 @@ class Solver:
     delta_share : float
         The share of δ that the algorithm charges in addition to μ. A privacy record
         must have reserved this share.
+    persons : bool
+        Whether the algorithm can protect persons with several rows.
     """
 
     run: Callable[..., Solved]
     losses: tuple[str, ...] = ()
     delta_share: float = 0.0
+    persons: bool = False
 
 
 #: Every solver, by name. The tests run each solver in this table.
@@ -198,12 +201,12 @@ ONE_OUTPUT = tuple(kind for kind, loss in LOSSES.items() if loss().n_outputs == 
 
 
 def register_solver(
-    *, losses: tuple[str, ...] = (), delta_share: float = 0.0
+    *, losses: tuple[str, ...] = (), delta_share: float = 0.0, persons: bool = False
 ) -> Callable[[F], F]:
     """Return a decorator that adds a function to `SOLVERS` under its own name."""
 
     def register(function: F) -> F:
-        SOLVERS[function.__name__] = Solver(function, losses, delta_share)
+        SOLVERS[function.__name__] = Solver(function, losses, delta_share, persons)
         return function
 
     return register
@@ -218,6 +221,7 @@ def open_run(
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     delta_share: float = 0.0,
+    persons: bool = False,
 ) -> Run:
     """Start a run, either with a new privacy record or with an existing one.
 
@@ -237,6 +241,9 @@ def open_run(
     delta_share : float
         The share of δ that is needed for charges that are not Gaussian. If a record is
         given, it must have reserved this share.
+    persons : bool
+        Whether the solver reads records by queries alone, so that all rows of a person
+        together obey the bound of one record.
     """
     source = noise or Randomness(random_state)
     if record is None:
@@ -249,7 +256,14 @@ def open_run(
             assumptions=problem.assumptions,
             seeded=source.seeded,
             reserved_delta=delta * delta_share,
+            unit=problem.layout.unit,
         )
+    check_unit(record, problem.layout)
+    check(
+        persons or problem.layout.unit is None,
+        "This solver bounds the influence of one row, not of one person. With a unit, "
+        "use solver='skgd', 'dp_cd', 'dp_gcd' or 'adassp'.",
+    )
     check(
         record.neighbours == problem.neighbours,
         f"The problem must have the record's neighbours, {record.neighbours}, got "

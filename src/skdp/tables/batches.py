@@ -5,15 +5,29 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from skdp.privacy.encoding import Batch, Coded
-from skdp.schema import Categorical, FloatArray, Schema, Vector, check, level_key
+from skdp.privacy.units import RowCounts
+from skdp.schema import (
+    Categorical,
+    FloatArray,
+    Pair,
+    Schema,
+    Vector,
+    check,
+    level_key,
+)
 from skdp.tables import readers
 from skdp.tables.cells import Levels, codes, numbers
+from skdp.tables.ids import Ids, find_ids
 from skdp.tables.readers import Cells, Source, positions
+
+UNIT = "unit"
+"""The role of the ids that say whose row it is."""
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
 
@@ -25,6 +39,8 @@ def batches(
     target: Any = None,
     sample_weight: Any = None,
     class_weight: Mapping[Any, float] | None = None,
+    unit: Any = None,
+    row_counts: RowCounts | None = None,
     batch_rows: int = 65_536,
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[Batch]:
@@ -47,6 +63,12 @@ def batches(
     class_weight : mapping of level to float, optional
         Factor of the weights of each class. The factor of a class that is not listed is
         1.
+    unit : array, series, str, list of str or Ids, optional
+        The ids of the persons, or the names of the columns that hold them. The default
+        is the unit of the schema.
+    row_counts : RowCounts, optional
+        The number of rows of each person. By default they are counted first, which
+        reads the columns of the unit once more.
     batch_rows : int
         Largest number of rows of a batch. Batches of wide tables have fewer rows.
     progress : callable, optional
@@ -70,14 +92,24 @@ def batches(
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
     levels = _find_levels(schema)
     named, apart = _find_roles(schema, target, sample_weight)
+    ids = None if schema.unit is None else Ids.of(schema.unit if unit is None else unit)
+    check(unit is None or ids is not None, "unit requires a schema with a unit.")
+    if ids is not None and ids.given is not None:
+        apart[UNIT] = ids.given
+    elif ids is not None:
+        named |= {f"{UNIT} {name}": name for name in ids.columns}
     wanted = [*schema.inputs, *named.values()]
     source = readers.source(table, wanted)
     at = _find_positions(source, schema, named)
     for what, column in apart.items():
         _check_rows(source.n_rows in (None, readers.length(column)), what)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
+    if ids is not None and row_counts is None:
+        row_counts = ids.count(source)
     rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
-    stream = _stream(source, schema, levels, at, named, apart, factors, rows)
+    stream = _stream(
+        source, schema, levels, at, named, apart, factors, rows, row_counts
+    )
     return stream if progress is None else _report_progress(stream, source, progress)
 
 
@@ -180,6 +212,7 @@ def _stream(
     apart: Mapping[str, Cells],
     factors: FloatArray | None,
     rows: int,
+    row_counts: RowCounts | None,
 ) -> Iterator[Batch]:
     start = 0
     for columns in source.read(at, rows):
@@ -192,6 +225,10 @@ def _stream(
         # A cell's overflow must not become a warning.
         with np.errstate(all="ignore"):
             batch = _make_batch(schema, levels, inputs, roles, factors)
+        if row_counts is not None:
+            own = [cells for what, cells in roles.items() if what.startswith(UNIT)]
+            divisor = row_counts.find_divisors(find_ids(own))
+            batch = replace(batch, divisor=divisor)
         yield batch
         start = stop
     for what, column in apart.items():
@@ -210,7 +247,7 @@ def _make_batch(
     for key, column in schema.columns.items():
         if isinstance(column, Vector):
             columns[key] = np.column_stack([numbers(next(read)) for _ in column.names])
-        else:
+        elif not isinstance(column, Pair):
             columns[key] = _convert(next(read), levels.get(key))
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
