@@ -132,8 +132,8 @@ def trials_needed(
     """
     if reach <= shrunk:
         raise ValueError(
-            f"reach must be above shrunk = {shrunk}, got {reach:.3g}: these tables are "
-            "too close to show the bug."
+            f"reach must be above shrunk = {shrunk}, got {reach:.3g}. These tables are "
+            "too close to reveal the bug."
         )
     miss = gdp_miss(confidence)
 

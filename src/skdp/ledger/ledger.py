@@ -42,7 +42,7 @@ from skdp.schema import Schema, check
 
 
 class Ledger:
-    """The total budget of a table, in a file that all fits of the table charge.
+    """A file that keeps the total budget of a table and is charged by every fit.
 
     Parameters
     ----------

@@ -144,7 +144,7 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
 
 
 def describe_unit(model: Any) -> str:
-    """Say what the rows of a person count for."""
+    """Describe how the rows of a person are weighted."""
     most = model.max_rows_per_unit
     if most == 1:
         return f"{model.privacy_.unit}; every person counts once, with all rows"

@@ -27,7 +27,7 @@ from skdp.tables.ids import Ids, find_ids
 from skdp.tables.readers import Cells, Source, positions
 
 UNIT = "unit"
-"""The role of the ids that say whose row it is."""
+"""The role of the ids that identify persons."""
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
 
