@@ -47,8 +47,7 @@ def test_a_plan_sets_the_counts_aside():
         {"a": skdp.Numeric(0, 1)}, target=("y", skdp.Categorical([0, 1]))
     )
     plain, less = (
-        skdp.plan(schema, 10_000, class_weight=given)
-        for given in (None, "balanced")
+        skdp.plan(schema, 10_000, class_weight=given) for given in (None, "balanced")
     )
     ratio = less.geometry.radius / plain.geometry.radius
     assert ratio == pytest.approx((0.97 / 0.99) ** (1 / 6), rel=1e-6)

@@ -1,4 +1,4 @@
-"""Read a table in batches, which `skdp.privacy.encoding.encode` takes."""
+"""Read a table in batches, for `skdp.privacy.encoding.encode`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from skdp.tables.in_order import map_in_order
 from skdp.tables.readers import Cells, Source, positions
 
 UNIT = "unit"
-"""The role of the ids that say whose row it is."""
+"""The role of the ids that identify persons."""
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
 
@@ -63,11 +63,11 @@ def batches(
     sample_weight : array, series, list or str, optional
         Weight of each row, or the name of the column that holds it.
     class_weight : mapping of level to float, optional
-        Factor that multiplies the weights of the rows of a class. The factor of a level
-        that is not listed is 1.
+        Factor of the weights of each class. The factor of a class that is not listed is
+        1.
     unit : array, series, str, list of str or Ids, optional
-        The ids that say whose row it is, or the names of their columns. The default are
-        the columns that the schema names as its unit.
+        The ids of the persons, or the names of the columns that hold them. The default
+        is the unit of the schema.
     row_counts : RowCounts, optional
         The number of rows of each person. By default they are counted first, which
         reads the columns of the unit once more.
@@ -82,17 +82,17 @@ def batches(
     Returns
     -------
     iterator of Batch
-        The batches, with rows in the order of the table. Public mistakes raise an error
-        before the first batch is read, if they can be found without reading.
+        The batches, with rows in the order of the table. Mistakes that can be found
+        without reading a row raise an error at once.
 
     Notes
     -----
-    Each row of a batch depends on the same row of the table alone. Nothing except the
-    batches depends on a cell. `skdp.tables.cells` defines the meaning of a cell, and
-    `skdp.tables.csv` defines what a record of a CSV file is. Another library may have
-    changed cells before they get here. For example, it may have changed the type of a
-    whole column because of one cell. Such changes are undone where possible. To avoid
-    them, pass the path of a file.
+    Each row of a batch depends only on the same row of the table. Cells affect nothing
+    but the batches. `skdp.tables.cells` defines the meaning of a cell, and
+    `skdp.tables.csv` defines what a record of a CSV file is. The library that made a
+    table may already have changed cells. For example, a single cell may have changed
+    the type of a whole column. Such changes are undone where possible. To avoid them,
+    pass the path of a file.
     """
     if batch_rows is None:
         batch_rows = 1 << (18 if readers.is_in_memory(table) else 16)
@@ -191,7 +191,7 @@ def _find_positions(
 
 
 def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArray:
-    """Return the factor of each class, and at the end 1 for rows of unknown class."""
+    """Return the factor of each class, followed by 1 for rows of unknown class."""
     column = schema.target_column
     if not isinstance(column, Categorical):
         raise ValueError("class_weight requires a categorical target.")
@@ -273,7 +273,7 @@ def _make_batch(
 
 
 def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
-    """Convert a column to floats or, if it has levels, to codes of the levels."""
+    """Convert a column to floats, or to codes if the column has levels."""
     if levels is None:
         return numbers(column)
     return Coded(codes=codes(column, levels), values=levels.values)

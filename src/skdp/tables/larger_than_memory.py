@@ -1,9 +1,9 @@
-"""Encode records, and keep those that outgrow memory in a temporary file.
+"""Encode records, and keep those that do not fit in memory in a temporary file.
 
-The file is made in the directory for temporary files (``TMPDIR``), and only its owner
-has access. It is unlinked before anything is written, so no other process can open it,
-and it disappears when the process ends for any reason. The file contains records, as
-the table's own file does. Keep both on disks that you trust.
+The file is created in the directory for temporary files (``TMPDIR``), and only its
+owner has access. It is unlinked before anything is written. No other process can open
+it, and it disappears when the process ends, for whatever reason. Like the table itself,
+it contains records. Keep both on disks that you trust.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FileChunk(Chunk):
     view: mmap.mmap = field(kw_only=True)
 
     def rest(self) -> None:
-        """Free the memory that reading took. The next access reads the file again."""
+        """Free the memory of the arrays. The next access reads the file again."""
         self.view.madvise(mmap.MADV_DONTNEED)
 
 
@@ -146,12 +146,12 @@ def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:
 
 
 def _owned(weight: AnyArray) -> bool:
-    """Return whether weights belong to one chunk, and are not the shared array."""
+    """Return whether a chunk has weights of its own, and not the shared array."""
     return weight.base is None
 
 
 def _arrays(chunk: Chunk) -> list[AnyArray]:
-    """Return the arrays that a chunk takes memory for, without shared weights."""
+    """Return the arrays that take up memory in a chunk, without shared weights."""
     arrays: list[AnyArray] = []
     for part in chunk.parts:
         sparse = isinstance(part, csr_array)
