@@ -47,10 +47,11 @@ def report(
     """Write a page or a model card about a saved model.
 
     The page says what was fitted, what is guaranteed under which assumptions, how the
-    budget was spent, how certain each coefficient is, what more rows or budget would
-    bring, and how to check all of it. It is one HTML file that loads nothing and runs
-    no script. With --out FILE.md or FILE.json, a model card for a model hub is written
-    instead. The privacy record is verified first; no page is written if that fails.
+    budget was spent, how certain each coefficient is, what more rows or a larger budget
+    would change, and how to check all of it. It is one HTML file that loads nothing and
+    runs no script. With --out FILE.md or FILE.json, a model card for a model hub is
+    written instead. The privacy record is verified first; nothing is written if that
+    fails.
     """
     from skdp.reporting import model_card
     from skdp.reporting.report import read_subject, render_page

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from skdp.estimators.decisions import EXPECTED_ROWS
-from skdp.estimators.inputs import accept_table
+from skdp.estimators.inputs import accept_table, refuse_dates
 from skdp.estimators.labels import type_labels
 from skdp.estimators.persons import check_unit
 from skdp.estimators.preparation import (
     KIND,
     LEVELS,
     OpenedTable,
-    refuse_dates,
 )
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.planning.plan import check_budget, check_budget_types, default_delta
@@ -162,7 +161,7 @@ def _open(
     ids = None if unit is None else Ids.of(unit)
     whose = [] if ids is None else ids.columns
     positions(names, whose)  # refuses names that the table does not have
-    refuse_dates(source, [name for name in names if name not in whose], None)
+    refuse_dates(table, source, [name for name in names if name not in whose])
     levels = {n for n, k in zip(names, source.kinds, strict=True) if k == "category"}
     levels |= set(categorical)
     public = " and which columns are categories" if levels else ""

@@ -7,7 +7,9 @@ cell, because no error or warning may depend on a cell.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from sklearn.exceptions import DataConversionWarning
 from skdp.schema import Schema, check
 from skdp.schema.validation import check_numbers
 from skdp.tables import arrays
-from skdp.tables.readers import TABLES
+from skdp.tables.readers import TABLES, Source
 
 _LIBRARIES = {root for root, _ in TABLES} - {"builtins"}
 
@@ -181,6 +183,25 @@ def list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]
         check_numbers("bounds", **{f"end {i}": e for i, e in enumerate(ends.tolist())})
     shaped = [np.broadcast_to(np.asarray(b, float), (n_columns,)) for b in lists]
     return [(float(low), float(high)) for low, high in zip(*shaped, strict=True)]
+
+
+def refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> None:
+    """Refuse columns of a file that are dates, times or nested values by their type.
+
+    All their cells would be missing. A file states its types, so they are public. The
+    types of a table in memory may have been inferred from its cells, where one odd cell
+    turns dates into texts. Such columns are therefore never refused, and all their
+    cells are missing. A warning after the fit follows from released sums.
+    """
+    if not isinstance(table, (str, PathLike)):
+        return
+    types = dict(zip(source.names or names, source.kinds, strict=False))
+    for name in names:
+        check(
+            types.get(name) != "other",
+            f"Column {name!r} holds dates, times or nested values, which are neither "
+            "numbers nor categories. Convert it, or leave it out.",
+        )
 
 
 def has_names(X: Any) -> bool:

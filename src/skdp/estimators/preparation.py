@@ -8,7 +8,7 @@ reads a file guesses it from the cells, so a single cell may decide it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from os import PathLike
@@ -24,6 +24,7 @@ from skdp.estimators.inputs import (
     has_names,
     list_ranges,
     name_target,
+    refuse_dates,
 )
 from skdp.estimators.labels import sort_target, type_labels
 from skdp.privacy import discovery
@@ -40,7 +41,7 @@ from skdp.schema import (
     check,
     toml_files,
 )
-from skdp.tables import arrays, batches, readers
+from skdp.tables import batches, readers
 from skdp.tables.batches import check_rows
 from skdp.tables.cells import numbers
 from skdp.tables.ids import Ids
@@ -287,9 +288,8 @@ def open_table(
     ids = None if unit is None else Ids.of(unit)
     columns_of_ids = [] if ids is None else ids.columns
     if schema is not None:
-        read = [*schema.inputs, schema.target_name]
         source = readers.source(X, [*schema.inputs, *columns_of_ids])
-        refuse_dates(source, read, apart)
+        refuse_dates(X, source, [*schema.inputs, schema.target_name])
         described = schema.target
         if isinstance(described, tuple) and y is not None:
             described = described[1]
@@ -323,7 +323,7 @@ def open_table(
     check_rows(source.n_rows in (None, readers.length(apart)), "y")
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     positions(names, columns_of_ids)  # refuses names that the table does not have
-    refuse_dates(source, names, apart)
+    refuse_dates(X, source, names)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
@@ -353,24 +353,6 @@ def open_table(
     )
 
 
-def refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> None:
-    """Refuse columns of dates, times or nested values, which would all be missing.
-
-    A single cell cannot give a column such a type, so the error reveals nothing. But it
-    can decide between texts and numbers, so these types are never refused.
-    """
-    types = dict(zip(source.names or names, source.kinds, strict=False))
-    other = [name for name in names if types.get(name) == "other"][:1]
-    if apart is not None and arrays.kind_of(apart) == "other":
-        other = ["y"]
-    for name in other:
-        check(
-            False,
-            f"Column {name!r} holds dates, times or nested values, which are neither "
-            "numbers nor categories. Convert it, or leave it out.",
-        )
-
-
 def read_records(
     table: Any,
     schema: Schema,
@@ -383,6 +365,7 @@ def read_records(
     verbose: int,
     unit: Any = None,
     row_counts: RowCounts | None = None,
+    n_threads: int | None = None,
 ) -> Records:
     """Read and encode a table. Records that outgrow memory are kept in a file."""
     with show_reading() if verbose else nullcontext() as progress:
@@ -394,6 +377,14 @@ def read_records(
             class_weight=class_weight,
             unit=unit,
             row_counts=row_counts,
+            n_threads=n_threads,
             progress=progress,
         )
-        return encode_all(read, schema, intercept=intercept, max_weight=max_weight)
+        return encode_all(
+            read,
+            schema,
+            intercept=intercept,
+            max_weight=max_weight,
+            n_threads=n_threads,
+            in_memory=math.inf if readers.is_in_memory(table) else None,
+        )
