@@ -32,7 +32,7 @@ CHUNK_ROWS = 1 << 22
 
 
 def round_up(value: float) -> float:
-    """Return a float safely above `value`, larger by a few ulps."""
+    """Return a float that is safely above `value`, by a few ulps."""
     return value * (1.0 + 2.0**-45)
 
 
@@ -78,8 +78,8 @@ def bound_rows(values: FloatArray, norm: float) -> FloatArray:
     """
     finite = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
     largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
-    # Entries may be as large as 1e308 or denormal. Dividing each row by its largest
-    # entry first keeps the squares in range.
+    # Entries may be as large as 1e308, or denormal. Each row is first divided by its
+    # largest entry, which keeps the squares in range.
     direction = finite / np.where(largest > 0, largest, 1.0)
     length = np.zeros_like(largest)
     for column in direction.T:  # sums each row's squares in the same order for every n
