@@ -51,6 +51,9 @@ MEASUREMENTS = {
     "peers": Measurement(
         "benchmarks/peers.py", "run other libraries on the same tables", ONE_THREAD
     ),
+    "persons": Measurement(
+        "benchmarks/persons.py", "protect persons with several rows", ONE_THREAD
+    ),
     "picture": Measurement("benchmarks/picture.py", "draw the readme's picture"),
     "rule": Measurement("benchmarks/rule_check.py", "what other constants would give"),
     "scores": Measurement(
