@@ -103,8 +103,7 @@ def read_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord:
     """
     check(
         form.plan_digest == summary_digest(summary),
-        "privacy.json is the record of another plan than that of model.json. One of "
-        "them was changed.",
+        "privacy.json and model.json have different plans. One of them was changed.",
     )
     common: dict[str, Any] = {
         "epsilon": float(form.epsilon),

@@ -331,7 +331,7 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
     assert isinstance(column, Categorical)  # the loss has checked it
     check(
         sort_target(column) == column,
-        "The classes of a saved model must be sorted, but those of its schema are not.",
+        "The classes in schema.toml must be sorted, but they are not.",
     )
     labels, typed = np.array(column.levels), None
     if dtype is not None:
@@ -342,7 +342,7 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
     check(
         typed is not None
         and all(a == b for a, b in zip(typed.tolist(), column.levels, strict=True)),
-        f"model.json says that classes are of type {dtype!r}, which those of "
-        "schema.toml are not.",
+        f"model.json says that classes have type {dtype!r}, but the classes in "
+        "schema.toml do not.",
     )
     return typed
