@@ -16,6 +16,8 @@ def check_unit(
     unit: Any, *, solver: str = OWN, max_rows_per_unit: int = 1, neighbours: str
 ) -> None:
     """Refuse options that cannot keep the bound of one record for a person."""
+    if unit is None and max_rows_per_unit == 1:
+        return
     RowCounts(max_rows_per_unit)  # refuses what is not a whole number
     check(
         max_rows_per_unit == 1 or unit is not None,
