@@ -133,7 +133,9 @@ RELEASES = {
     "planning/plan.py": "the number of rows, and what a geometry asks for",
     "descent/geometry.py": "the target's histogram, for a start, by the same task",
     "descent/matrix.py": "the Gram matrix, through the task it is handed",
+    "descent/level.py": "the sum of slopes, through the same task",
     "descent/target.py": "the target's histogram, through the same task",
+    "estimators/balanced.py": "the counts of the classes, for balanced weights",
     "evaluation/scoring.py": "counts that scores are computed from",
     "privacy/discovery.py": "ranges and categories that a schema does not give",
     "solvers/dp_sgd.py": "each batch of DP-SGD, charged together beforehand",
@@ -252,7 +254,8 @@ def test_caps_are_set_by_sums_alone():
             if called == "Slopes":
                 assert len(node.args) <= 2, f"{name} gives Slopes a metric by place."
             if called in ("Slopes", "replace") and keywords & {"caps", "metric"}:
-                assert name == "privacy/queries.py", f"{name} sets caps or a metric."
+                allowed = ("privacy/queries.py", "privacy/units.py")
+                assert name in allowed, f"{name} sets caps or a metric."
     replaced = [
         node
         for called, node in calls("privacy/queries.py")

@@ -56,10 +56,11 @@ class Replay:
         self.sums: Sums = []
         self._transcript = transcript
         task = plan.make_task(engine(records), self.next_release)
-        query, update, start = plan.geometry.prepare(task)
-        self.query: Query = query
-        self.update: Update = update
-        self.start = start
+        prepared = plan.geometry.prepare(task)
+        self.query: Query = prepared.query
+        self.update: Update = prepared.update
+        self.start = prepared.start
+        self.finish = prepared.finish
 
     def next_release(self, total: queries.BoundedSum, share: float = 1.0) -> Released:
         """Store the exact sum, and return what the earlier run released for it."""
@@ -102,7 +103,8 @@ def replay(
                 released = run.next_release(run.query(at, theta))
             theta = runs[0].update(theta, released, at)
             weights = weights + shares[index] * theta
-    return weights, [run.sums for run in runs]
+    finished = [run.finish(weights) for run in runs]  # releases a last sum of each
+    return finished[0], [run.sums for run in runs]
 
 
 def _full_sets(plan: Plan) -> Iterator[IntArray]:

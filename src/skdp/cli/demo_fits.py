@@ -131,9 +131,10 @@ def _plan_fits(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     )
     if isinstance(matrix.geometry, Matrix):
         words = (
-            f"{matrix.geometry.share:.1%} of the budget releases the Gram matrix and "
-            f"the class counts, with {matrix.geometry.floor:.3g} added to the "
-            f"eigenvalues; then {matrix.n_steps} steps on all {layout.n_features} "
+            f"{matrix.geometry.share:.1%} of the budget releases the Gram matrix, the "
+            "class counts and the mean residual, with "
+            f"{matrix.geometry.floor:.3g} added to the eigenvalues; then "
+            f"{matrix.n_steps} steps on all {layout.n_features} "
             "coordinates in the metric of that matrix, each record's gradient clipped "
             f"at {matrix.geometry.radius:.3g}, {_describe_noise(matrix)}"
         )

@@ -54,12 +54,21 @@ class Task:
         )
 
 
+def keep(weights: FloatArray) -> FloatArray:
+    """Return the weights unchanged."""
+    return weights
+
+
 class Prepared(NamedTuple):
-    """The query, the update and the start w⁰ (d, k) that Algorithm 1 takes."""
+    """What Algorithm 1 takes: the query, the update and the start w⁰ (d, k).
+
+    `finish` maps its result to the weights of the model. It may release a last sum.
+    """
 
     query: Query
     update: Update
     start: FloatArray
+    finish: Callable[[FloatArray], FloatArray] = keep
 
 
 class Geometry(Registered, ABC):
@@ -70,7 +79,7 @@ class Geometry(Registered, ABC):
     Attributes
     ----------
     share : float
-        The share of the budget (of μ²) that `prepare` spends.
+        The share of the budget (of μ²) that `prepare` and `Prepared.finish` spend.
     is_constant : bool
         Whether the model consists of an intercept only.
     """

@@ -28,11 +28,14 @@ class Whitening:
     vectors : float64 (d, d)
         The whitened directions, one per column, for rows that are already centred and
         scaled.
+    moments : float64 (d, d)
+        The estimated Gram matrix of centred rows, without most of the noise.
     """
 
     root: FloatArray
     share: FloatArray
     vectors: FloatArray
+    moments: FloatArray
 
     @property
     def dimension(self) -> float:
@@ -58,9 +61,11 @@ def whiten(
         values, vectors = np.linalg.eigh(gram * np.outer(scales, scales))
         metric = np.maximum(values, 0.0) + floor
         root = (vectors / np.sqrt(metric)) @ vectors.T * scales
+        clean = remove_noise(values, floor)
+        moments = (vectors * clean) @ vectors.T / np.outer(scales, scales)
     root[:, -1] -= root @ shift / 2.0
-    share = np.clip(remove_noise(values, floor) / metric, 0.0, 1.0)
-    return Whitening(root=root, share=share, vectors=vectors)
+    share = np.clip(clean / metric, 0.0, 1.0)
+    return Whitening(root=root, share=share, vectors=vectors, moments=moments)
 
 
 def remove_noise(values: FloatArray, floor: float) -> FloatArray:

@@ -25,6 +25,9 @@ N_BINS = 32
 #: Prior guesses: variance of a class's share, variance of the mean of a number in
 #: [-1, 1], and that number's mean distance from its median.
 CLASS_VARIANCE, MEAN_VARIANCE, USUAL_SCALE = 0.08, 0.1, 0.25
+#: Spread of the residuals relative to that of the target, if the model explains two
+#: thirds of the target's variance.
+RESIDUAL = 0.6
 #: If the error of the distribution function has this size, the estimated scale and the
 #: prior guess get equal weight.
 DOUBTFUL = 0.15

@@ -96,8 +96,10 @@ class LogisticRegression(PrivateClassifier):
         whose weights are smaller.
     fit_intercept : bool
         Whether to fit an intercept.
-    class_weight : dict, optional
-        Public weight of each class. It multiplies the sample weights.
+    class_weight : dict or "balanced", optional
+        Public weight of each class. It multiplies the sample weights. "balanced" gives
+        all classes the same total weight. It releases the counts of the classes for a
+        fiftieth of the budget, and reads the table twice.
     max_weight : float
         Sample weights are clipped to this bound. The noise grows with the bound.
     sampling : str or Sampling

@@ -6,6 +6,7 @@ from os import PathLike
 from typing import Any
 
 from skdp.estimators.additive import find_estimator
+from skdp.estimators.balanced import BALANCED, BALANCED_SHARE
 from skdp.estimators.base import COUNT_SHARE, ESTIMATORS
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.persons import check_unit, count_given
@@ -90,7 +91,9 @@ def plan(
         assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption(counted)),
         unit=unit,
     )
-    record.budget *= 1.0 - COUNT_SHARE if private_rows else 1.0
+    share = COUNT_SHARE if private_rows else 0.0
+    share += BALANCED_SHARE if estimator.class_weight == BALANCED else 0.0
+    record.budget *= 1.0 - share
     reasons: tuple[str, ...] = ()
     if not estimator._is_described(described):
         described, reasons = estimator._describe(described, n_rows, record)

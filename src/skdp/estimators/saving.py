@@ -22,6 +22,7 @@ import os
 import platform
 import shutil
 import tempfile
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -66,7 +67,7 @@ SAVED_AS: dict[str, Any] = {
     "epsilon": Epsilon,
     "max_weight": Epsilon,
     "schema": str | None,
-    "class_weight": list[tuple[bool | int | float | str, int | float]] | None,
+    "class_weight": list[tuple[bool | int | float | str, int | float]] | str | None,
 }
 
 
@@ -81,6 +82,8 @@ class PlanNumbers(msgspec.Struct):
     n_restarts: Count = 0
     slope_bound: Size = 0.0
     radius: Size | None = None
+    level_share: Size = 0.0
+    level_cap: Size | None = None
 
 
 class ModelForm(Form, frozen=True, kw_only=True):
@@ -264,7 +267,7 @@ def list_parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str
         # For a path, save the fitted schema, because the file may have changed since.
         own = isinstance(given["schema"], Schema)
         given["schema"] = toml_files.dumps(given["schema"] if own else model.schema_)
-    if given["class_weight"] is not None:
+    if isinstance(given["class_weight"], Mapping):
         given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
     for name in ("bounds", "classes", "target_bounds"):
         if given[name] is not None:
@@ -299,7 +302,7 @@ def read_parameters(
             typed[name] = float(typed[name])
     if typed.get("schema") is not None:
         typed["schema"] = toml_files.loads(typed["schema"])
-    if typed.get("class_weight") is not None:
+    if isinstance(typed.get("class_weight"), list):
         typed["class_weight"] = dict(typed["class_weight"])
     return given | typed
 

@@ -51,6 +51,9 @@ class Loss(Registered, ABC):
         The message that says why there are no standard errors, if `target_law` is None.
     one_sign : bool
         Whether a record's class alone determines the sign of its slope, at all margins.
+    canonical : bool
+        Whether the slope is the predicted mean minus the target, except where it is
+        clipped.
     score : str
         The score that is forecast, a key of `skdp.planning.calibration.CALIBRATIONS`.
     """
@@ -61,6 +64,7 @@ class Loss(Registered, ABC):
     slope_bound: float
     target_law: ClassVar[Literal["bernoulli", "normal"] | None] = None
     one_sign: ClassVar[bool] = False
+    canonical: ClassVar[bool] = False
     score: ClassVar[str] = "loss"
     no_errors: ClassVar[str] = (
         "Standard errors are not available for this loss, because it is not a "
@@ -113,6 +117,7 @@ class Logistic(Loss):
     curvature = 0.25
     slope_bound = 1.0
     one_sign = True
+    canonical = True
     target_law = "bernoulli"
     score = "log-loss"
 
@@ -142,6 +147,7 @@ class Softmax(Loss):
     kind = "softmax"
     curvature = 0.5
     slope_bound = math.sqrt(2.0)
+    canonical = True
     score = "log-loss"
     no_errors = "Standard errors are available for two classes, not for more."
 
@@ -194,6 +200,7 @@ class Squared(Loss):
     slope_bound: float = 2.0
     kind = "squared"
     curvature = 1.0
+    canonical = True
     target_law = "normal"
     score = "R²"
 
@@ -228,6 +235,7 @@ class Huber(Squared):
 
     slope_bound: float = 0.1
     kind = "huber"
+    canonical = False  # it is clipped too often
 
 
 @dataclass(frozen=True)
@@ -284,6 +292,7 @@ class Poisson(Loss):
 
     slope_bound: float = 1.0
     kind = "poisson"
+    canonical = True
     score = "D² (deviance explained)"
     no_errors = (
         "No standard errors for counts: clipping leaves a bias that we cannot "

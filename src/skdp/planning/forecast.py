@@ -237,6 +237,11 @@ def describe_plan(plan: Plan) -> str:
                 f"start: a constant model, from a histogram of the target for "
                 f"{matrix.target_share:.1%} of the budget"
             )
+        if matrix.level_share:
+            lines.append(
+                "end: the intercept is corrected, so that predictions are right on "
+                f"average, for {matrix.level_share:.1%} of the budget"
+            )
     elif isinstance(plan.geometry, InterceptOnly):
         lines.append("geometry: the intercept alone, a constant model")
     else:

@@ -286,13 +286,13 @@ def run(
         return release(total, z, randomness, record)
 
     task = plan.make_task(engine(records), release_geometry)
-    query, update, start = plan.geometry.prepare(task)
+    prepared = plan.geometry.prepare(task)
     weights = descend(
-        query=query,
-        update=update,
+        query=prepared.query,
+        update=prepared.update,
         sets=plan.sampling.sets,
         average=plan.average,
-        start=start,
+        start=prepared.start,
         n_steps=plan.n_steps,
         n_restarts=plan.n_restarts,
         noise_multiplier=noise_multiplier,
@@ -300,7 +300,7 @@ def run(
         record=record,
         callback=callback,
     )
-    return Fit(weights=weights, record=record, plan=plan)
+    return Fit(weights=prepared.finish(weights), record=record, plan=plan)
 
 
 def release_row_count(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -102,7 +103,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
     """
     if isinstance(plan, dict):
         return plan
-    penalty = plan.penalty
+    penalty, level_cap = plan.penalty, getattr(plan.geometry, "level_cap", math.inf)
     return {
         "n_rows": int(plan.n_rows),
         "epsilon": to_json(plan.epsilon),
@@ -114,6 +115,8 @@ def plan_summary(plan: Any) -> dict[str, Any]:
         "sampling": type(plan.sampling).__name__,
         "geometry": type(plan.geometry).__name__,
         "radius": getattr(plan.geometry, "radius", None),
+        "level_share": getattr(plan.geometry, "level_share", 0.0),
+        "level_cap": None if level_cap == math.inf else level_cap,
         "n_steps": int(plan.n_steps),
         "n_restarts": int(plan.n_restarts),
         "average": getattr(plan.average, "__name__", "average"),

@@ -16,7 +16,7 @@ from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
-from skdp.descent.target import USUAL_SCALE
+from skdp.descent.target import RESIDUAL, USUAL_SCALE
 from skdp.models.losses import Loss
 from skdp.planning.plan import Plan, check_budget, default_delta
 from skdp.privacy import accountant, queries
@@ -30,6 +30,11 @@ GRAM_SHARE = 0.15
 #: Shares of μ² spent on the target's histogram: the smallest for classes, the smallest
 #: for numbers, and the largest.
 CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
+#: Smallest share of μ² spent on the sum of slopes that corrects the intercept.
+LEVEL_SHARE = 0.02
+#: Number of rows divided by the noise of that sum. For classes, the share is raised
+#: until this ratio is reached, but not above the largest share.
+LEVEL_RECORDS = 20.0
 #: Number of rows divided by the noise of the target's histogram. The histogram's share
 #: is raised until this ratio is reached, but not above the largest share.
 CLASS_RECORDS, NUMBER_RECORDS = 10.0, 30.0
@@ -39,12 +44,11 @@ WIDE_RECORDS = 50.0
 FLOOR = 0.5
 #: Ratio of the cap on gradients to (nν)^(1/3), for classes.
 CAP = 0.25
+#: Below this nν, the cap for classes decreases faster, as (nν)^(5/6).
+LOW_SIGNAL = 500.0
 #: Share of the clipped amount that remains as bias. The rest cancels, because residuals
 #: have both signs.
 COHERENCE = 0.1
-#: Spread of the residuals relative to that of the target, if the model explains two
-#: thirds of the target's variance.
-RESIDUAL = 0.6
 #: Ratio of the shrinkage to √p·cap/(nν).
 SHRINKAGE = 0.2
 #: Norm of the weights that steps on a wide table aim to reach.
@@ -121,16 +125,35 @@ def choose_geometry(
         (NUMBER_SHARE, NUMBER_RECORDS) if number else (CLASS_SHARE, CLASS_RECORDS)
     )
     target_share = min(max(least, (needed / signal) ** 2), MOST_SHARE)
+    level_share = LEVEL_SHARE if loss.canonical and intercept else 0.0
+    if level_share and not number:
+        level_share = min(max(LEVEL_SHARE, (LEVEL_RECORDS / signal) ** 2), MOST_SHARE)
     pattern = queries.GramPattern.of(layout, neighbours, centred=True)
     noise = pattern.sensitivity / (n_rows * mu * math.sqrt(GRAM_SHARE))
-    steps = signal * math.sqrt(1.0 - GRAM_SHARE - target_share)
+    steps = signal * math.sqrt(1.0 - GRAM_SHARE - target_share - level_share)
+    shrinkage, level_cap = SHRINKAGE * math.sqrt(p) / steps, math.inf
+    if number:
+        radius = RESIDUAL * choose_cap(steps, p)
+        if level_share > 0:
+            level_cap = choose_cap(signal * math.sqrt(level_share), 1, 1.0)
+            # Counts have long tails, and a model explains little of them.
+            level_cap *= RESIDUAL if loss.target_law == "normal" else 1.0
+    else:
+        radius = CAP * signal ** (1 / 3)
+        if level_share > 0 and signal < LOW_SIGNAL:
+            # The lower cap costs only the level, which is corrected. The penalty, which
+            # is the product of radius and shrinkage, stays the same.
+            lower = math.sqrt(signal / LOW_SIGNAL)
+            radius, shrinkage = radius * lower, shrinkage / lower
     return Matrix(
-        radius=RESIDUAL * choose_cap(steps, p) if number else CAP * signal ** (1 / 3),
+        radius=radius,
         floor=max(FLOOR * noise * math.sqrt(2.0 * p), NOISELESS_FLOOR),
         gram_share=GRAM_SHARE,
         target_share=target_share,
-        shrinkage=SHRINKAGE * math.sqrt(p) / steps,
+        shrinkage=shrinkage,
         scaled=number,
+        level_share=level_share,
+        level_cap=level_cap,
     )
 
 
@@ -173,15 +196,16 @@ def choose_wide_geometry(
     return geometry, max(1, round(time * float(smoothness[0])))
 
 
-def choose_cap(signal: float, p: int) -> float:
+def choose_cap(signal: float, p: int, coherence: float = COHERENCE) -> float:
     """Return the best cap c, as a multiple of the mean of |residual|·‖Bx‖.
 
     Suppose that this product v has an exponential distribution with mean m. A cap at cm
     then removes E(v - cm)₊ = m e⁻ᶜ from a gradient on average. A share α of the removed
-    amount remains as bias. The noise costs p (cm/nν)². The total cost, divided by m²,
-    is α² e⁻²ᶜ + p c²/(nν)². It is smallest where 2c e²ᶜ = 2 (α nν)²/p.
+    amount, the `coherence`, remains as bias. The noise costs p (cm/nν)². The total
+    cost, divided by m², is α² e⁻²ᶜ + p c²/(nν)². It is smallest where
+    2c e²ᶜ = 2 (α nν)²/p.
     """
-    return float(lambertw(2.0 * (COHERENCE * signal) ** 2 / p).real) / 2.0
+    return float(lambertw(2.0 * (coherence * signal) ** 2 / p).real) / 2.0
 
 
 def _choose_intercept(loss: Loss, signal: float) -> InterceptOnly:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,6 +97,22 @@ def shrink_rows(units: FloatArray, squared_norm: float) -> FloatArray:
         units = np.where(squares > squared_norm, np.trunc(units * factor), units)
         squares = (units * units).sum(axis=1, keepdims=True)
     return units
+
+
+def multiply(matrix: FloatArray, total: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Multiply a matrix of integers below 2²⁴ by Python integers, exactly.
+
+    The big integers are split into pieces small enough for exact float64 products.
+    """
+    bits = 29 - matrix.shape[1].bit_length()
+    product = np.zeros((len(matrix), total.shape[1]), np.int64).astype(object)
+    rest, sign, shift = abs(total), np.sign(total), 0
+    while rest.any():
+        limb = sign * (rest & ((1 << bits) - 1))
+        part = (matrix @ limb.astype(np.float64)).astype(np.int64)
+        product = product + (part.astype(object) << shift)
+        rest, shift = rest >> bits, shift + bits
+    return product
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,7 @@ PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
         lambda query: query.startswith(("counts of", "histogram of the target")),
     ),
     ("Gradients, the steps of the fit", lambda query: query.startswith("gradient")),
+    ("Level of the predictions", lambda query: query == "sum of slopes"),
     ("Scores", lambda query: query.startswith("scores (")),
 )
 UNSPENT = "Not spent"

@@ -29,7 +29,7 @@ from skdp.planning.plan_files import plan_summary, summary_digest
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord
-from skdp.reporting import coefficients, facts, formatting, outlook
+from skdp.reporting import coefficients, curve_panels, facts, formatting, outlook
 from skdp.reporting.statement import (
     FALSE_ALARMS,
     describe_neighbours,
@@ -161,6 +161,7 @@ def _describe_model(model: Any) -> dict[str, Any]:
     paid = model.ledger is not None
     return {
         "coefficients": coefficients.draw_coefficients(model),
+        "curves": curve_panels.draw_curves(model),
         "limits": _describe_limits(plan, summary),
         "panels": [] if plan is None else outlook.panels(plan),
         "digest": summary_digest(summary),

@@ -29,9 +29,7 @@ unless the schema lists the empty level.
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -40,6 +38,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from skdp.schema import check
+from skdp.tables.in_order import map_in_order
 from skdp.tables.readers import Cells, Source, library, slices
 
 BLOCK_BYTES = 1 << 23
@@ -47,9 +46,6 @@ BLOCK_BYTES = 1 << 23
 
 LONGEST_HEADER = 1 << 24
 """Most bytes of the first line, roughly. A longer one has an unclosed quote."""
-
-AT_ONCE = 2
-"""Number of blocks that are parsed at the same time."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -109,7 +105,10 @@ def table(
 
         with path.open("rb") as file:
             file.seek(start)
-            yield from map_ahead(parse, cut_blocks(file, delimiter, size, multiline))
+            # Arrow's own threads are not used, because they can wait forever on a
+            # malformed record (apache/arrow issue 38676).
+            blocks = cut_blocks(file, delimiter, size, multiline)
+            yield from map_in_order(parse, blocks)
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         nonlocal reached
@@ -139,22 +138,6 @@ def table(
         count=count,
         share=lambda: reached / length,
     )
-
-
-def map_ahead(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-    """Yield the results of `work` in order, while threads compute the next ones.
-
-    Arrow's own threads are not used, because they can wait forever on a malformed
-    record (apache/arrow issue 38676).
-    """
-    waiting: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(AT_ONCE, "skdp-csv") as pool:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > AT_ONCE:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 def cut_blocks(

@@ -102,6 +102,14 @@ FILES: Mapping[str, str] = {
 """Readers of files, by extension."""
 
 
+def is_in_memory(table: Any) -> bool:
+    """Return whether a table is in memory, and neither a file nor a stream.
+
+    Its encoded records take less memory than the table itself.
+    """
+    return hasattr(table, "__len__") and not isinstance(table, str)
+
+
 def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
     """Open a table of any kind; `wanted` names the columns that will be read."""
     where = _find_reader(table, TABLES)

@@ -24,6 +24,8 @@ ABOVE, BELOW = 0.05, 0.2
 POINTS, LEAST = 24, 1e-11
 #: Slopes are read from tables. A table may be steeper than the loss by this factor.
 STEEPER = 1.01
+#: Relative rounding error of a float64.
+U = 2.0**-53
 
 Found = tuple[bool | None, str]
 
@@ -136,3 +138,28 @@ def _compare(curve: FloatArray, charged: FloatArray, said: str) -> Found:
     ratio = float((curve / charged).max())
     right = 1 - BELOW <= ratio <= 1 + ABOVE
     return right, f"{said}: δ(ε) is at most {ratio:.3g} of the charge"
+
+
+def solved_apart(given: Given) -> float:
+    """Bound the distance of computed solutions that have the same exact minimiser.
+
+    Two neighbouring tables, with different tilts, may have the same exact minimiser.
+    The computed solutions then differ only by rounding. This recomputes the bounds of
+    `skdp.solvers.certified`.
+    """
+    quadratic, n = given.quadratic(), int(given.number("n_rows"))
+    full = max(2**24, 4 * n) if given.record.neighbours == "add-remove" else n
+    most = 2 * full if full > n else n
+    d, reach = len(quadratic), math.sqrt(given.reach([1.0 / q for q in quadratic]))
+    cells = sum(group.n_entries for group in given.layout.groups)
+    summed = (4096 + most / 2048 + 4) * given.slope
+    fixed = 2 * most * reach * (512 * (given.weight + given.slope) + summed) * U
+    bend = 1.01 * given.loss.curvature * given.weight * (cells + 4) * reach
+    growth = (2 * most * reach * bend + 32) * U
+    floor, std = math.sqrt(min(quadratic)), given.number("noise_std")
+    pull = std * (1 + 2.0**-8) * (math.sqrt(d) + 8) / floor
+    start = 1.01 * most * given.weight * max(1.0, given.loss.slope_bound)
+    radius = 2 * pull + math.sqrt(2 * start)
+    found = 2 * 4.1 * (1.01 * fixed + 2 * growth * radius) + 16 * U * radius
+    found += radius / full if most > full else 0.0
+    return found + 2 * math.sqrt(d) * (std * 2.0**-35 / floor + 2.0**-31)

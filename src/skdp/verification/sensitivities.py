@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skdp.schema import Group, check
+from skdp.verification.costs import solved_apart
 from skdp.verification.given import Given
 
 #: Rounding slopes and features to a grid lowers a bound by at most this fraction.
@@ -22,8 +23,6 @@ GRID = 2.0**-14
 PROVED = 1.5
 #: A bound on rounding errors may be larger by this factor.
 ROUNDED = 1.2
-#: Relative rounding error of a float64.
-U = 2.0**-53
 #: Smallest spread of a numeric target that caps can depend on: half a bin, of 32 bins.
 NARROWEST = 1.0 / 32
 #: A joint column is wide if it has more coordinates than this. For wide columns DP-GCD
@@ -85,6 +84,7 @@ class Expected:
 GRADIENT = r"gradient of \d+ coordinates?"
 BATCHES = r"gradients of \d+ Poisson batch(es)?, .*"
 GRAM = r"\d+ entr(y|ies) of the Gram matrix"
+LEVEL = "sum of slopes"
 MINIMISER = "minimiser of the penalised loss, charged beforehand"
 TILT = "objective perturbation,.*"
 DISTANCE = "distance to minimiser, charged beforehand"
@@ -129,9 +129,20 @@ def list_skgd(given: Given) -> list[Expected]:
         cap *= min(NARROWEST, given.loss.slope_bound)
     if plan.get("sampling") != "Full":  # a set of coordinates has a part of the radius
         cap *= math.sqrt(1.0 / given.layout.n_features)
+    level = plan.get("level_cap")
+    least = given.loss.slope_bound if level is None else float(level)
+    if follows_spread(given):
+        least *= NARROWEST
+    least = apart * given.weight * min(least, given.loss.slope_bound)
     return [
         Expected(what=GRAM, least=gram),
         Expected(what=f"{GRADIENT} in a matrix metric", least=cap),
+        Expected(
+            what=LEVEL,
+            least=least * (1 - GRID),
+            most=apart * given.slope * (1 + 1e-9),
+            times=1 if plan.get("level_share") else 0,
+        ),
         # The shape of the noise is at most 1.
         Expected(what=GRADIENT, least=apart * given.slope * given.single * (1 - GRID)),
     ]
@@ -285,31 +296,6 @@ def list_objective_perturbation(given: Given) -> list[Expected]:
         Expected.at(TILT, size, 1),
         Expected(what=DISTANCE, least=away * (1 - 1e-6), most=away * ROUNDED, times=1),
     ]
-
-
-def solved_apart(given: Given) -> float:
-    """Bound the distance between computed solutions that have the same exact minimiser.
-
-    Two neighbouring tables may have the same exact minimiser, if their tilts differ.
-    Their computed solutions then differ only by rounding. This recomputes the bounds of
-    `skdp.solvers.certified`.
-    """
-    quadratic, n = given.quadratic(), int(given.number("n_rows"))
-    full = max(2**24, 4 * n) if given.record.neighbours == "add-remove" else n
-    most = 2 * full if full > n else n
-    d, reach = len(quadratic), math.sqrt(given.reach([1.0 / q for q in quadratic]))
-    cells = sum(group.n_entries for group in given.layout.groups)
-    summed = (4096 + most / 2048 + 4) * given.slope
-    fixed = 2 * most * reach * (512 * (given.weight + given.slope) + summed) * U
-    bend = 1.01 * given.loss.curvature * given.weight * (cells + 4) * reach
-    growth = (2 * most * reach * bend + 32) * U
-    floor, std = math.sqrt(min(quadratic)), given.number("noise_std")
-    pull = std * (1 + 2.0**-8) * (math.sqrt(d) + 8) / floor
-    start = 1.01 * most * given.weight * max(1.0, given.loss.slope_bound)
-    radius = 2 * pull + math.sqrt(2 * start)
-    found = 2 * 4.1 * (1.01 * fixed + 2 * growth * radius) + 16 * U * radius
-    found += radius / full if most > full else 0.0
-    return found + 2 * math.sqrt(d) * (std * 2.0**-35 / floor + 2.0**-31)
 
 
 def list_adassp(given: Given) -> list[Expected]:
