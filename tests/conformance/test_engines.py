@@ -361,6 +361,7 @@ def test_sums_do_not_depend_on_the_order_or_the_chunks_of_rows(engine: str) -> N
             Batch(
                 columns={name: rows(c, at) for name, c in batch.columns.items()},
                 target=rows(batch.target, at),
+                divisor=None if batch.divisor is None else batch.divisor[at],
             )
             for at in sets
         ]

@@ -260,7 +260,7 @@ def test_regressors_have_them_in_the_target_s_units():
     assert np.all(model.coef_std_ > fitted_again)
 
 
-def hidden(n_rows=4000, epsilon=2.0, seed=0, **options):
+def hidden(n_rows=4000, epsilon=3.0, seed=0, **options):
     """A fit of columns that vary visibly, hardly and not at all; only `a` counts."""
     rng = np.random.default_rng(3)
     names = ("a", "half", "hardly", "constant", "missing")
@@ -339,7 +339,7 @@ def test_intervals_of_noise_hold_zero():
 
 
 def test_a_standard_error_holds_privacy_and_sampling():
-    model = hidden(seed=1, neighbours="replace-one")
+    model = hidden(n_rows=6000, epsilon=2.0, seed=1, neighbours="replace-one")
     found = estimate(model.plan_, model.privacy_.transcript, model.weights_)
     contrasts = make_unit_matrices(model)[1]
     sampling = np.diag(contrasts @ found.usual.sampling @ contrasts.T)
@@ -348,7 +348,7 @@ def test_a_standard_error_holds_privacy_and_sampling():
     told = np.isfinite(errors.effects_std)
     assert told.sum() == 4
     assert np.all(errors.effects_std[told] > 0.98 * both[told])
-    assert np.all(both[told] > 1.05 * np.sqrt(sampling[told]))
+    assert np.all(both[told] > 1.04 * np.sqrt(sampling[told]))
 
 
 def test_a_column_of_one_category_has_no_effect_to_tell():

@@ -10,7 +10,7 @@ from scipy.special import expit
 from skdp import datasets
 from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
-from skdp.inference import covariances, plausible, surrogate_rows
+from skdp.inference import capped_slopes, covariances, plausible, surrogate_rows
 from skdp.models.losses import Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from skdp.models.penalties import lasso
 from skdp.planning.plan import run
@@ -110,7 +110,7 @@ def test_what_caps_hide_is_found():
 
     reached = solve(mean_slope, true).x
     assert np.abs(reached - true).max() > 0.3
-    bias = covariances._compute_capping(rows, reached, caps)
+    bias = capped_slopes.compute_capping(rows, reached, caps)
     np.testing.assert_allclose(bias, reached - true, atol=0.01)
 
 

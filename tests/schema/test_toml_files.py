@@ -231,5 +231,5 @@ def test_many_open_columns_are_told_in_one_line():
 
 
 def test_a_template_needs_names():
-    with pytest.raises(ValueError, match="needs column names"):
+    with pytest.raises(ValueError, match="requires column names"):
         schema_template(np.zeros((2, 2)))

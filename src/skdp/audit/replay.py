@@ -1,8 +1,8 @@
 """Replay a fit: compute the exact sum behind each release, on any table.
 
-The weights of each step depend only on the earlier releases. The transcript, which is
-the list of all releases, therefore determines what the sum of each step would have been
-on any other table. Nothing is released here.
+The weights of each step depend only on the earlier releases. So the transcript, which
+lists all releases, determines the sum of each step on any other table. Nothing is
+released here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Replay:
     Attributes
     ----------
     sums : list of BoundedSum
-        The exact sums to which noise would have been added.
+        The exact sums, to which a run would add noise.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Replay:
         self.finish = prepared.finish
 
     def next_release(self, total: queries.BoundedSum, share: float = 1.0) -> Released:
-        """Store the exact sum and return what the earlier run released for it."""
+        """Store the exact sum, and return what the earlier run released for it."""
         self.sums.append(total)
         return self._transcript[len(self.sums) - 1]
 
@@ -75,7 +75,7 @@ def replay(
     sets: Sequence[IntArray] | None = None,
     engine: MakeEngine = ReferenceEngine,
 ) -> tuple[FloatArray, list[Sums]]:
-    """Replay a run. Return its weights, and the sums of every step on each table.
+    """Replay a run, and return its weights and the sums of every step on each table.
 
     Parameters
     ----------

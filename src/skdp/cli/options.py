@@ -126,7 +126,7 @@ Threads = Annotated[
 
 
 def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
-    """Return the path or, if `multiline`, a CSV reader that allows line breaks.
+    """Return the path, or a CSV reader that allows line breaks if `multiline` is true.
 
     The reader accepts line breaks inside quoted fields.
     """
@@ -207,7 +207,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
 
 
 def choose_model(chosen: Model | None, schema: Schema) -> str:
-    """Return the name of the chosen model, or of the default for the target's type."""
+    """Return the chosen model, or the default model for the target's type."""
     from skdp.schema import Categorical
 
     if chosen is not None:

@@ -42,9 +42,10 @@ def report(
     """Write a page about a saved model.
 
     The page says what was fitted, what is guaranteed under which assumptions, how the
-    budget was spent, how certain each coefficient is, what more rows or budget would
-    bring, and how to check all of it. It is one HTML file that loads nothing and runs
-    no script. The privacy record is verified first; no page is written if that fails.
+    budget was spent, how certain each coefficient is, what more rows or a larger budget
+    would change, and how to check all of it. It is one HTML file that loads nothing and
+    runs no script. The privacy record is verified first; no page is written if that
+    fails.
     """
     from skdp.reporting.report import read_subject, render_page
     from skdp.schema import check

@@ -430,6 +430,7 @@ class CompiledEngine:
         self._margins: list[FloatArray] = []
         self._asked: FloatArray | None = None
         self._known_programs: dict[tuple[bytes, bytes], tuple[Any, Any]] = {}
+        self._known_caps: tuple[Any, Any, Any] = (None, None, None)
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         self._n_threads = n_threads or int(default)
         self._pool: ThreadPoolExecutor | None = None
@@ -495,18 +496,10 @@ class CompiledEngine:
             combined.spread(moves)
         lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
         programs, bounds = self._make_programs(changed, at)
-        chunks = np.zeros((len(self._rows), 10), np.int64)
+        chunks = self._described.copy()
+        chunks[:, 2] = self._find_caps(slopes)
+        chunks[:, 3] = [array.ctypes.data for array in self._margins] or 0
         chunks[:, 5:9] = bounds
-        chunks[:, 9] = [chunk.divisor for chunk in self.records.chunks]
-        kept = []  # keeps the arrays alive as long as their addresses are used
-        for index, rows in enumerate(self._rows):
-            chunks[index, :2] = rows.addresses
-            chunks[index, 4] = rows.n_rows
-            if slopes.caps is not None:
-                kept.append(_chunk_caps(slopes, index, rows.n_rows))
-                chunks[index, 2] = kept[-1].ctypes.data
-            if kept_margins:
-                chunks[index, 3] = self._margins[index].ctypes.data
 
         def sweep(share: Ranges) -> npt.NDArray[np.int64]:
             totals = np.zeros((n_outputs, slots.wide), np.int64)
@@ -525,6 +518,32 @@ class CompiledEngine:
         if kept_margins:
             self._weights = self._asked
         return big(total[:, slots.of[at]].T * slots.worth[at, None])
+
+    @cached_property
+    def _described(self) -> npt.NDArray[np.int64]:
+        """The chunks as the kernel `sweep` reads them, without caps and margins."""
+        chunks = np.zeros((len(self._rows), 10), np.int64)
+        for index, rows in enumerate(self._rows):
+            chunks[index, :2] = rows.addresses
+            chunks[index, 4] = rows.n_rows
+            chunks[index, 9] = self.records.chunks[index].divisor
+        return chunks
+
+    def _find_caps(self, slopes: Slopes) -> npt.NDArray[np.int64] | int:
+        """Return the addresses of the caps of each chunk, or 0 if there are none.
+
+        Steps share their caps, so the last ones are kept.
+        """
+        if slopes.caps is None:
+            return 0
+        if self._known_caps[0] is not slopes.caps:
+            arrays = [
+                _chunk_caps(slopes, i, rows.n_rows) for i, rows in enumerate(self._rows)
+            ]
+            where = np.array([array.ctypes.data for array in arrays], np.int64)
+            self._known_caps = slopes.caps, arrays, where
+        addresses: npt.NDArray[np.int64] = self._known_caps[2]
+        return addresses
 
     def _choose_start(self, units: FloatArray) -> tuple[FloatArray, bool]:
         """Return the weights from which to update margins, and whether to keep margins.
@@ -638,15 +657,22 @@ class CompiledEngine:
         If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
         """
-        total = np.zeros(n_classes, np.int64)
-        for rows, chunk in zip(self._rows, self.records.chunks, strict=True):
-            share = self.records.find_share(chunk)
-            for start in range(0, rows.n_rows, MOST_ROWS):
-                at = slice(start, start + MOST_ROWS)
-                counted = (n_classes == 1) | (rows.weight[at] > 0)
-                inside = np.minimum(rows.target[at][counted], np.uint16(n_classes - 1))
-                total += np.bincount(inside, minlength=n_classes) * share
-        return big(total)
+        if n_classes == 1:
+            chunks = self.records.chunks
+            shares = (len(c.target) * self.records.find_share(c) for c in chunks)
+            return big([sum(shares)])
+
+        def work(share: Ranges) -> npt.NDArray[np.int64]:
+            total = np.zeros(n_classes, np.int64)
+            for index, start, stop in share:
+                rows, counts = self._rows[index], np.zeros(n_classes, np.int64)
+                at = slice(start, stop)
+                kernels.count_classes(rows.target[at], rows.weight[at], counts)
+                parts = self.records.find_share(self.records.chunks[index])
+                total += counts * parts
+            return total
+
+        return big(sum(self._run(work, 1), start=np.zeros(n_classes, np.int64)))
 
 
 def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:

@@ -20,7 +20,6 @@ from typing import Any
 
 import cupy
 import numpy as np
-import numpy.typing as npt
 
 from skdp.engines.compiled import Formula
 from skdp.engines.cuda_rows import (
@@ -308,10 +307,7 @@ class CudaEngine:
     def _tiles(
         self, width: int, most: int = TILE_ROWS
     ) -> Iterator[tuple[int, Slab, slice]]:
-        """Yield tiles of rows, for which `width` doubles per row are needed.
-
-        A tile has at most `most` rows.
-        """
+        """Yield tiles of at most `most` rows, each of `width` doubles."""
         length = max(1, min(most, TILE_ENTRIES // width))
         for index, slab in self._on_gpu():
             for start in range(0, slab.n_rows, length):
@@ -347,14 +343,12 @@ class CudaEngine:
     def gram(self) -> BigInts:
         """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         d = self._places.layout.n_features
-        totals: dict[int, npt.NDArray[np.int64]] = {}
+        total = big(np.zeros((d, d)))
         for _, slab, rows in self._tiles(d):
             block = self._block(slab, rows)
-            own = cupy.asnumpy(block @ block.T).astype(np.int64)
-            share = self.records.one // slab.divisor
-            totals[share] = totals.get(share, 0) + own
-        parts = (big(total) * share for share, total in totals.items())
-        return sum(parts, start=big(np.zeros((d, d))))
+            own = big(cupy.asnumpy(block @ block.T))
+            total = total + own * (self.records.one // slab.divisor)
+        return total
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[Any]:
         """Return the cap of each row, from the row's exact product with the metric."""
@@ -397,10 +391,7 @@ class CudaEngine:
 
 
 def _describe(formula: Formula, divisor: int = 1) -> Any:
-    """Return the struct that the kernels read a formula from.
-
-    Slopes are divided by `divisor`.
-    """
+    """Return the struct that the kernels read a formula from, divided by `divisor`."""
     described = np.zeros(1, _FORMULA)
     described[0] = (*formula.parameters, len(formula.table) - 1)
     described["scale"] /= divisor

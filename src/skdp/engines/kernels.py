@@ -602,6 +602,19 @@ def sweep(
         sums[:] = 0.0
 
 
+@kernel(integers=True)
+def count_classes(
+    target: npt.NDArray[np.uint16],
+    weight: npt.NDArray[np.float32],
+    counts: npt.NDArray[np.int64],
+) -> None:
+    """Add the number of rows of each class, without null rows, to `counts`."""
+    last = len(counts) - 1
+    for i in range(len(target)):
+        if weight[i] > 0:
+            counts[target[i] if target[i] < last else last] += 1
+
+
 @kernel()
 def cap_rows(
     images: Floats,

@@ -195,6 +195,7 @@ class PrivateLinearModel(
             max_weight=self.max_weight,
             verbose=self.verbose,
             unit=opened.ids,
+            n_threads=self.n_threads,
         )
         schema, target = opened.schema, opened.typical_target
         share = DISCOVERY_SHARE * opened.infers_levels

@@ -34,7 +34,7 @@ from skdp.schema import (
     check,
     toml_files,
 )
-from skdp.tables import arrays, batches, readers
+from skdp.tables import batches, readers
 from skdp.tables.cells import numbers
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
@@ -280,9 +280,8 @@ def open_table(
     ids = None if unit is None else Ids.of(unit)
     columns_of_ids = [] if ids is None else ids.columns
     if schema is not None:
-        read = [*schema.inputs, schema.target_name]
         source = readers.source(X, [*schema.inputs, *columns_of_ids])
-        _refuse_dates(source, read, apart)
+        _refuse_dates(X, source, [*schema.inputs, schema.target_name])
         described = schema.target
         if isinstance(described, tuple) and y is not None:
             described = described[1]
@@ -315,7 +314,7 @@ def open_table(
     source = readers.source(X)
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     positions(names, columns_of_ids)  # refuses names that the table does not have
-    _refuse_dates(source, names, apart)
+    _refuse_dates(X, source, names)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
@@ -345,19 +344,20 @@ def open_table(
     )
 
 
-def _refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> None:
-    """Refuse columns of dates, times or nested values, which would all be missing.
+def _refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> None:
+    """Refuse columns of a file that are dates, times or nested values by their type.
 
-    A single cell cannot give a column such a type, so the error reveals nothing. But it
-    can decide between texts and numbers, so these types are never refused.
+    All their cells would be missing. A file states its types, so they are public. The
+    types of a table in memory may have been inferred from its cells, where one odd cell
+    turns dates into texts. Such columns are therefore never refused, and all their
+    cells are missing. A warning after the fit follows from released sums.
     """
+    if not isinstance(table, (str, PathLike)):
+        return
     types = dict(zip(source.names or names, source.kinds, strict=False))
-    other = [name for name in names if types.get(name) == "other"][:1]
-    if apart is not None and arrays.kind_of(apart) == "other":
-        other = ["y"]
-    for name in other:
+    for name in names:
         check(
-            False,
+            types.get(name) != "other",
             f"Column {name!r} holds dates, times or nested values, which are neither "
             "numbers nor categories. Convert it, or leave it out.",
         )
@@ -384,6 +384,7 @@ def read_records(
     verbose: int,
     unit: Any = None,
     row_counts: RowCounts | None = None,
+    n_threads: int | None = None,
 ) -> Records:
     """Read and encode a table. Records that outgrow memory are kept in a file."""
     with show_reading() if verbose else nullcontext() as progress:
@@ -395,6 +396,14 @@ def read_records(
             class_weight=class_weight,
             unit=unit,
             row_counts=row_counts,
+            n_threads=n_threads,
             progress=progress,
         )
-        return encode_all(read, schema, intercept=intercept, max_weight=max_weight)
+        return encode_all(
+            read,
+            schema,
+            intercept=intercept,
+            max_weight=max_weight,
+            n_threads=n_threads,
+            in_memory=math.inf if readers.is_in_memory(table) else None,
+        )

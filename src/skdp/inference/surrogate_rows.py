@@ -21,8 +21,10 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, Group, Layout
 
-#: Covariances below this many standard deviations of the noise are set to zero.
-VISIBLE = 4.0
+#: Number of covariances per column that noise alone is expected to make visible. The
+#: others are set to zero. A stricter limit would also hide real covariances. Columns
+#: that nearly determine each other would then seem to be independent.
+FALSE_COVARIANCES = 0.5
 #: Number of surrogate rows: at least `N_ROWS`, and this many per coordinate.
 N_ROWS, ROWS_PER_COORDINATE = 2048, 20
 #: Relative addition to variances before columns are regressed on each other.
@@ -60,7 +62,8 @@ def estimate_moments(
     mean = gram[:, -1].copy()
     mean[-1] = 1.0
     covariance = gram - np.outer(mean, mean)
-    covariance[np.abs(covariance) < VISIBLE * noise] = 0.0
+    visible = float(ndtri(1.0 - FALSE_COVARIANCES / (2.0 * len(mean))))
+    covariance[np.abs(covariance) < visible * noise] = 0.0
     mean[:-1] += pattern.shift[:-1] / 2.0
     variances = _estimate_positive(np.diag(gram) - gram[:, -1] ** 2, np.diag(noise))
     complete = []

@@ -41,21 +41,21 @@ class Loss(Registered, ABC):
     slope_bound : float
         Bound on the norm of a record's slopes.
     usual_curvature : float
-        The second derivative to expect at the margins of most rows, by default
-        `curvature`. It is used to choose the number of steps, never as a bound.
+        The second derivative that most rows have at their margins, by default
+        `curvature`. It helps to choose the number of steps and is never used as a
+        bound.
     target_law : {"bernoulli", "normal"} or None
         The distribution of a target given its margin, which standard errors need. None
         if standard errors are not available.
     no_errors : str
         The message that says why there are no standard errors, if `target_law` is None.
     one_sign : bool
-        Whether the class of a record determines the sign of its slope at every margin.
+        Whether a record's class alone determines the sign of its slope, at all margins.
     canonical : bool
         Whether the slope is the predicted mean minus the target, except where it is
         clipped.
     score : str
-        The score in which accuracy is forecast, a key of
-        `skdp.planning.calibration.CALIBRATIONS`.
+        The score that is forecast, a key of `skdp.planning.calibration.CALIBRATIONS`.
     """
 
     n_outputs: int = 1
@@ -78,7 +78,7 @@ class Loss(Registered, ABC):
 
     @property
     def usual_curvature(self) -> float:
-        """The second derivative to expect at the margins of most rows."""
+        """The second derivative that most rows have at their margins."""
         return self.curvature
 
     @property
@@ -193,7 +193,7 @@ class Softmax(Loss):
 class Squared(Loss):
     """The squared loss ½ (m - y)² for y in [-1, 1], with its slope clipped.
 
-    Where the slope would exceed ±slope_bound, the loss continues as a straight line. So
+    Where the slope would exceed ±slope_bound, the loss continues as a straight line, so
     it stays convex.
     """
 
@@ -275,9 +275,9 @@ class SmoothedHinge(Loss):
         return inside**2 / (2 * self.width) + np.maximum(missing - self.width, 0.0)
 
     def constant(self, target: FloatArray) -> FloatArray:
-        """Return the second class's share minus the first's.
+        """Return the share of the second class minus the share of the first.
 
-        Its sign is that of the more frequent class.
+        The result has the sign of the more frequent class.
         """
         return target[1:] - target[:1]
 
@@ -312,10 +312,10 @@ class Poisson(Loss):
 
     @property
     def usual_curvature(self) -> float:
-        """The value ⅓, which is a high guess.
+        """The value ⅓, which is high for most tables.
 
-        Means usually lie far below the largest count. Tables with a curvature of 1/9 to
-        1/23 did best with 320 to 640 steps, and a value of ⅓ gives 480 steps.
+        Means usually lie far below the largest count. Tables with a curvature between
+        1/23 and 1/9 did best with 320 to 640 steps. The value ⅓ gives 480 steps.
         """
         return 1 / 3
 

@@ -27,7 +27,7 @@ _WHAT = f"This is not a plan of format {FORMAT}"
 class PlanForm(Form, frozen=True, kw_only=True):
     """The keys and types of a saved `Plan`.
 
-    Loss, penalty, sampling and geometry are saved as their kind and their parameters.
+    The loss, penalty, sampling and geometry are saved by kind and parameters.
     """
 
     format: Literal[1]
@@ -98,8 +98,8 @@ def loads(text: str) -> Plan:
 def plan_summary(plan: Any) -> dict[str, Any]:
     """Summarise a plan in numbers and names.
 
-    A loaded model has this summary instead of a plan. The value of ``digest`` is the
-    digest of the plan in the ledger's entry.
+    A loaded model has this summary instead of a plan. Its ``digest`` is also in the
+    ledger's entry.
     """
     if isinstance(plan, dict):
         return plan
@@ -130,7 +130,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
 def plan_digest(plan: Any) -> str | None:
     """Return the SHA-256 of a plan's JSON, or None if the plan cannot be written.
 
-    It cannot if it is only a summary, or has parts that a user defined.
+    Summaries cannot be written, nor can plans with parts that a user defined.
     """
     if isinstance(plan, dict):
         return None
@@ -171,7 +171,7 @@ def _read_plan(form: PlanForm) -> Plan:
 
 
 def _read_part(state: dict[str, Any]) -> dict[str, Any]:
-    """Replace the texts "inf" and "-inf", which stand for infinity, by numbers."""
+    """Replace the strings "inf" and "-inf" by infinite numbers."""
     infinite = ("inf", "-inf")
     return {
         name: float(value) if isinstance(value, str) and value in infinite else value

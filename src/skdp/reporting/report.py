@@ -29,7 +29,7 @@ from skdp.planning.plan_files import plan_summary, summary_digest
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord
-from skdp.reporting import coefficients, facts, formatting, outlook
+from skdp.reporting import coefficients, curve_panels, facts, formatting, outlook
 from skdp.reporting.statement import (
     FALSE_ALARMS,
     describe_neighbours,
@@ -44,7 +44,7 @@ from skdp.verification.verify import Verification, verify
 
 #: Maximum number of releases that the page lists.
 MOST_RELEASES = 500
-#: Fields in which a plan that was made again must agree with the plan that was run.
+#: Fields of the plan that was run. A plan that is made again must have the same values.
 KEPT = (
     *("n_rows", "geometry", "sampling", "n_steps", "n_restarts", "calibration"),
     *("loss", "penalty", "l1", "l2"),
@@ -52,7 +52,7 @@ KEPT = (
 #: Largest accepted relative difference between the clipping radii of these two plans.
 #: Rounding of the budget may cause a small difference.
 NEAR = 0.01
-#: First words of the purposes of those releases that are made before the plan.
+#: Purposes of the releases that are made before the plan begin with these words.
 BEFORE = ("Number of rows", "Number of persons", "Ranges, found", "Categories, found")
 
 
@@ -69,8 +69,8 @@ def report(model: Any, ledger: Any = None) -> str:
     Returns
     -------
     str
-        One HTML page that loads no other file and runs no script. It suits screens,
-        phones and paper. It contains only public and released values.
+        One HTML page for screens, phones and paper. It loads no other file, runs no
+        script, and contains only public and released values.
 
     Raises
     ------
@@ -161,6 +161,7 @@ def _describe_model(model: Any) -> dict[str, Any]:
     paid = model.ledger is not None
     return {
         "coefficients": coefficients.draw_coefficients(model),
+        "curves": curve_panels.draw_curves(model),
         "limits": _describe_limits(plan, summary),
         "panels": [] if plan is None else outlook.panels(plan),
         "digest": summary_digest(summary),

@@ -50,7 +50,7 @@ def name_protected(record: PrivacyRecord) -> str:
 
 
 def compute_delta(record: PrivacyRecord, epsilon: float) -> float:
-    """Return a δ for which the record's releases are (ε, δ)-private, for this ε."""
+    """Return the δ that the record's releases have at this ε."""
     if isinstance(record, SearchRecord) and record.stop is not None:
         return search_delta(epsilon, math.sqrt(record.budget), record.stop)
     mu, extra = math.sqrt(record.spent), _sum_deltas(record)
@@ -58,7 +58,7 @@ def compute_delta(record: PrivacyRecord, epsilon: float) -> float:
 
 
 def _sum_deltas(record: PrivacyRecord) -> float:
-    """Return the total δ that releases cost in addition to their μ."""
+    """Return the total δ of the releases, which they cost in addition to μ."""
     return math.fsum(times * event.delta for event, times in record.events.items())
 
 
@@ -135,7 +135,7 @@ Part = tuple[str, list[str]]
 
 
 def write_parts(model: Any) -> list[Part]:
-    """Return the parts of a statement in order. Each has a title and sentences."""
+    """Return the parts of a statement in order, each with a title and sentences."""
     record = model if isinstance(model, PrivacyRecord) else _get_record(model)
     return [
         _write_published(record, model),

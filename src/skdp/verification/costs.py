@@ -1,4 +1,4 @@
-"""Recompute the cost of runs whose single releases are not Gaussian.
+"""Recompute the cost of runs with releases that are not Gaussian.
 
 Such a run is charged as a pair (μ, δ₀). For all ε ≥ 0, its δ(ε) must be at most δ₀ plus
 the δ(ε) of μ-GDP. This module recomputes the run's δ(ε) at a number of ε and compares.
@@ -15,14 +15,14 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from skdp.schema import FloatArray
 from skdp.verification.given import Given
 
-#: A recomputed curve may be above the charged one by a fraction ABOVE, because both are
-#: rounded up on different grids. Its largest ratio to the charged curve may be below 1
-#: by at most BELOW, because noise is chosen such that the curves touch (observed
+#: Limits on the largest ratio of a recomputed curve to the charged curve. It may exceed
+#: 1 by ABOVE, because the two curves are rounded up on different grids. It may fall
+#: short of 1 by BELOW, because the noise is chosen such that the curves touch (observed
 #: ratios: .917 to .996).
 ABOVE, BELOW = 0.05, 0.2
 #: Number of points at which curves are compared, and the smallest δ of such a point.
 POINTS, LEAST = 24, 1e-11
-#: Slopes are read from tables, which may be steeper than the loss by this factor.
+#: Slopes are read from tables. A table may be steeper than the loss by this factor.
 STEEPER = 1.01
 #: Relative rounding error of a float64.
 U = 2.0**-53
@@ -45,7 +45,7 @@ def _choose_epsilons(mu: float) -> FloatArray:
 def check_batches(given: Given) -> Found:
     """Check the charge for Poisson batches with dp-accounting.
 
-    Replacing a record is removing one and adding another. If the steps cost (μ, δ₀) for
+    To replace a record is to remove one and add another. If the steps cost (μ, δ₀) for
     a removal and for an addition, they cost (2μ, δ₀ + F(δ₀)) for a replacement, with
     F(x) = Φ(Φ⁻¹(x) + μ).
     """
@@ -91,8 +91,8 @@ def check_tilt(given: Given) -> Found:
     """Check the charge for objective perturbation.
 
     Let g be the bound on a record's gradient and m = g/σ. Let κ be the bound on a
-    record's curvature divided by that of the quadratic term, and φ the normal density.
-    Then δ(ε) is at most
+    record's curvature divided by the curvature of the quadratic term, and let φ be the
+    normal density. Then δ(ε) is at most
 
         (1/κ') ∫₀ᵐ max_t [(1+κ') φ(t+s) - e^ε φ(t)] ds   for every κ' ≥ κ,
 

@@ -1,8 +1,8 @@
 """Compute the sensitivity of each release from the schema and the settings alone.
 
 This module lists each solver's releases with the sensitivity that public facts imply.
-If a privacy record states a smaller sensitivity, it has too little noise for its claim.
-If it states a larger one, it does not belong to these settings.
+If a privacy record states a smaller sensitivity, the noise was too small for the claim.
+If it states a larger one, the record belongs to other settings.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from skdp.schema import Group, check
 from skdp.verification.costs import solved_apart
 from skdp.verification.given import Given
 
-#: Rounding slopes and features to their grids lowers a bound by at most this fraction.
+#: Rounding slopes and features to a grid lowers a bound by at most this fraction.
 GRID = 2.0**-14
 #: A bound that includes a proved distance to a minimiser may be larger by this factor.
 PROVED = 1.5
 #: A bound on rounding errors may be larger by this factor.
 ROUNDED = 1.2
-#: Smallest spread of a numeric target on which caps can depend: half of one of 32 bins.
+#: Smallest spread of a numeric target that caps can depend on: half a bin, of 32 bins.
 NARROWEST = 1.0 / 32
 #: A joint column is wide if it has more coordinates than this. For wide columns DP-GCD
 #: releases means, and DP-CD does not release squares.
@@ -60,7 +60,7 @@ class Expected:
         times: int | None = None,
         noise_multiplier: float | None = None,
     ) -> Expected:
-        """Return a kind whose sensitivity is known up to rounding to the grid."""
+        """Return a kind of release whose sensitivity is known, apart from rounding."""
         return cls(
             what=what,
             least=sensitivity * (1 - GRID),
@@ -111,7 +111,7 @@ def list_first_releases(given: Given) -> list[Expected]:
 
 
 def list_skgd(given: Given) -> list[Expected]:
-    """List the releases of DP-SkGD. The plan or the loss caps its gradients."""
+    """List the releases of DP-SkGD. The plan or the loss caps the gradients."""
     plan, apart = given.plan, given.apart
     square = math.fsum(
         _bound_centred(g) * g.scale**2 if given.intercept else g.scale**2
@@ -205,7 +205,7 @@ def list_dp_cd(given: Given) -> list[Expected]:
         isinstance(smoothness, list)
         and len(smoothness) == d
         and all(isinstance(m, float) and 0 < m < 1e100 for m in smoothness),
-        f"model.json has a plan without {d} numbers of smoothness: it was changed.",
+        f"The plan in model.json does not have {d} smoothness values. It was changed.",
     )
     total = math.fsum(smoothness)
     bounds = [
@@ -261,7 +261,7 @@ def list_dp_gcd(given: Given) -> list[Expected]:
 
 
 def list_output_perturbation(given: Given) -> list[Expected]:
-    """List the one release of output perturbation, the minimiser.
+    """List the only release of output perturbation, the minimiser.
 
     Its sensitivity is at least the distance that one record can move the exact
     minimiser. It also includes the solver's tolerance and rounding.
@@ -320,7 +320,7 @@ def list_adassp(given: Given) -> list[Expected]:
     ]
 
 
-#: The releases of each solver; the tests run through all of `skdp.solvers`.
+#: The releases of each solver. The tests check every solver of `skdp.solvers`.
 SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
     "skgd": list_skgd,
     "dp_sgd": list_dp_sgd,
@@ -335,7 +335,7 @@ SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """Descriptions of releases that differ from what is expected or are not known."""
+    """Descriptions of the releases that are wrong, and of those that are not known."""
 
     wrong: list[str]
     unknown: list[str]
