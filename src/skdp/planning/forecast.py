@@ -302,7 +302,9 @@ def describe_outlook(plan: Plan) -> str:
             "The range was measured with the matrix geometry and is rough here."
         )
     elif (
-        _signal(plan.n_rows, plan.epsilon, plan.delta, plan.neighbours) < FEW * TOO_FEW
+        plan.geometry.level_share == 0
+        and _signal(plan.n_rows, plan.epsilon, plan.delta, plan.neighbours)
+        < FEW * TOO_FEW
     ):
         text.append(f"{known.clipped} may be under-predicted.")
     return " ".join(text)
