@@ -237,7 +237,7 @@ class PrivateLinearModel(
         query = f"fit of {type(self).__name__}"
         ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
-            if counts is None:
+            if counts is None and opened.ids is not None:
                 counts = opened.count_rows_per_unit(self.max_rows_per_unit)
             read = partial(read, row_counts=counts)
             if schema is None:

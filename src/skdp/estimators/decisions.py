@@ -72,6 +72,7 @@ class DecisionsMixin:
     ) -> Plan:
         """Make the plan from public facts and the budget that is left."""
         layout = schema.layout(self.fit_intercept)
+        geometry = self._choose_geometry(layout)
         return make_plan(
             layout,
             self._loss(schema),
@@ -83,7 +84,7 @@ class DecisionsMixin:
             alpha=self.alpha,
             l1_ratio=self.l1_ratio,
             sampling=self.sampling,
-            geometry=self._choose_geometry(layout),
+            geometry=geometry,
             n_steps=self.n_steps,
             calibration=self.calibration,
             assumptions=tuple(record.assumptions),

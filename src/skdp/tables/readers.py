@@ -91,7 +91,7 @@ COLUMNS: Mapping[tuple[str, str], str] = {
     ("pyarrow", "Array"): "arrow:array",
     ("pyarrow", "ChunkedArray"): "arrow:array",
 }
-"""Readers of single columns, by the same names."""
+"""Readers of single columns, by root module and name of the type."""
 
 FILES: Mapping[str, str] = {
     ".csv": "csv:table",
