@@ -224,7 +224,7 @@ def test_the_number_of_trials_and_the_best_have_the_law_of_the_theorem():
     mean = 4.0
     made = search(method="random", n_trials=mean)
     stop = made._choose_stop(3, 1e-6, False)
-    record, scored = (made._open_record((), 1e-6, 3, stop) for _ in range(2))
+    record, scored = (made._open_record((), 1e-6, 3, stop, None) for _ in range(2))
     trials = object.__new__(Toy)
     vars(trials)["noise"] = searching.Randomness(0)
     candidates = [{"alpha": alpha} for alpha in GRID["alpha"]]
