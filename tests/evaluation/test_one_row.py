@@ -142,6 +142,22 @@ def test_the_sensitivity_is_reached():
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_row_divides_exactly_one_unit_in_each_column(kind):
+    """Its parts are not negative, so their squares sum to at most one unit's."""
+    made = model(kind, size=1.0)
+    table = {name: np.array(ROWS[name], dtype=object) for name in ROWS}
+    table["y"] = np.array([*targets(kind)[:-1], "unknown"], dtype=object)
+    records = encode_table(made, table, None, None, 1.0, opened(made, table))
+    (rows,) = predict_rows(records, made.weights_, False)
+    _, columns = asked(kind, made, {name: list(table[name]) for name in table})
+    for column in columns:
+        at, parts = column.divide(rows)
+        assert parts.min() >= 0
+        assert (parts.sum(axis=1) == score_cells.CELL_ONE).all()
+        assert 0 <= at.min() <= at.max() < column.size
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_rows_add_up_whatever_stands_beside_them(kind):
     """To the last bit, over sizes at which libraries change their loops."""
     made = model(kind, size=1.0)
