@@ -30,6 +30,9 @@ PYTEST = "-m pytest -n 2 -q"
 MEASUREMENTS = {
     "attack": Measurement("benchmarks/attack.py", "replay fits into neighbours' fits"),
     "audit": Measurement("benchmarks/audit.py", "try to refute every privacy claim"),
+    "calibration": Measurement(
+        "benchmarks/calibration.py", "mean predictions beside rates", ONE_THREAD
+    ),
     "cores": Measurement("benchmarks/cores.py", "a fit on one core and on all"),
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD
@@ -50,6 +53,9 @@ MEASUREMENTS = {
     ),
     "peers": Measurement(
         "benchmarks/peers.py", "run other libraries on the same tables", ONE_THREAD
+    ),
+    "persons": Measurement(
+        "benchmarks/persons.py", "protect persons with several rows", ONE_THREAD
     ),
     "picture": Measurement("benchmarks/picture.py", "draw the readme's picture"),
     "rule": Measurement("benchmarks/rule_check.py", "what other constants would give"),

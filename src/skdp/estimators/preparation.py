@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ class OpenedTable:
     row_norm : float, optional
         As in `Schema`.
     ids : Ids, optional
-        Where the ids are that say whose row it is, if privacy protects persons.
+        The place of the ids that identify persons, if privacy protects persons.
     named : bool
         Whether the columns have names of their own.
     assumptions : tuple of str
@@ -268,8 +269,7 @@ def open_table(
     target : Numeric, Categorical, RANGE or LEVELS
         The target's description, used if the schema has none.
     unit : str, list of str or column, optional
-        The names of the columns that say whose row it is, or the ids themselves. The
-        default is the schema's unit.
+        Names of columns that identify persons, or ids. The default is the schema's.
     empty : bool
         Whether the table may have no rows.
     """
@@ -287,6 +287,7 @@ def open_table(
         unit = schema.unit
     ids = None if unit is None else Ids.of(unit)
     columns_of_ids = [] if ids is None else ids.columns
+    opened = partial(OpenedTable, table=X, y=y, apart=apart, ids=ids)
     if schema is not None:
         source = readers.source(X, [*schema.inputs, *columns_of_ids])
         refuse_dates(X, source, [*schema.inputs, schema.target_name])
@@ -297,17 +298,13 @@ def open_table(
             y is not None or isinstance(described, tuple),
             "fit needs the target. Pass y, or name its column in the schema.",
         )
-        return OpenedTable(
+        return opened(
             columns=dict(schema.columns),
             target=sort_target(target if described is None else described),
             row_norm=schema.row_norm,
-            ids=ids,
             named=source.names is not None and named,
             assumptions=(SCHEMA_IS_PUBLIC,),
-            table=X,
-            y=y,
             source=source,
-            apart=apart,
         )
     check(
         y is not None,
@@ -338,18 +335,13 @@ def open_table(
     public += ["which columns are categories"] if "category" in source.kinds else []
     public += [] if bounds is None else ["the bounds given"]
     given = " and ".join([", ".join(public[:-1]), public[-1]] if public[1:] else public)
-    given += " are public."
-    return OpenedTable(
+    return opened(
         columns=columns,
         target=sort_target(target),
         row_norm=None,
-        ids=ids,
         named=source.names is not None and named,
-        assumptions=(given,),
-        table=X,
-        y=y,
+        assumptions=(f"{given} are public.",),
         source=source,
-        apart=apart,
     )
 
 
