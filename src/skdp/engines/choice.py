@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 from skdp.privacy.encoding import Records
 from skdp.privacy.queries import Engine
@@ -27,11 +28,14 @@ class EngineEntry:
         The optional package that the engine imports.
     threaded : bool
         Whether the class takes ``n_threads``.
+    addressed : bool
+        Whether the class takes ``address``, which follows the name: ``name://address``.
     """
 
     location: str
     package: str | None = None
     threaded: bool = False
+    addressed: bool = False
 
     def is_installed(self) -> bool:
         """Return whether the engine's package can be imported."""
@@ -51,6 +55,12 @@ ENGINES: dict[str, EngineEntry] = {
         location="skdp.engines.compiled:CompiledEngine", package="numba", threaded=True
     ),
     "reference": EngineEntry(location="skdp.engines.reference:ReferenceEngine"),
+    "dask": EngineEntry(
+        location="skdp.engines.dask_engine:DaskEngine",
+        package="distributed",
+        threaded=True,
+        addressed=True,
+    ),
 }
 
 
@@ -63,19 +73,25 @@ def choose_engine(
     ----------
     name : str
         A name in `ENGINES`, or ``"auto"`` for the first one that is installed.
-        The choice never changes a result.
+        ``"dask://host:port"`` also says where the cluster's scheduler is. The choice
+        never changes a result.
     n_threads : int, optional
         The number of threads, for engines that use threads. By default the engine
         decides, and usually uses all cores.
     """
-    names = ["auto", *ENGINES]
+    names, address = ["auto", *ENGINES], ""
+    if isinstance(name, str) and "://" in name:
+        name, _, address = name.partition("://")
     check(name in names, f"engine must be one of {names}, got {name!r}.")
     if name == "auto":
         name = next(known for known, one in ENGINES.items() if one.is_installed())
     entry = ENGINES[name]
+    check(not address or entry.addressed, f"engine={name!r} takes no address.")
     if not entry.is_installed():
         raise ImportError(
             f"engine={name!r} requires {entry.package}, which is not installed."
         )
     engine = entry.load()
-    return partial(engine, n_threads=n_threads) if entry.threaded else engine
+    options: dict[str, Any] = {"n_threads": n_threads} if entry.threaded else {}
+    options |= {"address": address} if address else {}
+    return partial(engine, **options) if options else engine

@@ -3,7 +3,7 @@
 Every encoded row is bounded, whatever the cells of the table contain.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,23 @@ class Records:
     layout: Layout
     chunks: tuple[Chunk, ...]
     max_weight: float = 1.0
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows, which is private under add-remove."""
+        return int(self.add_up(_count_rows))
+
+    def add_up(self, work: Callable[["Records"], Any]) -> Any:
+        """Return the sum of `work` over the parts of the table.
+
+        A table in this process has a single part. A table whose rows are elsewhere has
+        its parts worked on where they are.
+        """
+        return work(self)
+
+
+def _count_rows(records: Records) -> int:
+    return sum(len(chunk.target) for chunk in records.chunks)
 
 
 def encode(

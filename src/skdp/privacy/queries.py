@@ -158,6 +158,10 @@ class Slopes:
         caps = np.full(len(raw), np.inf) if self.caps is None else self.caps[i][at]
         return self.grid.units(raw, caps)
 
+    def take_chunks(self, at: slice) -> Slopes:
+        """Return the slopes of a table that has only the chunks `at` of this one."""
+        return replace(self, caps=None if self.caps is None else self.caps[at])
+
 
 def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
     """Return slopes that are also capped by the metric. Nothing is released."""
