@@ -3,6 +3,7 @@
 import math
 import warnings
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -79,8 +80,8 @@ def asked(kind, made, rows, neighbours="replace-one", weighted=False):
     columns = _list_columns(
         made, wanted, bins, choose_scale(made, made.schema_, 5.0, None)
     )
-    pieces = predict_rows(records, made.weights_, weighted)
-    return score_cells.sum_columns(columns, pieces, neighbours), columns
+    predict = partial(predict_rows, weights=made.weights_, weighted=weighted)
+    return score_cells.sum_columns(columns, records, predict, neighbours), columns
 
 
 HOSTILE = [math.nan, math.inf, -math.inf, 1e308, 5e-324, -0.0, None, "", "x", 10**400]

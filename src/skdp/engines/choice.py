@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from os import PathLike
 from typing import Any
 
 from skdp.privacy.encoding import Records
 from skdp.privacy.queries import Engine
 from skdp.schema import check
+
+#: Makes the engine for encoded records.
+MakeEngine = Callable[[Records], Engine]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +68,7 @@ ENGINES: dict[str, EngineEntry] = {
 }
 
 
-def choose_engine(
-    name: str = "auto", n_threads: int | None = None
-) -> Callable[[Records], Engine]:
+def choose_engine(name: str = "auto", n_threads: int | None = None) -> MakeEngine:
     """Return a function that takes encoded records and makes the named engine for them.
 
     Parameters
@@ -95,3 +97,31 @@ def choose_engine(
     options: dict[str, Any] = {"n_threads": n_threads} if entry.threaded else {}
     options |= {"address": address} if address else {}
     return partial(engine, **options) if options else engine
+
+
+def place_table(
+    table: Any, y: Any, sample_weight: Any, name: str, n_threads: int | None
+) -> tuple[Any, Any, Any, MakeEngine]:
+    """Return the table, target and weights of a fit where they are read, and an engine.
+
+    A Dask data frame, and files if the engine is ``"dask"``, are read by the workers of
+    a cluster. All others are returned unchanged, and are read by this process.
+    """
+    frame = any(one.__module__.split(".")[0] == "dask" for one in type(table).__mro__)
+    if frame and name == "auto":
+        name = "dask"
+    engine = choose_engine(name, n_threads)
+    kind, _, address = name.partition("://")
+    check(
+        not frame or kind == "dask",
+        f"A Dask data frame requires engine='dask', got {name!r}.",
+    )
+    if kind != "dask" or not (frame or isinstance(table, (str, PathLike))):
+        return table, y, sample_weight, engine
+    from skdp.engines.dask_client import Cluster
+    from skdp.engines.dask_table import place_files, place_frame
+
+    cluster = Cluster(address or None, n_threads)
+    if frame:
+        return *place_frame(table, y, sample_weight, cluster), engine
+    return place_files(table, cluster), y, sample_weight, engine

@@ -47,13 +47,15 @@ class Cluster:
         to the worker.
     """
 
-    def __init__(self, address: str | None = None, n_threads: int | None = None) -> None:
+    def __init__(
+        self, address: str | None = None, n_threads: int | None = None
+    ) -> None:
         check(
             n_threads is None or n_threads >= 1,
             f"n_threads must be at least 1, got {n_threads}.",
         )
         self.n_threads = n_threads
-        self.client = _get_current() if address is None else None
+        self.client: Any = _get_current() if address is None else None
         if self.client is None:
             self.client, closed = _connect(address, n_threads)
             finalize(self, _close, closed)
@@ -100,7 +102,8 @@ class Cluster:
         alone = time.monotonic()
         while True:
             try:
-                wait(futures, timeout=LOOK)
+                with self.client.as_current():
+                    wait(futures, timeout=LOOK)
                 break
             except TimeoutError:
                 pass

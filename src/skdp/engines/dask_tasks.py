@@ -109,7 +109,7 @@ class Job:
     Attributes
     ----------
     work : callable
-        ``work(partition, n_threads, *arguments)`` returns the partition's part of a sum.
+        ``work(partition, n_threads, *arguments)`` returns a partition's part of a sum.
     arguments : tuple
         Public values. Values that differ between partitions are in `own`.
     n_threads : int, optional
@@ -183,7 +183,9 @@ def merge(answers: Sequence[Answer]) -> Answer:
         if answer.error is not None:
             return answer
     missing = tuple(number for answer in answers for number in answer.missing)
-    return Answer(missing=missing) if missing else Answer(_sum([a.total for a in answers]))
+    return (
+        Answer(missing=missing) if missing else Answer(_sum([a.total for a in answers]))
+    )
 
 
 def share(settings: Settings) -> Settings:
@@ -222,9 +224,7 @@ def compute_caps(
     return partition.engine(n_threads).caps(metric, slopes)
 
 
-def apply(
-    partition: Partition, n_threads: int, work: Callable[[Records], Any]
-) -> Any:
+def apply(partition: Partition, n_threads: int, work: Callable[[Records], Any]) -> Any:
     """Return what a function of a partition's records returns."""
     assert partition.records is not None
     return work(partition.records)

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.engines.choice import choose_engine
+from skdp.engines.choice import MakeEngine, place_table
 from skdp.estimators.display import NotebookMixin, show_fitting
 from skdp.estimators.feature_map import compute_margins, convert_to_user_units
 from skdp.estimators.fit_warnings import (
@@ -34,7 +34,7 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.preparation import count_rows, open_table, read_records
+from skdp.estimators.preparation import OpenedTable, open_table, read_records
 from skdp.estimators.sklearn_export import make_pipeline
 from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
@@ -148,8 +148,8 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         Parameters
         ----------
         X : table
-            A pandas or polars frame, pyarrow table, numpy array, scipy sparse matrix,
-            dict of columns, or the path of a CSV or Parquet file.
+            A pandas, polars or Dask frame, pyarrow table, numpy array, scipy sparse
+            matrix, dict of columns, or the path of CSV or Parquet files.
         y : column, optional
             The target. Leave it out if the schema names the target's column in `X`.
         sample_weight : column or str, optional
@@ -163,8 +163,10 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         check_budget_types(self.epsilon, self.delta)
         ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         private_rows = self.neighbours == "add-remove"
+        placed = place_table(X, y, sample_weight, self.engine, self.n_threads)
+        table, y, weight, engine = placed
         opened = open_table(
-            X,
+            table,
             y,
             schema=self.schema,
             bounds=self.bounds,
@@ -175,7 +177,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             read_records,
             opened.table,
             target=opened.y,
-            sample_weight=accept_column(sample_weight, "sample_weight"),
+            sample_weight=accept_column(weight, "sample_weight"),
             class_weight=self.class_weight,
             intercept=self.fit_intercept,
             max_weight=self.max_weight,
@@ -189,13 +191,13 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             if known is not None and opened.source.n_rows is None:
                 # Counting would read the whole file, so read and count in one pass.
                 records = read(known)
-                rows = count_rows(records)
+                rows = records.n_rows
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
-        self._check_parameters(opened.typical_target, delta)
+        self._check_parameters(opened, delta)
         share = 0.0 if self.solver == OWN else find_delta_share(self.solver)
         share += DISCOVERY_SHARE * opened.infers_levels
         record = PrivacyRecord(
@@ -211,7 +213,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             if opened.infers_target:
                 schema = self._adapt_target(schema)
             records = read(schema) if records is None else records
-            fit = self._run(records, schema, rows, record, noise)
+            fit = self._run(records, schema, rows, record, noise, engine)
             # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)
             fitted._set_fitted(fit.weights, schema, opened.named)
@@ -235,9 +237,9 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         rows: int | None,
         record: PrivacyRecord,
         noise: Randomness,
+        engine: MakeEngine,
     ) -> Outcome:
         """Release the row count if it is needed, then plan and run the fit."""
-        engine = choose_engine(self.engine, self.n_threads)
         if rows is None:
             rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
         if self.solver != OWN:
@@ -274,9 +276,8 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             assumptions=tuple(record.assumptions),
         )
 
-    def _check_parameters(self, target: Target, delta: float) -> None:
+    def _check_parameters(self, opened: OpenedTable, delta: float) -> None:
         """Refuse wrong parameters before anything is spent."""
-        choose_engine(self.engine, self.n_threads)
         check(
             0 < self.max_weight < 1e30,
             f"max_weight must be in (0, 1e30), got {self.max_weight}.",
@@ -285,9 +286,9 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             self.class_weight is None or isinstance(self.class_weight, Mapping),
             f"class_weight must map classes to weights, got {self.class_weight!r}.",
         )
-        loss = self._make_loss(target)
+        loss = self._make_loss(opened.typical_target)
         if self.solver != OWN:
-            check_solver(self, loss)
+            check_solver(self, loss, opened.table)
         check_options(
             epsilon=self.epsilon,
             delta=delta,

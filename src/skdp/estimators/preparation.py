@@ -8,8 +8,9 @@ reads a file guesses it from the cells, so a single cell may decide it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,14 @@ from skdp.schema import (
     level_key,
     toml_files,
 )
-from skdp.tables import arrays, batches, readers
-from skdp.tables.batches import numbers
+from skdp.tables import arrays, readers
+from skdp.tables.batches import numbers, read_cells
 from skdp.tables.cells import text_number
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.load import encode_all
-from skdp.tables.source import Source
+from skdp.tables.load import read_rows
+from skdp.tables.placed import PlacedCells, PlacedTable
+from skdp.tables.source import Source, count_rows
 
-ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
 SCHEMA_IS_PUBLIC = "What the schema says is public."
 #: Placeholders for entries to infer. KIND may turn out to be a range or levels.
@@ -127,12 +128,10 @@ class OpenedTable:
 
     def count_rows(self, verbose: int = 0) -> int:
         """Count the rows; only used if `neighbours` makes their number public."""
-        if self.source.n_rows is not None:
-            return self.source.n_rows
-        if self.source.count is not None:
-            with show_reading(verbose, "counting rows") as progress:
-                return self.source.count(progress)
-        return sum(arrays.length(cells[0]) for cells in self.source.read([0], ROWS))
+        if self.source.count is None:
+            return count_rows(self.source)
+        with show_reading(verbose, "counting rows") as progress:
+            return count_rows(self.source, progress)
 
     def infer_schema(
         self, record: PrivacyRecord, share: float, noise: Randomness
@@ -179,14 +178,12 @@ class OpenedTable:
 
     def _read(
         self, names: list[str] | None, typed: Callable[[Any], Any]
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterable[dict[str, Any]] | PlacedCells:
         """Read the named columns once, or the target if `names` is None."""
-        if names is None:
-            yield {"target": typed(self.apart)}
-            return
-        places = {name: place for place, name in enumerate(self.columns)}
-        for cells in self.source.read([places[name] for name in names], ROWS):
-            yield {n: typed(column) for n, column in zip(names, cells, strict=True)}
+        read = partial(read_cells, names=names, typed=typed, every=list(self.columns))
+        if isinstance(self.table, PlacedTable):
+            return PlacedCells(self.table, read)
+        return read(self.table, self.y)
 
 
 def _is(column: Any, what: str) -> bool:
@@ -381,18 +378,14 @@ def read_records(
     verbose: int,
 ) -> Records:
     """Read and encode a table. Records that outgrow memory are kept in a file."""
+    read = partial(
+        read_rows,
+        schema=schema,
+        class_weight=class_weight,
+        intercept=intercept,
+        max_weight=max_weight,
+    )
+    if isinstance(table, PlacedTable):
+        return table.encode(schema.layout(intercept), max_weight, read)
     with show_reading(verbose) as progress:
-        read = batches(
-            table,
-            schema,
-            target=target,
-            sample_weight=sample_weight,
-            class_weight=class_weight,
-            progress=progress,
-        )
-        return encode_all(read, schema, intercept=intercept, max_weight=max_weight)
-
-
-def count_rows(records: Records) -> int:
-    """Count the rows of records; only used if `neighbours` makes the number public."""
-    return sum(len(chunk.target) for chunk in records.chunks)
+        return read(table, target, sample_weight, progress=progress)

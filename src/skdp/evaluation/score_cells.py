@@ -27,11 +27,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from skdp.evaluation.predictions import WEIGHT_ONE, Rows
 from skdp.privacy import queries
+from skdp.privacy.encoding import Records
 from skdp.schema import FloatArray, IntArray
 
 #: Number of units into which a row is divided, before multiplication by its weight.
@@ -112,17 +114,33 @@ def make_moments(
 
 
 def sum_columns(
-    columns: list[Column], pieces: Iterable[Rows], neighbours: queries.Neighbours
+    columns: list[Column],
+    records: Records,
+    predict: Callable[[Records], Iterable[Rows]],
+    neighbours: queries.Neighbours,
 ) -> queries.BoundedSum:
-    """Return the sums of all columns over all rows, and their sensitivity."""
-    total = [queries.big(np.zeros(column.size)) for column in columns]
-    for rows in pieces:
-        for i, column in enumerate(columns):
-            total[i] = total[i] + column.sum_rows(rows)
+    """Return the sums of all columns over all rows, and their sensitivity.
+
+    `predict` yields the rows of a part of the table with their margins.
+    """
+    total = records.add_up(partial(_sum_part, columns, predict))
     names = ", ".join(column.name for column in columns)
     query = f"scores ({names}) in units of 2⁻³⁴ of a row"
     squares = len(columns) * UNIT**2
-    return queries.histogram(np.concatenate(total), squares, neighbours, query)
+    return queries.histogram(total, squares, neighbours, query)
+
+
+def _sum_part(
+    columns: list[Column],
+    predict: Callable[[Records], Iterable[Rows]],
+    records: Records,
+) -> queries.BigInts:
+    """Return the sums of all columns over a part of the table."""
+    total = [queries.big(np.zeros(column.size)) for column in columns]
+    for rows in predict(records):
+        for i, column in enumerate(columns):
+            total[i] = total[i] + column.sum_rows(rows)
+    return np.concatenate(total)
 
 
 def estimate_counts(

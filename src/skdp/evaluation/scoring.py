@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import release
+from skdp.privacy.queries import BoundedSum
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray
 
@@ -120,16 +122,19 @@ def release_scores(
     noise, record : Randomness, PrivacyRecord
         The source of the noise, and the record to charge.
     """
-
-    def pieces() -> Iterator[Rows]:
-        return predict_rows(records, model.weights_, weighted)
-
+    predict = partial(predict_rows, weights=model.weights_, weighted=weighted)
+    add_up = partial(
+        score_cells.sum_columns,
+        records=records,
+        predict=predict,
+        neighbours=record.neighbours,
+    )
     bins = None
     if {"auc", CALIBRATION} & set(wanted):
-        bins = _release_bins(model, pieces(), budget, expected_rows, noise, record)
+        bins = _release_bins(model, add_up, budget, expected_rows, noise, record)
         budget *= 1.0 - BINS_SHARE
     columns = _list_columns(model, wanted, bins, scale)
-    asked = score_cells.sum_columns(columns, pieces(), record.neighbours)
+    asked = add_up(columns)
     z = accountant.noise_multiplier(math.sqrt(budget), 1)
     answer = release(asked, z, noise, record)
     values = answer.values / score_cells.UNIT
@@ -224,7 +229,7 @@ def _list_columns(
 
 def _release_bins(
     model: PrivateLinearModel,
-    pieces: Iterator[Rows],
+    add_up: Callable[[list[score_cells.Column]], BoundedSum],
     budget: float,
     expected_rows: float,
     noise: Randomness,
@@ -240,7 +245,7 @@ def _release_bins(
         len(edges) - 1,
         lambda rows: np.searchsorted(edges[1:-1], rows.margin[:, 0], side="right"),
     )
-    asked = score_cells.sum_columns([column], pieces, record.neighbours)
+    asked = add_up([column])
     z = accountant.noise_multiplier(math.sqrt(budget * BINS_SHARE), 1)
     answer = release(asked, z, noise, record)
     kept = np.maximum(answer.values / score_cells.UNIT, 0.0) + 1e-6 / len(answer.values)

@@ -231,7 +231,7 @@ def run(
         "The records must have the plan's layout. Were they encoded by another schema?",
     )
     if plan.neighbours != "add-remove":  # the number of rows is public
-        n_rows = sum(len(chunk.target) for chunk in records.chunks)
+        n_rows = records.n_rows
         check(
             n_rows == plan.n_rows,
             f"The table must have {plan.n_rows} rows, as planned, got {n_rows}.",

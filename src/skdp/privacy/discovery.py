@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import ndtri
@@ -22,7 +24,7 @@ from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.encoding import Coded
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray
+from skdp.schema import FloatArray, IntArray
 
 #: Bins cover magnitudes from 2⁻³² to 2⁴⁸ in half octaves, so each bin spans a factor
 #: of √2. Smaller and larger magnitudes are clipped.
@@ -32,6 +34,17 @@ SIDE = 2 * (HIGHEST - LOWEST)
 FALSE_ALARM = 0.01
 #: The bin of empty cells, and the bin of texts that are not numbers.
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
+
+
+class Elsewhere(Protocol):
+    """Cells of a table whose parts are read by other processes."""
+
+    def add_up(self, work: Callable[[Any], Any]) -> Any:
+        """Return the sum of ``work(batches)`` over the parts of the table."""
+
+
+#: Cells of each column, some rows at a time.
+Batches = Iterable[Mapping[str, Any]] | Elsewhere
 
 
 def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
@@ -57,7 +70,7 @@ def list_edges() -> FloatArray:
 
 
 def release_ranges(
-    batches: Iterable[Mapping[str, FloatArray]],
+    batches: Batches,
     names: Sequence[str],
     noise_multiplier: float,
     noise: Randomness,
@@ -68,7 +81,7 @@ def release_ranges(
 
 
 def release_ranges_and_texts(
-    batches: Iterable[Mapping[str, FloatArray]],
+    batches: Batches,
     names: Sequence[str],
     noise_multiplier: float,
     noise: Randomness,
@@ -88,12 +101,7 @@ def release_ranges_and_texts(
     of one Gaussian release of a histogram. A record adds one to that histogram for each
     column.
     """
-    n_bins = TEXT + 1
-    total = np.zeros((len(names), n_bins), dtype=np.int64)
-    for columns in batches:
-        for row, name in enumerate(names):
-            bins = find_bins(columns[name])
-            total[row] += np.bincount(bins, minlength=n_bins)
+    total = _add_up(batches, partial(count_magnitudes, names=names))
     query = f"magnitudes of {queries.count_in_words(len(names), 'column')}"
     asked = queries.histogram(queries.big(total), len(names), record.neighbours, query)
     counts = release(asked, noise_multiplier, noise, record)
@@ -112,6 +120,40 @@ def release_ranges_and_texts(
     return found, texts
 
 
+def count_magnitudes(
+    batches: Iterable[Mapping[str, FloatArray]], names: Sequence[str]
+) -> IntArray:
+    """Count the cells of each column in each bin, shape (columns, bins)."""
+    n_bins = TEXT + 1
+    total = np.zeros((len(names), n_bins), dtype=np.int64)
+    for columns in batches:
+        for row, name in enumerate(names):
+            bins = find_bins(columns[name])
+            total[row] += np.bincount(bins, minlength=n_bins)
+    return total
+
+
+def count_levels(
+    batches: Iterable[Mapping[str, Coded]], names: Sequence[str]
+) -> Counter[tuple[str, str]]:
+    """Count the cells of each column that have each text."""
+    counter: Counter[tuple[str, str]] = Counter()
+    for columns in batches:
+        for name in names:
+            cells = columns[name]
+            inside = cells.codes[(cells.codes >= 0) & (cells.codes < len(cells.values))]
+            counts = np.bincount(inside, minlength=len(cells.values))
+            for value, count in zip(cells.values, counts.tolist(), strict=True):
+                counter[name, str(value)] += count
+    return counter
+
+
+def _add_up(batches: Batches, count: Callable[[Any], Any]) -> Any:
+    """Return the counts of all batches, which are counted where they are."""
+    elsewhere = getattr(batches, "add_up", None)
+    return count(batches) if elsewhere is None else elsewhere(count)
+
+
 def compute_threshold(noise_std: float, delta: float) -> float:
     """Return the threshold for the noisy counts of categories.
 
@@ -128,7 +170,7 @@ def compute_threshold(noise_std: float, delta: float) -> float:
 
 
 def release_levels(
-    batches: Iterable[Mapping[str, Coded]],
+    batches: Batches,
     names: Sequence[str],
     noise_multiplier: float,
     delta: float,
@@ -146,16 +188,10 @@ def release_levels(
     covers both. Counts that do not differ get the same noise on both tables, so at most
     two draws per column can distinguish the tables.
     """
-    counters: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for columns in batches:
-        for name in names:
-            cells = columns[name]
-            inside = cells.codes[(cells.codes >= 0) & (cells.codes < len(cells.values))]
-            counts = np.bincount(inside, minlength=len(cells.values))
-            for value, count in zip(cells.values, counts.tolist(), strict=True):
-                counters[name][str(value)] += count
-    keys = [(name, key) for name in names for key, n in counters[name].items() if n > 0]
-    value = queries.big([counters[name][key] for name, key in keys])
+    counter = _add_up(batches, partial(count_levels, names=names))
+    # The order must not depend on where the cells were counted.
+    keys = sorted(key for key, n in counter.items() if n > 0)
+    value = queries.big([counter[key] for key in keys])
     query = f"categories of {queries.count_in_words(len(names), 'column')}"
     asked = queries.histogram(value, len(names), record.neighbours, query)
     sides = 2 if record.neighbours == "replace-one" else 1

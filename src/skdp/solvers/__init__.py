@@ -50,22 +50,30 @@ class Solver:
     delta_share : float
         The share of δ that the algorithm charges in addition to μ. A privacy record
         must have reserved this share.
+    reads_rows : bool
+        Whether the algorithm reads the rows itself, so that they must be in one
+        process. Other algorithms only ask an engine for sums.
     """
 
     run: Callable[..., Solved]
     losses: tuple[str, ...] = ()
     delta_share: float = 0.0
+    reads_rows: bool = False
 
 
 #: Losses with one output, whose slopes are increasing functions of the margin.
 ONE_OUTPUT = tuple(kind for kind, loss in LOSSES.items() if loss().n_outputs == 1)
 #: Every solver, by name. The tests run each solver in this table.
 SOLVERS: dict[str, Solver] = {
-    "dp_sgd": Solver(dp_sgd, delta_share=DELTA_SHARE),
-    "dp_svrg": Solver(dp_svrg, delta_share=DELTA_SHARE),
+    "dp_sgd": Solver(dp_sgd, delta_share=DELTA_SHARE, reads_rows=True),
+    "dp_svrg": Solver(dp_svrg, delta_share=DELTA_SHARE, reads_rows=True),
     "dp_cd": Solver(dp_cd),
-    "output_perturbation": Solver(output_perturbation, losses=ONE_OUTPUT),
-    "objective_perturbation": Solver(objective_perturbation, losses=ONE_OUTPUT),
+    "output_perturbation": Solver(
+        output_perturbation, losses=ONE_OUTPUT, reads_rows=True
+    ),
+    "objective_perturbation": Solver(
+        objective_perturbation, losses=ONE_OUTPUT, reads_rows=True
+    ),
     "adassp": Solver(adassp, losses=("squared",)),
     "dp_gcd": Solver(dp_gcd),
 }

@@ -206,7 +206,7 @@ def _release_eigenvalue(
     first = eigvalsh(exact, subset_by_index=[0, 0], driver="evx", check_finite=False)
     squared, (full, most) = problem.row_norm**2, count_covered_rows(problem)
     largest = problem.n_rows * squared
-    rows = sum(len(chunk.target) for chunk in adder.records.chunks)
+    rows = adder.records.n_rows
     value = min(max(0.0, float(first[0])), largest) * fade(problem, rows)
     lost = 64 * problem.layout.n_features * 2.0**-52 * most * squared
     lost += largest / full if most > full else 0.0

@@ -68,7 +68,7 @@ class Problem:
         )
         check(self.n_rows >= 1, f"n_rows must be at least 1, got {self.n_rows}.")
         if self.neighbours != "add-remove":  # so the number of rows is public
-            rows = sum(len(chunk.target) for chunk in self.records.chunks)
+            rows = self.records.n_rows
             check(
                 rows == self.n_rows,
                 f"n_rows must be the number of records, {rows}, got {self.n_rows}.",

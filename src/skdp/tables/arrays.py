@@ -9,6 +9,7 @@ import numpy as np
 
 from skdp.privacy.encoding import AnyArray
 from skdp.schema import check
+from skdp.tables.placed import PlacedColumn
 from skdp.tables.source import Cells, Kind, Source, slices
 
 
@@ -77,6 +78,8 @@ def kind_of(cells: Cells) -> Kind:
         return "category"
     if isinstance(cells, np.ndarray):
         return _kind(cells.dtype)
+    if isinstance(cells, PlacedColumn):
+        return cells.kind
     from skdp.tables import arrow
 
     return arrow.kind(cells.type)

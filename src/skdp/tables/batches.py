@@ -234,6 +234,39 @@ def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
     return Coded(codes=_codes(column, levels), values=levels.values)
 
 
+def read_cells(
+    table: Any,
+    y: Any,
+    *,
+    names: Sequence[str] | None,
+    typed: Callable[[Cells], Any],
+    every: Sequence[str],
+    rows: int = 65_536,
+) -> Iterator[dict[str, Any]]:
+    """Read some columns of a table, and nothing else, converted by `typed`.
+
+    Parameters
+    ----------
+    table, y : table and column
+        The table, and the target if it is separate from the table.
+    names : sequence of str, optional
+        The columns to read. If it is None, read `y`, under the name "target".
+    typed : callable
+        Converts the cells of a column.
+    every : sequence of str
+        The names of all columns, for a table whose columns have no names.
+    rows : int
+        The number of rows to read at a time.
+    """
+    if names is None:
+        yield {"target": typed(readers.column(y, "target"))}
+        return
+    source = readers.source(table)
+    known = every if source.names is None else source.names
+    for cells_of in source.read(positions(known, names), rows):
+        yield {name: typed(c) for name, c in zip(names, cells_of, strict=True)}
+
+
 def numbers(column: Cells) -> FloatArray:
     """Convert a column of any source to floats. A cell that is not a number is nan."""
     if isinstance(column, (np.ndarray, Coded)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 
 from skdp.privacy.encoding import AnyArray, Batch, Chunk, Records, encode
 from skdp.schema import Schema
+from skdp.tables.batches import batches
 
 #: Bytes of records that are kept in memory before a file is opened.
 IN_MEMORY = 1 << 26
@@ -37,7 +38,7 @@ class FileChunk(Chunk):
 
 
 def encode_all(
-    batches: Iterable[Batch],
+    read: Iterable[Batch],
     schema: Schema,
     *,
     intercept: bool = True,
@@ -53,7 +54,7 @@ def encode_all(
     file: IO[bytes] | None = None
     chunks: list[Chunk] = []
     ones = np.ones(0, np.float32)
-    for batch in batches:
+    for batch in read:
         part = encode([batch], schema, intercept=intercept, max_weight=max_weight)
         for chunk in part.chunks:
             if len(ones) < len(chunk.weight):
@@ -67,6 +68,29 @@ def encode_all(
     if file is not None:
         file.close()  # the views keep it open
     return Records(schema.layout(intercept), tuple(chunks), max_weight)
+
+
+def read_rows(
+    table: Any,
+    target: Any,
+    sample_weight: Any,
+    *,
+    schema: Schema,
+    class_weight: Mapping[Any, float] | None,
+    intercept: bool,
+    max_weight: float,
+    progress: Callable[[float], None] | None = None,
+) -> Records:
+    """Read and encode a table, as `batches` and `encode_all` do."""
+    read = batches(
+        table,
+        schema,
+        target=target,
+        sample_weight=sample_weight,
+        class_weight=class_weight,
+        progress=progress,
+    )
+    return encode_all(read, schema, intercept=intercept, max_weight=max_weight)
 
 
 def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from skdp.schema import check
-from skdp.tables import arrays
+from skdp.tables import arrays, folder
 from skdp.tables.csv import CSV
 from skdp.tables.source import Cells, Source
 
@@ -30,6 +30,7 @@ TABLES: Mapping[tuple[str, str], str] = {
     ("pyarrow", "RecordBatchReader"): "arrow:reader",
     ("pyarrow", "Table"): "arrow:table",
     ("scipy", "_spbase"): "sparse:matrix",
+    ("skdp", "PlacedTable"): "placed:table",
 }
 """Readers of tables, by root module and name of the type or of one of its bases."""
 
@@ -42,6 +43,7 @@ COLUMNS: Mapping[tuple[str, str], str] = {
     ("polars", "Series"): "polars:column",
     ("pyarrow", "Array"): "arrow:array",
     ("pyarrow", "ChunkedArray"): "arrow:array",
+    ("skdp", "PlacedColumn"): "placed:column",
 }
 """Readers of single columns, likewise."""
 
@@ -62,7 +64,7 @@ def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
     check(
         where is not None,
         "A table must be a pandas or polars frame, a pyarrow table, a dict of columns, "
-        "a 2-D array, a sparse matrix or the path of a CSV or Parquet file, got "
+        "a 2-D array, a sparse matrix or the path of CSV or Parquet files, got "
         f"{type(table).__name__}.",
     )
     reader: Reader = _load(str(where))
@@ -70,27 +72,31 @@ def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
 
 
 def file(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open a file with the reader for the file's extension."""
+    """Open a file with the reader for the file's extension, or a folder of files."""
     path = Path(given)
-    where = FILES.get(path.suffix.lower())
-    folder = _describe_folder(path)
-    remark = f", which is {folder}" if folder else ""
     check(
-        where is not None,
-        f"The file must end in {', '.join(FILES)}, got {str(path)!r}{remark}.",
+        not os.path.isfile(path / "model.json"),
+        f"There is no table in {str(path)!r}, which is a saved model.",
     )
-    check(folder is None, f"There is no file {str(path)!r}, which is {folder}.")
+    files = folder.list_files(given)
+    if files is not None:
+        for one in files:
+            _find_file_reader(Path(one))
+        return folder.table(files, wanted)
+    where = _find_file_reader(path)
     check(path.is_file(), f"There is no file {str(path)!r}.")
-    reader: Reader = _load(str(where))
+    reader: Reader = _load(where)
     has_options = where == "csv:table" and isinstance(given, CSV)
     return reader(given if has_options else path, wanted)
 
 
-def _describe_folder(path: Path) -> str | None:
-    """Return a description of a directory, or None if the path is not a directory."""
-    if not os.path.isdir(path):
-        return None
-    return "a saved model" if os.path.isfile(path / "model.json") else "a directory"
+def _find_file_reader(path: Path) -> str:
+    where = FILES.get(path.suffix.lower())
+    check(
+        where is not None,
+        f"The file must end in {', '.join(FILES)}, got {str(path)!r}.",
+    )
+    return str(where)
 
 
 def column(given: Any, what: str) -> Cells:

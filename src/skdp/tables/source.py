@@ -23,6 +23,9 @@ neither numbers nor texts.
 Cells = Any
 """A column's slice: a numpy array (typed or of objects), a pyarrow Array or Coded."""
 
+#: Number of rows that are read at a time to count rows.
+COUNT_ROWS = 65_536
+
 T = TypeVar("T")
 
 
@@ -98,6 +101,16 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
     check(not twice, f"The table has two columns named {twice}.")
     where = {name: position for position, name in enumerate(names)}
     return [where[name] for name in wanted]
+
+
+def count_rows(source: Source, progress: Callable[[float], None] | None = None) -> int:
+    """Return the number of rows of a table."""
+    if source.n_rows is not None:
+        return source.n_rows
+    if source.count is not None:
+        return source.count(progress)
+    columns = (cells for cells, *_ in source.read([0], COUNT_ROWS))
+    return sum(len(getattr(cells, "codes", cells)) for cells in columns)
 
 
 def hide_errors(rows: Iterator[T], what: str) -> Iterator[T]:
