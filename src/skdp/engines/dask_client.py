@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from weakref import finalize
 
+import dask
 from distributed import Client, LocalCluster, wait
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
@@ -40,8 +42,8 @@ class Cluster:
     ----------
     address : str, optional
         The address of the scheduler. By default the current client is used. If there
-        is none, a cluster of threads is made in this process. It opens no port and
-        ends with this object.
+        is none, a cluster of threads is made in this process, which ends with this
+        object.
     n_threads : int, optional
         The threads that each worker uses for a sum. By default, as many as Dask gives
         to the worker.
@@ -193,12 +195,19 @@ def _get_current() -> Any:
 def _connect(address: str | None, n_threads: int | None) -> tuple[Any, list[Any]]:
     """Return a client, and what to close after use."""
     if address is None:
-        cluster = LocalCluster(
-            processes=False,
-            n_workers=1,
-            threads_per_worker=n_threads,
-            dashboard_address=None,
+        # Nothing is served, and the port of nothing is open to this machine only.
+        pages = dict.fromkeys(
+            ("distributed.scheduler.http.routes", "distributed.worker.http.routes"), []
         )
+        with dask.config.set(pages):
+            cluster = LocalCluster(
+                processes=False,
+                n_workers=1,
+                threads_per_worker=n_threads,
+                dashboard_address="127.0.0.1:0",
+                worker_dashboard_address="127.0.0.1:0",
+                silence_logs=logging.ERROR,
+            )
         client = Client(cluster, set_as_default=False)
         return client, [client, cluster]
     try:
