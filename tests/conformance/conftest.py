@@ -11,7 +11,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from skdp.engines import dask_engine, dask_tasks
+from skdp.engines import dask_client, dask_engine, dask_tasks
 from skdp.engines.dask_tasks import Answer, merge
 
 
@@ -28,6 +28,9 @@ class ImmediateCluster:
 
     def find_workers(self) -> dict[str, int]:
         return dict.fromkeys(self._workers, 1)
+
+    def compute(self, delayed: Any) -> Any:
+        return SimpleNamespace(result=delayed.compute(scheduler="synchronous"))
 
     def scatter(self, values: list[Any], workers: list[str], **_: Any) -> list[Any]:
         return [SimpleNamespace(result=copied(value)) for value in values]
@@ -61,5 +64,6 @@ def copied(value: Any) -> Any:
 @pytest.fixture(autouse=True, scope="session")
 def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dask_engine, "Cluster", ImmediateCluster)
+        for module in (dask_client, dask_engine):
+            patch.setattr(module, "Cluster", ImmediateCluster)
         yield

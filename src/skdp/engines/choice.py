@@ -13,6 +13,7 @@ from typing import Any
 from skdp.privacy.encoding import Records
 from skdp.privacy.queries import Engine
 from skdp.schema import check
+from skdp.tables.placed import PlacedTable
 
 #: Makes the engine for encoded records.
 MakeEngine = Callable[[Records], Engine]
@@ -107,6 +108,9 @@ def place_table(
     A Dask data frame, and files if the engine is ``"dask"``, are read by the workers of
     a cluster. All others are returned unchanged, and are read by this process.
     """
+    if isinstance(table, PlacedTable):
+        name = "dask" if name == "auto" else name
+        return table, y, sample_weight, choose_engine(name, n_threads)
     frame = any(one.__module__.split(".")[0] == "dask" for one in type(table).__mro__)
     if frame and name == "auto":
         name = "dask"

@@ -196,9 +196,10 @@ def _connect(address: str | None, n_threads: int | None) -> tuple[Any, list[Any]
     """Return a client, and what to close after use."""
     if address is None:
         # Nothing is served, and the port of nothing is open to this machine only.
-        pages = dict.fromkeys(
-            ("distributed.scheduler.http.routes", "distributed.worker.http.routes"), []
-        )
+        pages: dict[str, list[str]] = {
+            "distributed.scheduler.http.routes": [],
+            "distributed.worker.http.routes": [],
+        }
         with dask.config.set(pages):
             cluster = LocalCluster(
                 processes=False,

@@ -18,10 +18,11 @@ import numpy as np
 
 from skdp.engines import dask_tasks
 from skdp.engines.dask_client import Cluster, WorkersLostError, keep_trying
-from skdp.engines.dask_tasks import Job, Read, Settings
+from skdp.engines.dask_tasks import Job, Settings
 from skdp.privacy.encoding import AnyArray, Chunk, Records
 from skdp.privacy.queries import BigInts, Metric, Slopes
 from skdp.schema import FloatArray, IntArray
+from skdp.tables.placed import Read
 
 #: Seconds after which a fit looks for workers that were added.
 LOOK_FOR_MORE = 5.0
@@ -33,7 +34,7 @@ class Part:
 
     Attributes
     ----------
-    table, target, weight : any
+    table, target, weight, keep : any
         The arguments of the function that reads the partition. Each may be a function
         of a client that returns a future, for values that are too large for a task.
     size : float
@@ -45,12 +46,13 @@ class Part:
     table: Any
     target: Any = None
     weight: Any = None
+    keep: Any = None
     size: float = 1.0
     anywhere: bool = False
 
     def arguments(self, cluster: Cluster, worker: str) -> list[Any]:
         """Return the arguments of the function that reads the partition."""
-        given = (self.table, self.target, self.weight)
+        given = (self.table, self.target, self.weight, self.keep)
         return [one(cluster.client, worker) if callable(one) else one for one in given]
 
 
@@ -332,5 +334,5 @@ class _Scatter:
         )[0]
 
 
-def _return_rows(records: Records, target: None, weight: None) -> Records:
+def _return_rows(records: Records, *_: None) -> Records:
     return records

@@ -9,15 +9,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from skdp.engines import dask_tasks
 from skdp.engines.dask_client import Cluster, keep_trying
 from skdp.engines.dask_engine import ClusterRecords, Part, Partitions
-from skdp.engines.dask_tasks import Read
 from skdp.privacy.encoding import Records
-from skdp.schema import Layout, check
+from skdp.schema import IntArray, Layout, check
 from skdp.tables import arrays, folder, readers
 from skdp.tables.csv import CSV
-from skdp.tables.placed import PlacedColumn, PlacedTable
+from skdp.tables.placed import PlacedColumn, PlacedTable, Read
 from skdp.tables.source import Source, count_rows
 
 
@@ -43,7 +44,7 @@ class ClusterTable(PlacedTable):
             readers.source(self._example, wanted),
             read=_refuse_reading,
             n_rows=None,
-            count=lambda progress: int(self.add_up(_count_rows)),
+            count=lambda progress: sum(self._count_parts()),
             share=None,
         )
 
@@ -55,7 +56,7 @@ class ClusterTable(PlacedTable):
             (worker, *_) = cluster.find_workers()
             tasks = []
             for part in self._parts:
-                table, target, _ = part.arguments(cluster, worker)
+                table, target, *_ = part.arguments(cluster, worker)
                 tasks.append(cluster.submit(dask_tasks.read_once, work, table, target))
             return cluster.total(tasks)
 
@@ -64,9 +65,31 @@ class ClusterTable(PlacedTable):
             raise answer.error
         return answer.total
 
-    def encode(self, layout: Layout, max_weight: float, read: Read) -> Records:
+    def _count_parts(self) -> list[int]:
+        """Return the number of rows of each part."""
+        if all(part.keep is not None for part in self._parts):
+            return [int(part.keep.sum()) for part in self._parts]
+        counts: list[int] = self.add_up(_count_rows)
+        return counts
+
+    def take(self, at: IntArray) -> ClusterTable:
+        """Return a table of the rows at some positions, in ascending order."""
+        counts = self._count_parts()
+        keep = np.zeros(sum(counts), bool)
+        keep[at] = True
+        kept = np.split(keep, np.cumsum(counts)[:-1])
+        pairs = zip(self._parts, kept, strict=True)
+        parts = [replace(part, keep=mask) for part, mask in pairs]
+        return ClusterTable(self._cluster, parts, self._example)
+
+    def encode(
+        self, layout: Layout, max_weight: float, read: Read, weighted: bool
+    ) -> Records:
         """Return records whose rows the workers read when they are first needed."""
-        partitions = Partitions(self._cluster, self._parts, read)
+        parts = self._parts
+        if not weighted:
+            parts = [replace(part, weight=None) for part in parts]
+        partitions = Partitions(self._cluster, parts, read)
         return ClusterRecords(
             layout=layout, max_weight=max_weight, partitions=partitions
         )
@@ -132,5 +155,5 @@ def _refuse_reading(at: Sequence[int], rows: int) -> NoReturn:
     raise ValueError("The rows of this table are read by the workers of a cluster.")
 
 
-def _count_rows(table: Any, target: Any) -> int:
-    return count_rows(readers.source(table))
+def _count_rows(table: Any, target: Any) -> list[int]:
+    return [count_rows(readers.source(table))]

@@ -21,11 +21,10 @@ from skdp.engines.choice import choose_engine
 from skdp.privacy.encoding import Records
 from skdp.privacy.queries import BigInts, Engine, Metric, Slopes, capped
 from skdp.schema import FloatArray, IntArray
+from skdp.tables.placed import Read
 
 #: Errors whose messages are public, because readers and engines raise them on purpose.
 PUBLIC_ERRORS = (ValueError, ImportError, OSError)
-#: Returns the encoded rows of a partition: its table, its target and its weights.
-Read = Callable[[Any, Any, Any], Records]
 #: A name of a partition: the name of its table and its number.
 Name = tuple[str, int]
 
@@ -124,10 +123,10 @@ class Job:
     own: dict[int, Any] = field(default_factory=dict)
 
 
-def hold(name: Name, read: Read, table: Any, target: Any, weight: Any) -> Partition:
+def hold(name: Name, read: Read, *arguments: Any) -> Partition:
     """Read a partition and keep its rows on this worker as long as Dask keeps them."""
     try:
-        partition = Partition(read(table, target, weight))
+        partition = Partition(read(*arguments))
     except Exception as error:
         partition = Partition(None, _make_public(error))
     _get_shelf(get_worker())[name] = partition

@@ -386,6 +386,7 @@ def read_records(
         max_weight=max_weight,
     )
     if isinstance(table, PlacedTable):
-        return table.encode(schema.layout(intercept), max_weight, read)
+        weighted = sample_weight is not None
+        return table.encode(schema.layout(intercept), max_weight, read, weighted)
     with show_reading(verbose) as progress:
         return read(table, target, sample_weight, progress=progress)

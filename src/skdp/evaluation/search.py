@@ -11,6 +11,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from skdp.engines.choice import place_table
 from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
 from skdp.estimators.fit_warnings import (
     describe_doubts,
@@ -180,7 +181,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X, y : table and column
-            As for the estimator's ``fit``, but the table must be in memory.
+            As for the estimator's ``fit``. Files must be read by a cluster.
         sample_weight : column or str, optional
             Weight of each record in the fits. Scores weight all records equally.
         """
@@ -208,10 +209,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         book = open_ledger(ledger, self.epsilon, self.random_state)
         model = self.estimator
         private_rows = model.neighbours == "add-remove"
-        weights = accept_column(sample_weight, "sample_weight")
+        place = model.engine, model.n_threads
+        table, y, weights, _ = place_table(X, y, sample_weight, *place)
+        weights = accept_column(weights, "sample_weight")
         given = {"schema": model.schema, "bounds": model.bounds}
         target = model._target()
-        about = open_table(X, y, target=target, empty=private_rows, **given)
+        about = open_table(table, y, target=target, empty=private_rows, **given)
         rows = model.n_rows if private_rows else about.count_rows()
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
@@ -299,9 +302,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             private_rows or (rows is not None and rows >= FEWEST_ROWS),
             f"A search needs at least {FEWEST_ROWS} rows, got {rows}.",
         )
-        # The true number of rows decides only how many folds are drawn.
         table, y, weights = given
-        n_rows = about.count_rows()
+        n_rows = about.count_rows()  # only decides how many folds are drawn
         folds = RandomFolds(PARTS, random_state=self.random_state)
         kept, out = next(folds.split(range(n_rows)))
         weights = take_weights(weights, kept, n_rows)

@@ -67,7 +67,7 @@ ONE_OUTPUT = tuple(kind for kind, loss in LOSSES.items() if loss().n_outputs == 
 SOLVERS: dict[str, Solver] = {
     "dp_sgd": Solver(dp_sgd, delta_share=DELTA_SHARE, reads_rows=True),
     "dp_svrg": Solver(dp_svrg, delta_share=DELTA_SHARE, reads_rows=True),
-    "dp_cd": Solver(dp_cd),
+    "dp_cd": Solver(dp_cd, reads_rows=True),
     "output_perturbation": Solver(
         output_perturbation, losses=ONE_OUTPUT, reads_rows=True
     ),

@@ -60,7 +60,7 @@ def objects(given: Sequence[object]) -> AnyArray:
     return np.fromiter(given, dtype=object, count=len(given))
 
 
-def cut(cells: Cells, part: slice) -> Cells:
+def cut(cells: Cells, part: slice | AnyArray) -> Cells:
     """Return some rows of a column."""
     if hasattr(cells, "codes"):
         return type(cells)(codes=cells.codes[part], values=cells.values)

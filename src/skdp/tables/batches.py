@@ -27,6 +27,7 @@ def batches(
     class_weight: Mapping[Any, float] | None = None,
     batch_rows: int = 65_536,
     progress: Callable[[float], None] | None = None,
+    keep: AnyArray | None = None,
 ) -> Iterator[Batch]:
     """Read a table in batches.
 
@@ -51,6 +52,8 @@ def batches(
         Largest number of rows of a batch. Batches of wide tables have fewer rows.
     progress : callable, optional
         Called after each batch with the share of the table that was read.
+    keep : bool array, optional
+        Whether to keep each row of the table. By default all rows are kept.
 
     Returns
     -------
@@ -77,7 +80,22 @@ def batches(
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
     stream = _stream(source, schema, at, named, apart, factors, rows)
+    if keep is not None:
+        stream = _keep_rows(stream, keep)
     return stream if progress is None else _report_progress(stream, source, progress)
+
+
+def _keep_rows(stream: Iterator[Batch], keep: AnyArray) -> Iterator[Batch]:
+    start = 0
+    for batch in stream:
+        stop = start + arrays.length(next(iter(batch.columns.values())))
+        at = np.flatnonzero(keep[start:stop])
+        yield Batch(
+            columns={name: arrays.cut(c, at) for name, c in batch.columns.items()},
+            target=None if batch.target is None else arrays.cut(batch.target, at),
+            weight=None if batch.weight is None else batch.weight[at],
+        )
+        start = stop
 
 
 def _report_progress(

@@ -74,6 +74,7 @@ def read_rows(
     table: Any,
     target: Any,
     sample_weight: Any,
+    keep: AnyArray | None = None,
     *,
     schema: Schema,
     class_weight: Mapping[Any, float] | None,
@@ -89,6 +90,7 @@ def read_rows(
         sample_weight=sample_weight,
         class_weight=class_weight,
         progress=progress,
+        keep=keep,
     )
     return encode_all(read, schema, intercept=intercept, max_weight=max_weight)
 

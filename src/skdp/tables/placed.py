@@ -9,8 +9,12 @@ from functools import partial
 from typing import Any
 
 from skdp.privacy.encoding import Records
-from skdp.schema import Layout
+from skdp.schema import IntArray, Layout
 from skdp.tables.source import Kind, Source
+
+#: ``read(table, target, weight, keep)`` encodes a part of a table. `keep` says for each
+#: row whether it is kept, or is None if all are.
+Read = Callable[[Any, Any, Any, Any], Records]
 
 
 class PlacedTable(ABC):
@@ -30,12 +34,13 @@ class PlacedTable(ABC):
 
     @abstractmethod
     def encode(
-        self,
-        layout: Layout,
-        max_weight: float,
-        read: Callable[[Any, Any, Any], Records],
+        self, layout: Layout, max_weight: float, read: Read, weighted: bool
     ) -> Records:
-        """Have ``read(table, target, weight)`` encode each part where it is."""
+        """Have `read` encode each part where it is, with weights if `weighted`."""
+
+    @abstractmethod
+    def take(self, at: IntArray) -> PlacedTable:
+        """Return a table of the rows at some positions, in ascending order."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
