@@ -39,6 +39,7 @@ MEASUREMENTS = {
     "fuzz": Measurement(
         f"{PYTEST} tests/hostile", "hostile files and arguments", {"SKDP_FUZZ": "2000"}
     ),
+    "gpu": Measurement("benchmarks/gpu.py", "sweeps and fits on a GPU"),
     "kill-fits": Measurement("benchmarks/kill_fits.py", "kill fits at random moments"),
     "ledger-stress": Measurement(
         "benchmarks/ledger_stress.py", "spend from one ledger while being killed"

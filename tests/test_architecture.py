@@ -154,7 +154,7 @@ BUDGETS = {
     "evaluation/search.py": "that of a search, which its trials are entered in",
     "evaluation/trials.py": "the part that a trial's score has of it",
     "estimators/plan_fit.py": "that of a fit which is only planned: nothing is charged",
-    "estimators/stored_record.py": "one that was saved, with its releases",
+    "estimators/privacy_json.py": "one that was saved, with its releases",
     "cli/demo_fits.py": "what a command shows",
     "privacy/discovery.py": "a throw-away one, after the charge: the keys are private",
     "solvers/problem.py": "that of a solver's run, unless one is handed in; a "

@@ -79,7 +79,7 @@ def test_importing_is_fast_because_it_is_lazy():
 
 def test_every_file_has_the_version():
     assert python("from skdp.cli import app; app(['--version'])") == (
-        f"skdp {skdp.__version__}\n"
+        f"skdp {skdp.__version__}, engine compiled\n"
     )
     assert f"\nversion: {skdp.__version__}\n" in read("CITATION.cff")
     assert f"## [{skdp.__version__}] - 20" in read("CHANGELOG.md")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from skdp.datasets import Dataset, make_hospital
     from skdp.descent.history import History
+    from skdp.estimators.additive import AdditiveClassifier, AdditiveRegressor
     from skdp.estimators.classifiers import LinearSVC, LogisticRegression
     from skdp.estimators.plan_fit import plan
     from skdp.estimators.regressors import (
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
         LinearRegression,
         PoissonRegressor,
     )
-    from skdp.estimators.storage import load
+    from skdp.estimators.saving import load
     from skdp.evaluation.evaluate import evaluate
     from skdp.evaluation.folds import RandomFolds
     from skdp.evaluation.results import Evaluation
@@ -37,13 +38,15 @@ if TYPE_CHECKING:
     from skdp.privacy.encoding import Batch, Coded, Records, encode
     from skdp.reporting.report import report
     from skdp.reporting.statement import statement
-    from skdp.schema import Categorical, Numeric, Schema, Vector
+    from skdp.schema import Categorical, Numeric, Pair, Schema, Vector
     from skdp.tables.template import schema_template
     from skdp.verification.verify import Verification, verify
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdditiveClassifier",
+    "AdditiveRegressor",
     "Batch",
     "BudgetError",
     "Categorical",
@@ -61,6 +64,7 @@ __all__ = [
     "Logistic",
     "LogisticRegression",
     "Numeric",
+    "Pair",
     "Plan",
     "Poisson",
     "PoissonRegressor",
@@ -98,12 +102,13 @@ _HOME = {
         "skdp.planning.plan": "Fit Plan run",
         "skdp.planning.presets": "preset",
         "skdp.planning.rule": "make_default_plan",
+        "skdp.estimators.additive": "AdditiveClassifier AdditiveRegressor",
         "skdp.estimators.classifiers": "LinearSVC LogisticRegression",
         "skdp.estimators.plan_fit": "plan",
         "skdp.estimators.regressors": (
             "HuberRegressor LinearRegression PoissonRegressor"
         ),
-        "skdp.estimators.storage": "load",
+        "skdp.estimators.saving": "load",
         "skdp.evaluation.evaluate": "evaluate",
         "skdp.evaluation.results": "Evaluation",
         "skdp.evaluation.search": "PrivateSearchCV",
@@ -113,7 +118,7 @@ _HOME = {
         "skdp.ledger": "Ledger",
         "skdp.privacy.budget": "BudgetError PrivacyRecord",
         "skdp.privacy.encoding": "Batch Coded Records encode",
-        "skdp.schema": "Categorical Numeric Schema Vector",
+        "skdp.schema": "Categorical Numeric Pair Schema Vector",
         "skdp.tables.template": "schema_template",
         "skdp.reporting.report": "report",
         "skdp.reporting.statement": "statement",

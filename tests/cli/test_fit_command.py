@@ -12,7 +12,7 @@ import pytest
 import skdp
 from skdp.planning.forecast import describe_outlook
 from skdp.schema import toml_files
-from skdp.tables import load
+from skdp.tables import larger_than_memory as kept
 
 
 def arguments(files, target="readmitted", form="csv", out="model", epsilon=1):
@@ -129,10 +129,10 @@ def test_a_fit_equals_that_of_the_library(parsed, files, here):
 def test_records_in_a_file_give_the_same_model(call, files, here, monkeypatch):
     words = ("--seed", "3", "-q")
     assert call(*arguments(files, out="one"), *words) == (0, "", "")
-    monkeypatch.setattr(load, "IN_MEMORY", 0)
+    monkeypatch.setattr(kept, "IN_MEMORY", 0)
     written = []
-    write = load._written
-    monkeypatch.setattr(load, "_written", lambda *a: written.append(1) or write(*a))
+    write = kept._written
+    monkeypatch.setattr(kept, "_written", lambda *a: written.append(1) or write(*a))
     assert call(*arguments(files, out="two"), *words) == (0, "", "")
     assert written or not hasattr(mmap, "MADV_DONTNEED")
     one, two = skdp.load("one"), skdp.load("two")
@@ -200,10 +200,10 @@ def test_a_fit_that_is_stopped_leaves_no_model(files, here, stop):
         "import os, pathlib, signal, time\n"
         # Shells let what they start in the background ignore it.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from skdp.estimators import storage\n"
+        "from skdp.estimators import saving\n"
         "def wait(file):\n"
         "    pathlib.Path('writing').touch(); time.sleep(20)\n"
-        "storage.os.fsync = wait\n"
+        "saving.os.fsync = wait\n"
         "from skdp.cli import main; main()"
     )
     words = [sys.executable, "-c", program, *map(str, arguments(files))]

@@ -9,7 +9,7 @@ import skdp
 
 def test_version(call):
     code, out, err = call("--version")
-    assert (code, out, err) == (0, f"skdp {skdp.__version__}\n", "")
+    assert (code, out, err) == (0, f"skdp {skdp.__version__}, engine compiled\n", "")
 
 
 @pytest.mark.parametrize(

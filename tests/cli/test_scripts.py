@@ -93,10 +93,10 @@ def test_an_interrupt_is_an_object_with_what_was_spent(files, here):
         "import os, pathlib, signal, time\n"
         # Shells let what they start in the background ignore it.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from skdp.estimators import storage\n"
+        "from skdp.estimators import saving\n"
         "def wait(file):\n"
         "    pathlib.Path('writing').touch(); time.sleep(20)\n"
-        "storage.os.fsync = wait\n"
+        "saving.os.fsync = wait\n"
         "from skdp.cli import main; main()"
     )
     table, schema = files / "readmitted.csv", files / "readmitted.toml"

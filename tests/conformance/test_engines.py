@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import cuda_on_processor
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ from skdp.planning.presets import preset
 from skdp.privacy import queries
 from skdp.privacy.encoding import SPARSE_WIDTH, Batch, Chunk, Coded, Records, encode
 from skdp.privacy.grid import WeightGrid
-from skdp.schema import Categorical, Layout, Numeric, Schema, Vector
+from skdp.schema import Categorical, Layout, Numeric, Pair, Schema, Vector
 
 HOSTILE = [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, -0.0, 0.0, 1.0, -1.0]
 #: Chunks of uneven size, empty ones too, around the edges of tiles of 2048 rows.
@@ -39,7 +40,16 @@ LOSSES: dict[str, losses.Loss] = {
     "hinge-narrow": losses.SmoothedHinge(width=HINGE),
     "poisson-wide": losses.Poisson(slope_bound=7.0),
 }
-every_engine = pytest.mark.parametrize("engine", ENGINES)
+NO_CUDA = cuda_on_processor.install()
+every_engine = pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(bool(NO_CUDA), reason=str(NO_CUDA)))
+        if name == "cuda"
+        else name
+        for name in ENGINES
+    ],
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,6 +57,8 @@ def small_tasks() -> Iterator[None]:
     """Let engines that cut large tables into tasks cut small ones as well."""
     with pytest.MonkeyPatch.context() as patch:
         for entry in ENGINES.values():
+            if not entry.is_installed():
+                continue
             module = importlib.import_module(entry.location.split(":")[0])
             for constant in ("TASK_ENTRIES", "PIECE"):
                 if hasattr(module, constant):
@@ -86,12 +98,21 @@ def random_schema(rng: np.random.Generator, loss: losses.Loss) -> Schema:
         Categorical(list(range(300))),
         Vector([f"u{j}" for j in range(3)], norm=2.0),
         Vector([f"v{j}" for j in range(11)]),
+        Numeric(0.0, 1.0, knots=2),
+        Numeric(-1.0, 1.0, knots=9, indicator=True),
     ]
     picked = rng.permutation(len(kinds))[: rng.integers(1, len(kinds) + 1)]
     columns: dict[str, Any] = {f"k{i}": kinds[i] for i in picked}
+    single = [n for n, c in columns.items() if not isinstance(c, Vector)]
+    for first, second in pairwise(single):
+        if rng.random() < 0.3:
+            columns[f"{first}:{second}"] = Pair(first, second, knots=3)
     columns |= {f"n{j}": Numeric(0.0, 1.0) for j in range(rng.integers(0, 10))}
-    row_norm = 3.3 if rng.random() < 0.2 else None
-    return Schema(columns, target=target_of(loss), row_norm=row_norm)
+    schema = Schema(columns, target=target_of(loss))
+    if rng.random() < 0.2:
+        fixed = sum(group.kind != "dense" for group in schema.layout().groups)
+        return replace(schema, row_norm=(fixed + 2.0) ** 0.5)
+    return schema
 
 
 def random_floats(rng: np.random.Generator, shape: Any) -> np.ndarray:
@@ -109,7 +130,11 @@ def random_batch(rng: np.random.Generator, schema: Schema, n: int) -> Batch:
         return random_floats(rng, n)
 
     return Batch(
-        columns={name: cells(column) for name, column in schema.columns.items()},
+        columns={
+            name: cells(column)
+            for name, column in schema.columns.items()
+            if not isinstance(column, Pair)
+        },
         target=cells(schema.target_column),
         weight=random_floats(rng, n) if rng.random() < 0.5 else None,
     )
@@ -447,3 +472,43 @@ def test_an_engine_without_its_package_is_refused(
     monkeypatch.setitem(ENGINES, "compiled", entry)
     assert choose_engine("auto") is ReferenceEngine
     assert first is not ReferenceEngine
+
+
+def test_a_variable_chooses_the_engine_for_auto(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SKDP_ENGINE", "reference")
+    assert choose_engine("auto") is ReferenceEngine
+    assert choose_engine("compiled") is not ReferenceEngine
+    monkeypatch.setenv("SKDP_ENGINE", "abacus")
+    with pytest.raises(ValueError, match="got 'abacus'"):
+        choose_engine("auto")
+
+
+@pytest.mark.skipif(bool(NO_CUDA), reason=str(NO_CUDA))
+def test_a_table_larger_than_the_gpu_is_streamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from skdp.engines import cuda, cuda_rows
+
+    monkeypatch.setattr(cuda, "MEMORY_SHARE", 0.0)
+    monkeypatch.setattr(cuda_rows, "SLAB_ROWS", 1000)
+    monkeypatch.setattr(cuda, "TILE_ENTRIES", 5000)
+    rng, loss = np.random.default_rng(8), losses.Logistic()
+    schema = random_schema(rng, loss)
+    records = encode([random_batch(rng, schema, n) for n in (700, 0, 900, 61)], schema)
+    ours, reference = cuda.CudaEngine(records), ReferenceEngine(records)
+    assert len(ours._slabs) == 2
+    assert isinstance(ours._slabs[0].numbers, np.ndarray)
+    d, slopes = records.layout.n_features, queries.Slopes(loss=loss)
+    grid, weights = WeightGrid.of(records.layout), rng.normal(size=(d, 1))
+    for at in (np.arange(d), np.arange(2), np.arange(d)):
+        weights[at] += rng.normal(size=(len(at), 1))
+        assert equals_reference(ours, grid.units(weights), at, slopes)
+    assert same(ours.gram(), reference.gram())
+    metric = queries.Metric.of(rng.normal(size=(4, d)), 2.0)
+    capped = queries.capped(ours, slopes, metric)
+    expected = queries.capped(reference, slopes, metric)
+    units = grid.units(weights)
+    left = ours.gradient(units, np.arange(d), capped)
+    assert same(left, reference.gradient(units, np.arange(d), expected))

@@ -7,10 +7,12 @@ from functools import cache
 from itertools import cycle, product
 from typing import Any
 
+import cuda_on_processor
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import ClassifierMixin
 
 import skdp
 from skdp.engines.choice import ENGINES
@@ -19,7 +21,17 @@ from skdp.privacy.queries import NEIGHBOURS
 from skdp.schema import Categorical, Numeric, Schema
 from skdp.solvers import SOLVERS
 
+NO_CUDA = cuda_on_processor.install()
 OTHERS = [name for name in ENGINES if name != "reference"]
+every_other = pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(bool(NO_CUDA), reason=str(NO_CUDA)))
+        if name == "cuda"
+        else name
+        for name in OTHERS
+    ],
+)
 #: Each estimator with each relation, and each of them with both geometries.
 CASES = [
     (name, neighbours, geometry)
@@ -49,8 +61,8 @@ def frame() -> pd.DataFrame:
 
 @cache
 def schema(name: str) -> Schema:
-    classifies = name in ("logistic", "svc")
     yes = ("yes", Categorical(["no", "yes"]))
+    classifies = issubclass(ESTIMATORS[name], ClassifierMixin)
     return Schema(COLUMNS, target=yes if classifies else ("number", Numeric(0, 1)))
 
 
@@ -71,7 +83,7 @@ def reference(case: tuple[str, str, str]) -> Any:
     return make(*case, "reference").fit(frame()).weights_
 
 
-@pytest.mark.parametrize("engine", OTHERS)
+@every_other
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_coefficients(engine: str, case: tuple[str, str, str]) -> None:
     made = make(*case, engine).fit(frame())

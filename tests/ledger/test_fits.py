@@ -18,9 +18,9 @@ from sklearn.preprocessing import FunctionTransformer
 
 import skdp
 from skdp import BudgetError, Categorical, Ledger, Numeric, Schema
-from skdp.estimators.stored_model import plan_digest
-from skdp.estimators.stored_record import model_digest
+from skdp.estimators.spending import model_digest
 from skdp.ledger import LedgerError, schema_digest
+from skdp.planning.plan_files import plan_digest
 from skdp.privacy.budget import PrivacyRecord
 from skdp.tables import cells
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.estimators.stored_record import model_digest
+from skdp.estimators.spending import model_digest
 from skdp.ledger import released_digest, transcript_digest
 from skdp.solvers import SOLVERS
 

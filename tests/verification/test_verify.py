@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import skdp
-from skdp.estimators.stored_record import ReleaseForm
+from skdp.estimators.privacy_json import ReleaseForm
 from skdp.ledger import Reservation
 from skdp.privacy import accountant
 from skdp.verification.independent_epsilon import closed_form_epsilon, pld_epsilon

@@ -10,7 +10,8 @@ import pytest
 
 import skdp
 from skdp import Categorical, Numeric, Schema, Vector
-from skdp.estimators.stored_record import ReleaseForm, summary_digest
+from skdp.estimators.privacy_json import ReleaseForm
+from skdp.planning.plan_files import summary_digest
 from skdp.solvers import SOLVERS
 from skdp.verification import sensitivities
 from skdp.verification.independent_epsilon import closed_form_epsilon

@@ -11,7 +11,16 @@ import numpy as np
 
 from skdp.privacy.encoding import Records, encode
 from skdp.privacy.queries import Neighbours
-from skdp.schema import Categorical, Column, FloatArray, Numeric, Schema, Vector, check
+from skdp.schema import (
+    Categorical,
+    Column,
+    FloatArray,
+    Numeric,
+    Pair,
+    Schema,
+    Vector,
+    check,
+)
 from skdp.tables import batches
 
 #: A numeric and a categorical column, for audits of estimators without a schema.
@@ -93,16 +102,17 @@ def make_neighbours(
     )
     if neighbours == "zero-out":
         for name, column in schema.columns.items():
-            binned = isinstance(column, Numeric) and column.bins is not None
             other = isinstance(column, Categorical) and column.other is not None
+            fixed = isinstance(column, (Numeric, Pair)) and column.kind != "dense"
             check(
-                not binned and not other,
+                not fixed and not other,
                 f"Column {name!r} cannot represent a zeroed-out record.",
             )
     low, high = extreme_targets(schema.target_column)
     own, opposite = (low, high) if low_target else (high, low)
-    filler = {key: _opposite(column) for key, column in schema.columns.items()}
-    canary = {key: _extreme(column) for key, column in schema.columns.items()}
+    columns = {k: c for k, c in schema.columns.items() if not isinstance(c, Pair)}
+    filler = {key: _opposite(column) for key, column in columns.items()}
+    canary = {key: _extreme(column) for key, column in columns.items()}
     rest = [canary] * (2 * twins) + [filler] * (n_rows - 2 * twins - group)
     calm = [low if i % 2 else high for i in range(len(rest))]
 
@@ -124,7 +134,7 @@ def make_neighbours(
     if neighbours == "add-remove":
         return whole, make_table(canary, 0, own, max_weight)
     middle = intercept and schema.row_norm is None
-    nothing = {key: _nothing(column, middle) for key, column in schema.columns.items()}
+    nothing = {key: _nothing(column, middle) for key, column in columns.items()}
     return whole, make_table(nothing, group, own, 0.0)
 
 
@@ -132,6 +142,8 @@ def _columns(schema: Schema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any
     """Convert rows to the columns that a fit reads."""
     columns: dict[str, Any] = {}
     for key, column in schema.columns.items():
+        if isinstance(column, Pair):
+            continue
         cells = [row[key] for row in rows]
         if isinstance(column, Vector):
             parts = np.array(cells, dtype=np.float64).reshape(-1, len(column.names))
@@ -143,19 +155,19 @@ def _columns(schema: Schema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any
     return columns
 
 
-def _extreme(column: Column) -> Any:
+def _extreme(column: Numeric | Categorical | Vector) -> Any:
     if isinstance(column, Vector):
         return [column.norm / math.sqrt(len(column.names))] * len(column.names)
     return column.high if isinstance(column, Numeric) else column.levels[0]
 
 
-def _opposite(column: Column) -> Any:
+def _opposite(column: Numeric | Categorical | Vector) -> Any:
     if isinstance(column, Vector):
         return [-cell for cell in _extreme(column)]
     return column.low if isinstance(column, Numeric) else column.levels[-1]
 
 
-def _nothing(column: Column, middle: bool) -> Any:
+def _nothing(column: Numeric | Categorical | Vector, middle: bool) -> Any:
     """Return a value of the column that adds nothing to a Gram matrix.
 
     The record also gets weight 0, so it adds nothing to the other sums. If `middle`,

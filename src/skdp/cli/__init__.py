@@ -210,7 +210,9 @@ def _wrap(text: str) -> str:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"skdp {skdp.__version__}")
+        from skdp.engines.choice import name_engine
+
+        typer.echo(f"skdp {skdp.__version__}, engine {name_engine()}")
         raise typer.Exit
 
 

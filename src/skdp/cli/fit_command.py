@@ -160,13 +160,13 @@ def fit_file(
     PrivateLinearModel
         The fitted model.
     """
-    from skdp.estimators import storage
-    from skdp.estimators.base import ESTIMATORS
+    from skdp.estimators import saving
+    from skdp.estimators.additive import find_estimator
     from skdp.schema import check
 
     out, seed = options.pop("out"), options.pop("seed")
     check(
-        not out.exists() or storage.is_model(out),
+        not out.exists() or saving.is_model(out),
         f"--force replaces only saved models, but {str(out)!r} is not a saved model.",
     )
     check(
@@ -174,7 +174,9 @@ def fit_file(
         "A seeded fit claims no privacy and cannot be charged to a ledger. Omit "
         "--seed, or omit --ledger if the data is public.",
     )
-    made = ESTIMATORS[model](schema=schema, random_state=seed, ledger=ledger, **options)
+    made = find_estimator(model, schema)(
+        schema=schema, random_state=seed, ledger=ledger, **options
+    )
     made.fit(file)
     try:
         made.save(out)

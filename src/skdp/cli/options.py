@@ -21,6 +21,8 @@ class Model(StrEnum):
     huber = "huber"
     svc = "svc"
     poisson = "poisson"
+    additive = "additive"
+    additive_regressor = "additive-regressor"
 
 
 class Neighbours(StrEnum):
@@ -162,7 +164,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
 
     If `name` is None, the schema must already have a named target.
     """
-    from skdp.schema import Schema, Vector, check
+    from skdp.schema import Pair, Schema, Vector, check
 
     if name is None:
         check(
@@ -180,7 +182,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
         target = (name, schema.target_column)
         return Schema(schema.columns, target=target, row_norm=schema.row_norm)
     described = schema.columns.get(name)
-    if described is None or isinstance(described, Vector):
+    if described is None or isinstance(described, (Vector, Pair)):
         raise ValueError(
             f"The schema does not describe the target {name!r}. Add [target] with its "
             "name."

@@ -91,12 +91,10 @@ def _predict_batches(
     The first table is empty and serves to define the columns of the output.
     """
     from skdp.tables import readers
-    from skdp.tables.arrays import length
-    from skdp.tables.source import library, positions
 
-    pa, inputs = library("pyarrow"), model.schema_.inputs
+    pa, inputs = readers.library("pyarrow"), model.schema_.inputs
     source = readers.source(file, inputs)
-    at = positions(source.names or (), inputs)
+    at = readers.positions(source.names or (), inputs)
 
     def predict_rows(cells: dict[str, Any]) -> Any:
         rows = pa.table(cells)
@@ -111,21 +109,21 @@ def _predict_batches(
     read = 0
     for cells in source.read(at, ROWS):
         yield predict_rows(dict(zip(inputs, cells, strict=True)))
-        read += length(cells[0])
+        read += readers.length(cells[0])
         if progress is not None:
             share = source.share() if source.share else read / (source.n_rows or read)
             progress(share)
 
 
 def _open_csv(path: Path, columns: Any) -> Any:
-    from skdp.tables.source import library
+    from skdp.tables.readers import library
 
     csv = library("pyarrow.csv")
     return csv.CSVWriter(path, columns, write_options=csv.WriteOptions())
 
 
 def _open_parquet(path: Path, columns: Any) -> Any:
-    from skdp.tables.source import library
+    from skdp.tables.readers import library
 
     return library("pyarrow.parquet").ParquetWriter(path, columns)
 

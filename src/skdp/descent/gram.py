@@ -26,7 +26,8 @@ class Whitening:
         For each whitened direction, the estimated share of A that comes from the true
         Gram matrix rather than from noise or from `floor`. It is at most one.
     vectors : float64 (d, d)
-        The whitened directions, one per column, for rows that are already centred.
+        The whitened directions, one per column, for rows that are already centred and
+        scaled.
     """
 
     root: FloatArray
@@ -43,16 +44,20 @@ class Whitening:
         return max(1.0, float(self.share.sum()))
 
 
-def whiten(gram: FloatArray, floor: float, shift: FloatArray) -> Whitening:
+def whiten(
+    gram: FloatArray, floor: float, shift: FloatArray, scales: FloatArray | None = None
+) -> Whitening:
     """Compute the whitening from the Gram matrix of the centred rows x - shift/2.
 
-    The result is B = A^(-1/2) (I - ½ shift e₀ᵀ), where e₀ selects the intercept. It
-    centres rows itself, so it applies to rows as they are encoded.
+    The result is B = A^(-1/2) S (I - ½ shift e₀ᵀ), where S has the `scales` on its
+    diagonal, A belongs to the scaled rows, and e₀ selects the intercept. B centres and
+    scales rows itself, so it applies to rows as they are encoded.
     """
+    scales = np.ones(len(gram)) if scales is None else scales
     with one_thread(len(gram)):
-        values, vectors = np.linalg.eigh(gram)
+        values, vectors = np.linalg.eigh(gram * np.outer(scales, scales))
         metric = np.maximum(values, 0.0) + floor
-        root = (vectors / np.sqrt(metric)) @ vectors.T
+        root = (vectors / np.sqrt(metric)) @ vectors.T * scales
     root[:, -1] -= root @ shift / 2.0
     share = np.clip(remove_noise(values, floor) / metric, 0.0, 1.0)
     return Whitening(root=root, share=share, vectors=vectors)

@@ -113,7 +113,7 @@ class Matrix(Geometry):
         This is post-processing, because it reads only public and released values.
         """
         gram = fill_gram(layout, pattern, released.values, n_rows) / n_rows
-        white = whiten(gram, self.floor, pattern.shift.astype(np.float64))
+        white = whiten(gram, self.floor, pattern.shift, layout.scales)
         start = np.zeros((layout.n_features, loss.n_outputs))
         radius = self.radius
         if found is not None:

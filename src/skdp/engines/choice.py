@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -54,12 +55,14 @@ class EngineEntry:
 
 
 #: Engines by name. All of them return the same integers, because every entry must pass
-#: ``tests/conformance/test_engines.py``. ``"auto"`` is the first that is installed.
+#: ``tests/conformance/test_engines.py``. ``"auto"`` is the one that the variable
+#: ``SKDP_ENGINE`` of the environment names or, without it, the first that is installed.
 ENGINES: dict[str, EngineEntry] = {
     "compiled": EngineEntry(
         location="skdp.engines.compiled:CompiledEngine", package="numba", threaded=True
     ),
     "reference": EngineEntry(location="skdp.engines.reference:ReferenceEngine"),
+    "cuda": EngineEntry(location="skdp.engines.cuda:CudaEngine", package="cupy"),
     "dask": EngineEntry(
         location="skdp.engines.dask_engine:DaskEngine",
         package="distributed",
@@ -69,25 +72,36 @@ ENGINES: dict[str, EngineEntry] = {
 }
 
 
+def name_engine(name: str = "auto") -> str:
+    """Return the name of the engine that `name` chooses.
+
+    Parameters
+    ----------
+    name : str
+        A name in `ENGINES`, with or without an address, or ``"auto"``.
+    """
+    if name == "auto":
+        installed = (known for known, one in ENGINES.items() if one.is_installed())
+        name = os.environ.get("SKDP_ENGINE") or next(installed)
+    names = ["auto", *ENGINES]
+    known = isinstance(name, str) and name.partition("://")[0] in names
+    check(known, f"engine must be one of {names}, got {name!r}.")
+    return name
+
+
 def choose_engine(name: str = "auto", n_threads: int | None = None) -> MakeEngine:
     """Return a function that takes encoded records and makes the named engine for them.
 
     Parameters
     ----------
     name : str
-        A name in `ENGINES`, or ``"auto"`` for the first one that is installed.
-        ``"dask://host:port"`` also says where the cluster's scheduler is. The choice
-        never changes a result.
+        A name in `ENGINES`, or ``"auto"``. ``"dask://host:port"`` also says where the
+        cluster's scheduler is. The choice never changes a result.
     n_threads : int, optional
         The number of threads, for engines that use threads. By default the engine
         decides, and usually uses all cores.
     """
-    names, address = ["auto", *ENGINES], ""
-    if isinstance(name, str) and "://" in name:
-        name, _, address = name.partition("://")
-    check(name in names, f"engine must be one of {names}, got {name!r}.")
-    if name == "auto":
-        name = next(known for known, one in ENGINES.items() if one.is_installed())
+    name, _, address = name_engine(name).partition("://")
     entry = ENGINES[name]
     check(not address or entry.addressed, f"engine={name!r} takes no address.")
     if not entry.is_installed():
@@ -108,16 +122,15 @@ def place_table(
     A Dask data frame, and files if the engine is ``"dask"``, are read by the workers of
     a cluster. All others are returned unchanged, and are read by this process.
     """
-    if isinstance(table, PlacedTable):
-        name = "dask" if name == "auto" else name
-        return table, y, sample_weight, choose_engine(name, n_threads)
     frame = any(one.__module__.split(".")[0] == "dask" for one in type(table).__mro__)
-    if frame and name == "auto":
-        name = "dask"
-    engine = choose_engine(name, n_threads)
-    kind, _, address = name.partition("://")
+    placed = isinstance(table, PlacedTable)
+    chosen = name_engine(name)
+    if (frame or placed) and name == "auto" and not chosen.startswith("dask"):
+        chosen = "dask"
+    engine = choose_engine(chosen, n_threads)
+    kind, _, address = chosen.partition("://")
     check(
-        not frame or kind == "dask",
+        kind == "dask" or not (frame or placed),
         f"A Dask data frame requires engine='dask', got {name!r}.",
     )
     if kind != "dask" or not (frame or isinstance(table, (str, PathLike))):

@@ -9,6 +9,7 @@ with that code. Both are exact integers, so combining changes no bit of a result
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,10 +45,13 @@ class CombinedCodes(NamedTuple):
         """Number of combinations."""
         return math.prod(self.shape)
 
-    def codes(self, parts: tuple[AnyArray, ...]) -> npt.NDArray[np.uint8]:
+    def codes(
+        self, parts: Mapping[int, AnyArray] | Sequence[AnyArray]
+    ) -> npt.NDArray[np.uint8]:
         """Return the code of each row's combination."""
-        total = np.zeros(len(parts[self.groups[0]]), np.uint8)
-        for group, width in zip(self.groups, self.shape, strict=True):
+        first, *others = zip(self.groups, self.shape, strict=True)
+        total: npt.NDArray[np.uint8] = parts[first[0]].astype(np.uint8)
+        for group, width in others:
             total = total * np.uint8(width) + parts[group].astype(np.uint8)
         return total
 

@@ -26,7 +26,7 @@ from skdp.models.losses import Loss
 from skdp.privacy.encoding import AnyArray, Chunk, Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
-from skdp.schema import FloatArray, IntArray, Layout, check
+from skdp.schema import FloatArray, Group, IntArray, Layout, check, split_hats
 
 #: Largest number of rows that one kernel call adds up in float64, where sums stay below
 #: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
@@ -105,10 +105,13 @@ class Slots:
         self.group_of = layout.group_of
         self.of = np.arange(layout.n_features) + self.group_of
         self.count = layout.n_features + len(layout.groups)
-        #: The number of feature units that a stored 1 stands for. Numbers are stored in
-        #: units, but codes and the intercept are added up as ones.
+        #: The number of feature units that a stored 1 stands for. Numbers and hats are
+        #: in units, but codes and the intercept are added up as ones.
         self.worth = np.array(
-            [1 if group.kind == "dense" else FEATURE_ONE for group in layout.groups]
+            [
+                1 if group.kind in ("dense", "hats") else FEATURE_ONE
+                for group in layout.groups
+            ]
         )[self.group_of]
         #: Groups of codes that are read together. Their slots come after all others.
         self.combined = combine_codes(layout, self.count)
@@ -153,6 +156,10 @@ class Rows:
                     inside = (part >= 0) & (part < group.width)
                     part = np.where(inside, part, group.width)
                 part = np.ascontiguousarray(part, np.uint8 if narrow else np.uint16)
+            elif group.kind == "hats":
+                part = _as_positions(part, group)
+                kind = kernels.CURVE if len(group.axes) == 1 else kernels.SURFACE
+                stride = group.axes[-1]
             elif issparse(part):
                 kind, part = kernels.SPARSE, Sparse.of(part, group.width)
             else:
@@ -279,6 +286,26 @@ def _as_matrix(part: AnyArray) -> AnyArray:
     return np.ascontiguousarray(part, np.int16)
 
 
+def _as_positions(part: AnyArray, group: Group) -> AnyArray:
+    """Return positions of hats as contiguous uint32 (n, axes).
+
+    A kernel reads the knots below and above a position. Rows for which these are not
+    coordinates of the group must have no fraction and the index of the spare slot.
+    """
+    check(
+        len(group.axes) in (1, 2) and part.shape[1] == len(group.axes),
+        f"Positions of {group.name!r} must have {len(group.axes)} columns, one or two.",
+    )
+    part = np.ascontiguousarray(part, np.uint32)
+    most = (np.array(group.axes, np.uint32) - 1) * FEATURE_ONE
+    spare = np.zeros(len(group.axes), np.uint32)
+    spare[0] = group.axes[0] * FEATURE_ONE
+    outside: AnyArray = np.any(part > most, axis=1)
+    if (part[outside] != spare).any():
+        return np.where(outside[:, None], spare, part)
+    return part
+
+
 class NumbersFirst:
     """Coordinates reordered with numbers first, for sums over pairs of columns.
 
@@ -286,6 +313,7 @@ class NumbersFirst:
     ----------
     dense : the coordinates of numbers, in groups of kind "dense" and "ones"
     slots : the first place of each group of codes, which ends with a spare place
+    hats : the groups of hats, and the first place of each; a spare place follows each
     of : the place of each coordinate in the new order
     count : the number of places
     worth : the number of feature units that a stored 1 of each coordinate stands for
@@ -293,7 +321,9 @@ class NumbersFirst:
 
     def __init__(self, slots: Slots) -> None:
         groups = slots.layout.groups
-        self.numbers = [g for g, group in enumerate(groups) if group.kind != "code"]
+        self.numbers = [
+            g for g, group in enumerate(groups) if group.kind in ("dense", "ones")
+        ]
         self.codes = [g for g, group in enumerate(groups) if group.kind == "code"]
         places = [groups[g].coordinates for g in self.numbers]
         self.dense = np.concatenate([np.zeros(0, np.intp), *places])
@@ -306,6 +336,12 @@ class NumbersFirst:
             self.of[groups[g].coordinates] = self.count + np.arange(groups[g].width)
             self.count += groups[g].width + 1
         self.slots = np.array(first, np.int64)
+        self.hats: list[tuple[int, int, Group]] = []
+        for g, group in enumerate(groups):
+            if group.kind == "hats":
+                self.hats.append((g, self.count, group))
+                self.of[group.coordinates] = self.count + np.arange(group.width)
+                self.count += group.width + 1
         self.worth = np.where(self.of < len(self.dense), 1, slots.worth)
 
     def pieces(
@@ -330,6 +366,20 @@ class NumbersFirst:
             for i, g in enumerate(self.codes):
                 codes[i] = parts[g][rows]
             yield rows, dense, codes
+
+    def split_hats(
+        self, parts: tuple[AnyArray, ...], rows: slice
+    ) -> tuple[npt.NDArray[np.int64], FloatArray]:
+        """Return the places and the values (entries, n) of the hats of some rows."""
+        places, values = [], []
+        for g, first, group in self.hats:
+            at, units = split_hats(parts[g][rows], group.axes, FEATURE_ONE)
+            places.append(at.T + first)
+            values.append(units.T)
+        return (
+            np.concatenate(places, dtype=np.int64),
+            np.concatenate(values, dtype=np.float64),
+        )
 
 
 class CompiledEngine:
@@ -514,8 +564,12 @@ class CompiledEngine:
 
         def work(index: int, start: int, stop: int) -> FloatArray:
             matrix = np.zeros((order.count, order.count))
-            for _, *piece in order.pieces(self._rows[index].parts, start, stop):
+            parts = self._rows[index].parts
+            for rows, *piece in order.pieces(parts, start, stop):
                 kernels.add_pairs(order.slots, *piece, matrix)
+                if order.hats:
+                    hats = order.split_hats(parts, rows)
+                    kernels.add_hat_pairs(order.slots, *piece, *hats, matrix)
             return matrix
 
         total = np.zeros((order.count, order.count), np.int64)
@@ -533,12 +587,13 @@ class CompiledEngine:
         caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
 
         def work(index: int, start: int, stop: int) -> None:
-            width = len(metric.units)
-            for rows, *piece in order.pieces(
-                self._rows[index].parts, start, stop, width
-            ):
+            width, parts = len(metric.units), self._rows[index].parts
+            for rows, *piece in order.pieces(parts, start, stop, width):
                 images = np.zeros((rows.stop - rows.start, width))
                 kernels.add_images(order.slots, *piece, columns, images)
+                if order.hats:
+                    hats = order.split_hats(parts, rows)
+                    kernels.add_hat_images(*hats, columns, images)
                 caps[index][rows] = metric.caps(images, slopes)
 
         list(self._run_tasks(work, self._split_rows()))

@@ -19,7 +19,7 @@ from skdp.schema import IntArray, Layout, check
 from skdp.tables import arrays, folder, readers
 from skdp.tables.csv import CSV
 from skdp.tables.placed import PlacedColumn, PlacedTable, Read
-from skdp.tables.source import Source, count_rows
+from skdp.tables.readers import Source, count_rows
 
 
 class ClusterTable(PlacedTable):

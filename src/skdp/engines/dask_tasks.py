@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from distributed import get_worker
 
-from skdp.engines.choice import choose_engine
+from skdp.engines.choice import choose_engine, name_engine
 from skdp.privacy.encoding import Records
 from skdp.privacy.queries import BigInts, Engine, Metric, Slopes, capped
 from skdp.schema import FloatArray, IntArray
@@ -69,7 +69,10 @@ class Partition:
         """Return the engine that adds up the rows."""
         if self._engine is None:
             assert self.records is not None
-            self._engine = choose_engine("auto", n_threads)(self.records)
+            # SKDP_ENGINE may say "cuda", but a worker does not send its rows elsewhere.
+            name = name_engine()
+            name = "compiled" if name.startswith("dask") else name
+            self._engine = choose_engine(name, n_threads)(self.records)
         return self._engine
 
     def slopes(self, settings: Settings, engine: Engine) -> Slopes:

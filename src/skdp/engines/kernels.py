@@ -23,15 +23,21 @@ import numpy.typing as npt
 from numba import carray  # type: ignore[attr-defined]  # exported at run time
 from numba.extending import intrinsic
 
+from skdp.privacy.grid import FEATURE_BITS
+
 #: Number of rows in a tile.
 TILE = 2048
+#: A position is a whole number of knots times HAT plus a fraction of HAT.
+HAT_BITS = FEATURE_BITS
+HAT = 1 << HAT_BITS
 
 #: Kinds of program lines, in order: the intercept, a contiguous column of numbers, one
 #: column of a matrix, all columns of a matrix, a sparse matrix, a column of one-byte
-#: codes, and a column of two-byte codes.
-ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16 = range(7)
+#: codes, a column of two-byte codes, positions on one axis, and positions on two axes.
+ONES, COLUMN, STRIDED, MATRIX, SPARSE, CODE8, CODE16, CURVE, SURFACE = range(9)
 #: Fields of a program line: the kind, the first slot, the number of columns, the number
-#: of elements from one row to the next, and the address.
+#: of elements from one row to the next (for SURFACE, the width of the second axis), and
+#: the address.
 KIND, SLOT, WIDTH, STRIDE, ADDRESS = range(5)
 
 #: Formulas of slopes, as `skdp.models.formulas` defines them. A bent residual is a
@@ -81,7 +87,7 @@ def _pointer_to(kind: Any) -> Any:
     return intrinsic(cast)
 
 
-_int64, _int16, _uint8, _uint16, _int32, _float32 = (
+_int64, _int16, _uint8, _uint16, _int32, _uint32, _float32 = (
     _pointer_to(kind)
     for kind in (
         numba.types.int64,
@@ -89,6 +95,7 @@ _int64, _int16, _uint8, _uint16, _int32, _float32 = (
         numba.types.uint8,
         numba.types.uint16,
         numba.types.int32,
+        numba.types.uint32,
         numba.types.float32,
     )
 )
@@ -153,6 +160,56 @@ def _add_sparse(
 def _move_codes(m: Floats, codes: Codes, u: Floats) -> None:
     for i in range(len(m)):
         m[i] += u[codes[i]]
+
+
+@kernel(integers=True)
+def _move_curve(m: Floats, positions: Codes, u: Floats) -> None:
+    for i in range(len(m)):
+        below, part = positions[i] >> HAT_BITS, positions[i] & (HAT - 1)
+        above = below + (part > 0)
+        m[i] += (HAT - part) * u[below] + part * u[above]
+
+
+@kernel(integers=True)
+def _add_curve(s: Floats, positions: Codes, first: Floats, second: Floats) -> None:
+    for i in range(len(s)):
+        below, part = positions[i] >> HAT_BITS, positions[i] & (HAT - 1)
+        first[below] += (HAT - part) * s[i]
+        second[below + (part > 0)] += part * s[i]
+
+
+@kernel(integers=True)
+def _move_surface(m: Floats, positions: Codes, width: int, u: Floats) -> None:
+    for i in range(len(m)):
+        b, f = np.int64(positions[i, 0] >> HAT_BITS), positions[i, 0] & (HAT - 1)
+        c, g = np.int64(positions[i, 1] >> HAT_BITS), positions[i, 1] & (HAT - 1)
+        place, down, right = b * width + c, (f > 0) * width, np.int64(g > 0)
+        m[i] += (
+            (((HAT - f) * (HAT - g)) >> HAT_BITS) * u[place]
+            + (((HAT - f) * g) >> HAT_BITS) * u[place + right]
+            + ((f * (HAT - g)) >> HAT_BITS) * u[place + down]
+            + ((f * g) >> HAT_BITS) * u[place + down + right]
+        )
+
+
+@kernel(integers=True)
+def _add_surface(
+    s: Floats,
+    positions: Codes,
+    width: int,
+    first: Floats,
+    second: Floats,
+    third: Floats,
+    fourth: Floats,
+) -> None:
+    for i in range(len(s)):
+        b, f = np.int64(positions[i, 0] >> HAT_BITS), positions[i, 0] & (HAT - 1)
+        c, g = np.int64(positions[i, 1] >> HAT_BITS), positions[i, 1] & (HAT - 1)
+        place, down, right = b * width + c, (f > 0) * width, np.int64(g > 0)
+        first[place] += (((HAT - f) * (HAT - g)) >> HAT_BITS) * s[i]
+        second[place + right] += (((HAT - f) * g) >> HAT_BITS) * s[i]
+        third[place + down] += ((f * (HAT - g)) >> HAT_BITS) * s[i]
+        fourth[place + down + right] += ((f * g) >> HAT_BITS) * s[i]
 
 
 @kernel(integers=True)
@@ -265,6 +322,12 @@ def _move(
             elif kind == CODE8:
                 codes = carray(_uint8(address), stop)[start:]
                 _move_codes(m, codes, moves[c, slot : slot + width + 1])
+            elif kind == CURVE:
+                positions = carray(_uint32(address), stop)[start:]
+                _move_curve(m, positions, moves[c, slot : slot + width + 1])
+            elif kind == SURFACE:
+                places = carray(_uint32(address), (stop, 2))[start:]
+                _move_surface(m, places, stride, moves[c, slot : slot + width + 1])
             else:
                 wide = carray(_uint16(address), stop)[start:]
                 _move_codes(m, wide, moves[c, slot : slot + width + 1])
@@ -327,6 +390,12 @@ def _add(program: Program, sums: Floats, slopes: Floats, start: int, stop: int) 
                 if kind == CODE8:
                     codes = carray(_uint8(address), stop)[start:]
                     _add_codes(s, codes, out, second, third, fourth)
+                elif kind == CURVE:
+                    positions = carray(_uint32(address), stop)[start:]
+                    _add_curve(s, positions, out, second)
+                elif kind == SURFACE:
+                    places = carray(_uint32(address), (stop, 2))[start:]
+                    _add_surface(s, places, stride, out, second, third, fourth)
                 else:
                     wide = carray(_uint16(address), stop)[start:]
                     _add_codes(s, wide, out, second, third, fourth)
@@ -566,3 +635,50 @@ def add_images(
             a = columns[slots[g] + codes[g, i]]
             for r in range(len(out)):
                 out[r] += a[r]
+
+
+@kernel(integers=True)
+def add_hat_pairs(
+    slots: npt.NDArray[np.int64],
+    dense: Floats,
+    codes: Codes,
+    places: npt.NDArray[np.int64],
+    values: Floats,
+    matrix: Floats,
+) -> None:
+    """Add the rows of the lower triangle of Σ_i z_i z_iᵀ that belong to hats.
+
+    z_i is the vector of `add_pairs`, followed by hats. The e-th entry of row i is
+    values[e, i] at the place places[e, i]. Entries are sorted by place.
+    """
+    width = dense.shape[1]
+    for e in range(len(places)):
+        at, value = places[e], values[e]
+        for i in range(len(dense)):
+            out, row = matrix[at[i]], dense[i]
+            for j in range(width):
+                out[j] += value[i] * row[j]
+        for g in range(len(slots)):
+            right, first = codes[g], slots[g]
+            for i in range(len(dense)):
+                matrix[at[i], first + right[i]] += value[i]
+        for f in range(e + 1):
+            other, times = places[f], values[f]
+            for i in range(len(dense)):
+                matrix[at[i], other[i]] += value[i] * times[i]
+
+
+@kernel(integers=True)
+def add_hat_images(
+    places: npt.NDArray[np.int64], values: Floats, columns: Floats, images: Floats
+) -> None:
+    """Add the part of B z_i that belongs to hats to images[i], for each row i.
+
+    Places and values are those of `add_hat_pairs`.
+    """
+    for i in range(len(images)):
+        out = images[i]
+        for e in range(len(places)):
+            a, t = columns[places[e, i]], values[e, i]
+            for r in range(len(out)):
+                out[r] += t * a[r]

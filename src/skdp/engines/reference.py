@@ -14,7 +14,7 @@ from scipy.sparse import issparse
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
-from skdp.schema import FloatArray, IntArray, Layout
+from skdp.schema import FloatArray, IntArray, Layout, split_hats
 
 #: Number of rows that are expanded to a dense matrix at a time.
 ROWS = 1 << 14
@@ -31,6 +31,12 @@ def to_dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatAr
             block[:, where] = FEATURE_ONE
         elif group.kind == "code":
             block[:, where] = (part[:, None] == local) * FEATURE_ONE
+        elif group.kind == "hats":
+            places, units = split_hats(part, group.axes, FEATURE_ONE)
+            whole = np.zeros((len(block), group.width + 1))
+            for place, values in zip(places.T, units.T, strict=True):
+                whole[np.arange(len(block)), place] += values
+            block[:, where] = whole[:, local]
         else:
             numbers = part[:, local]
             block[:, where] = numbers.toarray() if issparse(part) else numbers

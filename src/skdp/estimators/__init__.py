@@ -1,5 +1,6 @@
 """Estimators with scikit-learn's interface, and the warnings that a fit can raise."""
 
+from skdp.estimators.additive import AdditiveClassifier, AdditiveRegressor
 from skdp.estimators.classifiers import LinearSVC, LogisticRegression
 from skdp.estimators.fit_warnings import (
     ConstantModelWarning,
@@ -14,6 +15,8 @@ from skdp.estimators.regressors import (
 )
 
 __all__ = [
+    "AdditiveClassifier",
+    "AdditiveRegressor",
     "ConstantModelWarning",
     "DoubtfulSchemaWarning",
     "HuberRegressor",

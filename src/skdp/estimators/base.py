@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.engines.choice import MakeEngine, place_table
+from skdp.estimators.decisions import DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
 from skdp.estimators.feature_map import compute_margins, convert_to_user_units
 from skdp.estimators.fit_warnings import (
@@ -26,25 +27,28 @@ from skdp.estimators.fit_warnings import (
     warn_if_labels_unknown,
     warn_of_doubts,
 )
-from skdp.estimators.inputs import accept_column, accept_table, check_width
+from skdp.estimators.inputs import (
+    accept_column,
+    accept_table,
+    check_width,
+    choose_seed,
+)
 from skdp.estimators.other_solvers import (
     OWN,
     Outcome,
-    check_solver,
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.preparation import OpenedTable, open_table, read_records
+from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.sklearn_export import make_pipeline
 from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
-from skdp.models.losses import Loss
-from skdp.planning.decide import check_options, make_plan
-from skdp.planning.plan import Plan, check_budget, default_delta, release_row_count, run
+from skdp.planning.curves import draw_lines
+from skdp.planning.plan import check_budget, default_delta, release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, Layout, Schema, Target, check
+from skdp.schema import FloatArray, Layout, Schema, check
 
 #: Share of μ² and of δ that inferring ranges, categories and labels may spend.
 DISCOVERY_SHARE = 0.1
@@ -56,7 +60,9 @@ EXPECTED_ROWS = 1000
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
-class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
+class PrivateLinearModel(
+    DecisionsMixin, NotebookMixin, StandardErrorsMixin, BaseEstimator
+):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
     A subclass that sets `short_name` is registered as an estimator. `skdp.plan`, the
@@ -135,13 +141,6 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _make_loss(self, target: Target) -> Loss:
-        """Return the loss for a target; refuse a target that the model cannot have."""
-        raise NotImplementedError
-
-    def _loss(self, schema: Schema) -> Loss:
-        return self._make_loss(schema.target_column)
-
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit a private model.
 
@@ -183,12 +182,16 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             max_weight=self.max_weight,
             verbose=self.verbose,
         )
-        noise = Randomness(_choose_seed(self.random_state))
+        noise = Randomness(choose_seed(self.random_state))
         rows, records = self.n_rows, None
         if not private_rows:
             # With a ledger, rows are counted but no record is read before the charge.
             known = opened.schema if ledger is None else None
-            if known is not None and opened.source.n_rows is None:
+            if (
+                known is not None
+                and self._is_described(known)
+                and opened.source.n_rows is None
+            ):
                 # Counting would read the whole file, so read and count in one pass.
                 records = read(known)
                 rows = records.n_rows
@@ -212,8 +215,15 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
             if opened.infers_target:
                 schema = self._adapt_target(schema)
+            reasons: tuple[str, ...] = ()
+            if not self._is_described(schema):
+                if rows is None:
+                    rows = self._release_rows(
+                        read(draw_lines(schema)), record, noise, engine
+                    )
+                schema, reasons = self._describe(schema, rows, record)
             records = read(schema) if records is None else records
-            fit = self._run(records, schema, rows, record, noise, engine)
+            fit = self._run(records, schema, rows, record, noise, engine, reasons)
             # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)
             fitted._set_fitted(fit.weights, schema, opened.named)
@@ -238,14 +248,15 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         record: PrivacyRecord,
         noise: Randomness,
         engine: MakeEngine,
+        reasons: tuple[str, ...],
     ) -> Outcome:
         """Release the row count if it is needed, then plan and run the fit."""
         if rows is None:
-            rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
+            rows = self._release_rows(records, record, noise, engine)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
-        plan = self._plan(schema, rows, record)
+        plan = self._plan(schema, rows, record, reasons)
         with show_fitting(plan, self.verbose) as callback:
             fit = run(
                 plan,
@@ -257,48 +268,14 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
             )
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
-    def _plan(self, schema: Schema, rows: int, record: PrivacyRecord) -> Plan:
-        """Make the plan from public facts and the budget that is left."""
-        return make_plan(
-            schema.layout(self.fit_intercept),
-            self._loss(schema),
-            n_rows=rows,
-            epsilon=self.epsilon,
-            delta=record.delta,
-            mu_squared=record.remaining,
-            neighbours=record.neighbours,
-            alpha=self.alpha,
-            l1_ratio=self.l1_ratio,
-            sampling=self.sampling,
-            geometry=self.geometry,
-            n_steps=self.n_steps,
-            calibration=self.calibration,
-            assumptions=tuple(record.assumptions),
-        )
-
-    def _check_parameters(self, opened: OpenedTable, delta: float) -> None:
-        """Refuse wrong parameters before anything is spent."""
-        check(
-            0 < self.max_weight < 1e30,
-            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
-        )
-        check(
-            self.class_weight is None or isinstance(self.class_weight, Mapping),
-            f"class_weight must map classes to weights, got {self.class_weight!r}.",
-        )
-        loss = self._make_loss(opened.typical_target)
-        if self.solver != OWN:
-            check_solver(self, loss, opened.table)
-        check_options(
-            epsilon=self.epsilon,
-            delta=delta,
-            alpha=self.alpha,
-            l1_ratio=self.l1_ratio,
-            sampling=self.sampling,
-            geometry=self.geometry,
-            n_steps=self.n_steps,
-            calibration=self.calibration,
-        )
+    def _release_rows(
+        self,
+        records: Records,
+        record: PrivacyRecord,
+        noise: Randomness,
+        engine: MakeEngine,
+    ) -> int:
+        return release_row_count(records, record, COUNT_SHARE, engine, noise)
 
     def _adapt_target(self, schema: Schema) -> Schema:
         """Change an inferred description of the target to suit the loss."""
@@ -378,7 +355,7 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         Nothing is pickled, and a seed is never written. If `directory` is a saved
         model, it is replaced. If it exists and is anything else, an error is raised.
         """
-        from skdp.estimators.storage import save  # which imports this file
+        from skdp.estimators.saving import save  # which imports this file
 
         check_is_fitted(self, "weights_")
         save(self, directory)
@@ -388,11 +365,3 @@ class PrivateLinearModel(NotebookMixin, StandardErrorsMixin, BaseEstimator):
         inputs = tags.input_tags
         inputs.sparse = inputs.string = inputs.allow_nan = True
         return tags
-
-
-def _choose_seed(random_state: Any) -> int | None:
-    """Return `random_state` as a seed; a generator draws one, and None stays None."""
-    if random_state is None or isinstance(random_state, (int, np.integer)):
-        return None if random_state is None else int(random_state)
-    draw = getattr(random_state, "integers", None) or random_state.randint
-    return int(draw(2**31 - 1))

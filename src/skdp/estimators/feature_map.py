@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 
 from skdp.privacy.encoding import Batch
-from skdp.schema import FloatArray, Layout, Schema, level_key
+from skdp.schema import (
+    Column,
+    FloatArray,
+    Layout,
+    Pair,
+    Schema,
+    level_key,
+    split_hats,
+)
 from skdp.tables import batches
 
 
@@ -31,16 +39,22 @@ def _add_parts(
 ) -> FloatArray:
     """Add up what each column contributes to the margins of a batch."""
     parts = [
-        column.compute_features(batch.columns[name])
+        column.compute_features(schema.pick_cells(batch.columns, name))
         for name, column in schema.columns.items()
     ]
     if schema.row_norm is not None:
-        _shorten(parts, schema.row_norm)
+        dense = [column.kind == "dense" for column in schema.columns.values()]
+        _shorten(parts, dense, schema.row_norm)
     total = np.zeros((len(parts[0]), weights.shape[1]))
     for group, part in zip(layout.groups, parts, strict=False):
         own = weights[group.coordinates]
-        if part.ndim == 1:  # a code equal to the width adds zero
-            total += np.vstack([own, np.zeros((1, weights.shape[1]))])[part]
+        padded = np.vstack([own, np.zeros((1, weights.shape[1]))])
+        if group.kind == "code":  # a code equal to the width adds zero
+            total += padded[part]
+        elif group.kind == "hats":
+            places, shares = split_hats(part, group.axes)
+            for place, share in zip(places.T, shares.T, strict=True):
+                total += padded[place] * share[:, None]
         else:
             total += part @ own
     for group in layout.groups:
@@ -49,15 +63,36 @@ def _add_parts(
     return total
 
 
-def _shorten(parts: list[Any], row_norm: float) -> None:
+def _shorten(parts: list[Any], dense: list[bool], row_norm: float) -> None:
     """Scale down the dense parts of rows longer than `row_norm`, as encoding does."""
-    coded = sum(part.ndim == 1 for part in parts)
-    squares = sum((part**2).sum(axis=1) for part in parts if part.ndim == 2)
-    room = np.sqrt(row_norm**2 - coded)
+    numbers = [i for i, is_dense in enumerate(dense) if is_dense]
+    squares = sum((parts[i] ** 2).sum(axis=1) for i in numbers)
+    room = np.sqrt(row_norm**2 - (len(parts) - len(numbers)))
     factor = room / np.maximum(np.sqrt(squares), room)
-    for i, part in enumerate(parts):
-        if part.ndim == 2:
-            parts[i] = part * np.asarray(factor)[:, None]
+    for i in numbers:
+        parts[i] = parts[i] * np.asarray(factor)[:, None]
+
+
+def expand_pair(cells: Any, pair: Pair) -> FloatArray:
+    """Return the coordinates (n, width) of a pair, from the cells of its two columns.
+
+    `cells` is a data frame or an array with the two columns.
+    """
+    names = (pair.first, pair.second)
+    table = {name: np.asarray(cells)[:, i] for i, name in enumerate(names)}
+    columns: dict[str, Column] = dict(zip(names, pair.columns, strict=True))
+    schema = Schema(columns | {"pair": pair})
+    parts = [np.zeros((0, pair.width))]
+    for batch in batches(table, schema):
+        features = pair.compute_features(schema.pick_cells(batch.columns, "pair"))
+        places, shares = features[:, None], np.ones((len(features), 1))
+        if pair.kind == "hats":
+            places, shares = split_hats(features, pair.axes)
+        part = np.zeros((len(features), pair.width + 1))
+        for place, share in zip(places.T, shares.T, strict=True):
+            part[np.arange(len(part)), place] += share
+        parts.append(part[:, :-1])
+    return np.concatenate(parts)
 
 
 def convert_to_user_units(
@@ -85,7 +120,7 @@ def convert_to_user_units(
 
 
 def centre_categories(layout: Layout, weights: FloatArray) -> FloatArray:
-    """Move the mean weight of each column's categories to the intercept.
+    """Move the mean weight of each column's categories or knots to the intercept.
 
     Without an intercept nothing is moved. The margin of a row stays the same if the row
     has a level in every categorical column.
@@ -93,7 +128,7 @@ def centre_categories(layout: Layout, weights: FloatArray) -> FloatArray:
     moved = weights.copy()
     if layout.groups[-1].kind == "ones":
         for group in layout.groups:
-            if group.kind == "code":
+            if group.kind in ("code", "hats"):
                 mean = moved[group.coordinates].mean(axis=0)
                 moved[group.coordinates] -= mean
                 moved[-1] += mean

@@ -34,7 +34,7 @@ from skdp.estimators.inputs import accept_column
 from skdp.planning import forecast
 from skdp.planning.plan import Plan
 from skdp.privacy.queries import GramPattern
-from skdp.schema import Categorical, FloatArray, Group, IntArray, Numeric
+from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
 
 #: Warn if a smaller share than this of the cells or labels is among the levels.
 EXPECTED = 0.5
@@ -67,7 +67,7 @@ class _Sums:
 
     gram: FloatArray
     noise: FloatArray
-    centred: IntArray
+    centred: FloatArray
     count_noise: float
     surely: float
 
@@ -126,8 +126,12 @@ def _find_released_sums(model: Any) -> _Sums | None:
 
 def _doubt_column(group: Group, column: Any, found: _Sums) -> Iterator[str]:
     """Yield a sentence about a column if released sums put it in doubt."""
+    if isinstance(column, Pair):
+        return
     if group.kind == "code":
         said = _doubt_levels(group, column, found)
+    elif group.kind == "hats":
+        said = _doubt_curve(group, column, found)
     elif isinstance(column, Numeric) and column.indicator:
         said = _doubt_missing(group, found)
     elif isinstance(column, Numeric):
@@ -170,6 +174,27 @@ def _doubt_missing(group: Group, found: _Sums) -> str | None:
     share, noise = found.gram[absent, absent], found.noise[absent, absent]
     if found.is_negligible(1.0 - float(share), float(noise), AT_END):
         return "(nearly) all cells are missing or not numbers."
+    return None
+
+
+def _doubt_curve(group: Group, column: Numeric, found: _Sums) -> str | None:
+    at = group.coordinates
+    if not found.centred[at].any():  # no intercept, or rows are shortened
+        return None
+    shares = found.gram[at, -1] + found.centred[at] / 2.0
+    noise = float(found.noise[at, -1].max())
+    position = column.compute_features([math.nan])
+    places, parts = split_hats(position, group.axes)
+    lost = float(1.0 - shares[places[0]] @ parts[0])
+    if found.is_negligible(lost, 2.0 * noise, AT_DEFAULT):
+        return "(nearly) all cells seem to be missing or not numbers."
+    ends = {"low": shares[0], "high": shares[(column.n_knots or 1) - 1]}
+    for end, share in ends.items():
+        if found.is_negligible(1.0 - float(share), noise, AT_END):
+            return (
+                f"(nearly) all values are at or beyond the {end} end of its range "
+                f"[{column.low:g}, {column.high:g}]. Check its unit."
+            )
     return None
 
 

@@ -142,3 +142,11 @@ def _refuse_complex(types: list[Any]) -> None:
         all(getattr(dtype, "kind", "") != "c" for dtype in types),
         "Complex data not supported.",
     )
+
+
+def choose_seed(random_state: Any) -> int | None:
+    """Return `random_state` as a seed; a generator draws one, and None stays None."""
+    if random_state is None or isinstance(random_state, (int, np.integer)):
+        return None if random_state is None else int(random_state)
+    draw = getattr(random_state, "integers", None) or random_state.randint
+    return int(draw(2**31 - 1))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.feature_map import convert_to_numbers, convert_to_text
-from skdp.schema import Categorical, FloatArray, Numeric, Vector, check
+from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
 
 #: Versions of the operator sets, which every runtime since 2021 supports.
 OPSETS = {"": 15, "ai.onnx.ml": 2}
@@ -55,23 +55,28 @@ def make_onnx_model(model: Any) -> Any:
     if together:
         graph.input("X", "DOUBLE", len(model.schema_.inputs))
     margin = graph.constant(np.zeros((1, model.weights_.shape[1])))
+    cells: dict[str, list[str]] = {}
     place = 0
+    for key, column in model.schema_.columns.items():
+        cells[key] = []
+        for name in column.list_inputs(key):
+            if together:
+                at = graph.constant(np.array([place]))
+                cells[key].append(graph.node("Gather", "X", at, axis=1))
+            else:
+                kind = "STRING" if _holds_texts(column) else "DOUBLE"
+                cells[key].append(graph.input(name, kind, 1))
+            place += 1
     for group in model._layout.groups:
         weights = model.weights_[group.coordinates]
         if group.kind == "ones":
             margin = graph.node("Add", margin, graph.constant(weights))
             continue
         column = model.schema_.columns[group.name]
-        cells = []
-        for name in column.list_inputs(group.name):
-            if together:
-                at = graph.constant(np.array([place]))
-                cells.append(graph.node("Gather", "X", at, axis=1))
-            else:
-                kind = "STRING" if _holds_texts(column) else "DOUBLE"
-                cells.append(graph.input(name, kind, 1))
-            place += 1
-        part = RENDERERS[type(column)](graph, column, cells, weights)
+        own = cells[group.name]
+        if isinstance(column, Pair):
+            own = cells[column.first] + cells[column.second]
+        part = RENDERERS[type(column)](graph, column, own, weights)
         margin = graph.node("Add", margin, part)
     _add_outputs(graph, model, margin)
     return graph.make_model(type(model).__name__, {"privacy": str(model.privacy_)})
@@ -179,54 +184,105 @@ def _render_numeric(
     graph: _Graph, column: Numeric, cells: list[str], weights: FloatArray
 ) -> str:
     """Map cells as `Numeric.compute_features` does, and apply weights."""
-    missing = graph.node("IsNaN", cells[0])
-    default = graph.constant(float(column.default))
-    known = graph.node("Where", missing, default, cells[0])
-    clipped = _clip(graph, known, column.low, column.high)
-    above = graph.node("Sub", clipped, graph.constant(float(column.low)))
-    if column.scale == "log":
-        above = graph.node("Log", graph.node("Add", above, graph.constant(1.0)))
-    scaled = graph.node("Div", above, graph.constant(float(column.span)))
-    scaled = _clip(graph, scaled, 0.0, 1.0)
     if column.bins is not None:
-        bins = graph.node("Mul", scaled, graph.constant(float(column.bins)))
-        last = graph.constant(column.bins - 1.0)
-        codes = graph.node("Min", graph.node("Floor", bins), last)
-        if column.indicator:
-            apart = graph.constant(float(column.bins))
-            codes = graph.node("Where", missing, apart, codes)
-        return _pick_rows(graph, graph.cast(codes, "INT64"), weights)
+        codes = graph.cast(_find_positions(graph, column, cells[0]), "INT64")
+        return _pick_rows(graph, codes, weights)
+    if column.n_knots is not None:
+        hats = _make_hats(graph, column, cells[0])
+        return graph.node("MatMul", hats, graph.constant(weights))
+    missing, scaled = _rescale(graph, column, cells[0])
     if column.indicator:
         scaled = graph.node("Where", missing, graph.constant(0.0), scaled)
         scaled = graph.node("Concat", scaled, graph.cast(missing, "DOUBLE"), axis=1)
     return graph.node("MatMul", scaled, graph.constant(weights))
 
 
+def _rescale(graph: _Graph, column: Numeric, cells: str) -> tuple[str, str]:
+    """Return which cells are missing, and the cells as `Numeric.rescale` maps them."""
+    missing = graph.node("IsNaN", cells)
+    default = graph.constant(float(column.default))
+    known = graph.node("Where", missing, default, cells)
+    clipped = _clip(graph, known, column.low, column.high)
+    above = graph.node("Sub", clipped, graph.constant(float(column.low)))
+    if column.scale == "log":
+        above = graph.node("Log", graph.node("Add", above, graph.constant(1.0)))
+    scaled = graph.node("Div", above, graph.constant(float(column.span)))
+    return missing, _clip(graph, scaled, 0.0, 1.0)
+
+
+def _find_positions(graph: _Graph, column: Numeric | Categorical, cells: str) -> str:
+    """Return numbers of bins, positions among knots, or codes of levels, (n, 1)."""
+    if isinstance(column, Categorical):
+        return graph.cast(_find_codes(graph, column, cells), "DOUBLE")
+    missing, scaled = _rescale(graph, column, cells)
+    if column.bins is not None:
+        bins = graph.node("Mul", scaled, graph.constant(float(column.bins)))
+        last = graph.constant(column.bins - 1.0)
+        places = graph.node("Min", graph.node("Floor", bins), last)
+    else:
+        knots = graph.constant(float((column.n_knots or 2) - 1))
+        places = graph.node("Mul", scaled, knots)
+    if column.indicator:
+        apart = graph.constant(column.width - 1.0)
+        places = graph.node("Where", missing, apart, places)
+    return places
+
+
+def _make_hats(graph: _Graph, column: Numeric | Categorical, cells: str) -> str:
+    """Return max(0, 1 - |position - j|) for each knot or level j, (n, width)."""
+    places = _find_positions(graph, column, cells)
+    knots = graph.constant(np.arange(column.width, dtype=np.float64)[None, :])
+    away = graph.node("Abs", graph.node("Sub", places, knots))
+    return graph.node(
+        "Max", graph.node("Sub", graph.constant(1.0), away), graph.constant(0.0)
+    )
+
+
+def _render_pair(
+    graph: _Graph, column: Pair, cells: list[str], weights: FloatArray
+) -> str:
+    """Multiply the hats of both columns, and apply weights."""
+    a, b = column.parts
+    parts = []
+    for part, cell, shape in (
+        (a, cells[0], (-1, a.width, 1)),
+        (b, cells[1], (-1, 1, b.width)),
+    ):
+        hats = _make_hats(graph, part, cell)
+        parts.append(graph.node("Reshape", hats, graph.constant(np.array(shape))))
+    whole = graph.constant(np.array([-1, column.width]))
+    products = graph.node("Reshape", graph.node("Mul", *parts), whole)
+    return graph.node("MatMul", products, graph.constant(weights))
+
+
 def _render_categorical(
     graph: _Graph, column: Categorical, cells: list[str], weights: FloatArray
 ) -> str:
     """Pick the weights of each cell's level, and of `default_code` if it is unknown."""
+    return _pick_rows(graph, _find_codes(graph, column, cells[0]), weights)
+
+
+def _find_codes(graph: _Graph, column: Categorical, cells: str) -> str:
+    """Return the code of each cell's level, (n, 1)."""
     numbers = convert_to_numbers(column.levels)
     if numbers is None:
-        codes = graph.node(
+        return graph.node(
             "LabelEncoder",
-            cells[0],
+            cells,
             domain="ai.onnx.ml",
             keys_strings=[convert_to_text(level) for level in column.levels],
             values_int64s=list(range(len(column.levels))),
             default_int64=column.default_code,
         )
-        return _pick_rows(graph, codes, weights)
     # Pick the first level that equals the cell, or else the default, which is last.
-    equal = graph.node("Equal", cells[0], graph.constant(numbers[None, :]))
+    equal = graph.node("Equal", cells, graph.constant(numbers[None, :]))
     order = np.append(np.arange(len(numbers)), column.default_code).astype(np.int64)
     equals = graph.cast(equal, "DOUBLE")
     found = graph.node("ReduceMax", equals, axes=[1], keepdims=1)
     none = graph.node("Not", graph.cast(found, "BOOL"))
     all_ = graph.node("Concat", equal, none, axis=1)
     first = graph.node("ArgMax", graph.cast(all_, "INT32"), axis=1, keepdims=1)
-    codes = graph.node("Gather", graph.constant(order), first)
-    return _pick_rows(graph, codes, weights)
+    return graph.node("Gather", graph.constant(order), first)
 
 
 #: Functions that render what a column of each kind adds to the margins (n, k).
@@ -234,6 +290,7 @@ RENDERERS: dict[type, Callable[[_Graph, Any, list[str], FloatArray], str]] = {
     Numeric: _render_numeric,
     Categorical: _render_categorical,
     Vector: _render_vector,
+    Pair: _render_pair,
 }
 
 

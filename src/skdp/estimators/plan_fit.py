@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
+from skdp.estimators.additive import find_estimator
 from skdp.estimators.base import COUNT_SHARE, ESTIMATORS
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
@@ -34,8 +35,9 @@ def plan(
         hundredth of the budget is set aside for that release, and δ is 1e-9 by default.
     epsilon, delta : float
         The privacy budget.
-    model : {"logistic", "linear", "huber", "svc", "poisson"}
-        Short name of the estimator.
+    model : {"logistic", "linear", "huber", "svc", "poisson", "additive"}
+        Short name of the estimator. "additive" is a classifier or a regressor, as the
+        target demands.
     **parameters
         Other parameters of the estimator.
 
@@ -61,7 +63,7 @@ def plan(
     described = toml_files.given(schema)
     if described is None:
         raise ValueError("schema must be a Schema or the path of its file, got None.")
-    estimator = ESTIMATORS[model](
+    estimator = find_estimator(model, described)(
         schema=described, epsilon=epsilon, delta=delta, n_rows=n_rows, **parameters
     )
     check(
@@ -77,4 +79,7 @@ def plan(
         assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption()),
     )
     record.budget *= 1.0 - COUNT_SHARE if private_rows else 1.0
-    return estimator._plan(described, n_rows, record)
+    reasons: tuple[str, ...] = ()
+    if not estimator._is_described(described):
+        described, reasons = estimator._describe(described, n_rows, record)
+    return estimator._plan(described, n_rows, record, reasons)

@@ -34,12 +34,12 @@ from skdp.schema import (
     toml_files,
 )
 from skdp.tables import arrays, readers
-from skdp.tables.batches import numbers, read_cells
-from skdp.tables.cells import text_number
+from skdp.tables.batches import read_cells
+from skdp.tables.cells import numbers, text_number
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.load import read_rows
+from skdp.tables.larger_than_memory import read_rows
 from skdp.tables.placed import PlacedCells, PlacedTable
-from skdp.tables.source import Source, count_rows
+from skdp.tables.readers import Source, count_rows
 
 TEXT_FILES = (".csv", ".tsv")
 SCHEMA_IS_PUBLIC = "What the schema says is public."

@@ -26,8 +26,12 @@ def check_numeric_target(target: Target) -> Numeric:
             "the schema, or pass target_bounds=(low, high)."
         )
     check(
-        target.scale == "linear" and target.bins is None and not target.indicator,
-        "A regressor needs a target with scale='linear' and without bins or indicator, "
+        target.scale == "linear"
+        and target.bins is None
+        and target.knots is None
+        and not target.indicator,
+        "A regressor needs a target with scale='linear' and without bins, knots or "
+        "indicator, "
         f"got {target}.",
     )
     return target

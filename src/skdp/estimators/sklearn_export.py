@@ -19,13 +19,18 @@ from sklearn.preprocessing import (
     FunctionTransformer,
     KBinsDiscretizer,
     OneHotEncoder,
+    SplineTransformer,
     StandardScaler,
 )
 
-from skdp.estimators.feature_map import convert_to_numbers, convert_to_text
-from skdp.schema import Categorical, FloatArray, Numeric, Vector, check
+from skdp.estimators.feature_map import (
+    convert_to_numbers,
+    convert_to_text,
+    expand_pair,
+)
+from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
 from skdp.schema.columns import divide_by_norm
-from skdp.tables.source import library
+from skdp.tables.readers import library
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,6 +47,7 @@ class Part:
         Constant that is added to every margin.
     example : list
         Possible cells of the column. The pipeline is fitted to a table of such cells.
+        It is empty for a pair, whose columns have their own examples.
     """
 
     steps: list[tuple[str, Any]]
@@ -66,8 +72,8 @@ def make_pipeline(model: Any) -> Pipeline:
     place of a number raises an error, although `model` takes it as missing. The cells
     of a categorical column must be levels as they are written in the schema, or numbers
     if all levels are numbers. Other cells count as unknown. The pickled pipeline does
-    not refer to skdp, unless the schema has a `Vector`, because a function of skdp
-    scales the rows of a `Vector`.
+    not refer to skdp, unless the schema has a `Vector` or a `Pair`. Functions of skdp
+    scale the rows of a `Vector` and multiply the hats of a `Pair`.
 
     To export to ONNX, use the model's method ``to_onnx()`` and not this pipeline.
     skl2onnx (1.20) refuses the pipeline's functions and one-hot bins, and it reads a
@@ -80,17 +86,18 @@ def make_pipeline(model: Any) -> Pipeline:
     )
     named = hasattr(model, "feature_names_in_")
     parts: dict[str, tuple[Part, list[Any]]] = {}
-    place = 0
+    places = {name: name if named else i for i, name in enumerate(schema.inputs)}
     constant = np.zeros(weights.shape[1])
     for group in model._layout.groups:
         if group.kind == "ones":
             constant = constant + weights[group.start]
             continue
         column = schema.columns[group.name]
-        own = list(column.list_inputs(group.name))
-        at = own if named else list(range(place, place + len(own)))
-        place += len(own)
+        own = column.list_inputs(group.name)
+        if isinstance(column, Pair):
+            own = (column.first, column.second)
         render = RENDERERS[type(column)]
+        at = [places[name] for name in own]
         parts[group.name] = render(column, weights[group.coordinates]), at
     for part, _ in parts.values():
         constant = constant + part.constant
@@ -109,7 +116,9 @@ def _join_columns(
         for key, (part, at) in parts.items()
     ]
     examples = [
-        example for part, at in parts.values() for example in ([part.example] * len(at))
+        example
+        for part, at in parts.values()
+        for example in ([part.example] * len(at) if part.example else [])
     ]
     table: Any = np.array(examples, dtype=object).T
     if names is not None:
@@ -158,7 +167,7 @@ def _list_steps(column: Numeric) -> Iterator[tuple[str, Any]]:
     scale = StandardScaler(with_mean=False).fit(ends)
     scale.scale_, scale.var_ = np.array([span]), np.array([span**2])
     yield "scale", scale
-    apart = column.indicator and column.bins is not None
+    apart = column.indicator and column.kind != "dense"
     default = float(column.rescale(np.array([math.nan]))[0][0])
     if column.indicator:
         default = 2.0 if apart else 0.0
@@ -170,6 +179,26 @@ def _list_steps(column: Numeric) -> Iterator[tuple[str, Any]]:
     yield "missing", missing.fit(ends / span)
     if column.bins is not None:
         yield "bins", _make_bins(column.bins, apart)
+    elif column.n_knots is not None:
+        yield "hats", _make_hats(column.n_knots, apart)
+
+
+def _make_hats(n_knots: int, apart: bool) -> Any:
+    """Return hats on equally spaced knots of [0, 1].
+
+    If `apart`, missing values have been replaced by 2, and get a coordinate of their
+    own.
+    """
+    knots = np.linspace(0.0, 1.0, n_knots)
+    if apart:
+        knots = np.append(knots, 2.0)
+    made = SplineTransformer(
+        n_knots=len(knots),
+        degree=1,
+        knots=knots[:, None],
+        extrapolation="constant",
+    )
+    return made.fit(np.array([[0.0], [1.0]]))
 
 
 def _make_bins(n_bins: int, apart: bool) -> KBinsDiscretizer:
@@ -233,11 +262,19 @@ def _render_categorical(column: Categorical, weights: FloatArray) -> Part:
     )
 
 
+def _render_pair(column: Pair, weights: FloatArray) -> Part:
+    """Multiply the hats of both columns by a function of skdp."""
+    steps = [("products", FunctionTransformer(expand_pair, kw_args={"pair": column}))]
+    constant = np.zeros(weights.shape[1])
+    return Part(steps=steps, weights=weights, constant=constant, example=[])
+
+
 #: Functions that render the feature map of each kind of column.
 RENDERERS: dict[type, Callable[[Any, FloatArray], Part]] = {
     Numeric: _render_numeric,
     Categorical: _render_categorical,
     Vector: _render_vector,
+    Pair: _render_pair,
 }
 
 

@@ -8,9 +8,8 @@ from contextlib import ExitStack, contextmanager
 from numbers import Real
 from typing import Any
 
-from skdp.estimators.stored_model import plan_digest
-from skdp.estimators.stored_record import model_digest
-from skdp.ledger import Ledger, refuse_unpaid
+from skdp.ledger import Ledger, refuse_unpaid, released_digest, schema_digest
+from skdp.planning.plan_files import plan_digest, plan_summary, summary_digest
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import check
 
@@ -75,3 +74,29 @@ def reserve_budget(
             if record.events:
                 stop.add_note(f"Spent before the fit stopped:\n{record}")
             raise
+
+
+def model_digest(model: Any, record: PrivacyRecord | None = None) -> str:
+    """Return the SHA-256 of a model, the values released for it, and their cost.
+
+    The digest is a function of public facts and released values, and a saved model
+    contains all of them. The bound on sample weights is one of these facts, because
+    `skdp.verify` relies on it.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        The digest covers its weights, schema, plan and privacy record.
+    record : PrivacyRecord, optional
+        The privacy record, if the model does not have it yet.
+    """
+    summary = plan_summary(model.plan_)
+    result = {
+        "estimator": type(model).__name__,
+        "schema": schema_digest(model.schema_),
+        "plan": summary_digest(summary),
+        "max_weight": float(model.max_weight),
+        "n_iter": int(model.n_iter_),
+        "weights": [[float(w) for w in row] for row in model.weights_],
+    }
+    return released_digest(record or model.privacy_, result)

@@ -189,7 +189,7 @@ def make_centring_matrix(layout: Layout) -> FloatArray:
     """
     matrix = np.eye(layout.n_features)
     for group in layout.groups:
-        if group.kind == "code" and layout.groups[-1].kind == "ones":
+        if group.kind in ("code", "hats") and layout.groups[-1].kind == "ones":
             at = group.coordinates
             matrix[np.ix_(at, at)] -= 1.0 / group.width
             matrix[-1, at] += 1.0 / group.width

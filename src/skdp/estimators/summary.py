@@ -218,7 +218,7 @@ def note_units(model: Any) -> Iterator[str]:
         yield CLASSES
     groups = model._layout.groups
     # Without an intercept categories are not centred.
-    if groups[-1].kind == "ones" and any(group.kind == "code" for group in groups):
+    if groups[-1].kind == "ones" and any(g.kind in ("code", "hats") for g in groups):
         yield CATEGORIES
     columns = model.schema_.columns.items()
     on_log = [str(name) for name, column in columns if is_on_log_scale(column)]
@@ -237,7 +237,8 @@ def note_hidden(known: StandardErrors | str) -> Iterator[str]:
 
 def is_on_log_scale(column: Any) -> bool:
     """Return whether a column's coefficient is per unit of a logarithm."""
-    return isinstance(column, Numeric) and column.scale == "log" and not column.bins
+    number = isinstance(column, Numeric) and column.scale == "log"
+    return number and column.kind == "dense"
 
 
 def _format_number(value: float, places: int | None) -> str:

@@ -138,7 +138,7 @@ def bound_margins(layout: Layout, weights: FloatArray) -> tuple[float, float]:
         own = weights[group.coordinates, 0]
         if group.kind == "ones":
             low, high = low + float(own[0]), high + float(own[0])
-        elif group.kind == "code":
+        elif group.kind in ("code", "hats"):
             low, high = low + min(0.0, own.min()), high + max(0.0, own.max())
         else:
             reach = float(np.linalg.norm(own))

@@ -33,8 +33,9 @@ RIDGE = 1e-2
 class Moments:
     """Mean (d,) and covariance (d, d) of encoded rows, and which groups are complete.
 
-    A group of categories is complete if every row has one of these categories. The
-    coordinates of a complete group add up to 1, as does the intercept.
+    A group of categories or hats is complete if every row has one of these categories
+    or lies between these knots. The coordinates of a complete group add up to 1, as
+    does the intercept.
     """
 
     mean: FloatArray
@@ -68,15 +69,17 @@ def estimate_moments(
         complete.append(False)
         if group.kind == "ones":
             covariance[at, :] = covariance[:, at] = 0.0
-        elif group.kind == "code":
-            doubt = 3.0 * float(np.linalg.norm(noise[at, at])) + 1e-9
+        elif group.kind in ("code", "hats"):
+            doubt = 3.0 * float(np.linalg.norm(noise[at, -1])) + 1e-9
             complete[-1] = 1.0 - float(mean[at].sum()) <= doubt
-            mean[at] = _estimate_positive(mean[at], noise[at, at])
+            mean[at] = _estimate_positive(mean[at], noise[at, -1])
             if complete[-1] or mean[at].sum() > 1.0:
                 mean[at] /= mean[at].sum()
-            covariance[np.ix_(at, at)] = np.diag(mean[at]) - np.outer(
-                mean[at], mean[at]
-            )
+            most = np.diag(mean[at]) - np.outer(mean[at], mean[at])
+            if group.kind == "code":
+                covariance[np.ix_(at, at)] = most
+            else:
+                covariance[at, at] = np.minimum(variances[at], np.diag(most))
         else:
             covariance[at, at] = variances[at]
             if not group.signed:
@@ -119,10 +122,11 @@ def make_rows(layout: Layout, known: Moments) -> FloatArray:
 
     The mean of each column, given the previous columns, is a linear regression on them.
     For a column of categories, this mean is the vector of probabilities from which the
-    category is drawn. A number in [0, 1] is drawn from a beta distribution with this
-    mean, and signed numbers from a normal distribution. Second moments are therefore
-    right, except where a probability had to be raised to zero. The draws come from a
-    Kronecker sequence, which is the same every time and more even than random numbers.
+    category is drawn. A knot of a curve is drawn in the same way. A number in [0, 1] is
+    drawn from a beta distribution with this mean, and signed numbers from a normal
+    distribution. Second moments are therefore right, except where a probability had to
+    be raised to zero, and within curves. The draws come from a Kronecker sequence,
+    which is the same every time and more even than random numbers.
     """
     d = layout.n_features
     n = max(N_ROWS, ROWS_PER_COORDINATE * d)
@@ -145,7 +149,7 @@ def make_rows(layout: Layout, known: Moments) -> FloatArray:
         expected = known.mean[at] + innovations[:, before] @ lower[at, before].T
         own = at[~redundant[at]]
         block = lower[np.ix_(own, own)]
-        if group.kind == "code":
+        if group.kind in ("code", "hats"):
             made[:, at] = _draw_categories(
                 expected, _draw_uniforms(n, group.start), whole
             )

@@ -115,12 +115,13 @@ def make_plan(
     n_steps: int | str = "auto",
     calibration: Any = "exact",
     assumptions: tuple[str, ...] = (),
+    reasons: tuple[str, ...] = (),
 ) -> Plan:
     """Choose sampling, geometry, number of steps and penalty, and return the plan.
 
     Parameters
     ----------
-    layout, loss, n_rows, epsilon, delta, neighbours, calibration, assumptions
+    layout, loss, n_rows, epsilon, delta, neighbours, calibration, assumptions, reasons
         As in `Plan`.
     mu_squared : float, optional
         The remaining budget, if part of the budget was spent earlier, for example on
@@ -159,6 +160,7 @@ def make_plan(
         "neighbours": neighbours,
         "calibration": calibration,
         "assumptions": assumptions,
+        "reasons": reasons,
     }
     mu = accountant.gdp_mu(epsilon, delta) if mu_squared is None else mu_squared**0.5
     if geometry == "auto":

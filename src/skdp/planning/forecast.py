@@ -81,7 +81,7 @@ class Forecast:
 
 def prior_moments(group: Group) -> tuple[float, float]:
     """Return E[x] and E[x²] of each coordinate of a group, under the prior."""
-    if group.kind == "code":
+    if group.kind in ("code", "hats"):
         return 1.0 / group.width, 1.0 / group.width
     if group.kind == "ones":
         return 1.0, 1.0
@@ -215,6 +215,7 @@ def describe_plan(plan: Plan) -> str:
         f"{'row' if plan.n_rows == 1 else 'rows'}",
         f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, "
         f"{plan.neighbours} neighbours",
+        *plan.reasons,
     ]
     if isinstance(plan.geometry, Matrix):
         matrix = plan.geometry

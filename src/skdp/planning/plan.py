@@ -61,6 +61,8 @@ class Plan:
         The bound on the excess risk from which K was chosen.
     assumptions : tuple of str
         Facts that were assumed to be public. They are written to the privacy record.
+    reasons : tuple of str
+        The knots and pairs that were chosen, and why.
     """
 
     layout: Layout
@@ -78,6 +80,7 @@ class Plan:
     calibration: Calibration = "exact"
     rate: theory.Rate | None = None
     assumptions: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, self.n_rows)

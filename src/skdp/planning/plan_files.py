@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -44,6 +45,7 @@ class PlanForm(Form, frozen=True, kw_only=True):
     sampling: dict[str, Any]
     geometry: dict[str, Any]
     rate: theory.Rate | None
+    reasons: tuple[str, ...] = ()
 
 
 def dumps(plan: Plan) -> str:
@@ -54,14 +56,27 @@ def dumps(plan: Plan) -> str:
     state |= {
         "epsilon": to_json(plan.epsilon),
         "average": names[0],
-        "layout": asdict(plan.layout),
+        "layout": _write_layout(plan.layout),
         "rate": None if plan.rate is None else asdict(plan.rate),
     }
     for part in ("loss", "penalty", "sampling", "geometry"):
         values = getattr(plan, part).to_dict()
         state[part] = {name: to_json(value) for name, value in values.items()}
+    if not plan.reasons:
+        del state["reasons"]  # as in plans without curves
     whole = {"format": FORMAT} | state
     return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _write_layout(layout: Layout) -> dict[str, Any]:
+    """Return the layout without the axes and scales that only curves and pairs have."""
+    state = asdict(layout)
+    for group in state["groups"]:
+        if not group["axes"]:
+            del group["axes"]
+        if group["scale"] == 1.0:
+            del group["scale"]
+    return state
 
 
 def loads(text: str) -> Plan:
@@ -77,6 +92,58 @@ def loads(text: str) -> Plan:
         return plan
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         refuse(_WHAT, error)  # a part has parameters that its kind refuses
+
+
+def plan_summary(plan: Any) -> dict[str, Any]:
+    """Summarise a plan in numbers and names.
+
+    A loaded model has this summary instead of a plan. The value of ``digest`` is the
+    digest of the plan in the ledger's entry.
+    """
+    if isinstance(plan, dict):
+        return plan
+    penalty = plan.penalty
+    return {
+        "n_rows": int(plan.n_rows),
+        "epsilon": to_json(plan.epsilon),
+        "delta": plan.delta,
+        "neighbours": plan.neighbours,
+        "calibration": plan.calibration,
+        "loss": plan.loss.name,
+        "slope_bound": plan.loss.slope_bound,
+        "sampling": type(plan.sampling).__name__,
+        "geometry": type(plan.geometry).__name__,
+        "radius": getattr(plan.geometry, "radius", None),
+        "n_steps": int(plan.n_steps),
+        "n_restarts": int(plan.n_restarts),
+        "average": getattr(plan.average, "__name__", "average"),
+        "penalty": type(penalty).__name__,
+        "l1": getattr(penalty, "l1", None),
+        "l2": getattr(penalty, "l2", None),
+        "digest": plan_digest(plan),
+    }
+
+
+def plan_digest(plan: Any) -> str | None:
+    """Return the SHA-256 of a plan's JSON, or None if the plan cannot be written.
+
+    It cannot if it is only a summary, or has parts that a user defined.
+    """
+    if isinstance(plan, dict):
+        return None
+    try:
+        return hashlib.sha256(plan.to_json().encode()).hexdigest()
+    except ValueError:
+        return None
+
+
+def summary_digest(summary: dict[str, Any]) -> str:
+    """Return the SHA-256, in hexadecimal, of the summary of a plan.
+
+    Summaries with the same entries have the same digest, whatever their order.
+    """
+    text = json.dumps(summary, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_plan(form: PlanForm) -> Plan:
@@ -96,6 +163,7 @@ def _read_plan(form: PlanForm) -> Plan:
         calibration=form.calibration,
         rate=form.rate,
         assumptions=tuple(form.assumptions),
+        reasons=tuple(form.reasons),
     )
 
 

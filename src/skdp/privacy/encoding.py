@@ -60,7 +60,9 @@ class Chunk:
         A dense group is stored as int16 (n, width) in units of 2⁻¹⁴, or as a compressed
         sparse row matrix if it has at least `SPARSE_WIDTH` columns. A group of codes is
         stored as unsigned integers (n,); a code equal to the group's width stands for a
-        row of zeros. The intercept is stored as an empty array (n, 0).
+        row of zeros. A group of hats is stored as positions uint32 (n, axes) in units
+        of 2⁻¹⁴, which `skdp.schema.split_hats` turns into coordinates. The intercept is
+        stored as an empty array (n, 0).
     target : array (n,)
         Class codes, or integers 0..2¹⁴ for a numeric target scaled to [0, 1].
     weight : float32 (n,)
@@ -129,12 +131,18 @@ def encode(
     [0, max_weight].
     """
     check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30), got {max_weight}.")
+    check(
+        not schema.unresolved,
+        f"knots of {schema.unresolved[:1]} must be an integer, got 'auto', which only "
+        "estimators and skdp.plan resolve.",
+    )
     most = np.float32(max_weight)  # lowered below if rounding put it above the bound
     most = most if float(most) <= max_weight else np.nextafter(most, np.float32(0))
     chunks = []
     for batch in batches:
         parts = [
-            _encode_column(batch.columns[key], c) for key, c in schema.columns.items()
+            _encode_column(schema.pick_cells(batch.columns, key), c)
+            for key, c in schema.columns.items()
         ]
         if schema.row_norm is not None:
             parts = _shorten(parts, schema.row_norm)
@@ -157,6 +165,8 @@ def _encode_column(cells: Any, column: Column) -> AnyArray:
     if column.kind == "code":
         codes: AnyArray = np.clip(features, 0, column.width)
         return codes.astype(np.uint8 if column.width < 256 else np.uint16)
+    if column.kind == "hats":
+        return grid.bound_positions(features, column.axes)
     units = grid.truncate(features)
     if units.shape[1] > 1:
         units = grid.shrink_rows(units, float(grid.FEATURE_ONE**2))
@@ -166,17 +176,17 @@ def _encode_column(cells: Any, column: Column) -> AnyArray:
 def _shorten(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
     """Shrink the dense parts of rows whose norm over all parts exceeds `row_norm`.
 
-    Each code counts as norm one and cannot be shrunk.
+    Each code and each curve counts as norm one and cannot be shrunk.
     """
-    coded = sum(part.ndim == 1 for part in parts)
-    room = float(np.floor((row_norm**2 - coded) * grid.FEATURE_ONE**2))
-    dense = [part for part in parts if part.ndim == 2]
+    fixed = sum(part.dtype != np.int16 for part in parts)
+    room = float(np.floor((row_norm**2 - fixed) * grid.FEATURE_ONE**2))
+    dense = [part for part in parts if part.dtype == np.int16]
     joined = np.hstack([np.empty((len(parts[0]), 0)), *dense])
     edges = np.cumsum([part.shape[1] for part in dense])
     short = iter(
         np.split(grid.shrink_rows(joined, room).astype(np.int16, "F"), edges, 1)
     )
-    return [part if part.ndim == 1 else next(short) for part in parts]
+    return [next(short) if part.dtype == np.int16 else part for part in parts]
 
 
 def _encode_target(

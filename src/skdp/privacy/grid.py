@@ -44,6 +44,23 @@ def truncate(values: FloatArray) -> FloatArray:
     return units
 
 
+def bound_positions(
+    positions: FloatArray, axes: tuple[int, ...]
+) -> npt.NDArray[np.uint32]:
+    """Round positions (n, axes) of hats down, to integers in units of 2⁻¹⁴.
+
+    Notes
+    -----
+    **Guarantee.** For every float, including nan and infinities, each result is an
+    integer in [0, width · 2¹⁴], where width is that of the axis. By the guarantee of
+    `skdp.schema.split_hats`, the row's coordinates k are integers in units of 2⁻¹⁴ with
+    k ≥ 0 and Σ k ≤ 2¹⁴, so Σ k² ≤ 2²⁸.
+    """
+    finite = np.where(np.isnan(positions), 0.0, positions)
+    inside = np.clip(finite, 0.0, np.array(axes, np.float64))
+    return np.ascontiguousarray(np.floor(inside * FEATURE_ONE), np.uint32)
+
+
 @np.errstate(all="ignore")
 def bound_rows(values: FloatArray, norm: float) -> FloatArray:
     """Divide rows by `norm`, shrink them to norm one, and round them to feature units.

@@ -268,14 +268,20 @@ class GramPattern:
 
     If `centred`, numeric columns of width one are measured from the middle of their
     range, which is shift_j/2 above its lower end. Such a coordinate is at most 1/2 in
-    magnitude instead of 1, so its square is at most 1/4.
+    magnitude instead of 1, so its square is at most 1/4. The k hats of a curve or
+    surface are measured from c = shift_j/2, which is 1/k rounded down to the grid. Hats
+    h are not negative and have a sum s ≤ 1, so ‖h‖² ≤ s² and ‖h - c‖² ≤ s² - 2cs + kc².
+    This is convex in s, so it is at most the larger of 1 - 2c + kc² and kc².
+
+    If the layout has scales, x is multiplied by them. An entry is released as it is,
+    but its noise is divided by the scales of its row and column.
     """
 
     rows: IntArray
     columns: IntArray
     shape: FloatArray
     sensitivity: float
-    shift: IntArray
+    shift: FloatArray
 
     @classmethod
     def of(cls, layout: Layout, neighbours: Neighbours, centred: bool = False) -> Self:
@@ -288,18 +294,31 @@ class GramPattern:
         number = one[rows] & (neighbours != "add-remove")
         keep = ~(known | number | (code[rows] & one[columns]))
         rows, columns = rows[keep], columns[keep]
-        times = np.where(code[rows] & one.any(), 3.0, 1.0)
-        times[rows != columns] = 2.0
+        scales = layout.scales
+        times = (
+            np.where(rows == columns, 1.0, 2.0) * (scales[rows] * scales[columns]) ** 2
+        )
+        both = code[rows] & (rows == columns) & one.any()
+        times[both] += 2.0 * scales[rows[both]] ** 2
         signed = np.array([g.signed for g in layout.groups])[group]
         single = (kind == "dense") & ~signed & (np.bincount(group)[group] == 1)
-        shift = single & (centred and one.any() and layout.row_norm is None)
-        squared = layout.squared_norm(np.arange(d), np.where(shift, 0.25, 1.0)) ** 2
+        shift = np.where(single, 1.0, 0.0)
+        width = np.bincount(group)[group]
+        shift[kind == "hats"] = 2.0 / grid.FEATURE_ONE
+        shift[kind == "hats"] *= grid.FEATURE_ONE // width[kind == "hats"]
+        shift *= centred and one.any() and layout.row_norm is None
+        most = np.where(single & (shift > 0), 0.25, 1.0)
+        spread = width * (shift / 2.0) ** 2
+        most = np.where(kind == "hats", np.maximum(1.0 - shift + spread, spread), most)
+        squared = layout.squared_norm(np.arange(d), most * scales**2) ** 2
         # Leaving out the constant entry lowers the bound. If records may be replaced,
         # this requires that the other entries of two rows form no obtuse angle.
-        if number.any() and (neighbours == "zero-out" or not (signed | shift).any()):
+        if number.any() and (
+            neighbours == "zero-out" or not (signed.any() or shift.any())
+        ):
             squared -= 1.0
         reach = grid.round_up(math.sqrt(_difference(neighbours) * squared))
-        return cls(rows, columns, 1.0 / np.sqrt(times), reach, shift.astype(np.int64))
+        return cls(rows, columns, 1.0 / np.sqrt(times), reach, shift)
 
 
 def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
@@ -312,10 +331,11 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
     record's matrix is ‖xxᵀ‖ = ‖x‖². The angle between two such matrices is never
     obtuse, so replacing a record costs a factor √2 and not 2.
     """
-    gram, half = engine.gram(), big(pattern.shift)
-    one, i, j = gram[:, -1], pattern.rows, pattern.columns
-    value = 4 * gram[i, j] - 2 * (half[i] * one[j] + one[i] * half[j])
-    value = value + half[i] * half[j] * one[-1]  # (2x - shift)(2x - shift)ᵀ
+    gram, twice = engine.gram(), big(np.ldexp(pattern.shift, grid.FEATURE_BITS))
+    i, j, sums = pattern.rows, pattern.columns, gram[:, -1] >> grid.FEATURE_BITS
+    value = 4 * gram[i, j] - 2 * (twice[i] * sums[j] + sums[i] * twice[j])
+    n_rows = sums[-1] >> grid.FEATURE_BITS
+    value = value + twice[i] * twice[j] * n_rows  # (2x - shift)(2x - shift)ᵀ
     unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS - 2)
     many = count_in_words(len(value), "entry", "entries")
     query = f"{many} of the Gram matrix"

@@ -179,6 +179,8 @@ def _list_names(
                 yield group.name, "missing", ""
             elif column.bins is not None:
                 yield group.name, _describe_bin(column, place), ""
+            elif column.n_knots is not None:
+                yield group.name, label.removeprefix(f"{group.name}@"), ""
             else:
                 ends = format_range(float(column.low), float(column.high))
                 name = group.name if column.indicator else ""

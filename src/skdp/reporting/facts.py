@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skdp.estimators import stored_model
 from skdp.estimators.summary import Z
 from skdp.evaluation.results import Bin, Evaluation
 from skdp.planning.plan import Plan
+from skdp.planning.plan_files import plan_summary
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.reporting.formatting import (
     Scale,
@@ -24,7 +24,7 @@ from skdp.reporting.formatting import (
     shorten,
 )
 from skdp.reporting.statement import NEIGHBOURS
-from skdp.schema import Categorical, Column, Numeric, Vector, check
+from skdp.schema import Categorical, Column, Numeric, Pair, Vector, check
 
 #: The purposes of releases, in the order in which a fit makes them. Each purpose has a
 #: test that recognises it by the description of the query.
@@ -167,9 +167,15 @@ def describe_column(column: Column) -> str:
             f"{format_count(len(column.names), 'number')} of joint norm at most "
             f"{format_number(float(column.norm))}"
         )
+    if isinstance(column, Pair):
+        sizes = " × ".join(f"{part.width:,}" for part in column.parts)
+        return (
+            f"surface over {column.first} and {column.second}, {sizes} knots or levels"
+        )
     text = f"number from {format_range(float(column.low), float(column.high))}"
     text += ", on a log scale" if column.scale == "log" else ""
     text += f", in {column.bins:,} bins" if column.bins is not None else ""
+    text += f", a curve on {column.knots} knots" if column.knots is not None else ""
     return text + (", missing values apart" if column.indicator else "")
 
 
@@ -182,12 +188,14 @@ def describe_columns(model: Any) -> list[tuple[str, str]]:
 
 
 def _kind(column: Column) -> str:
-    kinds = {Numeric: "numeric", Categorical: "categorical", Vector: "vector"}
+    kinds = {Categorical: "categorical", Vector: "vector", Pair: "pair"}
+    if isinstance(column, Numeric):
+        return "numeric" if column.n_knots is None else "curve"
     return kinds[type(column)]
 
 
 def _method(model: Any) -> str:
-    plan = stored_model.plan_summary(model.plan_)
+    plan = plan_summary(model.plan_)
     steps = format_count(int(model.n_iter_), "step")
     if "solver" in plan:
         return f"solver {plan['solver']!r}, {steps}"

@@ -17,14 +17,15 @@ import numpy as np
 import sklearn
 
 import skdp
-from skdp.estimators import stored_model, stored_record
+from skdp.estimators import privacy_json
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.storage import load, read_form
-from skdp.estimators.stored_model import ModelForm
+from skdp.estimators.saving import ModelForm, load, read_form
+from skdp.estimators.spending import model_digest
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.search import PrivateSearchCV
 from skdp.planning.forecast import describe_outlook
 from skdp.planning.plan import Plan
+from skdp.planning.plan_files import plan_summary, summary_digest
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord
@@ -154,14 +155,14 @@ def _odds(record: PrivacyRecord) -> float:
 
 def _describe_model(model: Any) -> dict[str, Any]:
     plan = remake_plan(model)
-    summary = stored_model.plan_summary(model.plan_)
+    summary = plan_summary(model.plan_)
     paid = model.ledger is not None
     return {
         "coefficients": coefficients.draw_coefficients(model),
         "limits": _describe_limits(plan, summary),
         "panels": [] if plan is None else outlook.panels(plan),
-        "digest": stored_record.summary_digest(summary),
-        "ledger_digest": stored_record.model_digest(model) if paid else None,
+        "digest": summary_digest(summary),
+        "ledger_digest": model_digest(model) if paid else None,
     }
 
 
@@ -184,7 +185,7 @@ def _describe_limits(plan: Plan | None, summary: dict[str, Any]) -> str:
 def _closed_form(about: Subject) -> float | None:
     if not about.claims:
         return None
-    stored = stored_record.make_form(about.record, {})
+    stored = privacy_json.make_form(about.record, {})
     return closed_form_epsilon(stored.releases, about.record.delta, stored.search)
 
 
@@ -339,7 +340,7 @@ def remake_plan(model: Any) -> Plan | None:
         made: Plan = model._plan(model.schema_, plan["n_rows"], left)
     except (ValueError, KeyError, TypeError):
         return None
-    again = stored_model.plan_summary(made)
+    again = plan_summary(made)
     same = all(again[name] == plan.get(name) for name in KEPT)
     caps = again["radius"] or 0.0, plan.get("radius") or 0.0
     return made if same and math.isclose(*caps, rel_tol=NEAR) else None

@@ -1,7 +1,8 @@
 """Describe what is public about a table: columns, layouts, schemas, schema files."""
 
-from skdp.schema.columns import Categorical, Column, Numeric, Target, Vector, level_key
+from skdp.schema.columns import Categorical, Numeric, Target, Vector, level_key
 from skdp.schema.layout import Group, Layout
+from skdp.schema.pairs import Column, Pair, split_hats
 from skdp.schema.schema import Schema
 from skdp.schema.validation import FloatArray, IntArray, check
 
@@ -13,9 +14,11 @@ __all__ = [
     "IntArray",
     "Layout",
     "Numeric",
+    "Pair",
     "Schema",
     "Target",
     "Vector",
     "check",
     "level_key",
+    "split_hats",
 ]

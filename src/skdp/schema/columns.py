@@ -49,6 +49,10 @@ class Numeric:
         ``"log"`` maps x to log(1 + x - low) / log(1 + high - low).
     bins : int, optional
         Cut the scaled range into this many equal bins. Each bin has one coordinate.
+    knots : int or "auto", optional
+        Make the column a curve: a line from knot to knot, on this many equally spaced
+        knots of the scaled range. Each knot has one coordinate, the height of the curve
+        there. With ``"auto"``, an estimator chooses the number from public facts.
     missing : float, optional
         The value used for a cell that is missing or is not a number. The default is the
         middle of the range. It cannot be combined with `indicator`.
@@ -62,6 +66,7 @@ class Numeric:
     bins: int | None = None
     missing: float | None = None
     indicator: bool = False
+    knots: int | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
         low, high, bins = self.low, self.high, self.bins
@@ -77,6 +82,11 @@ class Numeric:
             bins is None or (isinstance(bins, int) and 2 <= bins <= 65000),
             f"bins must be an integer from 2 to 65000, got {bins}.",
         )
+        check_knots(self.knots)
+        check(
+            bins is None or self.knots is None,
+            f"bins and knots exclude each other, got {bins} and {self.knots}.",
+        )
         check(
             self.missing is None or low <= self.missing <= high,
             f"missing must be in [low, high] = [{low}, {high}], got {self.missing}.",
@@ -90,14 +100,26 @@ class Numeric:
     signed = False
 
     @property
-    def kind(self) -> Literal["dense", "code"]:
-        """How a cell is stored: as values, or as the number of a bin."""
-        return "dense" if self.bins is None else "code"
+    def kind(self) -> Literal["dense", "code", "hats"]:
+        """How a cell is stored: as values, the number of a bin, or a position."""
+        if self.bins is not None:
+            return "code"
+        return "dense" if self.n_knots is None else "hats"
+
+    @property
+    def n_knots(self) -> int | None:
+        """Number of knots. It is None for a line, and until "auto" is resolved."""
+        return None if isinstance(self.knots, str) else self.knots
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The width of the axis along which a curve's positions lie."""
+        return (self.width,) if self.kind == "hats" else ()
 
     @property
     def width(self) -> int:
         """Number of coordinates."""
-        return (self.bins or 1) + self.indicator
+        return (self.bins or self.n_knots or 1) + self.indicator
 
     @property
     def default(self) -> float:
@@ -113,14 +135,31 @@ class Numeric:
         width = self.high - self.low
         return math.log1p(width) if self.scale == "log" else width
 
+    def unscale(self, scaled: FloatArray) -> FloatArray:
+        """Return the numbers, in the user's units, that `rescale` maps to [0, 1]."""
+        above = np.asarray(scaled, np.float64) * self.span
+        return self.low + (np.expm1(above) if self.scale == "log" else above)
+
+    def _write_knots(self) -> list[str]:
+        """Return the knots in the user's units, as short as tells them apart."""
+        values = self.unscale(np.linspace(0.0, 1.0, self.n_knots or 2)).tolist()
+        for digits in (4, 6, 9, 17):
+            texts = [f"{value:.{digits}g}" for value in values]
+            if len(set(texts)) == len(texts):
+                break
+        return texts
+
     def list_inputs(self, name: str) -> tuple[str, ...]:
         """Return the names of the table's columns that are read."""
         return (name,)
 
     def list_labels(self, name: str) -> tuple[str, ...]:
         """Return the names of the coordinates."""
-        bins = range(self.bins or 0)
-        labels = tuple(f"{name}#{bin}" for bin in bins) if bins else (name,)
+        labels: tuple[str, ...] = (name,)
+        if self.bins is not None:
+            labels = tuple(f"{name}#{bin}" for bin in range(self.bins))
+        elif self.n_knots is not None:
+            labels = tuple(f"{name}@{value}" for value in self._write_knots())
         return (*labels, f"{name}?") if self.indicator else labels
 
     def rescale(self, values: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
@@ -133,15 +172,21 @@ class Numeric:
         return np.clip(above / self.span, 0.0, 1.0), missing
 
     def compute_features(self, cells: Any) -> npt.NDArray[Any]:
-        """Map floats (n,) to values (n, width) in [0, 1], or to numbers of bins (n,).
+        """Map floats (n,) to values (n, width), bins (n,) or positions (n, 1).
 
-        With an indicator, a missing number has a value of zero and an indicator of one.
-        So the norm of each row of values is at most one.
+        Values are in [0, 1]. With an indicator, a missing number has a value of zero
+        and an indicator of one. So the norm of each row of values is at most one. A
+        position counts knots from zero; 2.25 lies a quarter of the way from knot 2 to
+        knot 3. A missing number has the position after the last knot, if there is an
+        indicator.
         """
         scaled, missing = self.rescale(np.asarray(cells, dtype=np.float64))
         if self.bins is not None:
             bins = np.minimum(np.floor(scaled * self.bins), self.bins - 1).astype(int)
             return np.where(missing & self.indicator, self.bins, bins)
+        if self.n_knots is not None:
+            positions = scaled * (self.n_knots - 1)
+            return np.where(missing & self.indicator, self.n_knots, positions)[:, None]
         if self.indicator:
             return np.column_stack([np.where(missing, 0.0, scaled), missing])
         return scaled[:, None]
@@ -153,7 +198,7 @@ class Numeric:
         log(1 + number - low).
         """
         offsets, divisors = np.zeros(self.width), np.ones(self.width)
-        if self.bins is None:
+        if self.kind == "dense":
             divisors[0] = self.span
             if self.scale == "linear":
                 offsets[0] = self.low / self.span
@@ -194,7 +239,8 @@ class Categorical:
         )
 
     signed = False
-    kind: ClassVar[Literal["dense", "code"]] = "code"
+    axes: ClassVar[tuple[int, ...]] = ()
+    kind: ClassVar[Literal["dense", "code", "hats"]] = "code"
 
     @property
     def width(self) -> int:
@@ -270,7 +316,8 @@ class Vector:
         )
 
     signed = True
-    kind: ClassVar[Literal["dense", "code"]] = "dense"
+    axes: ClassVar[tuple[int, ...]] = ()
+    kind: ClassVar[Literal["dense", "code", "hats"]] = "dense"
 
     @property
     def width(self) -> int:
@@ -294,10 +341,18 @@ class Vector:
         return np.zeros(self.width), np.full(self.width, float(self.norm))
 
 
-Column = Numeric | Categorical | Vector
-
-
 Target = Numeric | Categorical
+
+
+def check_knots(knots: object) -> None:
+    """Refuse a number of knots that is neither None, "auto" nor from 2 to 1000."""
+    whole = (
+        isinstance(knots, int) and not isinstance(knots, bool) and 2 <= knots <= 1000
+    )
+    check(
+        knots is None or knots == "auto" or whole,
+        f"knots must be 'auto' or an integer from 2 to 1000, got {knots!r}.",
+    )
 
 
 def divide_by_norm(values: Any, norm: float) -> FloatArray:

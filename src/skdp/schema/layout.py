@@ -18,19 +18,30 @@ class Group:
 
     Their joint norm is at most one. `kind` says how a row's coordinates are stored:
     ``"ones"`` (the intercept, which is not stored), ``"dense"`` (one integer per
-    coordinate) or ``"code"`` (the index of the coordinate that is one).
+    coordinate), ``"code"`` (the index of the coordinate that is one) or ``"hats"`` (a
+    position on each of the `axes`, from which `skdp.schema.pairs.split_hats` computes
+    the few coordinates that are not zero). The coordinates of codes and hats are not
+    negative, and their sum is at most one. `scale` is the factor by which a matrix
+    geometry multiplies the coordinates.
     """
 
     name: str
-    kind: Literal["ones", "dense", "code"]
+    kind: Literal["ones", "dense", "code", "hats"]
     start: int
     labels: tuple[str, ...]
     signed: bool = False
+    axes: tuple[int, ...] = ()
+    scale: float = 1.0
 
     @property
     def width(self) -> int:
         """Number of coordinates."""
         return len(self.labels)
+
+    @property
+    def n_entries(self) -> int:
+        """The largest number of coordinates of a row that are not zero."""
+        return self.width if self.kind == "dense" else 1 << len(self.axes)
 
     @property
     def coordinates(self) -> IntArray:
@@ -65,6 +76,11 @@ class Layout:
     def labels(self) -> list[str]:
         """Name of each coordinate."""
         return [label for group in self.groups for label in group.labels]
+
+    @property
+    def scales(self) -> FloatArray:
+        """The scale of each coordinate's group, shape (n_features,)."""
+        return np.array([group.scale for group in self.groups])[self.group_of]
 
     @property
     def penalised(self) -> FloatArray:

@@ -11,9 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from skdp.schema.columns import Column, Target
+from skdp.schema.columns import Target
 from skdp.schema.layout import Group, Layout
+from skdp.schema.pairs import Column, Pair
 from skdp.schema.validation import check
 
 
@@ -23,8 +25,9 @@ class Schema:
 
     Parameters
     ----------
-    columns : mapping of str to Numeric, Categorical or Vector
-        The description of each column. Columns that are not listed are ignored.
+    columns : mapping of str to Numeric, Categorical, Vector or Pair
+        The description of each column. Columns that are not listed are ignored. A Pair
+        adds a surface over two of the columns.
     target : (str, Numeric or Categorical) or Numeric or Categorical
         The name and the description of the target's column. Leave out the name if the
         target is not a column of the table.
@@ -38,19 +41,23 @@ class Schema:
     row_norm: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", dict(self.columns))
-        check(bool(self.columns), "A schema must have at least one column.")
+        columns = dict(self.columns)
+        for name, column in columns.items():
+            if isinstance(column, Pair):
+                columns[name] = column.join(name, columns)
+        object.__setattr__(self, "columns", columns)
+        check(bool(self.inputs), "A schema must have at least one column.")
         used = [*self.inputs, *([self.target_name] if self.target_name else [])]
         twice = [name for name, times in Counter(used).items() if times > 1][:1]
         check(
             not twice,
             f"Each column may appear only once in a schema, got {twice} more often.",
         )
-        fixed = sum(group.kind == "code" for group in self.layout(False).groups)
+        fixed = sum(group.kind != "dense" for group in self.layout(False).groups)
         check(
             self.row_norm is None or math.sqrt(fixed) < self.row_norm < 1e100,
-            f"row_norm must be finite and above √{fixed}, which categories and bins "
-            f"reach by themselves, got {self.row_norm}.",
+            f"row_norm must be finite and above √{fixed}, which categories, bins and "
+            f"curves reach by themselves, got {self.row_norm}.",
         )
 
     @property
@@ -61,6 +68,22 @@ class Schema:
             for key, column in self.columns.items()
             for name in column.list_inputs(key)
         ]
+
+    @property
+    def unresolved(self) -> list[str]:
+        """Names of the columns whose number of knots is still "auto"."""
+        return [
+            name
+            for name, column in self.columns.items()
+            if getattr(column, "knots", None) == "auto"
+        ]
+
+    def pick_cells(self, cells: Mapping[str, Any], name: str) -> Any:
+        """Return the cells of a column, or those of both columns of a pair."""
+        column = self.columns[name]
+        if isinstance(column, Pair):
+            return cells[column.first], cells[column.second]
+        return cells[name]
 
     @property
     def target_name(self) -> str | None:
@@ -101,6 +124,8 @@ class Schema:
                     start=start,
                     labels=labels,
                     signed=column.signed,
+                    axes=column.axes,
+                    scale=column.scale if isinstance(column, Pair) else 1.0,
                 )
             )
             start += len(labels)

@@ -18,13 +18,18 @@
     names = ["w0", "w1"]
     norm = 1.0
 
+    [columns.age-job]
+    kind = "pair"
+    first = "age"
+    second = "job"
+
     [target]
     name = "income"
     kind = "categorical"
     levels = ["<=50K", ">50K"]
 
-The keys of a column are the parameters of `Numeric`, `Categorical` and `Vector`. A
-target without a name is passed separately from the table.
+The keys of a column are the parameters of `Numeric`, `Categorical`, `Vector` and
+`Pair`. A target without a name is passed separately from the table.
 """
 
 from __future__ import annotations
@@ -42,7 +47,8 @@ import numpy as np
 import tomli_w
 from msgspec import structs
 
-from skdp.schema.columns import Categorical, Column, Numeric, Vector
+from skdp.schema.columns import Categorical, Numeric, Vector
+from skdp.schema.pairs import Column, Pair
 from skdp.schema.schema import Schema
 from skdp.schema.validation import check
 from skdp.typed_files import Form, check_integers, convert, read_file
@@ -84,6 +90,7 @@ class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeri
     bins: int | None = None
     missing: int | float | None = None
     indicator: bool = False
+    knots: int | str | None = None
 
 
 class CategoricalForm(
@@ -106,10 +113,20 @@ class VectorForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="vector"
     norm: int | float = 1.0
 
 
+class PairForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="pair"):
+    """The TOML table of a pair of columns."""
+
+    first: str
+    second: str
+    knots: int | str = "auto"
+    scale: int | float = 0.5
+
+
 _COLUMNS: Mapping[str, tuple[type[Form], type[Column]]] = {
     "numeric": (NumericForm, Numeric),
     "categorical": (CategoricalForm, Categorical),
     "vector": (VectorForm, Vector),
+    "pair": (PairForm, Pair),
 }
 
 
@@ -185,8 +202,9 @@ def _parse(text: str, what: str) -> Schema:
     described: Any = None
     if form.target is not None:
         check(
-            target.get("kind") != "vector",
-            "The target must have kind 'numeric' or 'categorical', got 'vector'.",
+            target.get("kind") not in ("vector", "pair"),
+            "The target must have kind 'numeric' or 'categorical', got "
+            f"{target.get('kind')!r}.",
         )
         described = _read_column(target, "The target")
         described = described if name is None else (name, described)

@@ -247,7 +247,8 @@ class Moment:
 def release_squares(problem: Problem, run: Run) -> FloatArray:
     """Release the mean of x_j² over records for each coordinate.
 
-    For categories x_j² = x_j, so all categories are released as one sum. Other
+    For categories x_j² = x_j, so all categories are released as one sum. So are hats,
+    for which x_j² ≤ x_j. Other
     coordinates are released one by one, all with the same noise. The result is 1 for
     the coordinates that are not released. These are the intercept, whose mean is known,
     and wide joint columns, which are not worth the noise.
@@ -260,7 +261,7 @@ def release_squares(problem: Problem, run: Run) -> FloatArray:
         return queries.gradient(table, slopes, weights, at, problem.neighbours, shape)
 
     asked: list[tuple[IntArray, queries.BoundedSum]] = []
-    codes = [g.coordinates for g in layout.groups if g.kind == "code"]
+    codes = [g.coordinates for g in layout.groups if g.kind in ("code", "hats")]
     if codes:
         at = np.concatenate(codes)
         asked.append((at, ask(at, Moment(square=False), np.zeros((d, 1)))))

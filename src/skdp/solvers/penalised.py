@@ -20,7 +20,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from skdp.privacy.encoding import AnyArray, Chunk
 from skdp.privacy.grid import FEATURE_ONE, round_up
-from skdp.schema import FloatArray, Layout, check
+from skdp.schema import FloatArray, Group, Layout, check, split_hats
 from skdp.solvers.problem import Problem
 
 #: Largest number of rows in a block. Gradients are added up within blocks first.
@@ -84,8 +84,8 @@ class Rounding:
     def of(cls, problem: Problem, quadratic: FloatArray, n_rows: int) -> Self:
         """Return A, B and C for tables of at most `n_rows` rows."""
         reach = bound_reach(problem, quadratic)
-        widths = [g.width if g.kind == "dense" else 1 for g in problem.layout.groups]
-        margin = (sum(widths) + 4) * U * reach
+        entries = sum(group.n_entries for group in problem.layout.groups)
+        margin = (entries + 4) * U * reach
         weight, bound = problem.records.max_weight, problem.loss.slope_bound
         slope = 512 * U * weight * (1 + bound)
         added = (BLOCK + 2 * n_rows / BLOCK + 4) * U * problem.slope_bound
@@ -230,10 +230,22 @@ def _cut_rows(chunk: Chunk, layout: Layout) -> Iterator[tuple[csr_array, slice]]
                 known = np.flatnonzero(at < group.width)
                 places = (np.ones(len(known)), (known, at[known]))
                 parts.append(csr_array(places, shape=(n, group.width)))
+            elif group.kind == "hats":
+                parts.append(_make_hats(part[rows], group))
             else:
                 numbers: Any = csr_array(part[rows])
                 parts.append(numbers.astype(np.float64) / FEATURE_ONE)
         yield csr_array(hstack(parts, format="csr")), rows
+
+
+def _make_hats(positions: AnyArray, group: Group) -> csr_array:
+    """Return the coordinates of hats as a sparse matrix of floats."""
+    places, units = split_hats(positions, group.axes, FEATURE_ONE)
+    rows = np.repeat(np.arange(len(places)), places.shape[1])
+    at, values = places.ravel(), units.ravel() / FEATURE_ONE
+    kept = np.flatnonzero((at < group.width) & (values > 0))
+    entries = (values[kept], (rows[kept], at[kept]))
+    return csr_array(entries, shape=(len(places), group.width))
 
 
 Block = tuple[Any, AnyArray, FloatArray]

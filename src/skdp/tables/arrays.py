@@ -9,8 +9,9 @@ import numpy as np
 
 from skdp.privacy.encoding import AnyArray
 from skdp.schema import check
+from skdp.tables import readers
 from skdp.tables.placed import PlacedColumn
-from skdp.tables.source import Cells, Kind, Source, slices
+from skdp.tables.readers import Cells, Kind, Source, cut, length, slices
 
 
 def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
@@ -31,9 +32,9 @@ def matrix(given: AnyArray, wanted: Sequence[str] | None) -> Source:
 
 def mapping(given: Mapping[Any, Any], wanted: Sequence[str] | None) -> Source:
     """Open a mapping of names to columns, which must have equal lengths."""
-    from skdp.tables.readers import column as column_of  # which imports this module
-
-    columns = [column_of(values, f"column {name!r}") for name, values in given.items()]
+    columns = [
+        readers.column(values, f"column {name!r}") for name, values in given.items()
+    ]
     lengths = {length(cells) for cells in columns}
     check(len(lengths) <= 1, "All columns must have the same length.")
 
@@ -58,18 +59,6 @@ def column(given: AnyArray) -> AnyArray:
 def objects(given: Sequence[object]) -> AnyArray:
     """Return a list as an array of objects, whose types numpy does not change."""
     return np.fromiter(given, dtype=object, count=len(given))
-
-
-def cut(cells: Cells, part: slice | AnyArray) -> Cells:
-    """Return some rows of a column."""
-    if hasattr(cells, "codes"):
-        return type(cells)(codes=cells.codes[part], values=cells.values)
-    return cells[part]
-
-
-def length(cells: Cells) -> int:
-    """Return the number of rows of a column."""
-    return len(cells.codes if hasattr(cells, "codes") else cells)
 
 
 def kind_of(cells: Cells) -> Kind:

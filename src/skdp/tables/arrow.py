@@ -11,7 +11,7 @@ from skdp.privacy.encoding import AnyArray, Coded
 from skdp.schema import FloatArray
 from skdp.tables import cells
 from skdp.tables.cells import MISSING, Levels
-from skdp.tables.source import Cells, Kind, Source, hide_errors, library, slices
+from skdp.tables.readers import Cells, Kind, Source, hide_errors, library, slices
 
 # Python's float and Arrow's cast agree on these texts, and both accept all of them.
 _PLAIN = r"^[+-]?[0-9]{1,18}(\.[0-9]{0,18})?([eE][+-]?[0-9]{1,2})?$"

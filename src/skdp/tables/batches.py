@@ -10,10 +10,18 @@ from typing import Any
 import numpy as np
 
 from skdp.privacy.encoding import AnyArray, Batch, Coded
-from skdp.schema import Categorical, FloatArray, Schema, Vector, check, level_key
-from skdp.tables import arrays, cells, readers
-from skdp.tables.cells import Levels
-from skdp.tables.source import Cells, Source, positions
+from skdp.schema import (
+    Categorical,
+    FloatArray,
+    Pair,
+    Schema,
+    Vector,
+    check,
+    level_key,
+)
+from skdp.tables import readers
+from skdp.tables.cells import Levels, codes, numbers
+from skdp.tables.readers import Cells, Source, positions
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
 
@@ -76,7 +84,7 @@ def batches(
     source = readers.source(table, wanted)
     at = _find_positions(source, schema, named)
     for what, column in apart.items():
-        _check_rows(source.n_rows in (None, arrays.length(column)), what)
+        _check_rows(source.n_rows in (None, readers.length(column)), what)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
     stream = _stream(source, schema, at, named, apart, factors, rows)
@@ -88,11 +96,11 @@ def batches(
 def _keep_rows(stream: Iterator[Batch], keep: AnyArray) -> Iterator[Batch]:
     start = 0
     for batch in stream:
-        stop = start + arrays.length(next(iter(batch.columns.values())))
+        stop = start + readers.length(next(iter(batch.columns.values())))
         at = np.flatnonzero(keep[start:stop])
         yield Batch(
-            columns={name: arrays.cut(c, at) for name, c in batch.columns.items()},
-            target=None if batch.target is None else arrays.cut(batch.target, at),
+            columns={name: readers.cut(c, at) for name, c in batch.columns.items()},
+            target=None if batch.target is None else readers.cut(batch.target, at),
             weight=None if batch.weight is None else batch.weight[at],
         )
         start = stop
@@ -103,7 +111,7 @@ def _report_progress(
 ) -> Iterator[Batch]:
     read = 0
     for batch in stream:
-        read += arrays.length(next(iter(batch.columns.values())))
+        read += readers.length(next(iter(batch.columns.values())))
         if source.share is not None:
             progress(source.share())
         elif source.n_rows is not None:
@@ -204,19 +212,19 @@ def _stream(
     }
     start = 0
     for columns in source.read(at, rows):
-        stop = start + arrays.length(columns[0])
+        stop = start + readers.length(columns[0])
         inputs, others = columns[: len(schema.inputs)], columns[len(schema.inputs) :]
         roles = dict(zip(named, others, strict=True))
         for what, column in apart.items():
-            _check_rows(arrays.length(column) >= stop, what)
-            roles[what] = arrays.cut(column, slice(start, stop))
+            _check_rows(readers.length(column) >= stop, what)
+            roles[what] = readers.cut(column, slice(start, stop))
         # A cell's overflow must not become a warning.
         with np.errstate(all="ignore"):
             batch = _make_batch(schema, levels, inputs, roles, factors)
         yield batch
         start = stop
     for what, column in apart.items():
-        _check_rows(arrays.length(column) == start, what)
+        _check_rows(readers.length(column) == start, what)
 
 
 def _make_batch(
@@ -231,7 +239,7 @@ def _make_batch(
     for key, column in schema.columns.items():
         if isinstance(column, Vector):
             columns[key] = np.column_stack([numbers(next(read)) for _ in column.names])
-        else:
+        elif not isinstance(column, Pair):
             columns[key] = _convert(next(read), levels.get(key))
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
@@ -249,7 +257,7 @@ def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
     """Convert a column to floats or, if it has levels, to codes of the levels."""
     if levels is None:
         return numbers(column)
-    return Coded(codes=_codes(column, levels), values=levels.values)
+    return Coded(codes=codes(column, levels), values=levels.values)
 
 
 def read_cells(
@@ -283,24 +291,6 @@ def read_cells(
     known = every if source.names is None else source.names
     for cells_of in source.read(positions(known, names), rows):
         yield {name: typed(c) for name, c in zip(names, cells_of, strict=True)}
-
-
-def numbers(column: Cells) -> FloatArray:
-    """Convert a column of any source to floats. A cell that is not a number is nan."""
-    if isinstance(column, (np.ndarray, Coded)):
-        with np.errstate(all="ignore"):  # a cell's overflow must not become a warning
-            return cells.numbers(column)
-    from skdp.tables import arrow
-
-    return arrow.numbers(column)
-
-
-def _codes(column: Cells, levels: Levels) -> AnyArray:
-    if isinstance(column, (np.ndarray, Coded)):
-        return cells.codes(column, levels)
-    from skdp.tables import arrow
-
-    return arrow.codes(column, levels)
 
 
 def _get_target(schema: Schema) -> Any:

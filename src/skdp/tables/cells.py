@@ -150,8 +150,20 @@ class _CodeCache(dict[object, int]):
         return code
 
 
-def numbers(cells: AnyArray | Coded) -> FloatArray:
-    """Return each cell of a numpy or coded column as a number, or nan."""
+def numbers(cells: Any) -> FloatArray:
+    """Return each cell of a column as a number, or nan if it is not one.
+
+    A column is an array of numpy or pyarrow, or `Coded`.
+    """
+    if not isinstance(cells, (np.ndarray, Coded)):
+        from skdp.tables import arrow  # which imports this module
+
+        return arrow.numbers(cells)
+    with np.errstate(all="ignore"):  # a cell's overflow must not become a warning
+        return _numpy_numbers(cells)
+
+
+def _numpy_numbers(cells: AnyArray | Coded) -> FloatArray:
     if isinstance(cells, Coded):
         values = np.fromiter(map(number, cells.values), np.float64)
         return look_up(cells.codes, values, np.nan)
@@ -164,8 +176,12 @@ def numbers(cells: AnyArray | Coded) -> FloatArray:
     return np.full(len(cells), np.nan)
 
 
-def codes(cells: AnyArray | Coded, levels: Levels) -> AnyArray:
-    """Return the index of each cell's level, for a numpy or coded column."""
+def codes(cells: Any, levels: Levels) -> AnyArray:
+    """Return the index of each cell's level, or MISSING if the cell has none."""
+    if not isinstance(cells, (np.ndarray, Coded)):
+        from skdp.tables import arrow  # which imports this module
+
+        return arrow.codes(cells, levels)
     if isinstance(cells, Coded):
         return look_up(cells.codes, levels.codes(cells.values), MISSING)
     if cells.dtype.kind in _TEXT:

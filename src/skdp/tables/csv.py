@@ -40,7 +40,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from skdp.schema import check
-from skdp.tables.source import Cells, Source, library, slices
+from skdp.tables.readers import Cells, Source, library, slices
 
 BLOCK_BYTES = 1 << 23
 """Bytes read at a time; longer records are not cut."""
@@ -83,7 +83,9 @@ class CSV(PathLike[str]):
 
 
 def table(
-    given: PathLike[str], wanted: Sequence[str] | None, block_bytes: int | None = None
+    given: str | PathLike[str],
+    wanted: Sequence[str] | None,
+    block_bytes: int | None = None,
 ) -> Source:
     """Open a CSV file."""
     path, size = Path(given), block_bytes or BLOCK_BYTES

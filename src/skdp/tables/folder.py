@@ -14,8 +14,9 @@ from os import PathLike
 from pathlib import Path
 
 from skdp.schema import check
+from skdp.tables import readers
 from skdp.tables.csv import CSV
-from skdp.tables.source import Cells, Source, count_rows, positions
+from skdp.tables.readers import Cells, Source, count_rows, positions
 
 
 def list_files(given: str | PathLike[str]) -> list[PathLike[str]] | None:
@@ -41,8 +42,6 @@ def list_files(given: str | PathLike[str]) -> list[PathLike[str]] | None:
 
 def table(files: Sequence[PathLike[str]], wanted: Sequence[str] | None) -> Source:
     """Open files as one table."""
-    from skdp.tables import readers  # which imports this module
-
     first = readers.file(files[0], wanted)
     names, done = first.names or (), 0
 

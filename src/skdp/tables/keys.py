@@ -13,8 +13,14 @@ from typing import Any
 import numpy as np
 
 from skdp.privacy.encoding import Coded
-from skdp.tables.batches import numbers
-from skdp.tables.cells import MISSING, as_text, look_up, number_key, text_number
+from skdp.tables.cells import (
+    MISSING,
+    as_text,
+    look_up,
+    number_key,
+    numbers,
+    text_number,
+)
 
 
 def keys(column: Any) -> Coded:

@@ -9,7 +9,7 @@ import numpy as np
 
 from skdp.privacy.encoding import Coded
 from skdp.tables import arrow
-from skdp.tables.source import Cells, Kind, Source, installed, slices
+from skdp.tables.readers import Cells, Kind, Source, installed, slices
 
 
 def table(given: Any, wanted: Sequence[str] | None) -> Source:
@@ -33,7 +33,8 @@ def column(given: Any) -> Cells:
     if isinstance(dtype, np.dtype):
         return given.to_numpy()
     # Arrow cannot encode every text that pandas stores as Python objects.
-    if installed("pyarrow") and (_storage(dtype) == "pyarrow" or dtype.kind in "biuf"):
+    in_arrow = _storage(dtype) == "pyarrow"
+    if in_arrow or (dtype.kind in "biuf" and installed("pyarrow")):
         convert = getattr(data, "__arrow_array__", data.__array__)
         return arrow.array(convert())
     return given.to_numpy(dtype=object)

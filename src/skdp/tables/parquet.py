@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from skdp.tables import arrow
-from skdp.tables.source import Cells, Source, hide_errors, library
+from skdp.tables.readers import Cells, Source, hide_errors, library
 
 #: Number of bytes to read ahead in a column.
 BUFFER = 1 << 20
 
 
-def table(path: Path, wanted: Sequence[str] | None) -> Source:
+def table(given: str | PathLike[str], wanted: Sequence[str] | None) -> Source:
     """Open a Parquet file."""
+    path = Path(given)
     parquet = library("pyarrow.parquet")
     (about,) = hide_errors(_read_schema(parquet, path), f"{path.name!r}")
     schema, n_rows = about

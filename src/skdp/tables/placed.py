@@ -10,7 +10,7 @@ from typing import Any
 
 from skdp.privacy.encoding import Records
 from skdp.schema import IntArray, Layout
-from skdp.tables.source import Kind, Source
+from skdp.tables.readers import Kind, Source
 
 #: ``read(table, target, weight, keep)`` encodes a part of a table. `keep` says for each
 #: row whether it is kept, or is None if all are.

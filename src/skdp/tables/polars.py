@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from skdp.tables import arrays, arrow
-from skdp.tables.source import Cells, Kind, Source, hide_errors, slices
+from skdp.tables.readers import Cells, Kind, Source, hide_errors, slices
 
 
 def table(given: Any, wanted: Sequence[str] | None) -> Source:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from skdp.tables import arrays
-from skdp.tables.source import Cells, Source, slices
+from skdp.tables.readers import Cells, Source, slices
 
 
 def matrix(given: Any, wanted: Sequence[str] | None) -> Source:

@@ -8,7 +8,7 @@ from typing import Any
 from skdp.schema import check
 from skdp.schema.toml_files import BLANK, write_toml
 from skdp.tables import readers
-from skdp.tables.source import Kind
+from skdp.tables.readers import Kind
 
 
 def schema_template(table: Any, target: str | None = None) -> str:

@@ -13,14 +13,22 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from skdp.estimators import stored_model, stored_record
-from skdp.estimators.storage import check_files, load, make_estimator, read_form
-from skdp.estimators.stored_model import ModelForm
-from skdp.estimators.stored_record import RecordForm, ReleaseForm, SearchForm
+from skdp.estimators import privacy_json
+from skdp.estimators.privacy_json import RecordForm, ReleaseForm, SearchForm
+from skdp.estimators.saving import (
+    ModelForm,
+    check_files,
+    list_parameters,
+    load,
+    make_estimator,
+    read_form,
+)
+from skdp.estimators.spending import model_digest
 from skdp.ledger import released_digest
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
 from skdp.planning.decide import make_penalty
+from skdp.planning.plan_files import plan_summary
 from skdp.schema import Layout, check, toml_files
 
 
@@ -152,16 +160,16 @@ def read(model: Any) -> Given:
         "verify takes a saved model's directory, a fitted estimator or an evaluation, "
         f"got {type(model).__name__}.",
     )
-    parameters, _ = stored_model.list_parameters(model)
-    plan = stored_model.plan_summary(model.plan_)
+    parameters, _ = list_parameters(model)
+    plan = plan_summary(model.plan_)
     return Given(
         parameters=parameters,
         plan=plan,
-        record=stored_record.make_form(model.privacy_, plan),
+        record=privacy_json.make_form(model.privacy_, plan),
         n_iter=model.n_iter_,
         layout=model._layout,
         loss=model._loss(model.schema_),
-        digest=lambda: stored_record.model_digest(model),
+        digest=lambda: model_digest(model),
     )
 
 
@@ -177,11 +185,11 @@ def _read_directory(source: Path) -> Given:
         n_iter=about.n_iter,
         layout=schema.layout(about.parameters.get("fit_intercept") is not False),
         loss=make_estimator(about)._loss(schema),
-        digest=lambda: stored_record.model_digest(load(source)),
+        digest=lambda: model_digest(load(source)),
     )
 
 
 def read_evaluation(found: Any) -> tuple[RecordForm, str]:
     """Return the privacy record of an evaluation, and the digest of its releases."""
     record = found.privacy_
-    return stored_record.make_form(record, {}), released_digest(record)
+    return privacy_json.make_form(record, {}), released_digest(record)

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from skdp.estimators.stored_record import ReleaseForm, SearchForm
+    from skdp.estimators.privacy_json import ReleaseForm, SearchForm
 
 #: Number of decimal digits in which the closed form is computed.
 DIGITS = 60

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from skdp.schema import check
+from skdp.schema import Group, check
 from skdp.verification.given import Given
 
 #: Rounding slopes and features to their grids lowers a bound by at most this fraction.
@@ -111,12 +111,11 @@ def list_first_releases(given: Given) -> list[Expected]:
 def list_skgd(given: Given) -> list[Expected]:
     """List the releases of DP-SkGD. The plan or the loss caps its gradients."""
     plan, apart = given.plan, given.apart
-    halved = [
-        g.kind == "dense" and g.width == 1 and not g.signed and given.intercept
+    square = math.fsum(
+        _bound_centred(g) * g.scale**2 if given.intercept else g.scale**2
         for g in given.layout.groups
         if g.kind != "ones"
-    ]
-    square = math.fsum(0.25 if half else 1.0 for half in halved)
+    )
     if given.layout.row_norm is not None:
         square = min(square, given.layout.row_norm**2)
     square += given.intercept
@@ -133,6 +132,21 @@ def list_skgd(given: Given) -> list[Expected]:
         # The shape of the noise is at most 1.
         Expected(what=GRADIENT, least=apart * given.slope * given.single * (1 - GRID)),
     ]
+
+
+def _bound_centred(group: Group) -> float:
+    """Return the largest squared norm of a group in a centred Gram matrix.
+
+    A single number is at most ½ from its middle. Hats of sum s have a squared norm of
+    at most s², and lose 2cs - wc² if c is subtracted from each of the w hats. s is 1,
+    or 0 for a row without a level.
+    """
+    if group.kind == "dense":
+        return 0.25 if group.width == 1 and not group.signed else 1.0
+    if group.kind == "hats":
+        c = (2**14 // group.width) / 2**14
+        return max((s - c) ** 2 + (group.width - 1) * c * c for s in (0.0, 1.0))
+    return 1.0
 
 
 def follows_spread(given: Given) -> bool:
@@ -196,7 +210,7 @@ def list_dp_cd(given: Given) -> list[Expected]:
     codes = [
         j
         for group in given.layout.groups
-        if group.kind == "code"
+        if group.kind in ("code", "hats")
         for j in group.coordinates.tolist()
     ]
     numbers = [
@@ -281,7 +295,7 @@ def solved_apart(given: Given) -> float:
     full = max(2**24, 4 * n) if given.record.neighbours == "add-remove" else n
     most = 2 * full if full > n else n
     d, reach = len(quadratic), math.sqrt(given.reach([1.0 / q for q in quadratic]))
-    cells = sum(g.width if g.kind == "dense" else 1 for g in given.layout.groups)
+    cells = sum(group.n_entries for group in given.layout.groups)
     summed = (4096 + most / 2048 + 4) * given.slope
     fixed = 2 * most * reach * (512 * (given.weight + given.slope) + summed) * U
     bend = 1.01 * given.loss.curvature * given.weight * (cells + 4) * reach

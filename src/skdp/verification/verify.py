@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from skdp.estimators import stored_record
-from skdp.estimators.stored_record import RecordForm, ReleaseForm
+from skdp.estimators.privacy_json import RecordForm, ReleaseForm
 from skdp.ledger import Ledger
+from skdp.planning.plan_files import summary_digest
 from skdp.verification import costs
 from skdp.verification.given import Given, read, read_evaluation
 from skdp.verification.independent_epsilon import (
@@ -282,7 +282,7 @@ def _check_plan(given: Given) -> Iterator[Check]:
     """Check each value of the plan against the record and the parameters."""
     plan, record, search = given.plan, given.record, given.search
     digest = record.plan_digest
-    same = digest == stored_record.summary_digest(plan)
+    same = digest == summary_digest(plan)
     yield Check("digest of the plan", same, f"{digest[:16]}…")
     if "solver" in plan:
         for name in ("neighbours", "epsilon", "delta"):

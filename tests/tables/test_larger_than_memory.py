@@ -12,7 +12,7 @@ from skdp.engines.compiled import CompiledEngine
 from skdp.planning.plan import run
 from skdp.privacy.encoding import Batch, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
-from skdp.tables import load
+from skdp.tables.larger_than_memory import FileChunk, _arrays, encode_all
 
 pytestmark = pytest.mark.skipif(
     not hasattr(mmap, "MADV_DONTNEED"), reason="records stay in memory there"
@@ -61,10 +61,10 @@ def dense(part):
 def test_records_are_the_same_wherever_they_lie(made, n_in_memory):
     schema, batches = made()
     expected = encode(batches, schema)
-    kept = load.encode_all(batches, schema, in_memory=1 << 40).chunks[:n_in_memory]
-    room = sum(array.nbytes for chunk in kept for array in load._arrays(chunk))
-    found = load.encode_all(batches, schema, in_memory=room)
-    in_file = [isinstance(chunk, load.FileChunk) for chunk in found.chunks]
+    kept = encode_all(batches, schema, in_memory=1 << 40).chunks[:n_in_memory]
+    room = sum(array.nbytes for chunk in kept for array in _arrays(chunk))
+    found = encode_all(batches, schema, in_memory=room)
+    in_file = [isinstance(chunk, FileChunk) for chunk in found.chunks]
     assert in_file == [False] * len(kept) + [True] * (len(batches) - len(kept))
     assert found.layout == expected.layout
     for _ in range(2):  # again after the memory was given back
@@ -74,7 +74,7 @@ def test_records_are_the_same_wherever_they_lie(made, n_in_memory):
                 np.testing.assert_array_equal(dense(mine), dense(other))
             np.testing.assert_array_equal(ours.target, theirs.target)
             np.testing.assert_array_equal(ours.weight, theirs.weight)
-            if isinstance(ours, load.FileChunk):
+            if isinstance(ours, FileChunk):
                 ours.rest()
 
 
@@ -83,7 +83,7 @@ def test_a_fit_of_records_in_a_file_is_the_same(n_threads):
     schema, batches = hospital_batches()
     fits = []
     for in_memory in (0, 1 << 40):
-        records = load.encode_all(batches, schema, in_memory=in_memory)
+        records = encode_all(batches, schema, in_memory=in_memory)
         n_rows = sum(len(chunk.target) for chunk in records.chunks)
         plan = skdp.make_default_plan(
             schema.layout(), skdp.Logistic(), n_rows=n_rows, epsilon=1.0
@@ -109,7 +109,7 @@ def test_the_file_has_no_name_and_one_reader(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(tempfile, "TemporaryFile", watched)
     schema, batches = hospital_batches(2)
-    records = load.encode_all(batches, schema, in_memory=0)
+    records = encode_all(batches, schema, in_memory=0)
     assert seen == [(0, 0o600, [])]
     assert os.listdir(tmp_path) == []
     assert not records.chunks[0].parts[0].flags.writeable
@@ -119,6 +119,6 @@ def test_weights_that_differ_are_not_shared():
     schema = Schema({"x": Numeric(0, 1)}, target=Categorical([0, 1]))
     unknown = skdp.Coded(np.array([0, 1, 7]), [0, 1])
     batch = Batch(columns={"x": np.zeros(3)}, target=unknown)
-    records = load.encode_all([batch, batch], schema, in_memory=0)
+    records = encode_all([batch, batch], schema, in_memory=0)
     for chunk in records.chunks:
         assert chunk.weight.tolist() == [1, 1, 0]

@@ -1,11 +1,30 @@
-"""Convert a model's parameters, plan, weights and classes to model.json and back."""
+"""Save fitted models as directories of text files, and load them, without pickle.
+
+A saved model is a directory of three files:
+
+``model.json``
+    Format and versions, the estimator's name and parameters, the weights in full
+    precision, their standard errors, and a summary of the plan.
+``schema.toml``
+    The public description that was used, as `skdp.schema.toml_files` writes it.
+``privacy.json``
+    The privacy record: budget, neighbouring relation, assumptions, every release, and
+    the digest of the plan.
+
+Loading executes nothing. It reads numbers and texts through typed forms
+(`skdp.typed_files`), and recomputes the ε that the releases add up to. A seed is never
+written.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import shutil
+import tempfile
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -13,14 +32,32 @@ import sklearn
 from msgspec import Meta
 
 import skdp
-from skdp.estimators import standard_errors
+from skdp.estimators import privacy_json, standard_errors
+from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
+from skdp.estimators.classifiers import PrivateClassifier
 from skdp.estimators.preparation import sort_target
+from skdp.estimators.privacy_json import RecordForm, Size
+from skdp.planning.plan_files import plan_summary
 from skdp.schema import Categorical, Schema, check, toml_files
-from skdp.typed_files import Count, Epsilon, Form, Value, convert, to_json
+from skdp.typed_files import (
+    Count,
+    Epsilon,
+    Form,
+    Value,
+    convert,
+    parse_json,
+    read_file,
+    to_json,
+    write_json,
+)
 
-if TYPE_CHECKING:
-    from skdp.estimators.base import PrivateLinearModel
-
+F = TypeVar("F")
+#: The files of a saved model, and the largest size of each in bytes.
+FILES = {
+    "model.json": 1 << 30,
+    "schema.toml": toml_files.LARGEST,
+    "privacy.json": 1 << 24,
+}
 #: Types that classes may have. Texts have at most 99,999 letters, because numpy
 #: allocates as much memory as a type asks for.
 DTYPE = r"^([<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O)\Z"
@@ -31,7 +68,6 @@ SAVED_AS: dict[str, Any] = {
     "schema": str | None,
     "class_weight": list[tuple[bool | int | float | str, int | float]] | None,
 }
-Size = Annotated[float, Meta(ge=0, le=1e100)]
 
 
 class PlanNumbers(msgspec.Struct):
@@ -65,6 +101,124 @@ class ModelForm(Form, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         msgspec.convert(self.plan, PlanNumbers)
+
+
+def save(model: PrivateLinearModel, directory: str | PathLike[str]) -> None:
+    """Write a fitted model; see `PrivateLinearModel.save`."""
+    target = Path(directory)
+    check(
+        not target.exists() or is_model(target),
+        f"{str(target)!r} exists and is not a saved model. Choose another name.",
+    )
+    about = make_form(model)
+    record = privacy_json.make_form(model.privacy_, about.plan)
+    texts = {
+        "model.json": write_json(about, "The model cannot be saved"),
+        "schema.toml": toml_files.dumps(model.schema_),
+        "privacy.json": write_json(record, "The privacy record cannot be saved"),
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Write to a temporary directory and rename it, so `target` is never half a model.
+    beside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        made = beside / "new"
+        made.mkdir()
+        for name, text in texts.items():
+            with (made / name).open("w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        if target.exists():
+            target.rename(beside / "old")
+        made.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def load(directory: str | PathLike[str]) -> PrivateLinearModel:
+    """Read a model that ``save`` wrote.
+
+    Parameters
+    ----------
+    directory : path
+        The directory that ``save`` wrote.
+
+    Returns
+    -------
+    estimator
+        A fitted estimator whose predictions are the same, bit for bit. Its ``plan_`` is
+        a dict that summarises the plan, its ``privacy_`` recomputes the ε that was
+        spent, and its ``random_state`` is None.
+
+    Raises
+    ------
+    ValueError
+        If a file is missing, has another format or was changed. The message is one
+        sentence.
+    """
+    source = Path(directory)
+    check_files(source)
+    about = read_form(source, "model.json", ModelForm)
+    record = read_form(source, "privacy.json", RecordForm)
+    schema = toml_files.read(source / "schema.toml")
+    model = make_estimator(about)
+    model._loss(schema)  # refuses a target that the estimator cannot have
+    weights = read_weights(about.weights, schema, model)
+    model._set_fitted(weights, schema, about.named)
+    if isinstance(model, PrivateClassifier):
+        model.classes_ = read_classes(about.classes_dtype, schema)
+    model.plan_ = about.plan
+    model.privacy_ = privacy_json.read_form(record, about.plan)
+    model.n_iter_ = about.n_iter
+    model._errors = standard_errors.read_form(about.uncertainty, model)
+    return model
+
+
+def check_files(source: Path) -> None:
+    """Refuse a directory in which a file is missing or too large."""
+    check(os.path.isdir(source), f"There is no saved model {str(source)!r}.")
+    for name, largest in FILES.items():
+        path = source / name
+        check(
+            path.is_file() and path.stat().st_size <= largest,
+            f"{str(path)!r} is missing or larger than {largest >> 20} MiB.",
+        )
+
+
+def read_form(source: Path, name: str, form: type[F]) -> F:
+    """Read a file of a saved model as a typed form."""
+    text = read_file(source / name, FILES[name])
+    return parse_json(text, form, f"{name} is not part of a saved skdp model")
+
+
+def make_estimator(about: ModelForm) -> PrivateLinearModel:
+    """Make the estimator that model.json names. It is not fitted yet."""
+    known = {kind.__name__: kind for kind in ESTIMATORS.values()}
+    check(
+        about.estimator in known,
+        f"model.json must have an estimator of {sorted(known)}, got "
+        f"{about.estimator[:99]!r}.",
+    )
+    kind = known[about.estimator]
+    return kind(**read_parameters(about.parameters, kind))
+
+
+class _Format(msgspec.Struct):
+    """The key that model.json has in every version of the format."""
+
+    format: Literal["skdp model"]
+
+
+def is_model(target: Path) -> bool:
+    """Return whether a directory contains a saved model and nothing else."""
+    if not target.is_dir() or {p.name for p in target.iterdir()} != set(FILES):
+        return False
+    try:
+        check_files(target)
+        read_form(target, "model.json", _Format)
+    except ValueError:
+        return False
+    return True
 
 
 def make_form(model: PrivateLinearModel) -> ModelForm:
@@ -116,49 +270,6 @@ def list_parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str
     ]
     kept = {name: to_json(v) for name, v in given.items() if name not in left_out}
     return kept, left_out
-
-
-def plan_digest(plan: Any) -> str | None:
-    """Return the SHA-256 of a plan's JSON, or None if the plan cannot be written.
-
-    It cannot if it is only a summary, or has parts that a user defined.
-    """
-    if isinstance(plan, dict):
-        return None
-    try:
-        return hashlib.sha256(plan.to_json().encode()).hexdigest()
-    except ValueError:
-        return None
-
-
-def plan_summary(plan: Any) -> dict[str, Any]:
-    """Summarise a plan in numbers and names.
-
-    A loaded model has this summary instead of a plan. The value of ``digest`` is the
-    digest of the plan in the ledger's entry.
-    """
-    if isinstance(plan, dict):
-        return plan
-    penalty = plan.penalty
-    return {
-        "n_rows": int(plan.n_rows),
-        "epsilon": to_json(plan.epsilon),
-        "delta": plan.delta,
-        "neighbours": plan.neighbours,
-        "calibration": plan.calibration,
-        "loss": plan.loss.name,
-        "slope_bound": plan.loss.slope_bound,
-        "sampling": type(plan.sampling).__name__,
-        "geometry": type(plan.geometry).__name__,
-        "radius": getattr(plan.geometry, "radius", None),
-        "n_steps": int(plan.n_steps),
-        "n_restarts": int(plan.n_restarts),
-        "average": getattr(plan.average, "__name__", "average"),
-        "penalty": type(penalty).__name__,
-        "l1": getattr(penalty, "l1", None),
-        "l2": getattr(penalty, "l2", None),
-        "digest": plan_digest(plan),
-    }
 
 
 def read_parameters(

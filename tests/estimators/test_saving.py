@@ -15,7 +15,7 @@ from skdp.estimators import (
     LogisticRegression,
     PoissonRegressor,
 )
-from skdp.estimators.storage import load
+from skdp.estimators.saving import load
 from skdp.schema import Categorical, Numeric, Schema
 
 rng = np.random.default_rng(0)

@@ -8,15 +8,13 @@ saved model can be compared with the ledger.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from msgspec import Meta, structs
 
-from skdp.estimators import stored_model
-from skdp.ledger import released_digest, schema_digest, transcript_digest
+from skdp.ledger import transcript_digest
+from skdp.planning.plan_files import summary_digest
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.queries import Neighbours
 from skdp.privacy.selection import SearchRecord
@@ -70,41 +68,6 @@ class RecordForm(Form, frozen=True, kw_only=True):
     assumptions: list[str]
     releases: list[ReleaseForm]
     spent_epsilon: Epsilon
-
-
-def summary_digest(summary: dict[str, Any]) -> str:
-    """Return the SHA-256, in hexadecimal, of a summary by `stored_model.plan_summary`.
-
-    Summaries with the same entries have the same digest, whatever their order.
-    """
-    text = json.dumps(summary, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def model_digest(model: Any, record: PrivacyRecord | None = None) -> str:
-    """Return the SHA-256 of a model, the values released for it, and their cost.
-
-    The digest is a function of public facts and released values, and a saved model
-    contains all of them. The bound on sample weights is one of these facts, because
-    `skdp.verify` relies on it.
-
-    Parameters
-    ----------
-    model : fitted estimator
-        The digest covers its weights, schema, plan and privacy record.
-    record : PrivacyRecord, optional
-        The privacy record, if the model does not have it yet.
-    """
-    summary = stored_model.plan_summary(model.plan_)
-    result = {
-        "estimator": type(model).__name__,
-        "schema": schema_digest(model.schema_),
-        "plan": summary_digest(summary),
-        "max_weight": float(model.max_weight),
-        "n_iter": int(model.n_iter_),
-        "weights": [[float(w) for w in row] for row in model.weights_],
-    }
-    return released_digest(record or model.privacy_, result)
 
 
 def make_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordForm:

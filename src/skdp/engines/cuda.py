@@ -1,0 +1,394 @@
+"""Compute the same sums as the reference engine, on a GPU.
+
+Rows are copied to the GPU once, together with what belongs to rows: targets, weights,
+caps and margins. Only weights go to the GPU in a step, and only sums come back. If the
+table does not fit into the GPU's memory, the rest of it is copied in pieces, in each
+step.
+
+A table of single numbers and categories, with a loss of one output, is swept by one
+kernel of ``cuda_kernels.cu``. For all other tables, tiles of rows are expanded to
+matrices of integers, whose products are exact in double precision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from typing import Any
+
+import cupy
+import numpy as np
+
+from skdp.engines.compiled import Formula
+from skdp.engines.cuda_rows import (
+    Caps,
+    Places,
+    Slab,
+    count_bytes,
+    group_chunks,
+    join_chunks,
+    slice_rows,
+)
+from skdp.privacy.encoding import Records
+from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
+from skdp.privacy.queries import BigInts, Metric, Slopes, big
+from skdp.schema import FloatArray, IntArray
+
+#: Share of the free memory that rows may fill. The rest is for tiles, caps and margins.
+MEMORY_SHARE = 0.6
+#: Number of entries of an expanded tile, which are doubles.
+TILE_ENTRIES = 1 << 27
+#: Largest number of rows of a tile. Sums over its rows stay below 2⁵³.
+TILE_ROWS = 1 << 22
+#: Threads of a block, and blocks per processor of the GPU.
+THREADS, BLOCKS = 256, 2
+#: Most columns of each kind that one sweep reads, as the kernels define it.
+MOST_COLUMNS = 48
+#: Most bytes of shared memory of a sweep.
+MOST_SHARED = 96 << 10
+#: Most bytes of shared memory for the copies of sums over codes.
+COPIES_SHARED = 32 << 10
+
+_FORMULA = np.dtype(
+    [
+        (name, "f8")
+        for name in ("unit", "low", "steps", "bound", "one", "scale", "cap", "last")
+    ]
+)
+_COLUMNS = np.dtype(
+    [
+        ("number", "u8", MOST_COLUMNS),
+        ("byte", "u8", MOST_COLUMNS),
+        ("two", "u8", MOST_COLUMNS),
+        ("change", "f8", MOST_COLUMNS),
+        ("byte_slot", "i4", MOST_COLUMNS),
+        ("short_slot", "i4", MOST_COLUMNS),
+        ("slot_moves", "u8"),
+        ("intercept_move", "f8"),
+        ("slots", "i8"),
+    ]
+)
+_NULL = np.uint64(0)
+
+
+@lru_cache(maxsize=64)
+def _compile(name: str, **constants: int) -> Any:
+    """Compile a kernel for the given constants."""
+    source = files("skdp.engines").joinpath("cuda_kernels.cu").read_text("utf-8")
+    shape = {
+        "FORMULA": 0,
+        "NUMBERS": 0,
+        "BYTES": 0,
+        "SHORTS": 0,
+        "KEPT": 0,
+        "COPIES": 1,
+    }
+    defines = [f"-D{key}={value}" for key, value in (shape | constants).items()]
+    defines += [f"-DTHREADS={THREADS}", f"-DRESIDENT={BLOCKS}"]
+    options = ("--std=c++17", "--fmad=false", *defines)
+    return cupy.RawModule(code=source, options=options).get_function(name)
+
+
+def _address(array: Any) -> int:
+    return int(array.data.ptr)
+
+
+def _point(addresses: Any, matrix: Any, rows: Sequence[int] | IntArray) -> None:
+    """Write the addresses of some rows of a matrix."""
+    start, step = _address(matrix), matrix.strides[0]
+    for place, row in enumerate(rows):
+        addresses[place] = start + int(row) * step
+
+
+def _launch(kernel: Any, n: int, *arguments: Any, shared: int = 0) -> None:
+    """Run a kernel with enough threads for `n` items."""
+    processors = cupy.cuda.Device().attributes["MultiProcessorCount"]
+    blocks = max(1, min(BLOCKS * processors, -(-n // THREADS)))
+    kernel((blocks,), (THREADS,), arguments, shared_mem=shared)
+
+
+class CudaEngine:
+    """Computes sums over records on a GPU. They equal those of `ReferenceEngine`.
+
+    Parameters
+    ----------
+    records : Records
+        The encoded table. Its arrays may already be on the GPU.
+    """
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+        self._places = Places(records.layout)
+        bits = WeightGrid.of(records.layout).bits + FEATURE_BITS
+        self._unit = math.ldexp(1.0, -bits)
+        free = MEMORY_SHARE * cupy.cuda.Device().mem_info[0]
+        self._slabs, filled = [], 0
+        for chunks in group_chunks(records.chunks):
+            size = sum(count_bytes(chunk) for chunk in chunks)
+            xp = cupy if filled + size <= free else np
+            self._slabs.append(join_chunks(chunks, self._places, xp))
+            filled += size
+        self._resident = filled <= free
+        self._weights: FloatArray | None = None
+        self._margins: list[Any] = []
+        self._known_table: tuple[Any, Any] = (None, None)
+
+    def _on_gpu(self) -> Iterator[tuple[int, Slab]]:
+        for index, slab in enumerate(self._slabs):
+            yield index, slab.on_gpu()
+
+    @cached_property
+    def _may_sweep(self) -> bool:
+        """Whether one kernel can sweep this table."""
+        places = self._places
+        most = max(len(places.numbers), len(places.bytes), len(places.shorts))
+        return not (places.sparse or places.hats) and most <= MOST_COLUMNS
+
+    def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
+        """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
+        formula = Formula.of(slopes, self._unit)
+        caps = self._caps_on_gpu(slopes)
+        if units.shape[1] == 1 and self._may_sweep:
+            shared = self._shared_bytes(formula)
+            if shared <= MOST_SHARED:
+                return self._sweep(units, at, formula, caps, shared)
+        return self._expand(units, at, formula, caps)
+
+    def _caps_on_gpu(self, slopes: Slopes) -> list[Any]:
+        """Return the caps of each slab's rows on the GPU, or None for each."""
+        if slopes.caps is None:
+            return [None] * len(self._slabs)
+        if isinstance(slopes.caps, Caps):
+            return slopes.caps.slabs
+        found, first = [], 0
+        for slab in self._slabs:
+            caps = np.zeros(len(slab.target), np.int32)
+            chunks = slopes.caps[first : first + len(slab.chunks)]
+            first += len(slab.chunks)
+            joined = np.concatenate([np.zeros(0), *chunks])
+            caps[: slab.n_rows] = np.minimum(joined, slopes.grid.cap)
+            found.append(cupy.asarray(caps))
+        return found
+
+    def _table(self, formula: Formula) -> Any:
+        """Return the formula's table on the GPU, which is copied there once."""
+        known, table = self._known_table
+        if known is not formula.table:
+            table = cupy.asarray(formula.table)
+            self._known_table = formula.table, table
+        return table
+
+    def _shared_bytes(self, formula: Formula) -> int:
+        slots = self._places.n_slots
+        return 8 * (len(formula.table) + slots) + 4 * slots * self._copies
+
+    @cached_property
+    def _copies(self) -> int:
+        """Copies of the sums over codes per block: 1 to 32, a power of two."""
+        room = COPIES_SHARED // (4 * max(1, self._places.n_slots))
+        return min(32, 1 << max(0, room.bit_length() - 1))
+
+    def _sweep(
+        self,
+        units: FloatArray,
+        at: IntArray,
+        formula: Formula,
+        caps: list[Any],
+        shared: int,
+    ) -> BigInts:
+        """Return the sums of one kernel that reads only the columns it needs.
+
+        Margins are kept on the GPU if a step is about some columns only.
+        """
+        places, d = self._places, len(units)
+        kept = len(set(at.tolist())) < d and self._resident
+        if not kept or self._weights is None or not self._margins:
+            self._weights = np.zeros((d, 1))
+            self._margins = [cupy.zeros(len(s.target)) for s in self._slabs if kept]
+        move = (units - self._weights)[:, 0]
+        needed = move != 0
+        needed[at] = True
+        numbers = np.flatnonzero(needed[places.numbers])
+        layout = places.layout
+        read = [needed[group.coordinates].any() for group in layout.groups]
+        narrow = places.choose_bytes(read)
+        wide = [g for g in places.shorts if read[g]]
+        moves = np.zeros((1, places.n_slots))
+        moves[0, places.slot_of] = np.where(places.is_code, move * FEATURE_ONE, 0.0)
+        for combined in places.combined:
+            combined.spread(moves)
+        slot_moves = cupy.asarray(moves)
+        columns = np.zeros(1, _COLUMNS)
+        columns["change"][0, : len(numbers)] = move[places.numbers[numbers]]
+        columns["byte_slot"][0, : len(narrow)] = [slot for _, slot in narrow]
+        columns["short_slot"][0, : len(wide)] = [
+            layout.groups[g].start + g for g in wide
+        ]
+        columns["slot_moves"] = _address(slot_moves)
+        columns["intercept_move"] = sum(move[j] * FEATURE_ONE for j in places.ones)
+        columns["slots"] = places.n_slots
+        kernel = _compile(
+            "sweep",
+            FORMULA=formula.code,
+            NUMBERS=len(numbers),
+            BYTES=len(narrow),
+            SHORTS=len(wide),
+            KEPT=int(kept),
+            COPIES=self._copies,
+        )
+        kernel.max_dynamic_shared_size_bytes = shared
+        table, described = self._table(formula), _describe(formula)
+        sums = cupy.zeros(len(numbers) + 1 + places.n_slots, np.uint64)
+        for index, slab in self._on_gpu():
+            _point(columns["number"][0], slab.numbers, numbers)
+            _point(columns["byte"][0], slab.bytes, [row for row, _ in narrow])
+            _point(
+                columns["two"][0], slab.shorts, [places.shorts.index(g) for g in wide]
+            )
+            _launch(
+                kernel,
+                len(slab.target) // 4,
+                columns.copy(),
+                np.int64(len(slab.target) // 4),
+                slab.target,
+                slab.weight,
+                _NULL if caps[index] is None else caps[index],
+                self._margins[index] if kept else _NULL,
+                table,
+                described,
+                sums,
+                shared=shared,
+            )
+        self._weights = units.copy() if kept else None
+        found = cupy.asnumpy(sums).view(np.int64)
+        by_slot = found[None, len(numbers) + 1 :].copy()
+        for combined in places.combined:
+            combined.gather(by_slot)
+        total = by_slot[0, places.slot_of] * FEATURE_ONE
+        total[places.numbers[numbers]] = found[: len(numbers)]
+        total[places.ones] = found[len(numbers)] * FEATURE_ONE
+        return big(total[at][:, None])
+
+    def _expand(
+        self, units: FloatArray, at: IntArray, formula: Formula, caps: list[Any]
+    ) -> BigInts:
+        """Return the sums from tiles of rows that are expanded to matrices."""
+        k = units.shape[1]
+        weights, table = cupy.asarray(units), self._table(formula)
+        kernel = _compile("slopes", FORMULA=formula.code)
+        total = np.zeros((len(units), k), np.int64)
+        for index, slab, rows in self._tiles(len(units) + 2 * k):
+            block = self._block(slab, rows)
+            margins = cupy.ascontiguousarray(block.T @ weights)
+            slope = cupy.empty_like(margins)
+            n = rows.stop - rows.start
+            own = None if caps[index] is None else caps[index][rows]
+            _launch(
+                kernel,
+                n,
+                margins,
+                slope,
+                np.int64(n),
+                np.int32(k),
+                slab.target[rows],
+                slab.weight[rows],
+                _NULL if own is None else own,
+                table,
+                _describe(formula),
+            )
+            total += cupy.asnumpy(block @ slope).astype(np.int64)
+        return big(total[at])
+
+    def _tiles(self, width: int) -> Iterator[tuple[int, Slab, slice]]:
+        """Yield tiles of rows, for which `width` doubles per row are needed."""
+        length = max(1, min(TILE_ROWS, TILE_ENTRIES // width))
+        for index, slab in self._on_gpu():
+            for start in range(0, slab.n_rows, length):
+                yield index, slab, slice(start, min(start + length, slab.n_rows))
+
+    def _block(self, slab: Slab, rows: slice) -> Any:
+        """Return rows as a matrix (d, n) of integers in units of 2⁻¹⁴."""
+        places, n = self._places, rows.stop - rows.start
+        block = cupy.empty((places.layout.n_features, n))
+        _launch(
+            _compile("expand"),
+            n,
+            slab.numbers,
+            slab.bytes,
+            slab.shorts,
+            slab.positions,
+            np.int64(len(slab.target)),
+            np.int64(rows.start),
+            np.int64(n),
+            self._coordinates,
+            np.int32(len(block)),
+            block,
+        )
+        for parts, g in zip(slab.sparse, places.sparse, strict=True):
+            piece = slice_rows(parts, slab.chunks, rows)
+            block[places.layout.groups[g].coordinates] = cupy.asarray(piece.T)
+        return block
+
+    @cached_property
+    def _coordinates(self) -> Any:
+        return cupy.asarray(self._places.list_coordinates())
+
+    def gram(self) -> BigInts:
+        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        d = self._places.layout.n_features
+        total = np.zeros((d, d), np.int64)
+        for _, slab, rows in self._tiles(d):
+            block = self._block(slab, rows)
+            total += cupy.asnumpy(block @ block.T).astype(np.int64)
+        return big(total)
+
+    def caps(self, metric: Metric, slopes: Slopes) -> Sequence[Any]:
+        """Return the cap of each row, from the row's exact product with the metric."""
+        units = cupy.asarray(metric.units)
+        height, d = metric.units.shape
+        kernel = _compile("caps")
+        unit = math.ldexp(slopes.grid.unit, -FEATURE_BITS - metric.bits)
+        reach, cap = metric.radius / unit, float(slopes.grid.cap)
+        found = [cupy.zeros(len(slab.target), np.int32) for slab in self._slabs]
+        for index, slab, rows in self._tiles(d + height):
+            images = cupy.ascontiguousarray(units @ self._block(slab, rows))
+            n = rows.stop - rows.start
+            _launch(
+                kernel,
+                n,
+                images,
+                np.int64(n),
+                np.int32(height),
+                np.float64(reach),
+                np.float64(reach / cap),
+                np.float64(cap),
+                found[index][rows],
+            )
+        return Caps(found, [slab.chunks for slab in self._slabs])
+
+    def counts(self, n_classes: int) -> BigInts:
+        """Count the rows of each class, leaving out null rows (rows of weight zero).
+
+        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        class.
+        """
+        total = np.zeros(n_classes, np.int64)
+        for _, slab in self._on_gpu():
+            n = slab.n_rows
+            if n_classes == 1:
+                total[0] += n
+                continue
+            classes = cupy.minimum(slab.target[:n], np.uint16(n_classes - 1))
+            counted = classes[slab.weight[:n] > 0]
+            found = cupy.bincount(counted, minlength=n_classes)
+            total += cupy.asnumpy(found)[:n_classes].astype(np.int64)
+        return big(total)
+
+
+def _describe(formula: Formula) -> Any:
+    """Return the struct that the kernels read a formula from."""
+    described = np.zeros(1, _FORMULA)
+    described[0] = (*formula.parameters, len(formula.table) - 1)
+    return described

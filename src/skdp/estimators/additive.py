@@ -1,0 +1,179 @@
+"""Additive models: curves on numbers, surfaces on pairs of columns."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
+from skdp.estimators.classifiers import LogisticRegression
+from skdp.estimators.preparation import OpenedTable
+from skdp.estimators.regressors import (
+    HuberRegressor,
+    LinearRegression,
+    PoissonRegressor,
+    PrivateRegressor,
+)
+from skdp.models.losses import Loss
+from skdp.planning.curves import check_choices
+from skdp.privacy.budget import PrivacyRecord
+from skdp.schema import Categorical, FloatArray, Layout, Schema, Target, check
+
+#: Largest number of coordinates for which an additive model releases a Gram matrix.
+MATRIX_LIMIT = 4000
+#: The linear model whose loss an additive regressor uses, by the name of the loss.
+REGRESSORS: dict[str, type[PrivateRegressor]] = {
+    "squared": LinearRegression,
+    "huber": HuberRegressor,
+    "poisson": PoissonRegressor,
+}
+
+
+class AdditiveMixin(PrivateLinearModel):
+    """Turn the numbers of a linear model into curves, and add pairs of columns."""
+
+    def __init__(self, *, knots: Any = "auto", pairs: Any = "auto", **parameters: Any):
+        super().__init__(**parameters)
+        self.knots = knots
+        self.pairs = pairs
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        # scikit-learn reads the names of parameters from one signature.
+        own = super()._get_param_names()
+        return sorted({*own, *PrivateLinearModel._get_param_names(), "knots", "pairs"})
+
+    def _check_parameters(self, opened: OpenedTable, delta: float) -> None:
+        super()._check_parameters(opened, delta)
+        check_choices(self.knots, self.pairs)
+
+    def _is_described(self, schema: Schema) -> bool:
+        return False
+
+    def _describe(
+        self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
+    ) -> tuple[Schema, tuple[str, ...]]:
+        own = {"knots": self.knots, "pairs": self.pairs}
+        return super()._describe(schema, rows, record, **(own | options))
+
+    def _choose_geometry(self, layout: Layout) -> Any:
+        """Return the geometry, with a Gram matrix even for many coordinates."""
+        full = self.geometry == "auto" and self.sampling in ("auto", "full")
+        small = layout.n_features <= MATRIX_LIMIT
+        return "matrix" if full and small else self.geometry
+
+
+class AdditiveClassifier(AdditiveMixin, LogisticRegression):
+    """An additive model of classes under differential privacy, binary or multinomial.
+
+    The log-odds are a sum of one curve per number, one step function per category and,
+    for a large enough table, one surface per pair of numbers. A curve is linear between
+    equally spaced knots of the number's public range.
+
+    Parameters
+    ----------
+    knots : int, "auto" or None
+        The number of knots of each curve. With "auto", it follows from the number of
+        rows and the budget. With None, numbers are lines. A number of knots in the
+        schema has priority.
+    pairs : "auto", "all", list of pairs of names, or None
+        The pairs of columns that have a surface: as many as the rows and the budget
+        carry, all, the given ones, or none.
+    **parameters
+        The parameters of `LogisticRegression`.
+
+    Attributes
+    ----------
+    schema_ : Schema
+        The schema that was used, with all knots and pairs.
+    plan_ : Plan
+        The plan. It says which knots and pairs were chosen, and why.
+
+    Notes
+    -----
+    The other attributes are those of `LogisticRegression`. ``coef_`` holds the height
+    of each curve at each knot.
+
+    Examples
+    --------
+    >>> import numpy as np, skdp
+    >>> X = np.random.default_rng(0).uniform(size=(20_000, 1))
+    >>> y = (np.abs(X[:, 0] - 0.5) < 0.25).astype(int)  # no line can tell
+    >>> clf = skdp.AdditiveClassifier(epsilon=1.0, bounds=(0, 1), classes=[0, 1])
+    >>> bool(clf.fit(X, y).score(X[:500], y[:500]) > 0.9)
+    True
+    """
+
+    short_name = "additive"
+    title = "Additive model of classes"
+
+
+class AdditiveRegressor(AdditiveMixin, PrivateRegressor):
+    """An additive model of a number or a count under differential privacy.
+
+    Parameters
+    ----------
+    loss : {"squared", "huber", "poisson"}
+        The loss: that of `LinearRegression`, `HuberRegressor` or `PoissonRegressor`.
+    knots, pairs
+        As in `AdditiveClassifier`.
+    **parameters
+        The parameters of `LinearRegression`.
+    """
+
+    short_name = "additive-regressor"
+    title = "Additive model of a number"
+
+    def __init__(self, *, loss: str = "squared", **parameters: Any) -> None:
+        super().__init__(**parameters)
+        self.loss = loss
+
+    @property
+    def _linear(self) -> type[PrivateRegressor]:
+        check(
+            self.loss in REGRESSORS,
+            f"loss must be one of {list(REGRESSORS)}, got {self.loss!r}.",
+        )
+        return REGRESSORS[self.loss]
+
+    @property
+    def link(self) -> Literal["identity", "log", "logit"]:  # type: ignore[override]
+        """The link function, which is "log" for counts."""
+        return self._linear.link
+
+    @property
+    def sklearn_class(self) -> Any:
+        """The class of scikit-learn that ends the pipeline of ``to_sklearn``."""
+        return self._linear.sklearn_class
+
+    def _make_loss(self, target: Target) -> Loss:
+        return self._linear._make_loss(self, target)
+
+    def _adapt_target(self, schema: Schema) -> Schema:
+        return self._linear._adapt_target(self, schema)
+
+    def _target_units(self) -> tuple[float, float]:
+        return self._linear._target_units(self)
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return predicted values or rates, shape (n,)."""
+        predicted = super().predict(X)
+        return np.exp(predicted) if self.link == "log" else predicted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self.loss == "poisson"
+        tags.regressor_tags.poor_score = self.epsilon != math.inf
+        return tags
+
+
+def find_estimator(name: str, schema: Schema) -> type[PrivateLinearModel]:
+    """Return the estimator with this short name.
+
+    "additive" is a classifier or a regressor, as the schema's target demands.
+    """
+    if name == "additive" and not isinstance(schema.target_column, Categorical):
+        return AdditiveRegressor
+    return ESTIMATORS[name]

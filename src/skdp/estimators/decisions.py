@@ -1,0 +1,113 @@
+"""What estimators decide from public facts: knots, pairs and the plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from skdp.estimators.other_solvers import OWN, check_solver
+from skdp.estimators.preparation import OpenedTable
+from skdp.models.losses import Loss
+from skdp.planning.curves import choose_curves
+from skdp.planning.decide import check_options, make_plan
+from skdp.planning.plan import Plan
+from skdp.privacy.budget import PrivacyRecord
+from skdp.schema import Layout, Schema, Target, check
+
+
+class DecisionsMixin:
+    """The decisions of `PrivateLinearModel`, whose parameters are declared here."""
+
+    epsilon: float
+    alpha: float | str
+    l1_ratio: float
+    fit_intercept: bool
+    class_weight: Mapping[Any, float] | None
+    max_weight: float
+    sampling: Any
+    geometry: Any
+    n_steps: Any
+    solver: str
+    calibration: str
+    engine: str
+    n_threads: int | None
+
+    def _make_loss(self, target: Target) -> Loss:
+        """Return the loss for a target; refuse a target that the model cannot have."""
+        raise NotImplementedError
+
+    def _loss(self, schema: Schema) -> Loss:
+        return self._make_loss(schema.target_column)
+
+    def _is_described(self, schema: Schema) -> bool:
+        """Return whether the schema says all about curves and pairs."""
+        return not schema.unresolved
+
+    def _describe(
+        self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
+    ) -> tuple[Schema, tuple[str, ...]]:
+        """Choose knots and pairs from public facts; return the schema and reasons."""
+        choice = choose_curves(
+            schema,
+            loss=self._loss(schema),
+            n_rows=rows,
+            mu=math.sqrt(record.remaining),
+            neighbours=record.neighbours,
+            **options,
+        )
+        return choice.schema, choice.reasons
+
+    def _plan(
+        self,
+        schema: Schema,
+        rows: int,
+        record: PrivacyRecord,
+        reasons: tuple[str, ...] = (),
+    ) -> Plan:
+        """Make the plan from public facts and the budget that is left."""
+        layout = schema.layout(self.fit_intercept)
+        return make_plan(
+            layout,
+            self._loss(schema),
+            n_rows=rows,
+            epsilon=self.epsilon,
+            delta=record.delta,
+            mu_squared=record.remaining,
+            neighbours=record.neighbours,
+            alpha=self.alpha,
+            l1_ratio=self.l1_ratio,
+            sampling=self.sampling,
+            geometry=self._choose_geometry(layout),
+            n_steps=self.n_steps,
+            calibration=self.calibration,
+            assumptions=tuple(record.assumptions),
+            reasons=reasons,
+        )
+
+    def _choose_geometry(self, layout: Layout) -> Any:
+        return self.geometry
+
+    def _check_parameters(self, opened: OpenedTable, delta: float) -> None:
+        """Refuse wrong parameters before anything is spent."""
+        check(
+            0 < self.max_weight < 1e30,
+            f"max_weight must be in (0, 1e30), got {self.max_weight}.",
+        )
+        check(
+            self.class_weight is None or isinstance(self.class_weight, Mapping),
+            f"class_weight must map classes to weights, got {self.class_weight!r}.",
+        )
+        loss = self._make_loss(opened.typical_target)
+        if self.solver != OWN:
+            check_solver(self, loss, opened.table)
+        check_options(
+            epsilon=self.epsilon,
+            delta=delta,
+            alpha=self.alpha,
+            l1_ratio=self.l1_ratio,
+            sampling=self.sampling,
+            geometry=self.geometry,
+            n_steps=self.n_steps,
+            calibration=self.calibration,
+        )
