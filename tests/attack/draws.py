@@ -7,7 +7,7 @@ import numpy as np
 from watch import NULL
 
 import skdp
-from skdp.schema import Categorical, Numeric, Schema, Vector
+from skdp.schema import Categorical, Numeric, Pair, Schema, Vector
 
 RANGES = [
     *((0.0, 1.0), (0.0, 1.0), (-5.0, 5.0), (0.0, 1e5), (-1.0, 0.0)),
@@ -21,8 +21,13 @@ WEIGHTS = (1.0, 1.0, 1.0, 1.0, 0.5, 0.1, 1e-4, 1e-6, 3.0, 17.3, 1e3)
 ROWS = (1, 2, 3, 5, 8, 13, 30, 30, 60, 150, 300)
 SAMPLINGS = ("auto", "full", "coordinates", "columns", "importance", "shuffled")
 CERTIFIED = ("output_perturbation", "objective_perturbation")
-CLASSIFIERS = (skdp.LogisticRegression, skdp.LogisticRegression, skdp.LinearSVC)
-REGRESSORS = (skdp.LinearRegression, skdp.HuberRegressor, skdp.PoissonRegressor)
+CLASSIFIERS = (skdp.LogisticRegression, skdp.AdditiveClassifier, skdp.LinearSVC)
+REGRESSORS = (
+    skdp.LinearRegression,
+    skdp.HuberRegressor,
+    skdp.PoissonRegressor,
+    skdp.AdditiveRegressor,
+)
 
 
 class Draw:
@@ -47,7 +52,7 @@ class Draw:
         kind = self.pick(
             ["linear"] * 3
             + ["log", "bins", "indicator", "binned", "missing", "category", "category"]
-            + ["vector", "vector"]
+            + ["vector", "vector", "curve", "curve"]
         )
         if kind == "category":
             levels = self.pick(
@@ -65,13 +70,24 @@ class Draw:
             "indicator": {"indicator": True},
             "binned": {"bins": 3, "indicator": True, "scale": "log"},
             "missing": {"missing": self.pick([low, high])},
+            "curve": {
+                "knots": self.pick([2, 3, 9]),
+                "indicator": self.chance(0.3),
+                "scale": self.pick(["linear", "log"]),
+            },
         }.get(kind, {})
         return Numeric(low, high, **options)
 
     def schema(self, target):
         n = self.pick([1, 1, 2, 3, 3, 5])
         columns = {f"c{i}": self.column(f"c{i}") for i in range(n)}
-        codes = sum(g.kind == "code" for g in Schema(columns).layout(False).groups)
+        single = [k for k, c in columns.items() if not isinstance(c, Vector)]
+        for i in range(1, len(single)):
+            if self.chance(0.3):
+                scale, knots = self.pick([1.0, 0.5]), self.pick([2, 3])
+                columns[f"p{i}"] = Pair(*single[i - 1 : i + 1], knots, scale)
+        groups = Schema(columns).layout(False).groups
+        codes = sum(g.kind != "dense" for g in groups)
         norm = self.maybe(0.2, [0.3, 1.0, 2.0])
         norm = None if norm is None else math.sqrt(codes + norm**2)
         return Schema(columns, target=("y", target), row_norm=norm)
@@ -115,6 +131,8 @@ class Draw:
     def row(self, schema, style, plain):
         found = {}
         for key, column in schema.columns.items():
+            if isinstance(column, Pair):
+                continue
             own = style if style != "mixed" else self.pick(["corner", "odd", "usual"])
             if isinstance(column, Categorical):
                 found[key] = self.category(column, own)
@@ -199,7 +217,7 @@ class Draw:
             low, high = self.pick(RANGES[:4])
             counts = kind is skdp.PoissonRegressor
             return kind, Numeric(0.0 if counts else low, max(high, 1.0))
-        several = kind is skdp.LogisticRegression and not losses
+        several = issubclass(kind, skdp.LogisticRegression) and not losses
         return kind, self.classes(4 if several else 2)
 
     def estimator(self, solver, neighbours, schema, kind, n):

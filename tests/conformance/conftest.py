@@ -61,7 +61,7 @@ def copied(value: Any) -> Any:
     return cloudpickle.loads(cloudpickle.dumps(value))
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (dask_client, dask_engine):

@@ -1,6 +1,7 @@
 """The examples of CONTRIBUTING.md work: one class each, and nothing else."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,12 @@ from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
 from skdp.estimators.base import ESTIMATORS
 from skdp.models.losses import LOSSES, Loss
+from skdp.models.penalties import Penalty
 from skdp.planning import plan_files
 from skdp.planning.decide import make_plan
 from skdp.planning.plan import run
 from skdp.privacy import queries
+from skdp.solvers import SOLVERS, Problem
 from skdp.tables import batches as read_batches
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
@@ -26,15 +29,15 @@ DATA = skdp.make_hospital(900, target="cost")
 @pytest.fixture(scope="module")
 def made():
     """What the page's programs define; their entries leave the registries after."""
-    before, estimators = dict(LOSSES), dict(ESTIMATORS)
+    registries = LOSSES, ESTIMATORS, SOLVERS
+    before = [dict(registry) for registry in registries]
     names = {"__name__": "contributing"}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S):
         exec(block, names)
     yield names
-    LOSSES.clear()
-    LOSSES.update(before)
-    ESTIMATORS.clear()
-    ESTIMATORS.update(estimators)
+    for registry, entries in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(entries)
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +84,52 @@ def test_an_estimator_is_planned_fitted_and_exported(made):
     model.fit(DATA.columns)
     table = pd.DataFrame(dict(DATA.columns))
     assert model.to_sklearn().predict(table) == pytest.approx(model.predict(table))
+
+
+def test_a_penalty_runs_in_both_geometries_and_is_saved(made, records):
+    penalty = made["RidgeTo"](centre=0.5, strength=1e6)
+    assert Penalty.from_dict(penalty.to_dict()) == penalty
+    for geometry in ("matrix", "diagonal"):
+        options = {"geometry": geometry, "sampling": "full", "n_steps": 5}
+        plan = replace(plan_of(skdp.Squared(), **options), penalty=penalty)
+        again = plan_files.loads(plan_files.dumps(plan))
+        fits = [run(p, records, random_state=4).weights for p in (plan, again)]
+        assert np.array_equal(*fits)
+        assert np.abs(fits[0] - 0.5).max() < 1e-2  # so strong that it decides
+
+
+def test_its_proximal_map_minimises(made):
+    penalty = made["RidgeTo"](centre=0.5, strength=2.0)
+    weights, metric, at = np.array([[1.0], [-3.0]]), np.array([1.0, 4.0]), np.arange(2)
+    found = penalty.prox(weights, metric, at)
+
+    def objective(u):
+        return float((metric / 2 * (u - weights)[:, 0] ** 2).sum()) + penalty.value(u)
+
+    for step in (1e-3, -1e-3):
+        for j in at:
+            moved = found.copy()
+            moved[j] += step
+            assert objective(moved) > objective(found)
+
+
+def test_a_solver_is_registered_and_fits_an_estimator(made, records):
+    name = "noisy_gradient_descent"
+    problem = Problem(
+        records=records, loss=skdp.Squared(), n_rows=900, neighbours="zero-out"
+    )
+    solved = SOLVERS[name].run(problem, epsilon=1.0, random_state=0)
+    assert solved.record.spent_epsilon == pytest.approx(1.0)
+    noiseless = made[name](problem, epsilon=np.inf, n_steps=5).weights
+    nearly = made[name](problem, epsilon=1e9, n_steps=5).weights
+    assert np.abs(noiseless - nearly).max() < 1e-3
+    target = ("cost", skdp.Numeric(0, 200_000))
+    schema = skdp.Schema(DATA.schema.columns, target=target)
+    model = skdp.LinearRegression(schema=schema, solver=name, random_state=0)
+    model.fit(DATA.columns)
+    assert model.plan_["solver"] == name
+    assert model.n_iter_ == 20
+    assert model.privacy_.spent_epsilon <= 1.0
 
 
 def test_a_sampling_runs_and_is_saved(made, records):

@@ -18,7 +18,7 @@ from skdp.estimators import (
     LogisticRegression,
     PoissonRegressor,
 )
-from skdp.schema import Categorical, Numeric, Schema, Vector
+from skdp.schema import Categorical, Numeric, Pair, Schema, Vector
 
 rng = np.random.default_rng(1)
 N = 600
@@ -36,6 +36,8 @@ KINDS = {
     "log-bins": (Numeric(0, 100, scale="log", bins=13, missing=7), NUMBERS),
     "indicator": (Numeric(0, 100, indicator=True), NUMBERS),
     "bins-indicator": (Numeric(0, 100, bins=10, indicator=True), NUMBERS),
+    "knots": (Numeric(0, 100, knots=5), NUMBERS),
+    "log-knots": (Numeric(-3, 100, scale="log", knots=4, indicator=True), NUMBERS),
     "text": (Categorical(["b", "a", "ü"]), ["a", "b", "ü", "?", None, np.nan]),
     "other": (Categorical(["b", "a"], other="a"), ["a", "b", "?", None]),
     "only-other": (Categorical(["a"], other="a"), ["a", "?", None]),
@@ -43,7 +45,12 @@ KINDS = {
     "codes-other": (Categorical([3, 1, 2], other=1), [1, 2, 3, 9, np.nan]),
     "truth": (Categorical([True, False]), [True, False]),
 }
-COLUMNS = {name: column for name, (column, _) in KINDS.items()}
+PAIRS = {
+    "log:text": Pair("log", "text", knots=3),
+    "knots:indicator": Pair("knots", "indicator", knots=4),
+    "text:codes-other": Pair("text", "codes-other", knots=2),
+}
+COLUMNS = {name: column for name, (column, _) in KINDS.items()} | PAIRS
 TABLE = pd.DataFrame(
     {
         name: pd.Series(
@@ -53,7 +60,17 @@ TABLE = pd.DataFrame(
         for name, (column, cells) in KINDS.items()
     }
 )
-FEW = ["linear", "far", "log", "bins", "log-bins", "indicator", "codes", "codes-other"]
+FEW = [
+    "knots",
+    "linear",
+    "far",
+    "log",
+    "bins",
+    "log-bins",
+    "indicator",
+    "codes",
+    "codes-other",
+]
 COUNTS = rng.poisson(3.0, N)
 LABELS = np.array(["low", "middle", "high"])[np.minimum(COUNTS // 3, 2)]
 

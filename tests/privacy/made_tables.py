@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.grid import WeightGrid
-from skdp.schema import Categorical, Numeric, Schema, Vector
+from skdp.schema import Categorical, Numeric, Pair, Schema, Vector
 
 ONE = 1 << 14
 #: What readers may hand over as categories: known, unknown and absurd ones.
@@ -43,7 +43,17 @@ MIXED = {
     "kin": Categorical(["a", 1, True], other="a"),
     "text": Vector(["t0", "t1", "t2"], norm=2.0),
 }
+CURVED = {
+    "x": Numeric(0.0, 2.0, knots=5),
+    "log": Numeric(-1.0, 1e5, scale="log", knots=3, indicator=True),
+    "job": MIXED["job"],
+    "x:log": Pair("x", "log", knots=3),
+    "x:job": Pair("x", "job", knots=2, scale=1.0),
+    "bins": MIXED["bins"],
+    "job:bins": Pair("job", "bins", knots=2, scale=0.25),
+}
 COLUMNS = {
+    "curved": (CURVED, None),
     "mixed": (MIXED, None),
     "short": (MIXED, 2.05),  # room for 1.2 beside its three codes
     "codes": ({key: MIXED[key] for key in ("bins", "job", "kin")}, None),
@@ -77,9 +87,15 @@ def cell(column):
     return hostile
 
 
+def read_by(schema):
+    """The columns that have cells of their own."""
+    columns = schema.columns.items()
+    return [(key, column) for key, column in columns if not isinstance(column, Pair)]
+
+
 def row_of(schema):
     """One raw record: its cells, its target and its weight."""
-    cells = {key: cell(column) for key, column in schema.columns.items()}
+    cells = {key: cell(column) for key, column in read_by(schema)}
     return st.fixed_dictionaries(
         cells | {"target": cell(schema.target_column), "weight": hostile}
     )
@@ -101,7 +117,7 @@ def batch_of(rows, schema):
     return Batch(
         columns={
             key: _cells([row[key] for row in rows], column)
-            for key, column in schema.columns.items()
+            for key, column in read_by(schema)
         },
         target=_cells([row["target"] for row in rows], schema.target_column),
         weight=np.array([row["weight"] for row in rows], dtype=np.float64),
@@ -146,11 +162,24 @@ def features(records):
                     row.append(ONE)
                 elif group.kind == "dense":
                     row.extend(int(unit) for unit in part[i])
+                elif group.kind == "hats":
+                    row.extend(hats([int(place) for place in part[i]], group.axes))
                 else:
                     hot = int(part[i])
                     row.extend(ONE * (j == hot) for j in range(group.width))
             result.append(row)
     return result
+
+
+def hats(positions, axes):
+    """The products of max(0, 1 - |position - knot|) over the axes, rounded down."""
+    tents = [
+        [max(0, ONE - abs(position - knot * ONE)) for knot in range(width)]
+        for position, width in zip(positions, axes, strict=True)
+    ]
+    return [
+        math.prod(some) // ONE ** (len(axes) - 1) for some in itertools.product(*tents)
+    ]
 
 
 def slope_grid(bound):

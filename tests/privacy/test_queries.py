@@ -376,7 +376,10 @@ def test_the_entries_released_make_the_whole_gram_matrix(
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_noise_scales_add_up_to_the_frobenius_norm(name, intercept, neighbours, data):
-    """Σ D²/shape² over what is released is ‖xxᵀ - x'x'ᵀ‖², less D² of a public n."""
+    """Σ D²/shape² over what is released is ‖xxᵀ - x'x'ᵀ‖², less D² of a public n.
+
+    Here x is multiplied by the scales of its groups.
+    """
     schema, pattern = pattern_case(name, intercept, neighbours)
     one, other = features(
         records_of(
@@ -389,13 +392,15 @@ def test_noise_scales_add_up_to_the_frobenius_norm(name, intercept, neighbours, 
         other = [0] * len(one)
     d = range(len(one))
     parts = {(i, j): one[i] * one[j] - other[i] * other[j] for i in d for j in d}
-    times = [round(1 / s**2) for s in pattern.shape.tolist()]
+    scale = [Fraction(s) for s in schema.layout(intercept).scales.tolist()]
+    times = [Fraction(round(2**16 / s**2), 2**16) for s in pattern.shape.tolist()]
     assert pattern.shape == pytest.approx([t**-0.5 for t in times], rel=1e-15)
     entries = zip(pattern.rows.tolist(), pattern.columns.tolist(), times, strict=True)
     released = sum(t * parts[i, j] ** 2 for i, j, t in entries)
     last = (d[-1], d[-1])
     public = parts[last] ** 2 if intercept and neighbours != "add-remove" else 0
-    assert released == sum(part**2 for part in parts.values()) - public
+    scaled = (scale[i] * scale[j] * part for (i, j), part in parts.items())
+    assert released == sum(part**2 for part in scaled) - public
 
 
 def corners(column):

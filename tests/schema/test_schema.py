@@ -81,7 +81,7 @@ REFUSED = {
     "row_norm infinite": (lambda: Schema(X, row_norm=math.inf), "finite", "got inf"),
     "row_norm of codes": (
         lambda: Schema(X | TWO_CODES, row_norm=math.sqrt(2.0) - 1e-9),
-        "above √2, which categories and bins reach by themselves",
+        "above √2, which categories, bins and curves reach by themselves",
         "got 1.41",
     ),
     "no target": (lambda: Schema(X).target_column, "has no target", "target=(name"),

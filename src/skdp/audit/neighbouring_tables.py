@@ -51,6 +51,7 @@ def make_neighbours(
     neighbours: Neighbours,
     *,
     group: int = 1,
+    rows_each: int = 1,
     n_rows: int = 8,
     twins: int = 0,
     replace_features: bool = False,
@@ -77,8 +78,11 @@ def make_neighbours(
         Which tables are neighbours.
     group : int
         Number of canaries.
+    rows_each : int
+        Number of equal rows that each canary has. If the schema has a unit, these are
+        the rows of one person. All other rows are persons of their own.
     n_rows : int
-        Number of rows of the first table.
+        Number of rows of the first table, if each canary has one.
     twins : int
         Number of pairs of twins.
     replace_features : bool
@@ -119,12 +123,16 @@ def make_neighbours(
     def make_table(
         first: Mapping[str, Any], times: int, target: Any, weight: float
     ) -> SyntheticTable:
-        weights = np.array([weight] * times + [1.0] * len(rest))
-        rows = [first] * times + rest
-        cells = [target] * times + calm
+        persons = np.repeat(np.arange(times), rows_each).tolist()
+        weights = np.array([weight] * len(persons) + [1.0] * len(rest))
+        rows = [first] * len(persons) + rest
+        cells = [target] * len(persons) + calm
+        ids = persons + [group + i for i in range(len(rest))]
         numeric = isinstance(schema.target_column, Numeric)
         whole = np.array(cells, dtype=np.float64) if numeric else cells
-        return SyntheticTable(_columns(schema, rows), whole, weights)
+        columns = _columns(schema, rows)
+        columns |= {name: np.array(ids, np.int64) for name in schema.unit_columns}
+        return SyntheticTable(columns, whole, weights)
 
     whole = make_table(canary, group, own, max_weight)
     if neighbours == "replace-one":

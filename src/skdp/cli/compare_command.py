@@ -26,6 +26,7 @@ from skdp.cli.fit_command import fit_file, summarise
 from skdp.cli.options import (
     Delta,
     Ledger,
+    MaxRowsPerUnit,
     ModelName,
     Multiline,
     Neighbours,
@@ -35,6 +36,7 @@ from skdp.cli.options import (
     Seed,
     Table,
     TargetName,
+    Unit,
     User,
     choose_model,
     choose_reader,
@@ -78,6 +80,8 @@ def compare(
     delta: Delta = None,
     model: ModelName = None,
     neighbours: NeighboursName = Neighbours.add_remove,
+    unit: Unit = None,
+    max_rows_per_unit: MaxRowsPerUnit = 1,
     rows: Annotated[
         int | None,
         typer.Option(help="Number of rows, if it is public (add-remove only)."),
@@ -107,7 +111,7 @@ def compare(
     )
     for budget in epsilons:
         check_out(out / f"epsilon-{budget:g}", force)
-    described = read_schema(schema, target)
+    described = read_schema(schema, target, unit)
     found = compare_budgets(
         choose_reader(file, multiline),
         described,
@@ -118,6 +122,7 @@ def compare(
         model=choose_model(model, described),
         delta=delta,
         neighbours=neighbours.value,
+        max_rows_per_unit=max_rows_per_unit,
         n_rows=rows,
         ledger=open_ledger(ledger, purpose, user),
         seed=seed,
@@ -332,7 +337,9 @@ def compare_budgets(
     rows = options["n_rows"]
     if options["neighbours"] != "add-remove":
         about = open_table(file, None, schema=schema, bounds=None, target=None)
+        persons = about.count_rows_per_unit(options["max_rows_per_unit"])
         rows = about.count_rows(options["verbose"])
+        rows = rows if persons is None else len(persons)
     delta = default_delta(rows) if delta is None else delta
     scores = [] if score is None else [score] * len(epsilons)
     for epsilon in [*epsilons, *scores]:

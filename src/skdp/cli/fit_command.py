@@ -24,6 +24,7 @@ from skdp.cli.options import (
     Delta,
     Epsilon,
     Ledger,
+    MaxRowsPerUnit,
     ModelName,
     Multiline,
     Neighbours,
@@ -34,6 +35,7 @@ from skdp.cli.options import (
     Table,
     TargetName,
     Threads,
+    Unit,
     User,
     choose_model,
     choose_reader,
@@ -67,11 +69,13 @@ def fit(
     delta: Delta = None,
     model: ModelName = None,
     neighbours: NeighboursName = Neighbours.add_remove,
+    unit: Unit = None,
+    max_rows_per_unit: MaxRowsPerUnit = 1,
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Number of rows, if it is public. Otherwise add-remove releases it "
-            "with noise."
+            help="Number of rows, or of persons with --unit, if it is public. "
+            "Otherwise add-remove releases it with noise."
         ),
     ] = None,
     multiline: Multiline = False,
@@ -90,11 +94,11 @@ def fit(
     The file may be larger than memory. Everything that is printed or saved is public,
     or was released with noise and charged to the budget.
     """
-    from skdp.reporting.statement import NEIGHBOURS
+    from skdp.reporting.statement import describe_neighbours
 
     silence_compiler(as_json, quiet)
     check_out(out, force)
-    described = read_schema(schema, target)
+    described = read_schema(schema, target, unit)
     made = fit_file(
         choose_reader(file, multiline),
         described,
@@ -102,6 +106,7 @@ def fit(
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours.value,
+        max_rows_per_unit=max_rows_per_unit,
         n_rows=rows,
         ledger=open_ledger(ledger, purpose, user),
         seed=seed,
@@ -115,7 +120,7 @@ def fit(
         return
     console = open_console(quiet=quiet)
     claim, tables, *_ = str(made.privacy_).splitlines()
-    hidden = NEIGHBOURS[made.privacy_.neighbours]
+    hidden = describe_neighbours(made.privacy_)
     console.print(f"[bold]{claim}[/bold]\n{tables} ({hidden})")
     if MOST < epsilon < math.inf and seed is None:  # otherwise nothing is claimed
         console.print(
@@ -227,6 +232,7 @@ def summarise(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
         "delta": record.delta,
         "spent_epsilon": record.spent_epsilon if claims else None,
         "neighbours": record.neighbours,
+        "unit": record.unit,
         "note": find_limit(model),
         "assumptions": list(record.assumptions),
         "coefficients": [

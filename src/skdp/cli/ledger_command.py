@@ -19,7 +19,7 @@ from skdp.cli.console import (
     print_json,
     write_out,
 )
-from skdp.cli.options import Neighbours, NeighboursName, Purpose, User
+from skdp.cli.options import Neighbours, NeighboursName, Purpose, Unit, User
 
 if TYPE_CHECKING:
     from skdp.ledger import Entry, Ledger
@@ -59,6 +59,7 @@ def make(
         typer.Option(help="Part of δ for discovering categories; 0 if all are public."),
     ] = 0.0,
     neighbours: NeighboursName = Neighbours.add_remove,
+    unit: Unit = None,
     table: Annotated[
         str | None,
         typer.Option(
@@ -93,6 +94,7 @@ def make(
         delta,
         reserved_delta=reserved_delta,
         neighbours=neighbours.value,
+        unit=", ".join(unit) if unit else None,
         table=table,
         schema=None if schema is None else toml_files.read(schema),
         purpose="create the ledger",
@@ -246,6 +248,7 @@ def _summarise(opened: Ledger) -> dict[str, Any]:
         "delta": terms.delta,
         "reserved_delta": terms.reserved_delta,
         "neighbours": terms.neighbours,
+        "unit": terms.unit,
         "mu_squared": terms.mu_squared,
         "spent_epsilon": opened.spent_epsilon,
         "remaining": opened.remaining,

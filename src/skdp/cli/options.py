@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
@@ -93,6 +94,21 @@ NeighboursName = Annotated[
         "out of every sum, or replaced."
     ),
 ]
+Unit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unit",
+        metavar="COLUMN",
+        help="Column that says whose row it is; repeat if several columns do. All rows "
+        "of a person count as one, and neighbouring tables differ in one person.",
+    ),
+]
+MaxRowsPerUnit = Annotated[
+    int,
+    typer.Option(
+        help="Let each row count 1 divided by this, instead of every person once.",
+    ),
+]
 Ledger = Annotated[
     Path | None,
     typer.Option(
@@ -152,11 +168,25 @@ def open_ledger(path: Path | None, purpose: str | None, user: str | None) -> Any
     return skdp.Ledger(path, purpose=purpose, user=user)
 
 
-def read_schema(path: Path, target: str | None) -> Schema:
-    """Read a schema from a TOML file and make column `target` its target."""
+def read_schema(
+    path: Path, target: str | None, unit: list[str] | None = None
+) -> Schema:
+    """Read a schema from a TOML file and set its target and its unit."""
     from skdp.schema import toml_files
 
-    return set_target(toml_files.read(path), target)
+    return set_unit(set_target(toml_files.read(path), target), unit)
+
+
+def set_unit(schema: Schema, unit: list[str] | None) -> Schema:
+    """Return the schema with a unit, whose columns are then not features.
+
+    If `unit` is None or empty, the schema keeps the unit that it has.
+    """
+    if not unit:
+        return schema
+    others = {key: c for key, c in schema.columns.items() if key not in unit}
+    names = unit[0] if len(unit) == 1 else tuple(unit)
+    return replace(schema, columns=others, unit=names)
 
 
 def set_target(schema: Schema, name: str | None) -> Schema:
@@ -164,7 +194,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
 
     If `name` is None, the schema must already have a named target.
     """
-    from skdp.schema import Pair, Schema, Vector, check
+    from skdp.schema import Pair, Vector, check
 
     if name is None:
         check(
@@ -180,7 +210,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
             f"{name!r}.",
         )
         target = (name, schema.target_column)
-        return Schema(schema.columns, target=target, row_norm=schema.row_norm)
+        return replace(schema, target=target)
     described = schema.columns.get(name)
     if described is None or isinstance(described, (Vector, Pair)):
         raise ValueError(
@@ -188,7 +218,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
             "name."
         )
     others = {key: column for key, column in schema.columns.items() if key != name}
-    return Schema(others, target=(name, described), row_norm=schema.row_norm)
+    return replace(schema, columns=others, target=(name, described))
 
 
 def choose_model(chosen: Model | None, schema: Schema) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,7 +72,8 @@ def predict(
     )
     table = choose_reader(file, multiline)
     readers.source(table, loaded.schema_.inputs)  # report errors before the bar appears
-    with show_reading(shows_progress(as_json, quiet)) as progress:
+    shown = shows_progress(as_json, quiet)
+    with show_reading() if shown else nullcontext() as progress:
         names = _write(_predict_batches(loaded, table, probabilities, progress), out)
     if as_json:
         print_json({"out": str(out), "columns": names, "model": str(model)})

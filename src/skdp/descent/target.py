@@ -50,16 +50,15 @@ def release_constant(
 ) -> ConstantModel:
     """Release the target's histogram and fit a constant model to it."""
     if loss.n_classes:
-        counts = engine.counts(loss.n_classes)
-        query = f"counts of {loss.n_classes} classes"
-        total = queries.histogram(counts, 1, neighbours, query)
+        total = queries.counts(engine, loss.n_classes, neighbours)
         return fit_constant(release(total), loss, n_rows)
     fine = engine.counts((1 << FEATURE_BITS) + 1)
     fine[-2] += fine[-1]  # the largest value belongs to the last bin
     starts = np.arange(0, 1 << FEATURE_BITS, (1 << FEATURE_BITS) // N_BINS)
     counts = np.add.reduceat(fine[:-1], starts)
     query = f"histogram of the target, {N_BINS} bins"
-    total = queries.histogram(counts, 1, neighbours, query)
+    one = engine.records.one
+    total = queries.histogram(counts, 1, neighbours, query, one)
     return fit_constant(release(total), loss, n_rows)
 
 

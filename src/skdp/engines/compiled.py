@@ -6,11 +6,11 @@ This is the default engine.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numba
@@ -31,14 +31,21 @@ from skdp.schema import FloatArray, Group, IntArray, Layout, check, split_hats
 #: Largest number of rows that one kernel call adds up in float64, where sums stay below
 #: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
 MOST_ROWS = 1 << 18
-#: Rough number of column entries that are enough work for one task of a thread.
-TASK_ENTRIES = 1 << 23
+#: Rough number of column entries that are enough work for a thread.
+TASK_ENTRIES = 1 << 21
+#: Number of ranges of rows per thread, so that all threads end at about the same time.
+RANGES = 8
+#: Number of rows whose products of features float64 adds up exactly.
+GRAM_ROWS = 1 << 24
 #: How many numbers are expanded to float64 at a time, for matrix products.
 PIECE = 1 << 19
 #: How many sets of coordinates have their programs kept for later steps.
-KNOWN_TASKS = 64
+KNOWN_PROGRAMS = 64
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
+
+#: Ranges of rows: the index of a chunk, the first row and the end of the rows.
+Ranges = list[tuple[int, int, int]]
 
 report_compilation(kernels.__name__)
 
@@ -350,19 +357,22 @@ class NumbersFirst:
         """Yield pieces of rows, as a slice, numbers (n, m) and codes (groups, n).
 
         Numbers are in feature units. `width` is the number of further columns per row
-        that the caller computes. The larger it is, the fewer rows are in a piece.
+        that the caller computes. The larger it is, the fewer rows are in a piece. The
+        next piece may use the same memory.
         """
         length = max(64, PIECE // max(1, len(self.dense) + width))
+        dense, codes = np.empty((0, 0)), np.empty((0, 0), np.uint16)
         for first in range(start, stop, length):
             rows = slice(first, min(first + length, stop))
             n = rows.stop - rows.start
-            dense = np.full((n, len(self.dense)), float(FEATURE_ONE))
+            if len(dense) != n:
+                dense = np.full((n, len(self.dense)), float(FEATURE_ONE))
+                codes = np.empty((len(self.codes), n), np.uint16)
             place = 0
             for g in self.numbers:
                 columns = parts[g].shape[1]  # 0 for the intercept
                 dense[:, place : place + columns] = parts[g][rows]
                 place += max(1, columns)
-            codes = np.empty((len(self.codes), n), np.uint16)
             for i, g in enumerate(self.codes):
                 codes[i] = parts[g][rows]
             yield rows, dense, codes
@@ -419,27 +429,51 @@ class CompiledEngine:
         self._weights: FloatArray | None = None
         self._margins: list[FloatArray] = []
         self._asked: FloatArray | None = None
-        self._scratch = threading.local()
-        self._known_tasks: dict[tuple[bytes, bytes, int], list[Any]] = {}
+        self._known_programs: dict[tuple[bytes, bytes], tuple[Any, Any]] = {}
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         self._n_threads = n_threads or int(default)
         self._pool: ThreadPoolExecutor | None = None
 
-    def _run_tasks(self, work: Callable[..., Any], tasks: list[Any]) -> Iterator[Any]:
-        """Run the tasks on all threads and return an iterator over their results."""
+    def _run(
+        self, work: Callable[[Ranges], Any], entries: int, only: set[int] | None = None
+    ) -> list[Any]:
+        """Divide all rows among the threads and return what `work` returns for each.
 
-        def run_task(task: Any) -> Any:
-            result = work(*task)
-            rest = self._rests[task[0]]
-            if rest is not None:
-                rest()
+        A row counts as `entries` units of work, so small tables use fewer threads. If
+        `only` is given, it has the indices of the chunks whose rows are divided.
+        """
+        sizes = [
+            rows.n_rows if only is None or index in only else 0
+            for index, rows in enumerate(self._rows)
+        ]
+        enough = -(-sum(sizes) * entries // TASK_ENTRIES)
+        n_threads = max(1, min(self._n_threads, enough))
+        length = -(-sum(sizes) // (RANGES * n_threads * kernels.TILE)) * kernels.TILE
+        length = min(max(length, kernels.TILE), MOST_ROWS)
+        ranges = [
+            (index, start, min(start + length, size))
+            for index, size in enumerate(sizes)
+            for start in range(0, size, length)
+        ]
+        if any(self._rests):  # memory must be released after each range
+            shares = [ranges[place : place + 1] for place in range(len(ranges))]
+        else:
+            shares = [ranges[place::n_threads] for place in range(n_threads)]
+
+        def work_and_rest(share: Ranges) -> Any:
+            result = work(share)
+            for index in {index for index, *_ in share}:
+                rest = self._rests[index]
+                if rest is not None:
+                    rest()
             return result
 
-        if self._n_threads == 1 or len(tasks) < 2:
-            return map(run_task, tasks)
+        shares = [share for share in shares if share]
+        if n_threads == 1 or len(shares) < 2:
+            return list(map(work_and_rest, shares))
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._n_threads)
-        return self._pool.map(run_task, tasks)
+        return list(self._pool.map(work_and_rest, shares))
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
@@ -460,42 +494,31 @@ class CompiledEngine:
         for combined in slots.combined:
             combined.spread(moves)
         lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
-        caps = [0] * len(self._rows)
+        programs, bounds = self._make_programs(changed, at)
+        chunks = np.zeros((len(self._rows), 10), np.int64)
+        chunks[:, 5:9] = bounds
+        chunks[:, 9] = [chunk.divisor for chunk in self.records.chunks]
         kept = []  # keeps the arrays alive as long as their addresses are used
-        if slopes.caps is not None:
-            kept = [
-                _chunk_caps(slopes, i, rows.n_rows) for i, rows in enumerate(self._rows)
-            ]
-            caps = [array.ctypes.data for array in kept]
+        for index, rows in enumerate(self._rows):
+            chunks[index, :2] = rows.addresses
+            chunks[index, 4] = rows.n_rows
+            if slopes.caps is not None:
+                kept.append(_chunk_caps(slopes, index, rows.n_rows))
+                chunks[index, 2] = kept[-1].ctypes.data
+            if kept_margins:
+                chunks[index, 3] = self._margins[index].ctypes.data
 
-        def sweep(
-            index: int, start: int, stop: int, moving: Any, adding: Any
-        ) -> FloatArray:
-            sums = np.zeros((lanes, n_outputs, slots.wide))
-            rows = self._rows[index]
-            places = np.array([*rows.addresses, caps[index]])
-            margins = (
-                self._margins[index] if kept_margins else self._zero_margins(n_outputs)
-            )
-            kernels.sweep(
-                start,
-                stop,
-                moving,
-                moves,
-                adding,
-                sums,
-                margins,
-                places,
-                *formula,
-            )
-            total: FloatArray = sums.sum(axis=0)
-            return total
+        def sweep(share: Ranges) -> npt.NDArray[np.int64]:
+            totals = np.zeros((n_outputs, slots.wide), np.int64)
+            ranges = np.array(share, np.int64)
+            kernels.sweep(ranges, chunks, programs, moves, lanes, totals, *formula)
+            return totals
 
-        tasks = self._make_tasks(changed, at, n_outputs)
+        entries = n_outputs * (16 + len(changed) + len(at))
         self._weights = None  # invalid until all margins have been moved
         total = np.zeros((n_outputs, slots.wide), np.int64)
-        for part in self._run_tasks(sweep, tasks):
-            total += part.astype(np.int64)
+        for part in self._run(sweep, entries):
+            total += part
         for combined in slots.combined:
             combined.gather(total)
         self._asked = units.copy()
@@ -524,60 +547,64 @@ class CompiledEngine:
         self._margins = [np.zeros((len(units.T), r.n_rows)) for r in self._rows]
         return nothing, True
 
-    def _zero_margins(self, n_outputs: int) -> FloatArray:
-        """Return an array of zero margins that is long enough for any chunk.
+    def _make_programs(
+        self, changed: IntArray, at: IntArray
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the programs of all chunks, from a cache if possible.
 
-        Each thread reuses an array of its own.
-        """
-        longest = max(rows.n_rows for rows in self._rows)
-        margins: FloatArray | None = getattr(self._scratch, "margins", None)
-        if margins is None or margins.shape != (n_outputs, longest):
-            margins = self._scratch.margins = np.zeros((n_outputs, longest))
-        margins.fill(0.0)
-        return margins
-
-    def _make_tasks(self, changed: IntArray, at: IntArray, n_outputs: int) -> list[Any]:
-        """Return the tasks of a sweep, from a cache if possible.
-
-        A task has the index of a chunk, its first row, the end of its rows, and the two
-        programs.
+        Each chunk has two programs, for the coordinates `changed` and `at`. The second
+        array (chunks, 4) has the first line and the end of both.
         """
         at = at.astype(np.intp, copy=False)  # so equal sets have equal bytes
-        key = changed.tobytes(), at.tobytes(), n_outputs
-        if key in self._known_tasks:
-            return self._known_tasks[key]
-        tasks = []
-        for index, rows in enumerate(self._rows):
-            programs = tuple(rows.program(self._slots, some) for some in (changed, at))
-            length = _choose_task_size(n_outputs, *programs)
-            for start in range(0, rows.n_rows, length):
-                stop = min(start + length, rows.n_rows)
-                tasks.append((index, start, stop, *programs))
-        if len(self._known_tasks) >= KNOWN_TASKS:
-            self._known_tasks.clear()
-        self._known_tasks[key] = tasks
-        return tasks
+        key = changed.tobytes(), at.tobytes()
+        if key not in self._known_programs:
+            found = [
+                r.program(self._slots, c) for r in self._rows for c in (changed, at)
+            ]
+            ends = np.cumsum([len(lines) for lines in found], dtype=np.int64)
+            starts = ends - [len(lines) for lines in found]
+            programs = np.concatenate([np.zeros((0, 5), np.int64), *found])
+            bounds = np.stack([starts, ends], axis=1).reshape(-1, 4)
+            if len(self._known_programs) >= KNOWN_PROGRAMS:
+                self._known_programs.clear()
+            self._known_programs[key] = programs, bounds
+        return self._known_programs[key]
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         order = NumbersFirst(self._slots)
 
-        def work(index: int, start: int, stop: int) -> FloatArray:
+        def work(share: Ranges) -> npt.NDArray[np.int64]:
             matrix = np.zeros((order.count, order.count))
-            parts = self._rows[index].parts
-            for rows, *piece in order.pieces(parts, start, stop):
-                kernels.add_pairs(order.slots, *piece, matrix)
-                if order.hats:
-                    hats = order.split_hats(parts, rows)
-                    kernels.add_hat_pairs(order.slots, *piece, *hats, matrix)
-            return matrix
+            total, n_rows = np.zeros((1, 1), np.int64), 0
+            for index, start, stop in share:
+                parts = self._rows[index].parts
+                if n_rows + stop - start > GRAM_ROWS:
+                    total, n_rows = total + matrix.astype(np.int64), 0
+                    matrix[:] = 0.0
+                n_rows += stop - start
+                for rows, *piece in order.pieces(parts, start, stop):
+                    kernels.add_pairs(order.slots, *piece, matrix)
+                    if order.hats:
+                        hats = order.split_hats(parts, rows)
+                        kernels.add_hat_pairs(order.slots, *piece, *hats, matrix)
+            return total + matrix.astype(np.int64)
 
-        total = np.zeros((order.count, order.count), np.int64)
-        for part in self._run_tasks(work, self._split_rows()):
-            total += part.astype(np.int64)
-        total = np.tril(total) + np.tril(total, -1).T
-        exact = total[np.ix_(order.of, order.of)]
-        return big(exact * np.multiply.outer(order.worth, order.worth))
+        def find_share(index: int) -> int:
+            return self.records.find_share(self.records.chunks[index])
+
+        entries = len(order.dense) ** 2 + order.count
+        result = big(np.zeros((len(order.of), len(order.of))))
+        indices = sorted(range(len(self._rows)), key=find_share)
+        for one, own in groupby(indices, find_share):
+            total = np.zeros((order.count, order.count), np.int64)
+            for part in self._run(work, entries, set(own)):
+                total += part
+            total = np.tril(total) + np.tril(total, -1).T
+            exact = total[np.ix_(order.of, order.of)]
+            exact = exact * np.multiply.outer(order.worth, order.worth)
+            result = result + big(exact) * one
+        return result
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[npt.NDArray[np.int32]]:
         """Return the cap of each row, from the row's exact product with the metric."""
@@ -586,59 +613,40 @@ class CompiledEngine:
         columns[order.of] = (metric.units * order.worth).T
         caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
 
-        def work(index: int, start: int, stop: int) -> None:
-            width, parts = len(metric.units), self._rows[index].parts
-            for rows, *piece in order.pieces(parts, start, stop, width):
-                images = np.zeros((rows.stop - rows.start, width))
-                kernels.add_images(order.slots, *piece, columns, images)
-                if order.hats:
-                    hats = order.split_hats(parts, rows)
-                    kernels.add_hat_images(*hats, columns, images)
-                caps[index][rows] = metric.caps(images, slopes)
+        limits, width = metric.limits(slopes), len(metric.units)
 
-        list(self._run_tasks(work, self._split_rows()))
+        def work(share: Ranges) -> None:
+            images = np.zeros((0, width))
+            for index, start, stop in share:
+                parts = self._rows[index].parts
+                for rows, *piece in order.pieces(parts, start, stop, width):
+                    if len(images) != rows.stop - rows.start:
+                        images = np.empty((rows.stop - rows.start, width))
+                    images[:] = 0.0
+                    kernels.add_images(order.slots, *piece, columns, images)
+                    if order.hats:
+                        hats = order.split_hats(parts, rows)
+                        kernels.add_hat_images(*hats, columns, images)
+                    kernels.cap_rows(images, *limits, caps[index][rows])
+
+        self._run(work, width * len(order.dense) + order.count)
         return caps
 
-    def _split_rows(self) -> list[tuple[int, int, int]]:
-        """Split each chunk into ranges of rows, about one per thread.
-
-        Return the index of the chunk, the first row and the end of each range.
-        """
-        ranges = []
-        for index, rows in enumerate(self._rows):
-            length = min(MOST_ROWS, max(1, -(-rows.n_rows // self._n_threads)))
-            for start in range(0, rows.n_rows, length):
-                ranges.append((index, start, min(start + length, rows.n_rows)))
-        return ranges
-
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
         """
         total = np.zeros(n_classes, np.int64)
-        for rows in self._rows:
+        for rows, chunk in zip(self._rows, self.records.chunks, strict=True):
+            share = self.records.find_share(chunk)
             for start in range(0, rows.n_rows, MOST_ROWS):
                 at = slice(start, start + MOST_ROWS)
                 counted = (n_classes == 1) | (rows.weight[at] > 0)
                 inside = np.minimum(rows.target[at][counted], np.uint16(n_classes - 1))
-                total += np.bincount(inside, minlength=n_classes)
+                total += np.bincount(inside, minlength=n_classes) * share
         return big(total)
-
-
-def _choose_task_size(n_outputs: int, *programs: npt.NDArray[np.int64]) -> int:
-    """Return the number of rows per task, a multiple of the tile size.
-
-    It is chosen such that each task is enough work for a thread.
-    """
-    entries = 16 * n_outputs  # computing a row's slopes takes about this long
-    for lines in programs:
-        matrices = lines[:, kernels.KIND] == kernels.MATRIX
-        columns = np.where(matrices, lines[:, kernels.WIDTH], 1)
-        entries += n_outputs * int(columns.sum())
-    tiles = max(1, TASK_ENTRIES // (entries * kernels.TILE))
-    return min(MOST_ROWS, tiles * kernels.TILE)
 
 
 def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from skdp.engines.compiled import Formula
 from skdp.engines.cuda_rows import (
@@ -32,7 +33,7 @@ from skdp.engines.cuda_rows import (
     slice_rows,
 )
 from skdp.privacy.encoding import Records
-from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
+from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, SLOPE_BITS, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray
 
@@ -42,6 +43,8 @@ MEMORY_SHARE = 0.6
 TILE_ENTRIES = 1 << 27
 #: Largest number of rows of a tile. Sums over its rows stay below 2⁵³.
 TILE_ROWS = 1 << 22
+#: The same if rows belong to persons, because slopes are then on a finer grid.
+UNIT_TILE_ROWS = 1 << 18
 #: Threads of a block, and blocks per processor of the GPU.
 THREADS, BLOCKS = 256, 2
 #: Most columns of each kind that one sweep reads, as the kernels define it.
@@ -150,7 +153,7 @@ class CudaEngine:
         """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
         formula = Formula.of(slopes, self._unit)
         caps = self._caps_on_gpu(slopes)
-        if units.shape[1] == 1 and self._may_sweep:
+        if units.shape[1] == 1 and self._may_sweep and slopes.bits <= SLOPE_BITS:
             shared = self._shared_bytes(formula)
             if shared <= MOST_SHARED:
                 return self._sweep(units, at, formula, caps, shared)
@@ -279,7 +282,8 @@ class CudaEngine:
         weights, table = cupy.asarray(units), self._table(formula)
         kernel = _compile("slopes", FORMULA=formula.code)
         total = np.zeros((len(units), k), np.int64)
-        for index, slab, rows in self._tiles(len(units) + 2 * k):
+        most = TILE_ROWS if self.records.layout.unit is None else UNIT_TILE_ROWS
+        for index, slab, rows in self._tiles(len(units) + 2 * k, most):
             block = self._block(slab, rows)
             margins = cupy.ascontiguousarray(block.T @ weights)
             slope = cupy.empty_like(margins)
@@ -296,14 +300,19 @@ class CudaEngine:
                 slab.weight[rows],
                 _NULL if own is None else own,
                 table,
-                _describe(formula),
+                _describe(formula, slab.divisor),
             )
             total += cupy.asnumpy(block @ slope).astype(np.int64)
         return big(total[at])
 
-    def _tiles(self, width: int) -> Iterator[tuple[int, Slab, slice]]:
-        """Yield tiles of rows, for which `width` doubles per row are needed."""
-        length = max(1, min(TILE_ROWS, TILE_ENTRIES // width))
+    def _tiles(
+        self, width: int, most: int = TILE_ROWS
+    ) -> Iterator[tuple[int, Slab, slice]]:
+        """Yield tiles of rows, for which `width` doubles per row are needed.
+
+        A tile has at most `most` rows.
+        """
+        length = max(1, min(most, TILE_ENTRIES // width))
         for index, slab in self._on_gpu():
             for start in range(0, slab.n_rows, length):
                 yield index, slab, slice(start, min(start + length, slab.n_rows))
@@ -336,21 +345,23 @@ class CudaEngine:
         return cupy.asarray(self._places.list_coordinates())
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         d = self._places.layout.n_features
-        total = np.zeros((d, d), np.int64)
+        totals: dict[int, npt.NDArray[np.int64]] = {}
         for _, slab, rows in self._tiles(d):
             block = self._block(slab, rows)
-            total += cupy.asnumpy(block @ block.T).astype(np.int64)
-        return big(total)
+            own = cupy.asnumpy(block @ block.T).astype(np.int64)
+            share = self.records.one // slab.divisor
+            totals[share] = totals.get(share, 0) + own
+        parts = (big(total) * share for share, total in totals.items())
+        return sum(parts, start=big(np.zeros((d, d))))
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[Any]:
         """Return the cap of each row, from the row's exact product with the metric."""
         units = cupy.asarray(metric.units)
         height, d = metric.units.shape
         kernel = _compile("caps")
-        unit = math.ldexp(slopes.grid.unit, -FEATURE_BITS - metric.bits)
-        reach, cap = metric.radius / unit, float(slopes.grid.cap)
+        limits = [np.float64(limit) for limit in metric.limits(slopes)]
         found = [cupy.zeros(len(slab.target), np.int32) for slab in self._slabs]
         for index, slab, rows in self._tiles(d + height):
             images = cupy.ascontiguousarray(units @ self._block(slab, rows))
@@ -361,34 +372,36 @@ class CudaEngine:
                 images,
                 np.int64(n),
                 np.int32(height),
-                np.float64(reach),
-                np.float64(reach / cap),
-                np.float64(cap),
+                *limits,
                 found[index][rows],
             )
         return Caps(found, [slab.chunks for slab in self._slabs])
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
         """
         total = np.zeros(n_classes, np.int64)
         for _, slab in self._on_gpu():
-            n = slab.n_rows
+            n, share = slab.n_rows, self.records.one // slab.divisor
             if n_classes == 1:
-                total[0] += n
+                total[0] += n * share
                 continue
             classes = cupy.minimum(slab.target[:n], np.uint16(n_classes - 1))
             counted = classes[slab.weight[:n] > 0]
             found = cupy.bincount(counted, minlength=n_classes)
-            total += cupy.asnumpy(found)[:n_classes].astype(np.int64)
+            total += cupy.asnumpy(found)[:n_classes].astype(np.int64) * share
         return big(total)
 
 
-def _describe(formula: Formula) -> Any:
-    """Return the struct that the kernels read a formula from."""
+def _describe(formula: Formula, divisor: int = 1) -> Any:
+    """Return the struct that the kernels read a formula from.
+
+    Slopes are divided by `divisor`.
+    """
     described = np.zeros(1, _FORMULA)
     described[0] = (*formula.parameters, len(formula.table) - 1)
+    described["scale"] /= divisor
     return described

@@ -99,7 +99,7 @@ class Slab:
     """Rows on the GPU, one array per kind of column, with one row per column.
 
     `chunks` are the lengths of the chunks that were joined. Rows after the last one
-    have weight 0.
+    have weight 0. `divisor` is that of every chunk.
     """
 
     chunks: list[int]
@@ -110,6 +110,7 @@ class Slab:
     sparse: list[Any]
     target: Any
     weight: Any
+    divisor: int = 1
 
     @property
     def n_rows(self) -> int:
@@ -127,6 +128,7 @@ class Slab:
             self.sparse,
             cupy.asarray(self.target),
             cupy.asarray(self.weight),
+            self.divisor,
         )
 
 
@@ -146,6 +148,7 @@ def join_chunks(chunks: Sequence[Chunk], places: Places, xp: Any) -> Slab:
         [],
         xp.zeros(rows, np.uint16),
         xp.zeros(rows, np.float32),
+        chunks[0].divisor,
     )
     start = 0
     for chunk, length in zip(chunks, lengths, strict=True):
@@ -198,10 +201,16 @@ class Caps(Sequence[Any]):
 
 
 def group_chunks(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """Yield lists of consecutive chunks that are joined to slabs."""
+    """Yield lists of consecutive chunks that are joined to slabs.
+
+    All chunks of a list have the same divisor.
+    """
     joined: list[Chunk] = []
     rows = 0
     for chunk in chunks:
+        if joined and joined[0].divisor != chunk.divisor:
+            yield joined
+            joined, rows = [], 0
         joined.append(chunk)
         rows += len(chunk.target)
         if rows >= SLAB_ROWS:

@@ -314,7 +314,8 @@ def send_rows(records: Records, cluster: Cluster) -> Partitions:
     parts = []
     for run in runs:
         chunks = tuple(
-            Chunk(chunk.parts, chunk.target, chunk.weight)  # without the view of a file
+            # without the view of a file
+            Chunk(chunk.parts, chunk.target, chunk.weight, chunk.divisor)
             for chunk in (records.chunks[i] for i in run.tolist())
         )
         own = Records(records.layout, chunks, records.max_weight)

@@ -152,7 +152,10 @@ def place_files(given: str | PathLike[str], cluster: Cluster) -> ClusterTable:
 
 
 def _refuse_reading(at: Sequence[int], rows: int) -> NoReturn:
-    raise ValueError("The rows of this table are read by the workers of a cluster.")
+    raise ValueError(
+        "The rows of this table stay on the workers of a cluster, but the rows of each "
+        "person must be counted in one process. Use files and one machine."
+    )
 
 
 def _count_rows(table: Any, target: Any) -> list[int]:

@@ -87,7 +87,7 @@ def _pointer_to(kind: Any) -> Any:
     return intrinsic(cast)
 
 
-_int64, _int16, _uint8, _uint16, _int32, _uint32, _float32 = (
+_int64, _int16, _uint8, _uint16, _int32, _uint32, _float32, _float64 = (
     _pointer_to(kind)
     for kind in (
         numba.types.int64,
@@ -97,6 +97,7 @@ _int64, _int16, _uint8, _uint16, _int32, _uint32, _float32 = (
         numba.types.int32,
         numba.types.uint32,
         numba.types.float32,
+        numba.types.float64,
     )
 )
 
@@ -277,11 +278,16 @@ def _add_codes(
 
 @kernel(integers=True)
 def _move(
-    program: Program, moves: Floats, margins: Floats, start: int, stop: int
+    program: Program,
+    moves: Floats,
+    margins: Floats,
+    origin: int,
+    start: int,
+    stop: int,
 ) -> None:
-    """Add Σ_lines x_i · moves[c] to margins[c, i], for one tile of rows."""
+    """Add Σ_lines x_i · moves[c] to margins[c, i - origin], for one tile of rows."""
     for c in range(len(moves)):
-        m, line = margins[c, start:stop], 0
+        m, line = margins[c, start - origin : stop - origin], 0
         while line < len(program):
             kind, slot = program[line, KIND], program[line, SLOT]
             width, stride = program[line, WIDTH], program[line, STRIDE]
@@ -524,14 +530,12 @@ def _round(
 
 @kernel()
 def sweep(
-    start: int,
-    stop: int,
-    moving: Program,
+    ranges: npt.NDArray[np.int64],
+    chunks: npt.NDArray[np.int64],
+    programs: Program,
     moves: Floats,
-    adding: Program,
-    sums: Floats,
-    margins: Floats,
-    rows: npt.NDArray[np.int64],
+    lanes: int,
+    totals: npt.NDArray[np.int64],
     formula: int,
     parameters: Floats,
     table: Floats,
@@ -540,37 +544,79 @@ def sweep(
 
     Parameters
     ----------
-    start, stop : int
-        The first row and the end of the rows.
-    moving, adding : int64 (lines, 5)
-        The program for the columns whose weights changed, and the program for the
-        columns to add up.
+    ranges : int64 (m, 3)
+        The index of a chunk, the first row and the end of the rows. A range has so few
+        rows that float64 adds them up exactly.
+    chunks : int64 (chunks, 10)
+        The addresses of a chunk's targets (uint16), weights (float32), caps (int32) and
+        margins (float64), and its number of rows. The address is 0 if rows have no
+        caps, or if margins are not kept. Then come the first line and the end of two
+        programs: for the columns whose weights changed, and for the columns to add up.
+        The last number is the divisor of the chunk's slopes.
+    programs : int64 (lines, 5)
+        The programs of all chunks.
     moves : float64 (k, slots)
-        The changes of the weights.
-    sums : float64 (1 or 4, k, slots)
-        The output, to which this function adds. Its sum over the first axis is the
-        result.
-    margins : float64 (k, n)
-        The margins of all rows of the chunk, in units. They are updated in place.
-    rows : int64 (3,)
-        The addresses of targets (uint16), weights (float32) and caps (int32). The last
-        is 0 if there are no caps.
+        The changes of the weights. If margins are not kept, they start at zero.
+    lanes : int
+        Number of accumulators that rows use in turn, 1 or 4.
+    totals : int64 (k, slots)
+        The output, to which this function adds.
     formula, parameters, table
         The slope of the loss, as `skdp.engines.compiled.Formula` describes it.
     """
-    slopes, scratch = np.empty((len(margins), TILE)), np.empty((2, TILE))
-    index = np.empty(TILE, np.int32)
-    for first in range(start, stop, TILE):
-        last = min(first + TILE, stop)
-        target = carray(_uint16(rows[0]), last)[first:]
-        weight = carray(_float32(rows[1]), last)[first:]
-        caps = carray(_int32(rows[2]), last if rows[2] else 0)[first:]
-        _move(moving, moves, margins, first, last)
-        _slopes(
-            formula, parameters, table, margins, first, target, slopes, scratch, index
-        )
-        _round(slopes, weight, caps, parameters[SCALE], parameters[CAP])
-        _add(adding, sums, slopes, first, last)
+    k = len(moves)
+    sums = np.zeros((lanes, k, moves.shape[1]))
+    slopes, scratch = np.empty((k, TILE)), np.empty((2, TILE))
+    index, fresh = np.empty(TILE, np.int32), np.zeros((k, TILE))
+    for place in range(len(ranges)):
+        rows, start, stop = chunks[ranges[place, 0]], ranges[place, 1], ranges[place, 2]
+        moving, adding = programs[rows[5] : rows[6]], programs[rows[7] : rows[8]]
+        for first in range(start, stop, TILE):
+            last = min(first + TILE, stop)
+            target = carray(_uint16(rows[0]), last)[first:]
+            weight = carray(_float32(rows[1]), last)[first:]
+            caps = carray(_int32(rows[2]), last if rows[2] else 0)[first:]
+            if rows[3]:
+                margins, origin = carray(_float64(rows[3]), (k, rows[4])), 0
+            else:
+                fresh[:] = 0.0
+                margins, origin = fresh, first
+            _move(moving, moves, margins, origin, first, last)
+            _slopes(
+                formula,
+                parameters,
+                table,
+                margins,
+                first - origin,
+                target,
+                slopes,
+                scratch,
+                index,
+            )
+            _round(slopes, weight, caps, parameters[SCALE] / rows[9], parameters[CAP])
+            _add(adding, sums, slopes, first, last)
+        for lane in range(lanes):
+            for c in range(k):
+                for slot in range(moves.shape[1]):
+                    totals[c, slot] += np.int64(sums[lane, c, slot])
+        sums[:] = 0.0
+
+
+@kernel()
+def cap_rows(
+    images: Floats,
+    reach: float,
+    shortest: float,
+    cap: float,
+    caps: npt.NDArray[np.int32],
+) -> None:
+    """Compute `Metric.caps` of the images (n, r) of rows, in the same order."""
+    for i in range(len(images)):
+        squares = 0.0
+        for r in range(images.shape[1]):
+            squares += images[i, r] * images[i, r]
+        norm = np.sqrt(squares) * (1.0 + 2.0**-40)
+        caps[i] = np.int32(min(np.floor(reach / max(norm, shortest)), cap))
 
 
 @kernel(integers=True)

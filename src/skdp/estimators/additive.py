@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, Self
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
 from skdp.estimators.classifiers import LogisticRegression
+from skdp.estimators.drawn_curves import (
+    draw_figure,
+    estimate_shares,
+    make_frame,
+    make_pairs_frame,
+)
 from skdp.estimators.preparation import OpenedTable
 from skdp.estimators.regressors import (
     HuberRegressor,
@@ -45,9 +53,61 @@ class AdditiveMixin(PrivateLinearModel):
         own = super()._get_param_names()
         return sorted({*own, *PrivateLinearModel._get_param_names(), "knots", "pairs"})
 
-    def _check_parameters(self, opened: OpenedTable, delta: float) -> None:
-        super()._check_parameters(opened, delta)
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
+    ) -> Self:
+        """Fit a private model; see `LogisticRegression.fit`."""
+        super().fit(X, y, sample_weight, unit)
+        self._known_shares = estimate_shares(self)
+        return self
+
+    @property
+    def _shares(self) -> FloatArray | None:
+        """The share of rows at each category and knot, from what was released."""
+        return self.__dict__.get("_known_shares")
+
+    @property
+    def curves_(self) -> Any:
+        """The effect of each column as a frame: column, value, effect, low, high.
+
+        The value is a knot of a curve in the user's units, nan for missing numbers, an
+        end of a line, or a category. Effects are on the scale of the margin (log-odds,
+        units of the target, or logarithms of rates), and their mean over the table's
+        rows is about zero. The interval from low to high covers 95 %, with noise from
+        sampling and from privacy. If there are several classes, the frame has a column
+        ``class``, and intervals are not known.
+        """
+        check_is_fitted(self, "weights_")
+        return make_frame(self)
+
+    @property
+    def surfaces_(self) -> Any:
+        """The effect of each pair, with the columns first_value and second_value.
+
+        Otherwise the frame is that of ``curves_``.
+        """
+        check_is_fitted(self, "weights_")
+        return make_pairs_frame(self)
+
+    def plot(self, columns: Sequence[str] | None = None) -> Any:
+        """Draw each curve with its 95 % band, and each pair as a map.
+
+        Parameters
+        ----------
+        columns : list of str, optional
+            The columns and pairs to draw. By default all are drawn.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure. Save it with ``savefig``.
+        """
+        check_is_fitted(self, "weights_")
+        return draw_figure(self, columns)
+
+    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
         check_choices(self.knots, self.pairs)
+        return super()._check_parameters(opened, rows)
 
     def _is_described(self, schema: Schema) -> bool:
         return False
@@ -90,6 +150,8 @@ class AdditiveClassifier(AdditiveMixin, LogisticRegression):
         The schema that was used, with all knots and pairs.
     plan_ : Plan
         The plan. It says which knots and pairs were chosen, and why.
+    curves_, surfaces_ : DataFrame
+        The effect of each column and of each pair, with 95 % intervals.
 
     Notes
     -----

@@ -7,6 +7,7 @@ not change them. Fitted attributes depend on records only through releases.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from copy import copy
 from functools import partial
 from os import PathLike
@@ -19,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from skdp.engines.choice import MakeEngine, place_table
 from skdp.estimators.decisions import DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
+from skdp.estimators.exports import ExportsMixin
 from skdp.estimators.feature_map import compute_margins, convert_to_user_units
 from skdp.estimators.fit_warnings import (
     describe_doubts,
@@ -39,12 +41,12 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
+from skdp.estimators.persons import ROWS_GIVEN, check_unit, count_given
 from skdp.estimators.preparation import open_table, read_records
-from skdp.estimators.sklearn_export import make_pipeline
-from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
+from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
-from skdp.planning.plan import check_budget, default_delta, release_row_count, run
+from skdp.planning.plan import release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
@@ -54,14 +56,12 @@ from skdp.schema import FloatArray, Layout, Schema, check
 DISCOVERY_SHARE = 0.1
 #: Share of μ² spent on releasing the number of rows, if it is private and not given.
 COUNT_SHARE = 0.01
-#: The number of rows that the check of the budget assumes if the number is not known.
-EXPECTED_ROWS = 1000
 #: All estimators by short name. A class that sets `short_name` is added automatically.
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
 class PrivateLinearModel(
-    DecisionsMixin, NotebookMixin, StandardErrorsMixin, BaseEstimator
+    DecisionsMixin, NotebookMixin, ExportsMixin, StandardErrorsMixin, BaseEstimator
 ):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
@@ -110,6 +110,7 @@ class PrivateLinearModel(
         calibration: str = "exact",
         neighbours: str = "add-remove",
         n_rows: int | None = None,
+        max_rows_per_unit: int = 1,
         ledger: Any = None,
         engine: str = "auto",
         n_threads: int | None = None,
@@ -135,13 +136,16 @@ class PrivateLinearModel(
         self.calibration = calibration
         self.neighbours = neighbours
         self.n_rows = n_rows
+        self.max_rows_per_unit = max_rows_per_unit
         self.ledger = ledger
         self.engine = engine
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
+    ) -> Self:
         """Fit a private model.
 
         Parameters
@@ -153,14 +157,16 @@ class PrivateLinearModel(
             The target. Leave it out if the schema names the target's column in `X`.
         sample_weight : column or str, optional
             The weight of each record, clipped to ``max_weight``.
+        unit : column, str or list of str, optional
+            Whose row it is: an array of ids, or the names of the columns that hold
+            them. All rows of a person then count as one record, and privacy protects
+            persons. The default is the schema's unit.
 
         Returns
         -------
         self
             The fitted estimator.
         """
-        check_budget_types(self.epsilon, self.delta)
-        ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         private_rows = self.neighbours == "add-remove"
         placed = place_table(X, y, sample_weight, self.engine, self.n_threads)
         table, y, weight, engine = placed
@@ -170,7 +176,14 @@ class PrivateLinearModel(
             schema=self.schema,
             bounds=self.bounds,
             target=self._target(),
+            unit=unit,
             empty=private_rows,
+        )
+        check_unit(
+            opened.ids,
+            solver=self.solver,
+            max_rows_per_unit=self.max_rows_per_unit,
+            neighbours=self.neighbours,
         )
         read = partial(
             read_records,
@@ -181,40 +194,48 @@ class PrivateLinearModel(
             intercept=self.fit_intercept,
             max_weight=self.max_weight,
             verbose=self.verbose,
+            unit=opened.ids,
         )
-        noise = Randomness(choose_seed(self.random_state))
-        rows, records = self.n_rows, None
-        if not private_rows:
+        schema = opened.schema
+        share = DISCOVERY_SHARE * opened.infers_levels
+        rows = count_given(self.n_rows, opened.ids, self.max_rows_per_unit)
+        records, counts = None, None
+        if not private_rows and opened.ids is not None:
+            counts = opened.count_rows_per_unit(self.max_rows_per_unit)
+            rows = len(counts or ())
+            check(rows > 0, "The table has no row with an id.")
+        elif not private_rows:
             # With a ledger, rows are counted but no record is read before the charge.
-            known = opened.schema if ledger is None else None
-            if (
-                known is not None
-                and self._is_described(known)
-                and opened.source.n_rows is None
-            ):
+            readable = schema if self.ledger is None else None
+            described = readable is not None and self._is_described(readable)
+            if readable is not None and described and opened.source.n_rows is None:
                 # Counting would read the whole file, so read and count in one pass.
-                records = read(known)
-                rows = records.n_rows
+                records = read(readable)
+                rows = records.count()
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
-        delta = default_delta(rows) if self.delta is None else self.delta
-        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
-        self._check_parameters(opened, delta)
-        share = 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        share += DISCOVERY_SHARE * opened.infers_levels
+        delta = self._check_parameters(opened, rows)
+        share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
+        assumptions = opened.assumptions + self._row_assumption(opened.counted)
+        noise = Randomness(choose_seed(self.random_state))
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
-            assumptions=opened.assumptions + self._row_assumption(),
+            assumptions=assumptions,
             reserved_delta=delta * share,
+            unit=opened.unit_name,
         )
         query = f"fit of {type(self).__name__}"
+        ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
-            schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
-            if opened.infers_target:
-                schema = self._adapt_target(schema)
+            if counts is None:
+                counts = opened.count_rows_per_unit(self.max_rows_per_unit)
+            read = partial(read, row_counts=counts)
+            if schema is None:
+                schema = opened.infer_schema(record, DISCOVERY_SHARE, noise, counts)
+                schema = self._adapt_target(schema) if opened.infers_target else schema
             reasons: tuple[str, ...] = ()
             if not self._is_described(schema):
                 if rows is None:
@@ -257,7 +278,7 @@ class PrivateLinearModel(
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
         plan = self._plan(schema, rows, record, reasons)
-        with show_fitting(plan, self.verbose) as callback:
+        with show_fitting(plan) if self.verbose else nullcontext() as callback:
             fit = run(
                 plan,
                 records,
@@ -281,10 +302,9 @@ class PrivateLinearModel(
         """Change an inferred description of the target to suit the loss."""
         return schema
 
-    def _row_assumption(self) -> tuple[str, ...]:
-        if self.neighbours == "add-remove" and self.n_rows is not None:
-            return ("The number of rows given is public.",)
-        return ()
+    def _row_assumption(self, counted: str) -> tuple[str, ...]:
+        given = self.neighbours == "add-remove" and self.n_rows is not None
+        return (ROWS_GIVEN.format(counted),) if given else ()
 
     def _target(self) -> Any:
         raise NotImplementedError
@@ -326,39 +346,6 @@ class PrivateLinearModel(
         table = accept_table(X)
         check_width(table, self.n_features_in_, type(self).__name__)
         return compute_margins(table, self.schema_, self._layout, self.weights_)
-
-    def to_sklearn(self) -> Any:
-        """Return a fitted scikit-learn ``Pipeline`` that makes the same predictions.
-
-        The pipeline is computed from released weights alone, so it is as private as
-        this model. `skdp.estimators.sklearn_export.make_pipeline` says which cells the
-        pipeline accepts.
-        """
-        check_is_fitted(self, "weights_")
-        return make_pipeline(self)
-
-    def to_onnx(self) -> Any:
-        """Return an ``onnx.ModelProto`` that makes the same predictions.
-
-        The graph is computed from released weights alone, so it is as private as this
-        model. `skdp.estimators.onnx_export.make_onnx_model` describes the graph's
-        inputs and outputs.
-        """
-        from skdp.estimators.onnx_export import make_onnx_model  # needs an extra
-
-        check_is_fitted(self, "weights_")
-        return make_onnx_model(self)
-
-    def save(self, directory: str | PathLike[str]) -> None:
-        """Write the fitted model to a directory of text files; `skdp.load` reads it.
-
-        Nothing is pickled, and a seed is never written. If `directory` is a saved
-        model, it is replaced. If it exists and is anything else, an error is raised.
-        """
-        from skdp.estimators.saving import save  # which imports this file
-
-        check_is_fitted(self, "weights_")
-        save(self, directory)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

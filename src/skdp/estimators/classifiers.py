@@ -116,12 +116,19 @@ class LogisticRegression(PrivateClassifier):
         Exact Gaussian accounting, or the constant of the paper's Theorem 1.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         Which pairs of tables must be hard to distinguish. They differ in one row, which
-        is added or removed, left out of every sum, or replaced, respectively. Under
+        is added or removed, left out of every sum, or replaced, respectively. If the
+        schema has a unit, they differ in one person with all rows instead. Under
         add-remove the number of rows is private. A noisy count is released for a
         hundredth of the budget, unless `n_rows` is given. Under the other two relations
         the number of rows is public.
     n_rows : int, optional
-        The number of rows, which add-remove uses. Give it only if it is public.
+        The number of rows, which add-remove uses. Give it only if it is public. With a
+        unit, it is the number of persons, or of rows if `max_rows_per_unit` is above 1.
+    max_rows_per_unit : int
+        What the rows of a person count for, if there is a unit. By default every person
+        counts once, whatever the number of rows. If this is m > 1, each row counts 1/m,
+        but all rows of a person together count at most once. Use it to model rows, not
+        persons. It requires neighbours="add-remove".
     ledger : Ledger or absolute path, optional
         The ledger that keeps the table's total budget. It is charged before a record
         is read; see `skdp.Ledger`.

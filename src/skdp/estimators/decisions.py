@@ -11,15 +11,19 @@ from skdp.estimators.preparation import OpenedTable
 from skdp.models.losses import Loss
 from skdp.planning.curves import choose_curves
 from skdp.planning.decide import check_options, make_plan
-from skdp.planning.plan import Plan
+from skdp.planning.plan import Plan, check_budget, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Layout, Schema, Target, check
+
+#: The number of rows that the check of the budget assumes if the number is not known.
+EXPECTED_ROWS = 1000
 
 
 class DecisionsMixin:
     """The decisions of `PrivateLinearModel`, whose parameters are declared here."""
 
     epsilon: float
+    delta: float | None
     alpha: float | str
     l1_ratio: float
     fit_intercept: bool
@@ -88,8 +92,8 @@ class DecisionsMixin:
     def _choose_geometry(self, layout: Layout) -> Any:
         return self.geometry
 
-    def _check_parameters(self, opened: OpenedTable, delta: float) -> None:
-        """Refuse wrong parameters before anything is spent."""
+    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
+        """Refuse wrong parameters before anything is spent, and return δ."""
         check(
             0 < self.max_weight < 1e30,
             f"max_weight must be in (0, 1e30), got {self.max_weight}.",
@@ -101,6 +105,8 @@ class DecisionsMixin:
         loss = self._make_loss(opened.typical_target)
         if self.solver != OWN:
             check_solver(self, loss, opened.table)
+        delta = default_delta(rows) if self.delta is None else self.delta
+        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         check_options(
             epsilon=self.epsilon,
             delta=delta,
@@ -111,3 +117,4 @@ class DecisionsMixin:
             n_steps=self.n_steps,
             calibration=self.calibration,
         )
+        return delta

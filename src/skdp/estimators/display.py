@@ -71,11 +71,8 @@ def _describe_fit(model: Any) -> list[str]:
 
 
 @contextmanager
-def show_fitting(plan: Plan, verbose: int) -> Iterator[Callable[[Step], None] | None]:
-    """Yield a callback that advances a progress bar, or None if `verbose` is 0."""
-    if not verbose:
-        yield None
-        return
+def show_fitting(plan: Plan) -> Iterator[Callable[[Step], None]]:
+    """Show a progress bar, and yield a callback that advances it by a step."""
     with _make_bar() as bar:
         task = bar.add_task("fitting", total=plan.n_steps * plan.n_restarts)
 
@@ -86,16 +83,8 @@ def show_fitting(plan: Plan, verbose: int) -> Iterator[Callable[[Step], None] | 
 
 
 @contextmanager
-def show_reading(
-    verbose: int, what: str = "reading"
-) -> Iterator[Callable[[float], None] | None]:
-    """Yield a callback that shows the share of a table read so far.
-
-    Yield None if `verbose` is 0.
-    """
-    if not verbose:
-        yield None
-        return
+def show_reading(what: str = "reading") -> Iterator[Callable[[float], None]]:
+    """Show a progress bar, and yield a callback that takes the share read so far."""
     with _make_bar() as bar:
         task = bar.add_task(what, total=1.0)
 

@@ -119,17 +119,21 @@ def convert_to_user_units(
     return coef, intercept
 
 
-def centre_categories(layout: Layout, weights: FloatArray) -> FloatArray:
+def centre_categories(
+    layout: Layout, weights: FloatArray, shares: FloatArray | None = None
+) -> FloatArray:
     """Move the mean weight of each column's categories or knots to the intercept.
 
-    Without an intercept nothing is moved. The margin of a row stays the same if the row
-    has a level in every categorical column.
+    The mean is over categories or knots or, if the `shares` of rows (d,) are given,
+    over rows. Without an intercept nothing is moved. The margin of a row stays the same
+    if the row has a level in every categorical column.
     """
     moved = weights.copy()
     if layout.groups[-1].kind == "ones":
         for group in layout.groups:
             if group.kind in ("code", "hats"):
-                mean = moved[group.coordinates].mean(axis=0)
+                own = None if shares is None else shares[group.coordinates]
+                mean = np.average(moved[group.coordinates], axis=0, weights=own)
                 moved[group.coordinates] -= mean
                 moved[-1] += mean
     return moved

@@ -112,7 +112,8 @@ def _find_released_sums(model: Any) -> _Sums | None:
     one = next((r for r in transcript if r.query == query), None)
     if one is None or not np.any(one.noise_std):
         return None
-    counts = [r.noise_std for r in transcript if r.query == "number of rows"]
+    counted = f"number of {plan.layout.counted}"
+    counts = [r.noise_std for r in transcript if r.query == counted]
     std = np.broadcast_to(one.noise_std, one.values.shape)
     n_tests = 4 * len(plan.layout.groups)
     return _Sums(
@@ -246,9 +247,10 @@ def describe_unknown_labels(model: Any) -> str | None:
             share = max(0.0, counted) / rows
             return (
                 "The released counts of the classes add up to about "
-                f"{share:.0%} of {rows:,} rows. Most labels are not among the levels "
-                "and are ignored. Compare how they are written ('no' is not 'No', 0 is "
-                "not 'no'), and check that the file is UTF-8."
+                f"{share:.0%} of {rows:,} {model.plan_.layout.counted}. Most labels "
+                "are not among the levels and are ignored. Compare how they are "
+                "written ('no' is not 'No', 0 is not 'no'), and check that the file is "
+                "UTF-8."
             )
     return None
 

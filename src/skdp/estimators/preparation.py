@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -19,10 +20,12 @@ import numpy as np
 
 from skdp.estimators.display import show_reading
 from skdp.estimators.inputs import accept_column, accept_table, has_names
+from skdp.estimators.labels import sort_target, type_labels
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.units import RowCounts
 from skdp.schema import (
     Categorical,
     Numeric,
@@ -30,17 +33,18 @@ from skdp.schema import (
     Target,
     Vector,
     check,
-    level_key,
     toml_files,
 )
 from skdp.tables import arrays, readers
 from skdp.tables.batches import read_cells
-from skdp.tables.cells import numbers, text_number
+from skdp.tables.cells import numbers
+from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
 from skdp.tables.larger_than_memory import read_rows
 from skdp.tables.placed import PlacedCells, PlacedTable
-from skdp.tables.readers import Source, count_rows
+from skdp.tables.readers import Source, count_rows, positions
 
+ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
 SCHEMA_IS_PUBLIC = "What the schema says is public."
 #: Placeholders for entries to infer. KIND may turn out to be a range or levels.
@@ -63,6 +67,8 @@ class OpenedTable:
         Description of the target, or RANGE or LEVELS if it must be inferred.
     row_norm : float, optional
         As in `Schema`.
+    ids : Ids, optional
+        Where the ids are that say whose row it is, if privacy protects persons.
     named : bool
         Whether the columns have names of their own.
     assumptions : tuple of str
@@ -80,6 +86,7 @@ class OpenedTable:
     columns: dict[str, Any]
     target: Any
     row_norm: float | None
+    ids: Ids | None
     named: bool
     assumptions: tuple[str, ...]
     table: Any
@@ -116,27 +123,51 @@ class OpenedTable:
         """The schema, or None if any entry must be inferred."""
         if self.stages:
             return None
-        return Schema(self.columns, target=self.target, row_norm=self.row_norm)
+        return self._make_schema(self.columns, self.target)
+
+    @property
+    def unit(self) -> Any:
+        """The schema's unit."""
+        return None if self.ids is None else self.ids.unit
+
+    @property
+    def unit_name(self) -> str | None:
+        """The unit's columns in one text, or None if privacy protects rows."""
+        return None if self.ids is None else self.ids.name
+
+    @property
+    def counted(self) -> str:
+        """The word for what n counts."""
+        return "rows" if self.ids is None else "persons"
+
+    def _make_schema(self, columns: Any, target: Any) -> Schema:
+        return Schema(columns, target=target, row_norm=self.row_norm, unit=self.unit)
 
     @property
     def typical_target(self) -> Target:
         """The target's description, or a stand-in if it must be inferred."""
-        target: Target | str = self.target
-        if isinstance(self.target, tuple):
-            target = self.target[1]
-        return TYPICAL[target] if isinstance(target, str) else target
+        target = self.target[1] if isinstance(self.target, tuple) else self.target
+        known: Target = TYPICAL[target] if isinstance(target, str) else target
+        return known
 
     def count_rows(self, verbose: int = 0) -> int:
         """Count the rows; only used if `neighbours` makes their number public."""
-        if self.source.count is None:
-            return count_rows(self.source)
-        with show_reading(verbose, "counting rows") as progress:
+        shown = verbose and self.source.n_rows is None
+        with show_reading("counting rows") if shown else nullcontext() as progress:
             return count_rows(self.source, progress)
 
     def infer_schema(
-        self, record: PrivacyRecord, share: float, noise: Randomness
+        self,
+        record: PrivacyRecord,
+        share: float,
+        noise: Randomness,
+        counts: RowCounts | None = None,
     ) -> Schema:
-        """Infer what the schema lacks for a `share` of the budget; return it."""
+        """Infer what the schema lacks for a `share` of the budget; return it.
+
+        `counts` is the result of `count_rows_per_unit`.
+        """
+        check((counts is None) == (self.ids is None), "A unit requires counts.")
         stages = self.stages
         each = record.budget * share / max(len(stages), 1)
         z = 0.0 if each == math.inf else 1.0 / math.sqrt(each)
@@ -149,10 +180,11 @@ class OpenedTable:
                 if not names:
                     continue
             some = ["target"] if names is None else names
+            own = self._read_divisors(counts, names is None)
             if what == KIND:
                 parts = self._read(names, magnitudes)
                 bounds, worded = discovery.release_ranges_and_texts(
-                    parts, some, z, noise, record
+                    parts, some, z, noise, record, own
                 )
                 found = {
                     name: LEVELS if name in worded else Numeric(*pair)
@@ -160,12 +192,12 @@ class OpenedTable:
                 }
             elif what == RANGE:
                 cells = self._read(names, numbers)
-                bounds = discovery.release_ranges(cells, some, z, noise, record)
+                bounds = discovery.release_ranges(cells, some, z, noise, record, own)
                 found = {name: Numeric(*pair) for name, pair in bounds.items()}
             else:
                 delta = record.delta * share / n_levels
                 texts = discovery.release_levels(
-                    self._read(names, keys), some, z, delta, noise, record
+                    self._read(names, keys), some, z, delta, noise, record, own
                 )
                 found = {n: Categorical(t or [NOTHING_FOUND]) for n, t in texts.items()}
             if names is not None:
@@ -173,14 +205,27 @@ class OpenedTable:
             elif what == RANGE:
                 target = found["target"]
             else:
-                target = _type_labels(found["target"])
-        return Schema(known, target=target, row_norm=self.row_norm)
+                target = type_labels(found["target"])
+        return self._make_schema(known, target)
+
+    def count_rows_per_unit(self, max_rows_per_unit: int) -> RowCounts | None:
+        """Count the rows of each person, or return None if there is no unit."""
+        least = RowCounts(max_rows_per_unit).least
+        return None if self.ids is None else self.ids.count(self.source, least)
+
+    def _read_divisors(self, counts: RowCounts | None, whole: bool) -> Any:
+        """Return the divisors of the batches of `_read`, or None without a unit."""
+        if self.ids is None or counts is None:
+            return None
+        read = map(counts.find_divisors, self.ids.read(self.source, ROWS))
+        return [np.concatenate([*read])] if whole else read
 
     def _read(
         self, names: list[str] | None, typed: Callable[[Any], Any]
     ) -> Iterable[dict[str, Any]] | PlacedCells:
         """Read the named columns once, or the target if `names` is None."""
-        read = partial(read_cells, names=names, typed=typed, every=list(self.columns))
+        every = list(self.columns)
+        read = partial(read_cells, names=names, typed=typed, every=every, rows=ROWS)
         if isinstance(self.table, PlacedTable):
             return PlacedCells(self.table, read)
         return read(self.table, self.y)
@@ -190,40 +235,6 @@ def _is(column: Any, what: str) -> bool:
     return isinstance(column, str) and column == what
 
 
-def _type_labels(column: Categorical) -> Categorical:
-    """Sort released labels, and give them a type that follows from the labels alone.
-
-    They are booleans if they are true and false, integers if all are integers, else
-    texts. The type of the table's column is ignored, because one cell can change it.
-    Integers become floats if one is missing, and texts if one is not a number.
-    """
-    check(
-        len(column.levels) >= 2,
-        "A classifier needs more than one class, and the labels could not be inferred "
-        "within the budget. Pass classes=[...] with all possible labels, or use a "
-        "regressor if the target is continuous.",
-    )
-    texts = sorted(str(level) for level in column.levels)
-    if set(texts) <= {"false", "true"}:
-        return Categorical([False, True])
-    values = [_parse_number(text) for text in texts]
-    if any(math.isnan(value) for value in values):
-        return Categorical(texts)
-    check(
-        all(math.isinf(v) or v == int(v) for v in values),
-        "Unknown label type: continuous. Pass classes=[...] if numbers with decimals "
-        "are labels.",
-    )
-    return Categorical(sorted(values))
-
-
-def _parse_number(text: str) -> float:
-    """Return a label as a number (an exact int for an integer), or nan."""
-    digits = text.removeprefix("-")
-    plain = digits.isascii() and digits.isdigit() and len(digits) <= 18
-    return int(text) if plain else text_number(text)
-
-
 def open_table(
     X: Any,
     y: Any,
@@ -231,6 +242,7 @@ def open_table(
     schema: Schema | str | PathLike[str] | None,
     bounds: Any,
     target: Any,
+    unit: Any = None,
     empty: bool = True,
 ) -> OpenedTable:
     """Open a table and collect its public description, without reading a cell.
@@ -246,10 +258,13 @@ def open_table(
         the norm of a row.
     target : Numeric, Categorical, RANGE or LEVELS
         The target's description, used if the schema has none.
+    unit : str, list of str or column, optional
+        The names of the columns that say whose row it is, or the ids themselves. The
+        default is the schema's unit.
     empty : bool
         Whether the table may have no rows.
     """
-    X, y = accept_table(X, empty=empty), accept_column(y)
+    X, y, named = accept_table(X, empty=empty), accept_column(y), has_names(X)
     check(
         type(X).__name__ != "RecordBatchReader",
         "A RecordBatchReader can be read only once, and a fit may read a table more "
@@ -257,9 +272,14 @@ def open_table(
     )
     apart = None if y is None else readers.column(y, "target")
     schema = toml_files.given(schema)
+    if unit is None and schema is not None:
+        unit = schema.unit
+    ids = None if unit is None else Ids.of(unit)
+    columns_of_ids = [] if ids is None else ids.columns
     if schema is not None:
-        source = readers.source(X, schema.inputs)
-        _refuse_dates(source, [*schema.inputs, schema.target_name], apart)
+        read = [*schema.inputs, schema.target_name]
+        source = readers.source(X, [*schema.inputs, *columns_of_ids])
+        _refuse_dates(source, read, apart)
         described = schema.target
         if isinstance(described, tuple) and y is not None:
             described = described[1]
@@ -271,7 +291,8 @@ def open_table(
             columns=dict(schema.columns),
             target=sort_target(target if described is None else described),
             row_norm=schema.row_norm,
-            named=source.names is not None and has_names(X),
+            ids=ids,
+            named=source.names is not None and named,
             assumptions=(SCHEMA_IS_PUBLIC,),
             table=X,
             y=y,
@@ -290,6 +311,7 @@ def open_table(
     )
     source = readers.source(X)
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
+    positions(names, columns_of_ids)  # refuses names that the table does not have
     _refuse_dates(source, names, apart)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
@@ -297,6 +319,8 @@ def open_table(
     else:
         pairs = _list_ranges(bounds, len(names))
         for name, kind, pair in zip(names, source.kinds, pairs, strict=True):
+            if name in columns_of_ids:
+                continue
             known: Any = KIND if pair is None else Numeric(*pair)
             columns[name] = LEVELS if kind == "category" else known
     public = ["Column names"]
@@ -308,7 +332,8 @@ def open_table(
         columns=columns,
         target=sort_target(target),
         row_norm=None,
-        named=source.names is not None and has_names(X),
+        ids=ids,
+        named=source.names is not None and named,
         assumptions=(given,),
         table=X,
         y=y,
@@ -344,28 +369,6 @@ def _list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None
     return [(float(low), float(high)) for low, high in zip(*shaped, strict=True)]
 
 
-def sort_target(target: Any) -> Any:
-    """Return a target's description with its levels sorted, if it has levels.
-
-    Classes are sorted as scikit-learn sorts them, whatever their order in the schema.
-    Scorers take ``classes_[1]`` as the positive class, and expect the columns of
-    ``predict_proba`` in the order of sorted labels. The order is that of ``np.unique``:
-    numbers by value, False before True, texts by code point. If levels have several
-    types, numpy converts them to one type first, so numbers among texts become texts.
-    """
-    if isinstance(target, tuple):
-        name, column = target
-        return name, sort_target(column)
-    if not isinstance(target, Categorical):
-        return target
-    try:
-        order = np.argsort(np.array(target.levels), kind="stable").tolist()
-    except TypeError:  # objects that numpy cannot compare
-        keys = [level_key(level) for level in target.levels]
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-    return Categorical([target.levels[at] for at in order], target.other)
-
-
 def read_records(
     table: Any,
     schema: Schema,
@@ -376,6 +379,8 @@ def read_records(
     intercept: bool,
     max_weight: float,
     verbose: int,
+    unit: Any = None,
+    row_counts: RowCounts | None = None,
 ) -> Records:
     """Read and encode a table. Records that outgrow memory are kept in a file."""
     read = partial(
@@ -384,9 +389,11 @@ def read_records(
         class_weight=class_weight,
         intercept=intercept,
         max_weight=max_weight,
+        unit=unit,
+        row_counts=row_counts,
     )
     if isinstance(table, PlacedTable):
         weighted = sample_weight is not None
         return table.encode(schema.layout(intercept), max_weight, read, weighted)
-    with show_reading(verbose) as progress:
+    with show_reading() if verbose else nullcontext() as progress:
         return read(table, target, sample_weight, progress=progress)

@@ -68,6 +68,7 @@ class RecordForm(Form, frozen=True, kw_only=True):
     assumptions: list[str]
     releases: list[ReleaseForm]
     spent_epsilon: Epsilon
+    unit: str | None = None
 
 
 def make_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordForm:
@@ -90,6 +91,7 @@ def make_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordForm:
             for event, times in record.events.items()
         ],
         spent_epsilon=to_json(record.spent_epsilon),
+        unit=record.unit,
     )
 
 
@@ -112,6 +114,7 @@ def read_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord:
         "seeded": form.seeded,
         "reserved_delta": form.reserved_delta,
         "transcript_digest": form.transcript_digest,
+        "unit": form.unit,
     }
     search = None if form.search is None else structs.asdict(form.search)
     record = PrivacyRecord(**common) if not search else SearchRecord(**search, **common)

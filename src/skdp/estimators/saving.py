@@ -35,7 +35,7 @@ import skdp
 from skdp.estimators import privacy_json, standard_errors
 from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
 from skdp.estimators.classifiers import PrivateClassifier
-from skdp.estimators.preparation import sort_target
+from skdp.estimators.labels import sort_target
 from skdp.estimators.privacy_json import RecordForm, Size
 from skdp.planning.plan_files import plan_summary
 from skdp.schema import Categorical, Schema, check, toml_files
@@ -98,6 +98,7 @@ class ModelForm(Form, frozen=True, kw_only=True):
     plan: dict[str, Value]
     weights: list[list[float]]
     uncertainty: standard_errors.ErrorsForm | str
+    shares: list[Annotated[float, Meta(ge=0, le=1)]] | None = None
 
     def __post_init__(self) -> None:
         msgspec.convert(self.plan, PlanNumbers)
@@ -165,6 +166,7 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
     model._loss(schema)  # refuses a target that the estimator cannot have
     weights = read_weights(about.weights, schema, model)
     model._set_fitted(weights, schema, about.named)
+    model._known_shares = read_shares(about.shares, weights)
     if isinstance(model, PrivateClassifier):
         model.classes_ = read_classes(about.classes_dtype, schema)
     model.plan_ = about.plan
@@ -225,6 +227,7 @@ def make_form(model: PrivateLinearModel) -> ModelForm:
     """Return a fitted model as the content of model.json."""
     classes = getattr(model, "classes_", None)
     parameters, left_out = list_parameters(model)
+    shares = getattr(model, "_shares", None)
     return ModelForm(
         format="skdp model",
         format_version=1,
@@ -243,6 +246,7 @@ def make_form(model: PrivateLinearModel) -> ModelForm:
         plan=plan_summary(model.plan_),
         weights=model.weights_.tolist(),
         uncertainty=standard_errors.make_form(model),
+        shares=None if shares is None else shares.tolist(),
     )
 
 
@@ -310,6 +314,15 @@ def read_weights(given: list[Any], schema: Schema, model: PrivateLinearModel) ->
         "says.",
     )
     return np.array(given, dtype=np.float64).reshape(shape)
+
+
+def read_shares(given: list[float] | None, weights: Any) -> Any:
+    """Return the shares of rows at categories and knots, or None."""
+    check(
+        given is None or len(given) == len(weights),
+        f"model.json must have {len(weights)} shares, as its schema says.",
+    )
+    return None if given is None else np.array(given)
 
 
 def read_classes(dtype: str | None, schema: Schema) -> Any:

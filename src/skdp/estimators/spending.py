@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from numbers import Real
 from typing import Any
 
 from skdp.ledger import Ledger, refuse_unpaid, released_digest, schema_digest
@@ -15,16 +14,6 @@ from skdp.schema import check
 
 #: Called with the model at the end of a fit, to record the model in the ledger.
 EnterModel = Callable[[Any], None]
-
-
-def check_budget_types(epsilon: Any, delta: Any) -> None:
-    """Refuse a budget that is not a number, and an ε that is not positive."""
-    for name, value in (("epsilon", epsilon), ("delta", delta)):
-        check(
-            isinstance(value, Real) or (value is None and name == "delta"),
-            f"{name} must be a number, got {value!r}.",
-        )
-    check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
 
 
 def open_ledger(ledger: Any, epsilon: float, random_state: Any) -> Ledger | None:

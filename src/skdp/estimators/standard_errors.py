@@ -18,6 +18,8 @@ from skdp.planning.plan import Plan
 from skdp.schema import FloatArray, Layout, check
 from skdp.typed_files import Form
 
+#: Standard errors of more coefficients would take minutes and gigabytes.
+MOST_COORDINATES = 1000
 #: The reason why a loaded or selected model may have no standard errors.
 NOT_KEPT = "The released values that standard errors follow from were not kept."
 
@@ -135,6 +137,8 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
         return reason
     if model.__dict__.get("_weighted"):
         return "Standard errors are known for fits without weights only."
+    if plan.layout.n_features > MOST_COORDINATES:
+        return f"Standard errors are known for up to {MOST_COORDINATES:,} coefficients."
     if len(transcript) < plan.n_steps + 1:
         return NOT_KEPT
     found = covariances.estimate(plan, transcript, model.weights_)
@@ -156,7 +160,8 @@ def make_unit_matrices(model: Any) -> tuple[FloatArray, FloatArray]:
     layout, d = model._layout, len(model.weights_)
     coef, intercept = convert_to_user_units(model.schema_, layout, np.eye(d))
     to_coefficients = _find_target_units(model)[1] * np.vstack([coef.T, intercept])
-    return to_coefficients, to_coefficients @ make_centring_matrix(layout)
+    shares = getattr(model, "_shares", None)
+    return to_coefficients, to_coefficients @ make_centring_matrix(layout, shares)
 
 
 def compute_model_effects(model: Any) -> FloatArray:
@@ -168,20 +173,23 @@ def compute_class_effects(model: Any) -> FloatArray:
     """Return the centred coefficients of each output, shape (width + 1, k).
 
     The intercept is last. The categories of each column are relative to their mean, and
-    the mean is part of the intercept. If there are several classes, the coefficients of
-    each class are relative to the mean of all classes. Centring changes no prediction.
+    the mean is part of the intercept. In an additive model, the mean is over rows. If
+    there are several classes, the coefficients of each class are relative to the mean
+    of all classes. Centring changes no prediction.
     """
     middle, scale = _find_target_units(model)
     weights = model.weights_ * scale
     if weights.shape[1] > 1:
         weights = weights - weights.mean(axis=1, keepdims=True)
     layout = model._layout
-    moved = centre_categories(layout, weights)
+    moved = centre_categories(layout, weights, getattr(model, "_shares", None))
     coef, intercept = convert_to_user_units(model.schema_, layout, moved)
     return np.vstack([coef.T, middle + intercept])
 
 
-def make_centring_matrix(layout: Layout) -> FloatArray:
+def make_centring_matrix(
+    layout: Layout, shares: FloatArray | None = None
+) -> FloatArray:
     """Return the (d, d) matrix C for which C @ w equals `centre_categories` of w.
 
     The margin of a row stays the same if the row has a level in every categorical
@@ -191,8 +199,10 @@ def make_centring_matrix(layout: Layout) -> FloatArray:
     for group in layout.groups:
         if group.kind in ("code", "hats") and layout.groups[-1].kind == "ones":
             at = group.coordinates
-            matrix[np.ix_(at, at)] -= 1.0 / group.width
-            matrix[-1, at] += 1.0 / group.width
+            even = np.full(group.width, 1.0 / group.width)
+            own = even if shares is None else shares[at]
+            matrix[np.ix_(at, at)] -= own
+            matrix[-1, at] += own
     return matrix
 
 

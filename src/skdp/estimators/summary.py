@@ -174,7 +174,8 @@ def summarise(model: Any) -> Summary:
     claim = f"ε {epsilon}, δ {record.delta:g}, {record.neighbours} neighbours"
     released = model.neighbours == "add-remove" and model.n_rows is None
     about = "about " if released else ""
-    facts = [f"{about}{n_rows:,} rows; {claim}; {model.n_iter_} steps."]
+    counted = layout.counted
+    facts = [f"{about}{n_rows:,} {counted}; {claim}; {model.n_iter_} steps."]
     if record.seeded or math.isinf(record.epsilon):
         facts.append(str(record).splitlines()[0])
     head: tuple[str, ...] = HEAD

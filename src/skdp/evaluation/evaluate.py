@@ -8,18 +8,21 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.engines.choice import place_table
-from skdp.estimators.base import EXPECTED_ROWS, PrivateLinearModel
+from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.inputs import accept_column, accept_table
+from skdp.estimators.persons import ROWS_GIVEN, check_unit, count_given
 from skdp.estimators.preparation import open_table
 from skdp.estimators.regressors import check_numeric_target
-from skdp.estimators.spending import check_budget_types, open_ledger, reserve_budget
+from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.metrics import Scale, choose_metrics, choose_scale
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.scoring import encode_table, release_scores
-from skdp.planning.plan import check_budget, default_delta
+from skdp.planning.plan import check_budget, check_budget_types, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check
+from skdp.tables.ids import GIVEN
 
 MODEL_IS_PUBLIC = (
     "The evaluated model and its schema are public, or were paid for elsewhere."
@@ -36,6 +39,7 @@ def evaluate(
     metrics: Sequence[str] | None = None,
     neighbours: str = "add-remove",
     n_rows: int | None = None,
+    unit: Any = None,
     sample_weight: Any = None,
     max_weight: float = 1.0,
     max_loss: float = 5.0,
@@ -67,7 +71,9 @@ def evaluate(
     neighbours : {"add-remove", "zero-out", "replace-one"}
         As for estimators.
     n_rows : int, optional
-        The number of rows, if it is public (add-remove only).
+        The number of rows, or of persons, if it is public (add-remove only).
+    unit : column, str or list of str, optional
+        Whose row it is, as for ``fit``. The default is the unit of the model's schema.
     sample_weight : column or str, optional
         Weight of each row, clipped to `max_weight`.
     max_weight : float
@@ -136,27 +142,43 @@ def evaluate(
     table, y, sample_weight, _ = placed
     table, y = accept_table(table), accept_column(y)
     sample_weight = accept_column(sample_weight, "sample_weight")
-    about = open_table(table, y, schema=model.schema_, bounds=None, target=None)
-    public_rows = n_rows if neighbours == "add-remove" else about.count_rows()
+    unit = model.schema_.unit if unit is None else unit
+    check(
+        not (isinstance(unit, str) and unit == GIVEN),
+        "The model was fitted to ids that were passed as an array. Pass those of this "
+        "table as unit=.",
+    )
+    about = open_table(
+        table, y, schema=model.schema_, bounds=None, target=None, unit=unit
+    )
+    most, persons = model.max_rows_per_unit, None
+    check_unit(about.ids, max_rows_per_unit=most, neighbours=neighbours)
+    public_rows = count_given(n_rows, about.ids, most)
+    if neighbours != "add-remove":
+        persons = about.count_rows_per_unit(most)
+        public_rows = about.count_rows() if persons is None else len(persons)
     delta = default_delta(public_rows) if delta is None else delta
     guess = public_rows or EXPECTED_ROWS
     check_budget(epsilon, delta, guess)
     given = neighbours == "add-remove" and n_rows is not None
+    # Shares of rows are rounded down, so their sum is not quite the number of persons.
+    weighted = sample_weight is not None or about.ids is not None
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
         assumptions=(MODEL_IS_PUBLIC,)
-        + (("The number of rows given is public.",) if given else ()),
+        + ((ROWS_GIVEN.format(about.counted),) if given else ()),
+        unit=about.unit_name,
     )
     query = f"evaluation of a {type(model).__name__}"
     with reserve_budget(record, book, query=query, described=about):
         found = release_scores(
             model,
-            encode_table(model, table, y, sample_weight, max_weight),
+            encode_table(model, table, y, sample_weight, max_weight, about, persons),
             wanted,
             budget=record.budget,
-            n_rows=None if sample_weight is not None else public_rows,
+            n_rows=None if weighted else public_rows,
             expected_rows=float(guess),
             weighted=sample_weight is not None,
             scale=scale,

@@ -43,12 +43,15 @@ class Rows:
         Whether the class of the row is in the schema.
     weight : int64 (n,)
         The weight of the row, an integer in 0..`WEIGHT_ONE`.
+    divisor : int
+        The number m of which every row counts 1/m, as in `Chunk`.
     """
 
     margin: FloatArray
     target: IntArray
     known: Any
     weight: IntArray
+    divisor: int = 1
 
     def find_right(self) -> Any:
         """Return for each row whether the predicted class is right, shape (n,)."""
@@ -125,6 +128,7 @@ def predict_rows(
                 target=chunk.target[piece].astype(np.int64),
                 known=known,
                 weight=weight,
+                divisor=chunk.divisor,
             )
 
 

@@ -107,6 +107,7 @@ class Evaluation:
                 "delta": record.delta,
                 "spent_epsilon": record.spent_epsilon,
                 "neighbours": record.neighbours,
+                "unit": record.unit,
                 "released": released_digest(record),
                 "releases": [
                     asdict(event) | {"times": times}
@@ -128,7 +129,8 @@ class Evaluation:
                 f"±{score.sampling_std:.2g})"
             )
         if self.calibration:
-            lines.append("predicted  observed         rows")
+            counted = "rows" if self.privacy_.unit is None else "persons"
+            lines.append(f"predicted  observed      {counted:>7}")
         for one in self.calibration:
             rate = "-" if math.isnan(one.rate) else f"{one.rate:.3f}"
             spread = "" if math.isnan(one.rate) else f" ±{one.rate_std:.3f}"

@@ -19,7 +19,9 @@ sum of t itself: the sensitivity is √2 times larger, but half the difference o
 cells has noise √2 times smaller.
 
 A row's parts are integers in units of 1/`UNIT`. They are rounded down, and the largest
-cell takes what is left.
+cell takes what is left. If the row belongs to a person with m rows, each part is
+divided by m and rounded down again. So all rows of a person together divide at most one
+unit, and everything above holds for persons as it does for rows.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Column:
         Sums of floats are exact here, because 2¹⁴ rows of 2³⁴ units stay below 2⁵³.
         """
         at, parts = self.divide(rows)
-        units = (parts * rows.weight[:, None]).ravel()
+        units = (parts * rows.weight[:, None] // rows.divisor).ravel()
         return queries.big(np.bincount(at.ravel(), units, minlength=self.size))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.preparation import read_records
+from skdp.estimators.preparation import OpenedTable, read_records
 from skdp.evaluation import metrics, score_cells
 from skdp.evaluation.metrics import CALIBRATION
 from skdp.evaluation.predictions import Rows, bound_margins, predict_rows
@@ -23,6 +23,7 @@ from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import release
 from skdp.privacy.queries import BoundedSum
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.units import RowCounts
 from skdp.schema import FloatArray
 
 #: Share of μ² that is spent on choosing bins of the margin, each with about as many
@@ -68,18 +69,32 @@ class Bins:
 
 
 def encode_table(
-    model: PrivateLinearModel, table: Any, y: Any, sample_weight: Any, max_weight: float
+    model: PrivateLinearModel,
+    table: Any,
+    y: Any,
+    sample_weight: Any,
+    max_weight: float,
+    opened: OpenedTable,
+    row_counts: RowCounts | None = None,
 ) -> Records:
-    """Encode a table as the model's ``fit`` does, but without class weights."""
+    """Encode a table as the model's ``fit`` does, but without class weights.
+
+    `opened` is the result of `open_table` for this table. `row_counts` are those of its
+    persons, if they have been counted already.
+    """
+    if row_counts is None:
+        row_counts = opened.count_rows_per_unit(model.max_rows_per_unit)
     return read_records(
         table,
-        model.schema_,
+        replace(model.schema_, unit=opened.unit),
         target=y,
         sample_weight=sample_weight,
         class_weight=None,
         intercept=any(group.kind == "ones" for group in model._layout.groups),
         max_weight=max_weight,
         verbose=0,
+        unit=opened.ids,
+        row_counts=row_counts,
     )
 
 

@@ -16,6 +16,7 @@ from skdp.estimators.fit_warnings import (
     DoubtfulSchemaWarning,
     UnknownLabelsWarning,
 )
+from skdp.estimators.preparation import open_table
 from skdp.evaluation.metrics import METRICS, Scale
 from skdp.evaluation.scoring import encode_table, release_scores
 from skdp.privacy import accountant
@@ -25,12 +26,14 @@ from skdp.privacy.queries import Neighbours
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import SearchRecord, number_of_trials
 from skdp.schema import check
+from skdp.tables.ids import Ids
 
 #: Parameters that candidates must not change. The search sets them, or they must be the
 #: same for all candidates.
 FIXED = (
     *("epsilon", "delta", "ledger", "random_state", "neighbours", "n_rows"),
     *("schema", "bounds", "classes", "target_bounds", "solver", "calibration"),
+    "max_rows_per_unit",
 )
 
 
@@ -82,9 +85,9 @@ class Trials:
     ----------
     estimator : PrivateLinearModel
         The model whose parameters the candidates change.
-    fit_part, score_part : (table, column, weights) and (table, column)
-        The rows that fit the models and the rows that score them. No row is in both
-        parts. `RandomFolds` drew them.
+    fit_part, score_part : (table, column, weights, ids) and (table, column, ids)
+        The rows that fit the models and the rows that score them. No row, and no
+        person, is in both parts. `RandomFolds` drew them.
     fit_rows : int, optional
         The ``n_rows`` of each fit, derived from the ``n_rows`` that the user stated to
         be public. It is None if each fit counts its rows itself.
@@ -103,8 +106,8 @@ class Trials:
     """
 
     estimator: PrivateLinearModel
-    fit_part: tuple[Any, Any, Any]
-    score_part: tuple[Any, Any]
+    fit_part: tuple[Any, Any, Any, Ids | None]
+    score_part: tuple[Any, Any, Ids | None]
     fit_rows: int | None
     score_rows: int | None
     expected_rows: float
@@ -147,10 +150,14 @@ class Trials:
             epsilon=compute_epsilon(spent, self.delta),
             delta=self.delta,
             neighbours=self.neighbours,
+            unit=model.privacy_.unit,
         )
+        table, y, ids = self.score_part
+        schema = model.schema_
+        opened = open_table(table, y, schema=schema, bounds=None, target=None, unit=ids)
         found = release_scores(
             model,
-            encode_table(model, *self.score_part, None, 1.0),
+            encode_table(model, table, y, None, 1.0, opened),
             [self.scoring],
             budget=min(spent, record.budget),
             n_rows=self.score_rows,

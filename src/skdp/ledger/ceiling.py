@@ -47,10 +47,10 @@ ledger is made for one relation and refuses the others.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
@@ -131,6 +131,9 @@ class Terms:
         The part r of delta that is kept for releases that are not Gaussian.
     neighbours : str
         Which tables are neighbours.
+    unit : str or None
+        The names of the columns that say whose row it is, if neighbouring tables differ
+        in one person. Otherwise they differ in one row.
     mu_squared : float
         The limit m on the sum of μ².
     n_draws : int
@@ -143,6 +146,7 @@ class Terms:
     neighbours: Neighbours
     mu_squared: Finite
     n_draws: Count
+    unit: str | None = None
 
     @classmethod
     def of(
@@ -151,6 +155,7 @@ class Terms:
         delta: float,
         reserved_delta: float = 0.0,
         neighbours: Neighbours = "add-remove",
+        unit: str | None = None,
     ) -> Terms:
         """Compute the limits m and D from (ε, δ) and return all terms."""
         check(
@@ -177,7 +182,18 @@ class Terms:
             neighbours=neighbours,
             mu_squared=mu_squared,
             n_draws=n_draws,
+            unit=unit,
         )
+
+    def to_values(self) -> dict[str, Any]:
+        """Return the fields that are written to a ledger. `unit` is, if there is one.
+
+        Ledgers that were made before there were units have the same text.
+        """
+        values = asdict(self)
+        if self.unit is None:
+            del values["unit"]
+        return values
 
     def check(self) -> None:
         """Raise an error unless m and D are the limits that follow from ε and δ.

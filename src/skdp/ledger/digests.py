@@ -31,6 +31,8 @@ def schema_digest(schema: Any) -> str:
     target = target[1] if isinstance(target, tuple) else target
     columns = [[name, _to_lists(column)] for name, column in schema.columns.items()]
     whole = [columns, _to_lists(target), _to_lists(schema.row_norm)]
+    if getattr(schema, "unit", None) is not None:
+        whole.append(_to_lists(schema.unit))
     return hashlib.sha256(json.dumps(whole).encode()).hexdigest()
 
 
@@ -86,5 +88,7 @@ def released_digest(record: PrivacyRecord, result: Any = None) -> str:
         "search": [getattr(record, name, None) for name in ("n_trials", "stop")],
         "result": result,
     }
+    if record.unit is not None:
+        whole["unit"] = record.unit
     text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

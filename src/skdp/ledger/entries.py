@@ -18,7 +18,7 @@ import csv
 import getpass
 import io
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -114,7 +114,7 @@ class Entry(Form, frozen=True, kw_only=True):
         """Return the fields that are written to the ledger."""
         found = structs.asdict(self)
         del found["seq"], found["hash"]
-        return found | {"terms": None if self.terms is None else asdict(self.terms)}
+        return found | {"terms": None if self.terms is None else self.terms.to_values()}
 
     def text(self) -> str:
         """Return the text that is written to the ledger and hashed."""

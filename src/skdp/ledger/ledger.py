@@ -55,6 +55,9 @@ class Ledger:
         that has to find categories or labels spends a tenth of its own delta from it.
     neighbours : {"replace-one", "zero-out", "add-remove"}, optional
         Which tables must be hard to tell apart, "add-remove" by default.
+    unit : str, optional
+        The column that says whose row it is, or the names of several, joined by ", ".
+        The budget is then that of persons. By default it is that of rows.
     table : str, optional
         The public name of the table, such as "hospital stays 2025". By default it is
         the file's name without its ending. If the file exists, leave the name out or
@@ -119,6 +122,7 @@ class Ledger:
         *,
         reserved_delta: float | None = None,
         neighbours: Neighbours | None = None,
+        unit: str | None = None,
         table: str | None = None,
         schema: Schema | None = None,
         purpose: str | None = None,
@@ -130,6 +134,7 @@ class Ledger:
         named = None if table is None else check_label(table, "table")
         given: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
         given |= {"reserved_delta": reserved_delta, "neighbours": neighbours}
+        given["unit"] = unit
         given = {name: value for name, value in given.items() if value is not None}
         digest = None if schema is None else schema_digest(schema)
         if {"epsilon", "delta"} <= set(given) and not os.path.lexists(self.path):
@@ -150,7 +155,7 @@ class Ledger:
                 f"The ledger {self.path!r} belongs to the table {self.table!r}, got "
                 f"{named!r}."
             )
-        self._check_schema(digest)
+        self._totals.refuse_schema(digest, self.path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.path, self._log.seen, self.requester)
@@ -291,6 +296,7 @@ class Ledger:
         schema: Any = None,
         n_draws: int = ALLOWED_DRAWS,
         fit_delta: float | None = None,
+        unit: str | None = None,
     ) -> Reservation:
         """Charge the most that a fit may spend. Settle it when the true cost is known.
 
@@ -308,6 +314,8 @@ class Ledger:
             The largest number of noise values that the fit may draw.
         fit_delta : float, optional
             The δ for the affordable ε in an error message, by default the ledger's.
+        unit : str, optional
+            The unit that the fit protects. It must be the ledger's.
 
         Raises
         ------
@@ -322,16 +330,12 @@ class Ledger:
         ledger's guarantee holds as if this had not been called.
         """
         terms, amount = self.terms, Amount.of(mu_squared, delta, n_draws)
-        if neighbours != terms.neighbours:
-            raise LedgerError(
-                f"The ledger {self.path!r} is for {terms.neighbours} neighbours, and "
-                f"budgets of different relations do not add up, got {neighbours!r}."
-            )
+        self._totals.refuse_relation(neighbours, unit, self.path)
         digest = None if schema is None else schema_digest(schema)
 
         def decide() -> Entry:
-            self._check_schema(digest)
             totals = self._totals
+            totals.refuse_schema(digest, self.path)
             totals.refuse_excess(amount, fit_delta or terms.delta, query, self.path)
             return new_entry(
                 "reserve", query, terms, amount, requester=self.requester, schema=digest
@@ -362,6 +366,7 @@ class Ledger:
             query=query,
             schema=schema,
             fit_delta=record.delta,
+            unit=record.unit,
         )
         try:
             yield reservation
@@ -380,16 +385,6 @@ class Ledger:
 
     def _append(self, decide: Callable[[], Entry]) -> int:
         return self._log.append(self._totals, lambda: decide().text())
-
-    def _check_schema(self, digest: str | None) -> None:
-        known = self._totals.schemas
-        if digest is not None and known and digest not in known:
-            raise LedgerError(
-                f"The ledger {self.path!r} was made for certain schemas of the table "
-                f"{self.table!r}, and this one is not among them (column names, types, "
-                "bounds and classes count). If it describes the same table, admit it: "
-                "ledger.admit(schema), or `skdp ledger admit`."
-            )
 
 
 def _reopen(path: str, seen: Head, requester: Requester) -> Ledger:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from skdp.ledger.ceiling import NOTHING, Amount, Terms, find_epsilon
 from skdp.ledger.entries import Entry
-from skdp.ledger.log import Head
+from skdp.ledger.log import Head, LedgerError
 from skdp.privacy.budget import BudgetError
 from skdp.schema import check
 
@@ -43,7 +43,8 @@ class Totals:
         lines = [
             f"table: {self.table}",
             f"ceiling: ({terms.epsilon:g}, {terms.delta:g})-differential privacy, "
-            f"neighbouring tables: {terms.neighbours}",
+            f"neighbouring tables: {terms.neighbours}"
+            + ("" if terms.unit is None else f", of one person ({terms.unit})"),
             f"spent: ε = {terms.epsilon_of(spent):.6g}, by μ² = "
             f"{float(spent.mu_squared):.6g} of {terms.mu_squared:.6g} and δ = "
             f"{float(spent.delta):.3g} of {terms.reserved_delta:.3g}",
@@ -53,6 +54,32 @@ class Totals:
             f"head: {self.head}",
         ]
         return "\n".join(lines)
+
+    def refuse_relation(self, neighbours: str, unit: str | None, path: str) -> None:
+        """Raise LedgerError if a fit protects against another change of the table."""
+        terms = self.terms
+        assert terms is not None  # the first entry has them
+        if neighbours != terms.neighbours:
+            raise LedgerError(
+                f"The ledger {path!r} is for {terms.neighbours} neighbours, and "
+                f"budgets of different relations do not add up, got {neighbours!r}."
+            )
+        if unit != terms.unit:
+            raise LedgerError(
+                f"The ledger {path!r} protects {terms.unit or 'single rows'}, and "
+                "budgets of different units do not add up, got "
+                f"{unit or 'single rows'}. Make another ledger with unit=."
+            )
+
+    def refuse_schema(self, digest: str | None, path: str) -> None:
+        """Raise LedgerError if the ledger was made for other schemas."""
+        if digest is not None and self.schemas and digest not in self.schemas:
+            raise LedgerError(
+                f"The ledger {path!r} was made for certain schemas of the table "
+                f"{self.table!r}, and this one is not among them (column names, types, "
+                "bounds and classes count). If it describes the same table, admit it: "
+                "ledger.admit(schema), or `skdp ledger admit`."
+            )
 
     def refuse_excess(
         self, wanted: Amount, delta: float, query: str, path: str

@@ -209,14 +209,20 @@ def find_rows_to_halve(plan: Plan) -> float | None:
 def describe_plan(plan: Plan) -> str:
     """Describe a plan and its expected cost in words."""
     columns = sum(group.kind != "ones" for group in plan.layout.groups)
+    counted = plan.layout.counted
     lines = [
         f"{plan.loss.name} model of {count_in_words(columns, 'column')}, "
         f"{count_in_words(plan.layout.n_features, 'coefficient')}, {plan.n_rows:,} "
-        f"{'row' if plan.n_rows == 1 else 'rows'}",
+        f"{counted[:-1] if plan.n_rows == 1 else counted}",
         f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, "
         f"{plan.neighbours} neighbours",
         *plan.reasons,
     ]
+    if plan.layout.unit is not None:
+        lines.append(
+            f"unit: {plan.layout.unit}; all rows of a person count as one record, "
+            "however many they are"
+        )
     if isinstance(plan.geometry, Matrix):
         matrix = plan.geometry
         cap = f"{matrix.radius:.3g}"
@@ -253,6 +259,7 @@ def describe_outlook(plan: Plan) -> str:
 
     Also say what limits the result, and how to halve the error.
     """
+    counted = plan.layout.counted
     if isinstance(plan.geometry, InterceptOnly):
         return describe_constant(
             loss=plan.loss.kind,
@@ -263,7 +270,7 @@ def describe_outlook(plan: Plan) -> str:
         )
     seen, known = forecast(plan), CALIBRATIONS[plan.loss.score]
     sampling = f"{seen.sampling_excess:.1g} from sampling error"
-    sampling += f", with {plan.n_rows:,} rows"
+    sampling += f", with {plan.n_rows:,} {counted}"
     if plan.epsilon == math.inf:
         return f"Expected cost in {seen.score}: {sampling}. There is no noise."
     text = [
@@ -273,17 +280,19 @@ def describe_outlook(plan: Plan) -> str:
     private = seen.privacy_excess > seen.sampling_excess
     if seen.privacy_excess > known.gain / 2:
         text.append(
-            "Noise may hide the model: this budget and these rows hardly support "
+            f"Noise may hide the model: this budget and these {counted} hardly support "
             f"{count_in_words(plan.layout.n_features, 'coefficient')}."
         )
     elif private:
         text.append("The budget limits the result.")
     else:
-        text.append("The number of rows limits the result, not privacy.")
+        text.append(f"The number of {counted} limits the result, not privacy.")
     rows = find_rows_to_halve(plan)
     if rows is not None:
         fewer = ", or half as many coefficients" if private else ""
-        text.append(f"To halve the error, use {rows:.2g} times as many rows{fewer}.")
+        text.append(
+            f"To halve the error, use {rows:.2g} times as many {counted}{fewer}."
+        )
     if not isinstance(plan.geometry, Matrix):
         text.append(
             "The range was measured with the matrix geometry and is rough here."

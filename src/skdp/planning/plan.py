@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -167,10 +168,20 @@ class Fit:
     plan: Plan
 
 
+def check_budget_types(epsilon: Any, delta: Any) -> None:
+    """Refuse a budget that is not a number, and an ε that is not positive."""
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        check(
+            isinstance(value, Real) or (value is None and name == "delta"),
+            f"{name} must be a number, got {value!r}.",
+        )
+    check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
+
+
 def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
     """Raise if a budget is meaningless, that is, if ε ≤ 0, δ ≤ 0 or δ ≥ 1/n."""
+    check_budget_types(epsilon, delta)
     check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
-    check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
     check(
         0 < delta < 1.0 / n_rows,
         f"delta must be positive and below 1/n_rows = {1.0 / n_rows:.3g}, because a "
@@ -186,6 +197,15 @@ def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
     )
     if calibration == "paper" and epsilon < math.inf:
         paper_noise_multiplier(epsilon, delta, 1)  # raises if ε is too large
+
+
+def check_unit(record: PrivacyRecord, layout: Layout) -> None:
+    """Raise if a record claims to protect another unit than the queries do."""
+    check(
+        record.unit == layout.unit,
+        f"The record must have the unit of the schema, {layout.unit}, got "
+        f"{record.unit}.",
+    )
 
 
 def default_delta(n_rows: float | None) -> float:
@@ -234,10 +254,10 @@ def run(
         "The records must have the plan's layout. Were they encoded by another schema?",
     )
     if plan.neighbours != "add-remove":  # the number of rows is public
-        n_rows = records.n_rows
+        n_rows, what = records.count(), plan.layout.counted
         check(
             n_rows == plan.n_rows,
-            f"The table must have {plan.n_rows} rows, as planned, got {n_rows}.",
+            f"The table must have {plan.n_rows} {what}, as planned, got {n_rows}.",
         )
     randomness = noise or Randomness(random_state)
     record = record or PrivacyRecord(
@@ -246,7 +266,9 @@ def run(
         neighbours=plan.neighbours,
         assumptions=plan.assumptions,
         seeded=randomness.seeded,
+        unit=plan.layout.unit,
     )
+    check_unit(record, plan.layout)
     check(
         record.neighbours == plan.neighbours,
         "The record and the plan must have the same neighbours, got "
@@ -288,13 +310,14 @@ def release_row_count(
     engine: Callable[[Records], queries.Engine] = ReferenceEngine,
     noise: Randomness | None = None,
 ) -> int:
-    """Release the number of rows, for a `share` of the budget.
+    """Release the number of rows, or of persons, for a `share` of the budget.
 
     This is necessary for add-remove neighbours, for which the number is private. The
     release is charged to `record`. Pass the same record to `run`.
     """
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
+    check_unit(record, records.layout)
     counted = queries.counts(engine(records), 1, record.neighbours)
-    total = replace(counted, query="number of rows")
+    total = replace(counted, query=f"number of {records.layout.counted}")
     released = release(total, z, noise or Randomness(), record)
     return max(1, round(float(released.values[0])))

@@ -16,6 +16,10 @@ SCOPE = (
     "Protects one row. Not protected: several rows of one person, run time, memory, "
     "score(), cv_results_."
 )
+UNIT_SCOPE = (
+    "Protects one person, with all rows that have the same {unit}. Not protected: run "
+    "time, memory, score(), cv_results_."
+)
 
 
 class BudgetError(ValueError):
@@ -58,6 +62,9 @@ class PrivacyRecord:
         noise.
     reserved_delta : float
         The part of delta that is kept for releases that are not Gaussian.
+    unit : str, optional
+        The names of the columns that say whose row it is. Neighbouring tables then
+        differ in one person, with all rows. By default they differ in one row.
     transcript_digest : str, optional
         The SHA-256 digest of the released values. It is set only if the record was read
         from a file, which does not contain the values themselves.
@@ -69,6 +76,7 @@ class PrivacyRecord:
     assumptions: Sequence[str] = ()
     seeded: bool = False
     reserved_delta: float = 0.0
+    unit: str | None = None
     events: dict[Event, int] = field(default_factory=dict)
     transcript: list[Any] = field(default_factory=list, repr=False)
     transcript_digest: str | None = field(default=None, repr=False)
@@ -127,9 +135,11 @@ class PrivacyRecord:
         claim = ("seeded" if self.seeded else "no noise") + ": no privacy claim"
         if not self.seeded and self.budget < math.inf:
             claim = f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy"
-        lines = [claim, f"neighbouring tables: {self.neighbours}"]
+        scope = SCOPE if self.unit is None else UNIT_SCOPE.format(unit=self.unit)
+        whose = "" if self.unit is None else f", of one person ({self.unit})"
+        lines = [claim, f"neighbouring tables: {self.neighbours}{whose}"]
         for e, times in self.events.items():
             noise = f"noise {e.noise_multiplier:.5g} × {e.sensitivity:.5g}"
             cost = f"μ² {e.mu_squared:.4g}" + (f", δ {e.delta:.3g}" if e.delta else "")
             lines.append(f"{times} × {e.query}: {noise}, {cost} each")
-        return "\n".join([*lines, *self.assumptions, SCOPE])
+        return "\n".join([*lines, *self.assumptions, scope])

@@ -20,6 +20,11 @@ FEATURE_BITS = 14
 FEATURE_ONE = 1 << FEATURE_BITS
 SLOPE_BITS = 16
 WEIGHT_BOX = 1024.0
+#: All rows of a person count as one record, which is divided into 2²⁰ parts. A row of a
+#: person with m rows gets ⌊2²⁰/m⌋ parts. Its slopes are on a grid that is finer than
+#: the usual one, because they are divided by m. A sum of 2¹⁸ products of a slope below
+#: 2²¹ and a feature of at most 2¹⁴ is at most 2⁵³.
+UNIT_BITS = 20
 #: Largest number of rows in a chunk. A sum of 2²² products of a slope below 2¹⁷ and a
 #: feature of at most 2¹⁴ stays below 2⁵³.
 CHUNK_ROWS = 1 << 22
@@ -130,15 +135,15 @@ class SlopeGrid:
     cap: int
 
     @classmethod
-    def of(cls, bound: float) -> SlopeGrid:
+    def of(cls, bound: float, bits: int = SLOPE_BITS) -> SlopeGrid:
         """Return the grid for slopes whose norm is at most `bound`.
 
-        The cap is `bound` in units, rounded down.
+        The cap is `bound` in units, rounded down. It is between 2ᵇⁱᵗˢ and 2ᵇⁱᵗˢ⁺¹.
         """
         check(
             1e-290 < bound < 1e290, f"The slope bound must be in 1e±290, got {bound}."
         )
-        unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - SLOPE_BITS)
+        unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - bits)
         return cls(unit=unit, cap=math.floor(bound / unit))
 
     def units(self, slopes: FloatArray, caps: npt.ArrayLike) -> FloatArray:

@@ -50,13 +50,13 @@ class Engine(Protocol):
         """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`."""
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d)."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), with `Records.find_share`."""
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
-        class.
+        A row's share is that of `Records.find_share`. If n_classes = 1, add up all
+        rows. Codes beyond the last class count as the last class.
         """
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[AnyArray]:
@@ -125,10 +125,18 @@ class Metric:
         for column in images.T:
             squares += column * column
         norm = np.sqrt(squares) * (1.0 + 2.0**-40)
+        reach, shortest, cap = self.limits(slopes)
+        caps: FloatArray = np.floor(reach / np.maximum(norm, shortest))
+        return np.minimum(caps, cap)
+
+    def limits(self, slopes: Slopes) -> tuple[float, float, float]:
+        """Return r, s and c such that a row's cap is min(⌊r / max(norm, s)⌋, c).
+
+        The norm is that of the row's image, in units.
+        """
         unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - self.bits)
         reach, cap = self.radius / unit, float(slopes.grid.cap)
-        caps: FloatArray = np.floor(reach / np.maximum(norm, reach / cap))
-        return np.minimum(caps, cap)
+        return reach, reach / cap, cap
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,24 +144,27 @@ class Slopes:
     """How a record's slopes are computed and bounded.
 
     A record adds x_i s_i to a gradient. Here s_i is weight_i times the slope of the
-    loss, rounded to the grid and clipped to min(cap, caps_i). `metric` and its integer
-    `caps`, one array per chunk, are set only by `capped`.
+    loss, divided by the chunk's divisor, rounded to the grid and clipped to
+    min(cap, caps_i). `metric` and the integer `caps`, one array per chunk, are set only
+    by `capped` and `divided`.
     """
 
     loss: Loss
     max_weight: float = 1.0
     metric: Metric | None = None
     caps: Sequence[AnyArray] | None = None
+    bits: int = grid.SLOPE_BITS
 
     @property
     def grid(self) -> grid.SlopeGrid:
         """The grid of slopes, including the cap that applies to every record."""
-        return grid.SlopeGrid.of(self.loss.slope_bound * self.max_weight)
+        return grid.SlopeGrid.of(self.loss.slope_bound * self.max_weight, self.bits)
 
     def units(self, margin: FloatArray, i: int, chunk: Chunk, at: slice) -> FloatArray:
         """Return bounded integer slopes (n, k) of the rows `at` of the i-th chunk."""
         with np.errstate(over="ignore", invalid="ignore"):
             raw = self.loss.slope(margin, chunk.target[at]) * chunk.weight[at, None]
+            raw = raw * (1.0 / chunk.divisor)
         check(raw.shape == margin.shape, "Slopes must have the shape of the margins.")
         caps = np.full(len(raw), np.inf) if self.caps is None else self.caps[i][at]
         return self.grid.units(raw, caps)
@@ -163,9 +174,40 @@ class Slopes:
         return replace(self, caps=None if self.caps is None else self.caps[at])
 
 
+def divided(records: Records, slopes: Slopes) -> Slopes:
+    """Return slopes that are bounded for all rows of a person together.
+
+    Notes
+    -----
+    **Guarantee.** For every person, the slope norms of all rows add up to at most the
+    cap of the grid. A person's rows are at most m, the divisor of their chunks, and
+    m ⌊cap/m⌋ ≤ cap. Without a unit, the slopes are returned as they are.
+    """
+    if records.layout.unit is None or slopes.caps is not None:
+        return slopes
+    slopes = replace(slopes, bits=grid.UNIT_BITS)
+    caps = [
+        np.full(len(chunk.target), slopes.grid.cap // chunk.divisor, np.int32)
+        for chunk in records.chunks
+    ]
+    return replace(slopes, caps=caps)
+
+
 def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
-    """Return slopes that are also capped by the metric. Nothing is released."""
-    return replace(slopes, metric=metric, caps=engine.caps(metric, slopes))
+    """Return slopes that are also capped by the metric. Nothing is released.
+
+    Notes
+    -----
+    **Guarantee.** For every person, Σ cap_i · unit · ‖B x_i‖ over all rows is at most
+    the metric's radius. By `Metric.caps`, each of at most m rows has
+    ⌊cap_i/m⌋ · unit · ‖B x_i‖ ≤ radius/m. Without a unit, m is 1.
+    """
+    slopes = divided(engine.records, slopes)
+    caps = engine.caps(metric, slopes)
+    if engine.records.layout.unit is not None:
+        pairs = zip(caps, engine.records.chunks, strict=True)
+        caps = [np.floor_divide(own, chunk.divisor) for own, chunk in pairs]
+    return replace(slopes, metric=metric, caps=caps)
 
 
 def gradient(
@@ -186,10 +228,11 @@ def gradient(
     weights, the two sums, divided by `shape`, differ by at most `sensitivity` in
     Euclidean norm. A record's contribution is at most s·sup‖x_at / shape‖, where s is
     the cap on slopes (Lemma 3.3 of the paper, with slopes clipped instead of a
-    Lipschitz assumption). If a record may be replaced, the difference is at most twice
-    that.
+    Lipschitz assumption). All rows of a person together contribute no more, because
+    their slopes add up to at most s (`divided`). If a record may be replaced, the
+    difference is at most twice that.
     """
-    layout = engine.records.layout
+    layout, slopes = engine.records.layout, divided(engine.records, slopes)
     within = bool(np.all((shape > 1e-50) & (shape < 1e50)))
     check(within, "shape must be between 1e-50 and 1e50.")
     check(len(set(at.tolist())) == len(at), "at must not repeat a coordinate.")
@@ -211,8 +254,9 @@ def mapped_gradient(
     -----
     **Guarantee.** For all tables that are neighbours under `neighbours` and all
     weights, the two sums differ by at most `sensitivity` in Euclidean norm. Every
-    record's contribution has norm at most the metric's radius. If a record may be
-    replaced, the difference is at most twice the radius.
+    record's contribution has norm at most the metric's radius, and so have all rows of
+    a person together (`capped`). If a record may be replaced, the difference is at most
+    twice the radius.
     """
     layout, metric = engine.records.layout, slopes.metric
     if metric is None:
@@ -260,7 +304,8 @@ class GramPattern:
     """The entries of Σ_i x_i x_iᵀ to release, and the noise scale of each.
 
     Some entries need not be released. Products of two different coordinates of a
-    one-hot group are zero. The number of rows may be public. A one-hot coordinate times
+    one-hot group are zero. The number of rows may be public (but if rows have shares,
+    their sum is not, because shares are rounded down). A one-hot coordinate times
     the intercept equals the square of that coordinate. Every other entry of the upper
     triangle is released once. An entry that appears k times in the Frobenius norm of
     the whole matrix has the noise scale 1/√k: 1 on the diagonal, 1/√2 off the diagonal,
@@ -291,34 +336,31 @@ class GramPattern:
         code, one = kind == "code", kind == "ones"
         rows, columns = np.triu_indices(d)
         known = (rows != columns) & (group[rows] == group[columns]) & code[rows]
-        number = one[rows] & (neighbours != "add-remove")
+        public = neighbours != "add-remove" and layout.unit is None
+        number = one[rows] & public
         keep = ~(known | number | (code[rows] & one[columns]))
         rows, columns = rows[keep], columns[keep]
-        scales = layout.scales
-        times = (
-            np.where(rows == columns, 1.0, 2.0) * (scales[rows] * scales[columns]) ** 2
-        )
-        both = code[rows] & (rows == columns) & one.any()
-        times[both] += 2.0 * scales[rows[both]] ** 2
+        same, scale = rows == columns, layout.scales
+        times = np.where(same, 1.0, 2.0) * (scale[rows] * scale[columns]) ** 2
+        both = code[rows] & same & one.any()
+        times[both] += 2.0 * scale[rows[both]] ** 2
         signed = np.array([g.signed for g in layout.groups])[group]
         single = (kind == "dense") & ~signed & (np.bincount(group)[group] == 1)
-        shift = np.where(single, 1.0, 0.0)
-        width = np.bincount(group)[group]
-        shift[kind == "hats"] = 2.0 / grid.FEATURE_ONE
-        shift[kind == "hats"] *= grid.FEATURE_ONE // width[kind == "hats"]
-        shift *= centred and one.any() and layout.row_norm is None
-        most = np.where(single & (shift > 0), 0.25, 1.0)
-        spread = width * (shift / 2.0) ** 2
-        most = np.where(kind == "hats", np.maximum(1.0 - shift + spread, spread), most)
-        squared = layout.squared_norm(np.arange(d), most * scales**2) ** 2
+        hats, width = kind == "hats", np.bincount(group)[group]
+        centre = np.where(hats, grid.FEATURE_ONE // width / grid.FEATURE_ONE, 0.0)
+        centre[single] = 0.5
+        centre *= centred and one.any() and layout.row_norm is None
+        most = np.where(single & (centre > 0), 0.25, 1.0)
+        lost = width * centre**2
+        most[hats] = np.maximum(1.0 - 2.0 * centre + lost, lost)[hats]
+        squared = layout.squared_norm(np.arange(d), most * scale**2) ** 2
+        acute = not (signed | (centre > 0)).any()
         # Leaving out the constant entry lowers the bound. If records may be replaced,
         # this requires that the other entries of two rows form no obtuse angle.
-        if number.any() and (
-            neighbours == "zero-out" or not (signed.any() or shift.any())
-        ):
+        if number.any() and (neighbours == "zero-out" or acute):
             squared -= 1.0
         reach = grid.round_up(math.sqrt(_difference(neighbours) * squared))
-        return cls(rows, columns, 1.0 / np.sqrt(times), reach, shift)
+        return cls(rows, columns, 1.0 / np.sqrt(times), reach, 2.0 * centre)
 
 
 def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
@@ -329,14 +371,15 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
     **Guarantee.** For all tables that are neighbours under the pattern's relation, the
     entries differ by at most `sensitivity` in the Frobenius norm. The norm of one
     record's matrix is ‖xxᵀ‖ = ‖x‖². The angle between two such matrices is never
-    obtuse, so replacing a record costs a factor √2 and not 2.
+    obtuse, so replacing a record costs a factor √2 and not 2. Both hold for a person
+    too, whose matrix is a sum of such matrices with shares that add up to at most one.
     """
     gram, twice = engine.gram(), big(np.ldexp(pattern.shift, grid.FEATURE_BITS))
     i, j, sums = pattern.rows, pattern.columns, gram[:, -1] >> grid.FEATURE_BITS
     value = 4 * gram[i, j] - 2 * (twice[i] * sums[j] + sums[i] * twice[j])
     n_rows = sums[-1] >> grid.FEATURE_BITS
     value = value + twice[i] * twice[j] * n_rows  # (2x - shift)(2x - shift)ᵀ
-    unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS - 2)
+    unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS - 2) / engine.records.one
     many = count_in_words(len(value), "entry", "entries")
     query = f"{many} of the Gram matrix"
     return BoundedSum(value, unit, pattern.shape, pattern.sensitivity, query)
@@ -350,17 +393,22 @@ def counts(engine: Engine, n_classes: int, neighbours: Neighbours) -> BoundedSum
     Notes
     -----
     **Guarantee.** For all neighbouring tables, the counts differ by at most
-    `sensitivity` in Euclidean norm, because a record is in at most one class.
+    `sensitivity` in Euclidean norm, because a record is in at most one class, and the
+    shares of a person's rows add up to at most one.
     """
     query = f"counts of {count_in_words(n_classes, 'class', 'classes')}"
-    return histogram(engine.counts(n_classes), 1, neighbours, query)
+    one = engine.records.one
+    return histogram(engine.counts(n_classes), 1, neighbours, query, one)
 
 
-def histogram(value: BigInts, n: int, neighbours: Neighbours, query: str) -> BoundedSum:
+def histogram(
+    value: BigInts, n: int, neighbours: Neighbours, query: str, one: int = 1
+) -> BoundedSum:
     """Return counts together with the bound on a record's influence on them.
 
-    A record may add at most one to the counts of each of `n` columns. More generally,
-    it may add nonnegative integers whose squares sum to at most `n`.
+    A record may add at most `one`, a power of two, to the counts of each of `n`
+    columns, divided among their cells. More generally, it may add nonnegative integers
+    whose squares sum to at most n·one². The counts are released in units of 1/one.
 
     Notes
     -----
@@ -370,7 +418,7 @@ def histogram(value: BigInts, n: int, neighbours: Neighbours, query: str) -> Bou
     right angle.
     """
     sensitivity = grid.round_up(math.sqrt(_difference(neighbours) * n))
-    return BoundedSum(value, 1.0, np.ones(value.shape), sensitivity, query)
+    return BoundedSum(value, 1.0 / one, np.ones(value.shape), sensitivity, query)
 
 
 def stated(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:

@@ -23,13 +23,14 @@ from skdp.reporting.formatting import (
     format_range,
     shorten,
 )
-from skdp.reporting.statement import NEIGHBOURS
+from skdp.reporting.statement import describe_neighbours, name_protected
 from skdp.schema import Categorical, Column, Numeric, Pair, Vector, check
 
 #: The purposes of releases, in the order in which a fit makes them. Each purpose has a
 #: test that recognises it by the description of the query.
 PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("Number of rows", lambda query: query == "number of rows"),
+    ("Number of persons", lambda query: query == "number of persons"),
     ("Ranges, found in the table", lambda query: query.startswith("magnitudes of")),
     ("Categories, found in the table", lambda query: query.startswith("categories of")),
     ("Gram matrix of the columns", lambda query: query.endswith("Gram matrix")),
@@ -126,12 +127,14 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     n = sum(group.kind != "ones" for group in model._layout.groups)
     weights = model.weights_.size
     yield "Columns", f"{n:,} ({each}); {format_count(weights, 'coefficient')}"
-    yield "Rows", ", ".join(describe_rows(model))
+    if schema.unit is not None:
+        yield "Unit", describe_unit(model)
+    yield name_protected(record).title() + "s", ", ".join(describe_rows(model))
     yield (
         "Budget",
         f"ε = {format_number(record.epsilon)}, δ = {format_number(record.delta)}",
     )
-    yield "Neighbouring tables", f"{record.neighbours}: {NEIGHBOURS[record.neighbours]}"
+    yield "Neighbouring tables", f"{record.neighbours}: {describe_neighbours(record)}"
     yield "Method", _method(model)
     settings = _settings(model)
     if settings:
@@ -140,8 +143,18 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
         yield "Ledger", "charged to a ledger, the data set's total budget"
 
 
+def describe_unit(model: Any) -> str:
+    """Say what the rows of a person count for."""
+    most = model.max_rows_per_unit
+    if most == 1:
+        return f"{model.privacy_.unit}; every person counts once, with all rows"
+    return (
+        f"{model.privacy_.unit}; every row counts 1/{most}, and no person more than 1"
+    )
+
+
 def describe_rows(model: Any) -> tuple[str, str]:
-    """Return the number of rows, and the reason why it may be shown."""
+    """Return the number of rows or persons, and the reason why it may be shown."""
     plan, record = model.plan_, model.privacy_
     count = plan.n_rows if isinstance(plan, Plan) else plan.get("n_rows")
     check(
@@ -150,7 +163,8 @@ def describe_rows(model: Any) -> tuple[str, str]:
     )
     if record.neighbours != "add-remove":
         return f"{count:,}", "a public number"
-    if any(one.name == "Number of rows" for one in group_by_purpose(record)):
+    counted = f"Number of {name_protected(record)}s"
+    if any(one.name == counted for one in group_by_purpose(record)):
         return f"{count:,}", "roughly: released with noise"
     return f"{count:,}", "given as public"
 
@@ -247,14 +261,17 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
     record = found.privacy_
     listed = [
         ("Scores", ", ".join(found.scores) or "calibration alone"),
-        ("Rows", ", ".join(describe_evaluation_rows(found))),
+        (
+            name_protected(record).title() + "s",
+            ", ".join(describe_evaluation_rows(found)),
+        ),
         (
             "Budget",
             f"ε = {format_number(record.epsilon)}, δ = {format_number(record.delta)}",
         ),
         (
             "Neighbouring tables",
-            f"{record.neighbours}: {NEIGHBOURS[record.neighbours]}",
+            f"{record.neighbours}: {describe_neighbours(record)}",
         ),
     ]
     return listed + [("Note", note) for note in found.notes]

@@ -32,9 +32,10 @@ from skdp.privacy.selection import SearchRecord
 from skdp.reporting import coefficients, facts, formatting, outlook
 from skdp.reporting.statement import (
     FALSE_ALARMS,
-    NEIGHBOURS,
+    describe_neighbours,
     detection_rate,
     failure_rate,
+    name_protected,
     write_parts,
 )
 from skdp.schema import check
@@ -52,7 +53,7 @@ KEPT = (
 #: Rounding of the budget may cause a small difference.
 NEAR = 0.01
 #: First words of the purposes of those releases that are made before the plan.
-BEFORE = ("Number of rows", "Ranges, found", "Categories, found")
+BEFORE = ("Number of rows", "Number of persons", "Ranges, found", "Categories, found")
 
 
 def report(model: Any, ledger: Any = None) -> str:
@@ -112,7 +113,8 @@ def collect_contents(about: Subject) -> dict[str, Any]:
         "claims": about.claims,
         "why_not": promised[0].removeprefix("NOTHING: ") if not about.claims else "",
         "record": record,
-        "neighbours": NEIGHBOURS[record.neighbours],
+        "neighbours": describe_neighbours(record),
+        "protected": name_protected(record),
         "odds": _odds(record) if about.claims else math.nan,
         "failing": failure_rate(record) if about.claims else math.nan,
         "detected": detection_rate(record) if about.claims else math.nan,

@@ -51,10 +51,20 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The coordinates of an encoded row, and an optional bound on the row's norm."""
+    """The coordinates of an encoded row, and an optional bound on the row's norm.
+
+    If `unit` is not None, it names the columns that say whose row it is, and all rows
+    of a person together count as one record.
+    """
 
     groups: tuple[Group, ...]
     row_norm: float | None = None
+    unit: str | None = None
+
+    @property
+    def counted(self) -> str:
+        """The word for what n counts: "rows", or "persons" if rows belong to them."""
+        return "rows" if self.unit is None else "persons"
 
     @property
     def n_features(self) -> int:

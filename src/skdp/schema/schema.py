@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,17 @@ class Schema:
     row_norm : float, optional
         Bound on the norm of the encoded row, without the intercept. If a row is longer,
         its numeric parts are scaled down.
+    unit : str or sequence of str, optional
+        The column or columns that say whose row it is, such as ``"patient_id"``. All
+        rows of a person then count as one record, and privacy protects persons. The
+        column is not a feature. A row without an id counts for nothing. By default each
+        row is a person of its own.
     """
 
     columns: Mapping[str, Column]
     target: tuple[str, Target] | Target | None = None
     row_norm: float | None = None
+    unit: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         columns = dict(self.columns)
@@ -47,7 +53,14 @@ class Schema:
                 columns[name] = column.join(name, columns)
         object.__setattr__(self, "columns", columns)
         check(bool(self.inputs), "A schema must have at least one column.")
+        if self.unit is not None and not isinstance(self.unit, str):
+            object.__setattr__(self, "unit", tuple(self.unit))
+        check(
+            self.unit is None or (bool(self.unit) and all(self.unit_columns)),
+            f"unit must name at least one column, got {self.unit!r}.",
+        )
         used = [*self.inputs, *([self.target_name] if self.target_name else [])]
+        used += self.unit_columns
         twice = [name for name, times in Counter(used).items() if times > 1][:1]
         check(
             not twice,
@@ -98,6 +111,16 @@ class Schema:
             raise ValueError("The schema has no target. Add target=(name, column).")
         return column
 
+    @property
+    def unit_columns(self) -> tuple[str, ...]:
+        """Names of the columns that say whose row it is. It is empty without a unit."""
+        return (self.unit,) if isinstance(self.unit, str) else tuple(self.unit or ())
+
+    @property
+    def unit_name(self) -> str | None:
+        """The unit's columns in one text, or None without a unit."""
+        return ", ".join(self.unit_columns) or None
+
     def to_toml(self) -> str:
         """Return the schema as TOML text, which a person can edit."""
         from skdp.schema.toml_files import dumps
@@ -134,4 +157,4 @@ class Schema:
             groups.append(
                 Group(name="intercept", kind="ones", start=start, labels=label)
             )
-        return Layout(groups=tuple(groups), row_norm=self.row_norm)
+        return Layout(groups=tuple(groups), row_norm=self.row_norm, unit=self.unit_name)

@@ -3,6 +3,7 @@
 .. code-block:: toml
 
     row_norm = 3.0
+    unit = "patient_id"
 
     [columns.age]
     kind = "numeric"
@@ -79,6 +80,7 @@ class SchemaForm(Form, frozen=True, kw_only=True):
     columns: dict[str, Any]
     target: dict[str, Any] | None = None
     row_norm: int | float | None = None
+    unit: str | list[str] | None = None
 
 
 class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeric"):
@@ -213,7 +215,7 @@ def _parse(text: str, what: str) -> Schema:
         bins <= _MOST_BINS,
         f"A schema may have at most {_MOST_BINS} bins in all columns, got {bins}.",
     )
-    return Schema(columns, target=described, row_norm=form.row_norm)
+    return Schema(columns, target=described, row_norm=form.row_norm, unit=form.unit)
 
 
 def dumps(schema: Schema) -> str:
@@ -221,6 +223,8 @@ def dumps(schema: Schema) -> str:
     tables: dict[str, Any] = {}
     if schema.row_norm is not None:
         tables["row_norm"] = _to_python(schema.row_norm)
+    if schema.unit is not None:
+        tables["unit"] = _to_python(schema.unit)
     tables["columns"] = {
         name: _write_column(column) for name, column in schema.columns.items()
     }

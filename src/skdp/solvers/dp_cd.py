@@ -41,6 +41,7 @@ from skdp.solvers.problem import (
     Solved,
     check_whole,
     open_run,
+    register_solver,
 )
 
 #: Share of μ² spent on private estimates of M.
@@ -52,6 +53,7 @@ NOISELESS_PASSES, MOST_STEPS = 400, 50_000
 MOST_JOINT = 8
 
 
+@register_solver(persons=True, reads_rows=True)
 def dp_cd(
     problem: Problem,
     *,
@@ -115,6 +117,7 @@ def dp_cd(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=True,
     )
     private = isinstance(smoothness, str) and smoothness == "private"
     share = smoothness_share if private and run.mu < math.inf else 0.0

@@ -74,6 +74,7 @@ from skdp.solvers.problem import (
     Solved,
     check_whole,
     open_run,
+    register_solver,
 )
 
 #: Share of μ² spent on smoothness, and share of the rest spent on exponential choices.
@@ -102,6 +103,7 @@ def choose_steps(problem: Problem, mu: float) -> int:
     return max(1, round(math.pow(signal / reach, 2 / 3)))
 
 
+@register_solver(persons=True)
 def dp_gcd(
     problem: Problem,
     *,
@@ -163,6 +165,7 @@ def dp_gcd(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=True,
     )
     adder = engine(problem.records)
     M = np.full(problem.layout.n_features, problem.curvature)

@@ -34,6 +34,7 @@ from skdp.solvers.problem import (
     Solved,
     check_whole,
     open_run,
+    register_solver,
 )
 
 #: Number of steps in a run without noise, and the largest default number of steps in a
@@ -43,6 +44,7 @@ NOISELESS_STEPS, MOST_STEPS = 3000, 10_000
 ANALYSED_STEPS = 2500
 
 
+@register_solver(delta_share=DELTA_SHARE, reads_rows=True)
 def dp_sgd(
     problem: Problem,
     *,

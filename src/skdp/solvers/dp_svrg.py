@@ -38,6 +38,7 @@ from skdp.solvers.problem import (
     Solved,
     check_whole,
     open_run,
+    register_solver,
 )
 
 #: Share of μ² spent on full gradients. Corrections get less, because they are smaller.
@@ -47,6 +48,7 @@ FULL_SHARE = 0.8
 PRINTED_CONSTANT = {"replace-one": 64.0, "zero-out": 16.0, "add-remove": 16.0}
 
 
+@register_solver(delta_share=DELTA_SHARE, reads_rows=True)
 def dp_svrg(
     problem: Problem,
     *,

@@ -61,6 +61,7 @@ from skdp.solvers.certified import (
 from skdp.solvers.output_perturbation import GRID
 from skdp.solvers.penalised import STEEPER, Objective, bound_steepness, refuse_outputs
 from skdp.solvers.problem import (
+    ONE_OUTPUT,
     Callback,
     EngineOf,
     Problem,
@@ -69,6 +70,7 @@ from skdp.solvers.problem import (
     Solved,
     charge_run,
     open_run,
+    register_solver,
 )
 
 #: Share of the budget spent on the release of w̃, which makes up for the tolerance.
@@ -98,6 +100,7 @@ def compute_paper_noise(epsilon: float, delta: float) -> float:
     return math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
 
 
+@register_solver(losses=ONE_OUTPUT, reads_rows=True)
 def objective_perturbation(
     problem: Problem,
     *,

@@ -52,6 +52,7 @@ from skdp.solvers.certified import (
 )
 from skdp.solvers.penalised import Objective, bound_reach, refuse_outputs
 from skdp.solvers.problem import (
+    ONE_OUTPUT,
     Callback,
     EngineOf,
     Problem,
@@ -59,6 +60,7 @@ from skdp.solvers.problem import (
     Solved,
     charge_run,
     open_run,
+    register_solver,
 )
 
 QUERY = "minimiser of the penalised loss, charged beforehand"
@@ -91,6 +93,7 @@ def bound_sensitivity(problem: Problem, quadratic: FloatArray, slack: float) -> 
     return round_up(moved + slack + rounded)
 
 
+@register_solver(losses=ONE_OUTPUT, reads_rows=True)
 def output_perturbation(
     problem: Problem,
     *,

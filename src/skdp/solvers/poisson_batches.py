@@ -9,7 +9,7 @@ count. The released values are kept in the transcript of the run's own record.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,7 @@ def round_rate(rate: float) -> float:
 
 def draw_batch(records: Records, rate: float, noise: Randomness) -> Records:
     """Draw each record independently with probability `rate`."""
+    check(records.layout.unit is None, "Batches of persons are not supported.")
     if rate == 1.0:
         return records
     below = np.uint64(int(math.ldexp(rate, 64)))
@@ -42,7 +43,7 @@ def draw_batch(records: Records, rate: float, noise: Randomness) -> Records:
         at = np.flatnonzero(noise.words(len(chunk.target)) < below)
         parts = tuple(part[at] for part in chunk.parts)
         chunks.append(Chunk(parts, chunk.target[at], chunk.weight[at]))
-    return Records(records.layout, tuple(chunks), records.max_weight)
+    return replace(records, chunks=tuple(chunks))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,15 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from skdp.descent.algorithm1 import Step
 from skdp.engines.reference import ReferenceEngine
-from skdp.models.losses import Loss
+from skdp.models.losses import LOSSES, Loss
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.plan import check_budget, default_delta
+from skdp.planning.plan import check_budget, check_unit, default_delta
 from skdp.privacy import queries
 from skdp.privacy.budget import BudgetError, Event, PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -32,6 +32,7 @@ from skdp.schema import FloatArray, IntArray, Layout, check
 
 Callback = Callable[[Step], None]
 EngineOf = Callable[[Records], queries.Engine]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -68,7 +69,7 @@ class Problem:
         )
         check(self.n_rows >= 1, f"n_rows must be at least 1, got {self.n_rows}.")
         if self.neighbours != "add-remove":  # so the number of rows is public
-            rows = self.records.n_rows
+            rows = self.records.count()
             check(
                 rows == self.n_rows,
                 f"n_rows must be the number of records, {rows}, got {self.n_rows}.",
@@ -169,6 +170,58 @@ class Run:
         return replace(self, budget=self.budget * part)
 
 
+@dataclass(frozen=True)
+class Solver:
+    """An algorithm and what it requires of a problem and of a privacy record.
+
+    Attributes
+    ----------
+    run : callable
+        ``run(problem, *, epsilon, delta=None, random_state=None, noise=None,
+        record=None, engine=ReferenceEngine, callback=None, **own) -> Solved``.
+    losses : tuple of str
+        Kinds of the losses that the algorithm can fit. If empty, it can fit all.
+    delta_share : float
+        The share of δ that the algorithm charges in addition to μ. A privacy record
+        must have reserved this share.
+    persons : bool
+        Whether the algorithm can protect persons with several rows.
+    reads_rows : bool
+        Whether the algorithm reads the rows itself, so that they must be in one
+        process. Other algorithms only ask an engine for sums.
+    """
+
+    run: Callable[..., Solved]
+    losses: tuple[str, ...] = ()
+    delta_share: float = 0.0
+    persons: bool = False
+    reads_rows: bool = False
+
+
+#: Every solver, by name. The tests run each solver in this table.
+SOLVERS: dict[str, Solver] = {}
+#: Losses with one output, whose slopes are increasing functions of the margin.
+ONE_OUTPUT = tuple(kind for kind, loss in LOSSES.items() if loss().n_outputs == 1)
+
+
+def register_solver(
+    *,
+    losses: tuple[str, ...] = (),
+    delta_share: float = 0.0,
+    persons: bool = False,
+    reads_rows: bool = False,
+) -> Callable[[F], F]:
+    """Return a decorator that adds a function to `SOLVERS` under its own name."""
+
+    def register(function: F) -> F:
+        SOLVERS[function.__name__] = Solver(
+            function, losses, delta_share, persons, reads_rows
+        )
+        return function
+
+    return register
+
+
 def open_run(
     problem: Problem,
     *,
@@ -178,6 +231,7 @@ def open_run(
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     delta_share: float = 0.0,
+    persons: bool = False,
 ) -> Run:
     """Start a run, either with a new privacy record or with an existing one.
 
@@ -197,6 +251,9 @@ def open_run(
     delta_share : float
         The share of δ that is needed for charges that are not Gaussian. If a record is
         given, it must have reserved this share.
+    persons : bool
+        Whether the solver reads records by queries alone, so that all rows of a person
+        together obey the bound of one record.
     """
     source = noise or Randomness(random_state)
     if record is None:
@@ -209,7 +266,14 @@ def open_run(
             assumptions=problem.assumptions,
             seeded=source.seeded,
             reserved_delta=delta * delta_share,
+            unit=problem.layout.unit,
         )
+    check_unit(record, problem.layout)
+    check(
+        persons or problem.layout.unit is None,
+        "This solver bounds the influence of one row, not of one person. With a unit, "
+        "use solver='skgd', 'dp_cd', 'dp_gcd' or 'adassp'.",
+    )
     check(
         record.neighbours == problem.neighbours,
         f"The problem must have the record's neighbours, {record.neighbours}, got "
@@ -257,13 +321,17 @@ def check_whole(value: Any, name: str, least: int = 1) -> int:
 
 
 __all__ = [
+    "ONE_OUTPUT",
+    "SOLVERS",
     "Callback",
     "EngineOf",
     "Problem",
     "ReferenceEngine",
     "Run",
     "Solved",
+    "Solver",
     "charge_run",
     "check_whole",
     "open_run",
+    "register_solver",
 ]

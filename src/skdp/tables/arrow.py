@@ -163,6 +163,25 @@ def to_coded(given: Any) -> Coded | AnyArray:
     return cells_of
 
 
+def to_distinct(given: Any) -> tuple[AnyArray, list[Any]]:
+    """Return the code of each cell, and the distinct cells. Missing cells have -1.
+
+    Dates and times are returned as the integers that store them. The cells of nested
+    types are missing.
+    """
+    types = library("pyarrow.types")
+    if types.is_temporal(given.type):
+        width = f"int{given.type.bit_width}"
+        given = given.cast(width) if width != "int128" else given
+    family = _family(given.type)
+    if family == "other":
+        return np.full(len(given), MISSING, np.int64), []
+    if family == "text":
+        given = _bytes(given)
+    coded = given if family == "dictionary" else given.dictionary_encode()
+    return _indices(coded), to_objects(coded.dictionary)
+
+
 def _indices(given: Any) -> AnyArray:
     # Unsigned indices could not represent MISSING.
     indices = given.indices.cast("int64", safe=False).fill_null(MISSING)

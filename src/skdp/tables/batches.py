@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from skdp.privacy.encoding import AnyArray, Batch, Coded
+from skdp.privacy.units import RowCounts
 from skdp.schema import (
     Categorical,
     FloatArray,
@@ -21,7 +23,11 @@ from skdp.schema import (
 )
 from skdp.tables import readers
 from skdp.tables.cells import Levels, codes, numbers
+from skdp.tables.ids import Ids, find_ids
 from skdp.tables.readers import Cells, Source, positions
+
+UNIT = "unit"
+"""The role of the ids that say whose row it is."""
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
 
@@ -33,6 +39,8 @@ def batches(
     target: Any = None,
     sample_weight: Any = None,
     class_weight: Mapping[Any, float] | None = None,
+    unit: Any = None,
+    row_counts: RowCounts | None = None,
     batch_rows: int = 65_536,
     progress: Callable[[float], None] | None = None,
     keep: AnyArray | None = None,
@@ -56,6 +64,12 @@ def batches(
     class_weight : mapping of level to float, optional
         Factor that multiplies the weights of the rows of a class. The factor of a level
         that is not listed is 1.
+    unit : array, series, str, list of str or Ids, optional
+        The ids that say whose row it is, or the names of their columns. The default are
+        the columns that the schema names as its unit.
+    row_counts : RowCounts, optional
+        The number of rows of each person. By default they are counted first, which
+        reads the columns of the unit once more.
     batch_rows : int
         Largest number of rows of a batch. Batches of wide tables have fewer rows.
     progress : callable, optional
@@ -79,15 +93,26 @@ def batches(
     them, pass the path of a file.
     """
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
+    levels = _find_levels(schema)
     named, apart = _find_roles(schema, target, sample_weight)
+    ids = None if schema.unit is None else Ids.of(schema.unit if unit is None else unit)
+    check(unit is None or ids is not None, "unit requires a schema with a unit.")
+    if ids is not None and ids.given is not None:
+        apart[UNIT] = ids.given
+    elif ids is not None:
+        named |= {f"{UNIT} {name}": name for name in ids.columns}
     wanted = [*schema.inputs, *named.values()]
     source = readers.source(table, wanted)
     at = _find_positions(source, schema, named)
     for what, column in apart.items():
         _check_rows(source.n_rows in (None, readers.length(column)), what)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
+    if ids is not None and row_counts is None:
+        row_counts = ids.count(source)
     rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
-    stream = _stream(source, schema, at, named, apart, factors, rows)
+    stream = _stream(
+        source, schema, levels, at, named, apart, factors, rows, row_counts
+    )
     if keep is not None:
         stream = _keep_rows(stream, keep)
     return stream if progress is None else _report_progress(stream, source, progress)
@@ -199,17 +224,14 @@ def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArr
 def _stream(
     source: Source,
     schema: Schema,
+    levels: Mapping[str | None, Levels],
     at: Sequence[int],
     named: Mapping[str, str],
     apart: Mapping[str, Cells],
     factors: FloatArray | None,
     rows: int,
+    row_counts: RowCounts | None,
 ) -> Iterator[Batch]:
-    levels = {
-        key: Levels(column)
-        for key, column in [*schema.columns.items(), (None, _get_target(schema))]
-        if isinstance(column, Categorical)
-    }
     start = 0
     for columns in source.read(at, rows):
         stop = start + readers.length(columns[0])
@@ -221,6 +243,10 @@ def _stream(
         # A cell's overflow must not become a warning.
         with np.errstate(all="ignore"):
             batch = _make_batch(schema, levels, inputs, roles, factors)
+        if row_counts is not None:
+            own = [cells for what, cells in roles.items() if what.startswith(UNIT)]
+            divisor = row_counts.find_divisors(find_ids(own))
+            batch = replace(batch, divisor=divisor)
         yield batch
         start = stop
     for what, column in apart.items():
@@ -267,7 +293,7 @@ def read_cells(
     names: Sequence[str] | None,
     typed: Callable[[Cells], Any],
     every: Sequence[str],
-    rows: int = 65_536,
+    rows: int,
 ) -> Iterator[dict[str, Any]]:
     """Read some columns of a table, and nothing else, converted by `typed`.
 
@@ -293,8 +319,14 @@ def read_cells(
         yield {name: typed(c) for name, c in zip(names, cells_of, strict=True)}
 
 
-def _get_target(schema: Schema) -> Any:
-    return None if schema.target is None else schema.target_column
+def _find_levels(schema: Schema) -> dict[str | None, Levels]:
+    """Return the levels of each categorical column; None stands for the target."""
+    target = None if schema.target is None else schema.target_column
+    return {
+        key: Levels(column)
+        for key, column in [*schema.columns.items(), (None, target)]
+        if isinstance(column, Categorical)
+    }
 
 
 def _check_rows(holds: bool, what: str) -> None:

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import IO, Any, Literal
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from skdp.privacy.encoding import AnyArray, Batch, Chunk, Records, encode
+from skdp.privacy.units import RowCounts
 from skdp.schema import Schema
 from skdp.tables.batches import batches
 
 #: Bytes of records that are kept in memory before a file is opened.
 IN_MEMORY = 1 << 26
+#: Bytes of records that may wait to be joined with others of the same divisor. A chunk
+#: of this size has fewer than 2²² rows.
+WAITING = 1 << 24
 _ALIGNED = 64
 
 
@@ -30,7 +34,7 @@ _ALIGNED = 64
 class FileChunk(Chunk):
     """Encoded rows whose arrays are views of a file."""
 
-    view: mmap.mmap
+    view: mmap.mmap = field(kw_only=True)
 
     def rest(self) -> None:
         """Free the memory that reading took. The next access reads the file again."""
@@ -54,17 +58,22 @@ def encode_all(
     file: IO[bytes] | None = None
     chunks: list[Chunk] = []
     ones = np.ones(0, np.float32)
-    for batch in read:
-        part = encode([batch], schema, intercept=intercept, max_weight=max_weight)
-        for chunk in part.chunks:
-            if len(ones) < len(chunk.weight):
-                ones = np.ones(len(chunk.weight), np.float32)
-            short = _shared(chunk, ones)
-            room -= sum(array.nbytes for array in _arrays(short))
-            if room < 0 and hasattr(mmap, "MADV_DONTNEED"):
-                file = file or tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
-                short = _written(short, file)
-            chunks.append(short)
+    parts = (
+        chunk
+        for batch in read
+        for chunk in encode(
+            [batch], schema, intercept=intercept, max_weight=max_weight
+        ).chunks
+    )
+    for chunk in _join_equal(parts) if schema.unit else parts:
+        if len(ones) < len(chunk.weight):
+            ones = np.ones(len(chunk.weight), np.float32)
+        short = _shared(chunk, ones)
+        room -= _size(short)
+        if room < 0 and hasattr(mmap, "MADV_DONTNEED"):
+            file = file or tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
+            short = _written(short, file)
+        chunks.append(short)
     if file is not None:
         file.close()  # the views keep it open
     return Records(schema.layout(intercept), tuple(chunks), max_weight)
@@ -80,6 +89,8 @@ def read_rows(
     class_weight: Mapping[Any, float] | None,
     intercept: bool,
     max_weight: float,
+    unit: Any = None,
+    row_counts: RowCounts | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Records:
     """Read and encode a table, as `batches` and `encode_all` do."""
@@ -89,10 +100,53 @@ def read_rows(
         target=target,
         sample_weight=sample_weight,
         class_weight=class_weight,
+        unit=unit,
+        row_counts=row_counts,
         progress=progress,
         keep=keep,
     )
     return encode_all(read, schema, intercept=intercept, max_weight=max_weight)
+
+
+def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Join chunks with the same divisor, so that engines get few and long chunks.
+
+    Chunks wait until `WAITING` bytes are collected. Then the rows of the divisor that
+    takes most memory are joined.
+    """
+    waiting: dict[int, list[Chunk]] = {}
+    sizes: dict[int, int] = {}
+    for chunk in parts:
+        waiting.setdefault(chunk.divisor, []).append(chunk)
+        sizes[chunk.divisor] = sizes.get(chunk.divisor, 0) + _size(chunk)
+        while sum(sizes.values()) > WAITING:
+            most = max(sizes, key=sizes.__getitem__)
+            del sizes[most]
+            yield _join(waiting.pop(most))
+    for divisor in sorted(waiting):
+        yield _join(waiting[divisor])
+
+
+def _join(chunks: list[Chunk]) -> Chunk:
+    """Return one chunk with the rows of several chunks that have the same divisor."""
+    if len(chunks) == 1:
+        return chunks[0]
+    parts = tuple(
+        vstack(part, format="csr") if isinstance(part[0], csr_array) else _stack(part)
+        for part in zip(*(chunk.parts for chunk in chunks), strict=True)
+    )
+    target = _stack([chunk.target for chunk in chunks])
+    weight = _stack([chunk.weight for chunk in chunks])
+    return Chunk(parts, target, weight, chunks[0].divisor)
+
+
+def _stack(arrays: Sequence[AnyArray]) -> AnyArray:
+    return np.concatenate(arrays)
+
+
+def _size(chunk: Chunk) -> int:
+    """Return the number of bytes that a chunk takes, without shared weights."""
+    return sum(array.nbytes for array in _arrays(chunk))
 
 
 def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:
@@ -105,7 +159,7 @@ def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:
     if target.dtype == np.uint8:  # engines read two bytes, and would make a copy
         target = target.astype(np.uint16)
     weight = own if np.array_equal(chunk.weight, own) else chunk.weight
-    return Chunk(chunk.parts, target, weight)
+    return Chunk(chunk.parts, target, weight, chunk.divisor)
 
 
 def _owned(weight: AnyArray) -> bool:
@@ -156,7 +210,7 @@ def _written(chunk: Chunk, file: IO[bytes]) -> FileChunk:
             parts.append(seen(part))
     target = seen(chunk.target)
     weight = seen(chunk.weight) if _owned(chunk.weight) else chunk.weight
-    return FileChunk(tuple(parts), target, weight, view)
+    return FileChunk(tuple(parts), target, weight, chunk.divisor, view=view)
 
 
 def _bytes(array: AnyArray) -> Any:

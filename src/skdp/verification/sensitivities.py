@@ -95,7 +95,9 @@ def list_first_releases(given: Given) -> list[Expected]:
     one = math.sqrt(given.apart)
     found = [
         Expected(what=r"counts of \d+ class(es)?", least=one, most=one * (1 + 1e-9)),
-        Expected(what="number of rows", least=one, most=one * (1 + 1e-9)),
+        Expected(
+            what=f"number of {given.layout.counted}", least=one, most=one * (1 + 1e-9)
+        ),
         Expected(what="histogram of the target.*", least=one, most=one * (1 + 1e-9)),
     ]
     for release in given.releases:
@@ -119,7 +121,8 @@ def list_skgd(given: Given) -> list[Expected]:
     if given.layout.row_norm is not None:
         square = min(square, given.layout.row_norm**2)
     square += given.intercept
-    gram = math.sqrt(apart * max(square**2 - given.intercept, 0.0))
+    known = given.intercept and given.layout.unit is None  # the sum of ones
+    gram = math.sqrt(apart * max(square**2 - known, 0.0))
     radius = plan.get("radius")
     cap = 0.0 if radius is None else apart * float(radius)
     if follows_spread(given):
@@ -315,6 +318,7 @@ def list_adassp(given: Given) -> list[Expected]:
     At zero weights, slopes are at most 1.
     """
     known = given.intercept and given.record.neighbours != "add-remove"
+    known = known and given.layout.unit is None
     signed = any(group.signed for group in given.layout.groups)
     acute = given.record.neighbours == "zero-out" or not signed
     square = given.reach() ** 2 - (1.0 if known and acute else 0.0)

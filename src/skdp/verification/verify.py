@@ -284,6 +284,8 @@ def _check_plan(given: Given) -> Iterator[Check]:
     digest = record.plan_digest
     same = digest == summary_digest(plan)
     yield Check("digest of the plan", same, f"{digest[:16]}…")
+    unit = given.layout.unit
+    yield Check("unit", record.unit == unit, unit or "each row by itself")
     if "solver" in plan:
         for name in ("neighbours", "epsilon", "delta"):
             asked = given.parameters.get(name)

@@ -1,0 +1,273 @@
+"""The curves and surfaces of an additive model, as values, frames and figures.
+
+Everything here is computed from released values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from skdp.descent.gram import fill_gram
+from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
+from skdp.planning.plan import Plan
+from skdp.privacy.queries import GramPattern, count_in_words
+from skdp.schema import Categorical, FloatArray, Numeric, Pair, check
+from skdp.tables.readers import library
+
+#: Half the width of a 95 % interval, in standard errors.
+Z = 1.959963984540054
+#: Number of points at which a curve is drawn between its ends.
+POINTS = 200
+#: Number of panels in a row of a figure.
+ACROSS = 3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """The effect of one column, or of a pair of columns, on the margin.
+
+    Attributes
+    ----------
+    column : str
+        The name of the column or of the pair.
+    axes : tuple of (name, values)
+        The name of each column, and its knots in the user's units or its levels.
+    numeric : tuple of bool
+        Whether each column is a number.
+    effects : float64 (m, k)
+        The effect at each knot or level, or combination of them, for each output. Its
+        mean over the rows of the table is about zero.
+    std : float64 (m,), optional
+        The standard error of the effects, from sampling and privacy. It is infinite
+        where noise hides the effect.
+    """
+
+    column: str
+    axes: tuple[tuple[str, tuple[Any, ...]], ...]
+    numeric: tuple[bool, ...]
+    effects: FloatArray
+    std: FloatArray | None
+
+    @property
+    def low(self) -> FloatArray:
+        """The lower ends of 95 % intervals (m, k), nan if they are not known."""
+        return self.effects - self._reach
+
+    @property
+    def high(self) -> FloatArray:
+        """The upper ends of 95 % intervals (m, k), nan if they are not known."""
+        return self.effects + self._reach
+
+    @property
+    def _reach(self) -> FloatArray:
+        if self.std is None:
+            return np.full_like(self.effects, math.nan)
+        return Z * self.std[:, None] * np.ones_like(self.effects)
+
+
+def estimate_shares(model: Any) -> FloatArray | None:
+    """Estimate the mean of each coordinate over the rows, shape (d,).
+
+    For a category or a knot, this is the share of rows that are there. It follows from
+    the released Gram matrix. Return None if no matrix was released.
+    """
+    plan = model.plan_
+    if not isinstance(plan, Plan) or not model.fit_intercept:
+        return None
+    pattern = GramPattern.of(plan.layout, plan.neighbours, centred=True)
+    query = (
+        f"{count_in_words(len(pattern.rows), 'entry', 'entries')} of the Gram matrix"
+    )
+    transcript = model.privacy_.transcript
+    released = next((one for one in transcript if one.query == query), None)
+    if released is None:
+        return None
+    gram = fill_gram(plan.layout, pattern, released.values, plan.n_rows)
+    shares = np.maximum(gram[:, -1] / plan.n_rows + pattern.shift / 2.0, 0.0)
+    for group in plan.layout.groups:
+        if group.kind in ("code", "hats"):
+            own = shares[group.coordinates]
+            total = float(own.sum())
+            even = np.full(group.width, 1.0 / group.width)
+            shares[group.coordinates] = own / total if total > 0 else even
+    return shares
+
+
+def list_curves(model: Any) -> list[Curve]:
+    """Return the effect of each column and each pair, except joint vectors."""
+    effects = compute_class_effects(model)[:-1]
+    known, shares = model._standard_errors(), model._shares
+    found = []
+    for group in model._layout.groups:
+        column = model.schema_.columns.get(group.name)
+        if not isinstance(column, (Numeric, Categorical, Pair)) or group.kind == "ones":
+            continue
+        at = group.coordinates
+        own = effects[at]
+        std = known.effects_std[at] if isinstance(known, StandardErrors) else None
+        if group.kind == "dense":
+            middle = 0.5 if shares is None else float(shares[group.start])
+            own, std = _draw_line(column, middle, own, std)
+        parts: tuple[Numeric | Categorical, ...]
+        names: tuple[str, ...]
+        if isinstance(column, Pair):
+            parts, names = column.parts, (column.first, column.second)
+        else:
+            parts, names = (column,), (group.name,)
+        axes = tuple(
+            (name, _list_values(part)) for name, part in zip(names, parts, strict=True)
+        )
+        numeric = tuple(
+            isinstance(part, Numeric) and part.bins is None for part in parts
+        )
+        found.append(
+            Curve(column=group.name, axes=axes, numeric=numeric, effects=own, std=std)
+        )
+    return found
+
+
+def _draw_line(
+    column: Any, middle: float, effects: FloatArray, std: FloatArray | None
+) -> tuple[FloatArray, FloatArray | None]:
+    """Return the effects of a line at both ends of its range, zero at its `middle`."""
+    reach = (np.array([0.0, 1.0]) - middle) * column.span
+    ends = np.vstack([reach[:, None] * effects[:1], effects[1:]])
+    if std is None:
+        return ends, None
+    return ends, np.concatenate([np.abs(reach) * std[0], std[1:]])
+
+
+def _list_values(column: Numeric | Categorical) -> tuple[Any, ...]:
+    """Return knots in the user's units, levels, or the middles of bins."""
+    if isinstance(column, Categorical):
+        return tuple(column.levels)
+    if column.bins is not None:
+        scaled = (np.arange(column.bins) + 0.5) / column.bins
+    else:
+        scaled = np.linspace(0.0, 1.0, column.n_knots or 2)
+    values = tuple(column.unscale(scaled).tolist())
+    return (*values, math.nan) if column.indicator else values
+
+
+def make_frame(model: Any) -> Any:
+    """Return the curves as a frame, see `AdditiveClassifier.curves_`."""
+    return _make_frame(model, [c for c in list_curves(model) if len(c.axes) == 1])
+
+
+def make_pairs_frame(model: Any) -> Any:
+    """Return the surfaces as a frame, see `AdditiveClassifier.surfaces_`."""
+    return _make_frame(model, [c for c in list_curves(model) if len(c.axes) == 2])
+
+
+def _make_frame(model: Any, curves: Sequence[Curve]) -> Any:
+    lines = [line for curve in curves for line in _list_lines(model, curve)]
+    pairs = bool(curves) and len(curves[0].axes) == 2
+    values = ["first_value", "second_value"] if pairs else ["value"]
+    names = ["column", *values, "effect", "low", "high"]
+    if model.weights_.shape[1] > 1:
+        names.insert(1, "class")
+    return library("pandas").DataFrame(lines, columns=names)
+
+
+def _list_lines(model: Any, curve: Curve) -> Iterator[list[Any]]:
+    several = curve.effects.shape[1] > 1
+    grid: list[tuple[Any, ...]] = [()]
+    for _, values in curve.axes:
+        grid = [(*before, value) for before in grid for value in values]
+    for k in range(curve.effects.shape[1]):
+        own = [model.classes_[k]] if several else []
+        for i, values in enumerate(grid):
+            ends = float(curve.low[i, k]), float(curve.high[i, k])
+            yield [curve.column, *own, *values, float(curve.effects[i, k]), *ends]
+
+
+def trace(column: Numeric, curve: Curve, k: int = 0) -> tuple[FloatArray, ...]:
+    """Return points (x, effect, low, high) of a number's curve, in the user's units."""
+    n = len(curve.axes[0][1]) - column.indicator
+    scaled = np.linspace(0.0, 1.0, n)
+    if column.scale == "log":
+        scaled = np.linspace(0.0, 1.0, max(POINTS, n))
+    at = np.linspace(0.0, 1.0, n)
+    lines = (curve.effects[:n, k], curve.low[:n, k], curve.high[:n, k])
+    return column.unscale(scaled), *(np.interp(scaled, at, line) for line in lines)
+
+
+def draw_figure(model: Any, columns: Sequence[str] | None = None) -> Any:
+    """Draw the curves with matplotlib, see `AdditiveClassifier.plot`."""
+    curves = list_curves(model)
+    known = [curve.column for curve in curves]
+    wanted = known if columns is None else list(columns)
+    for name in wanted:
+        check(name in known, f"columns must be among {known}, got {name!r}.")
+    figure = _import_figures().Figure(layout="constrained")
+    down = -(-max(1, len(wanted)) // ACROSS)
+    across = min(ACROSS, max(1, len(wanted)))
+    figure.set_size_inches(3.6 * across, 2.8 * down)
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for panel in panels[len(wanted) :]:
+        panel.set_axis_off()
+    by_name = {curve.column: curve for curve in curves}
+    for panel, name in zip(panels, wanted, strict=False):
+        curve = by_name[name]
+        if len(curve.axes) == 2:
+            _draw_map(figure, panel, curve)
+        else:
+            _draw_curve(panel, model, curve)
+        panel.set_title(name, fontsize="medium")
+    return figure
+
+
+def _draw_curve(panel: Any, model: Any, curve: Curve) -> None:
+    column = model.schema_.columns[curve.column]
+    several = curve.effects.shape[1] > 1
+    panel.axhline(0.0, color="0.7", linewidth=0.8)
+    for k in range(curve.effects.shape[1]):
+        label = str(model.classes_[k]) if several else None
+        if curve.numeric[0]:
+            x, effect, low, high = trace(column, curve, k)
+            panel.plot(x, effect, label=label)
+            if np.isfinite(low).all():
+                panel.fill_between(x, low, high, alpha=0.25, linewidth=0)
+        else:
+            places = np.arange(len(curve.effects)) + 0.1 * k
+            reach = curve.high[:, k] - curve.effects[:, k]
+            reach = np.where(np.isfinite(reach), reach, 0.0)
+            panel.errorbar(places, curve.effects[:, k], reach, fmt="o", label=label)
+            panel.set_xticks(places, [str(v) for v in curve.axes[0][1]], rotation=60)
+            panel.tick_params(axis="x", labelsize="small")
+    panel.set_ylabel("effect")
+    if several:
+        panel.legend(fontsize="small")
+
+
+def _draw_map(figure: Any, panel: Any, curve: Curve) -> None:
+    (first, rows), (second, columns) = curve.axes
+    table = curve.effects[:, 0].reshape(len(rows), len(columns))
+    most = float(np.abs(table).max()) or 1.0
+    shown = panel.imshow(
+        table, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto", origin="lower"
+    )
+    figure.colorbar(shown, ax=panel)
+    panel.set_yticks(range(len(rows)), [_write(v) for v in rows], fontsize="small")
+    panel.set_xticks(range(len(columns)), [_write(v) for v in columns], rotation=60)
+    panel.set_ylabel(first)
+    panel.set_xlabel(second)
+
+
+def _write(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _import_figures() -> Any:
+    try:
+        from matplotlib import figure
+    except ImportError:
+        raise ImportError(
+            "plot needs matplotlib, which pip install 'skdp[report]' installs."
+        ) from None
+    return figure

@@ -1,0 +1,49 @@
+"""Check the options of a fit that protects persons, each of whom may have many rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skdp.estimators.other_solvers import OWN
+from skdp.privacy.units import RowCounts
+from skdp.schema import check
+
+#: An assumption that is stated if the user gives n. It is about rows or persons.
+ROWS_GIVEN = "The number of {} given is public."
+
+
+def check_unit(
+    unit: Any, *, solver: str = OWN, max_rows_per_unit: int = 1, neighbours: str
+) -> None:
+    """Refuse options that cannot keep the bound of one record for a person."""
+    RowCounts(max_rows_per_unit)  # refuses what is not a whole number
+    check(
+        max_rows_per_unit == 1 or unit is not None,
+        "max_rows_per_unit requires a unit. Name it in the schema, or pass unit=.",
+    )
+    check(
+        max_rows_per_unit == 1 or neighbours == "add-remove",
+        "max_rows_per_unit requires neighbours='add-remove', because the number of "
+        f"rows divided by it is not public, got {neighbours!r}.",
+    )
+    if unit is None or solver == OWN:
+        return
+    from skdp.solvers import SOLVERS
+
+    known = [OWN, *(name for name, entry in SOLVERS.items() if entry.persons)]
+    check(
+        solver in known or solver not in SOLVERS,
+        f"solver={solver!r} bounds the influence of one row, not of one person. With a "
+        f"unit, use one of {known}.",
+    )
+
+
+def count_given(n_rows: int | None, unit: Any, max_rows_per_unit: int) -> int | None:
+    """Return the given n in units of what counts as one record.
+
+    With a unit, `n_rows` is the number of persons or, if each row counts
+    1/max_rows_per_unit, the number of rows.
+    """
+    if n_rows is None or unit is None:
+        return n_rows
+    return max(1, round(n_rows / max_rows_per_unit))
