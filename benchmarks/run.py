@@ -30,6 +30,7 @@ PYTEST = "-m pytest -n 2 -q"
 MEASUREMENTS = {
     "attack": Measurement("benchmarks/attack.py", "replay fits into neighbours' fits"),
     "audit": Measurement("benchmarks/audit.py", "try to refute every privacy claim"),
+    "cluster": Measurement("benchmarks/cluster.py", "fits on a local Dask cluster"),
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD
     ),
