@@ -64,7 +64,9 @@ def make_table(rows: int) -> tuple[pd.DataFrame, skdp.Schema]:
     return pd.DataFrame(columns), schema
 
 
-def time_fit(table: pd.DataFrame, schema: skdp.Schema, threads: int) -> dict[str, float]:
+def time_fit(
+    table: pd.DataFrame, schema: skdp.Schema, threads: int
+) -> dict[str, float]:
     """Return the seconds of a fit, whole and by part."""
     SECONDS.clear()
     start = time.perf_counter()

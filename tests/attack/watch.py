@@ -310,11 +310,11 @@ class Watch:
             engine = type(engine)(_without(engine.records, at))
         return REAL["gram"](engine, pattern)
 
-    def predict_rows(self, records, **given):
+    def predict_rows(self, records, *given):
         """Leave out a record that was zeroed out: it adds to no score."""
         at = _null_rows(records)
         records = records if at is None else _without(records, at)
-        return REAL["predict_rows"](records, **given)
+        return REAL["predict_rows"](records, *given)
 
     def read_records(self, table, schema, **given):
         """Empty the record whose target is `NULL`."""

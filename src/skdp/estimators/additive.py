@@ -13,11 +13,11 @@ from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
 from skdp.estimators.classifiers import LogisticRegression
 from skdp.estimators.drawn_curves import (
     draw_figure,
-    estimate_shares,
     make_frame,
     make_pairs_frame,
 )
 from skdp.estimators.preparation import OpenedTable
+from skdp.estimators.purified import estimate_shares, make_purifying_matrix
 from skdp.estimators.regressors import (
     HuberRegressor,
     LinearRegression,
@@ -65,6 +65,12 @@ class AdditiveMixin(PrivateLinearModel):
     def _shares(self) -> FloatArray | None:
         """The share of rows at each category and knot, from what was released."""
         return self.__dict__.get("_known_shares")
+
+    def _make_centring_matrix(self) -> FloatArray:
+        return make_purifying_matrix(self.schema_, self._layout, self._shares)
+
+    def _centre(self, weights: FloatArray) -> FloatArray:
+        return self._make_centring_matrix() @ weights
 
     @property
     def curves_(self) -> Any:

@@ -20,8 +20,8 @@ def map_in_order(
 ) -> Iterator[Result]:
     """Return ``work(item)`` for each item, in the order of the items.
 
-    Items are taken one after another, and at most two per thread are worked on ahead of
-    the results that were asked for. An exception of an item is raised in its place.
+    Items are taken one after another, and one per thread is worked on ahead of the
+    results that were asked for. An exception of an item is raised in its place.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def map_in_order(
     try:
         for item in items:
             waiting.append(pool.submit(work, item))
-            if len(waiting) > 2 * n_threads:
+            if len(waiting) > n_threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
