@@ -140,7 +140,8 @@ class LogisticRegression(PrivateClassifier):
         The ledger that keeps the table's total budget. It is charged before a record
         is read; see `skdp.Ledger`.
     engine : str
-        "auto" or an engine of `skdp.engines.choice.ENGINES`. All engines give the same
+        "auto" or an engine of `skdp.engines.choice.ENGINES`, such as "dask", or
+        "dask://host:port" for the address of a cluster. All engines give the same
         result, bit for bit.
     n_threads : int, optional
         Number of threads of the compiled engine.

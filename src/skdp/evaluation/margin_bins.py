@@ -6,7 +6,7 @@ Both are found from histograms with public bins, for a tenth of the budget.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from skdp.estimators.base import PrivateLinearModel
 from skdp.evaluation import score_cells
-from skdp.evaluation.predictions import Rows, bound_margins
+from skdp.evaluation.predictions import PredictedRows, Rows, bound_margins
 from skdp.evaluation.score_formulas import Scale
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
@@ -76,7 +76,7 @@ class Bins:
 
 def release_bins(
     model: PrivateLinearModel,
-    pieces: Iterator[Rows],
+    pieces: PredictedRows,
     budget: float,
     expected_rows: float,
     noise: Randomness,
@@ -109,7 +109,7 @@ def _count_bins(n_rows: float, budget: float) -> int:
 
 def release_bounds(
     model: PrivateLinearModel,
-    pieces: Iterator[Rows],
+    pieces: PredictedRows,
     scale: Scale,
     wanted: Sequence[str],
     budget: float,
@@ -127,7 +127,7 @@ def release_bounds(
 
     Parameters
     ----------
-    model, pieces : PrivateLinearModel, iterator of Rows
+    model, pieces : PrivateLinearModel, PredictedRows
         The model and its predictions.
     scale : Scale
         The units of scores, with the largest possible bounds.
@@ -203,7 +203,7 @@ def _find_range(counts: FloatArray, std: float, n_rows: float) -> tuple[float, f
 
 def _release(
     columns: list[score_cells.Column],
-    pieces: Iterator[Rows],
+    pieces: PredictedRows,
     budget: float,
     noise: Randomness,
     record: PrivacyRecord,
