@@ -18,7 +18,12 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.display import show_reading
-from skdp.estimators.inputs import accept_column, accept_table, has_names
+from skdp.estimators.inputs import (
+    accept_column,
+    accept_table,
+    has_names,
+    list_ranges,
+)
 from skdp.estimators.labels import sort_target, type_labels
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
@@ -319,7 +324,7 @@ def open_table(
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
     else:
-        pairs = _list_ranges(bounds, len(names))
+        pairs = list_ranges(bounds, len(names))
         for name, kind, pair in zip(names, source.kinds, pairs, strict=True):
             if name in columns_of_ids:
                 continue
@@ -361,15 +366,6 @@ def _refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> No
             f"Column {name!r} holds dates, times or nested values, which are neither "
             "numbers nor categories. Convert it, or leave it out.",
         )
-
-
-def _list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
-    """Return each column's (low, high), from a pair of numbers or a pair of arrays."""
-    if bounds is None:
-        return [None] * n_columns
-    check(len(bounds) == 2, "bounds must be a pair (low, high) of numbers or arrays.")
-    shaped = [np.broadcast_to(np.asarray(b, float), (n_columns,)) for b in bounds]
-    return [(float(low), float(high)) for low, high in zip(*shaped, strict=True)]
 
 
 def read_records(
