@@ -43,11 +43,8 @@ CODES = Schema(
     target=Categorical([0, 1]),
 )
 CURVED = Schema(
-    {
-        "a": Numeric(0, 1, knots=3),
-        "b": Numeric(0, 1, knots=4),
-        "c": Surface("a", "b", 2),
-    },
+    {name: Numeric(0, 1, knots=knots) for name, knots in (("a", 3), ("b", 4))}
+    | {"c": Surface("a", "b", 2)},
     target=Categorical([0, 1]),
 )
 #: At zero weights these slopes are ±1, which is their bound.
@@ -162,12 +159,10 @@ def make_grams(neighbours: Neighbours, group: int) -> Pair:
     return first, second
 
 
-def make_centred_grams(
-    neighbours: Neighbours, group: int, schema: Schema = MIXED
-) -> Pair:
+def make_centred_grams(of: Neighbours, group: int, schema: Schema = MIXED) -> Pair:
     """Return both tables' Gram matrices of centred numbers, and of other columns."""
-    pattern = queries.GramPattern.of(schema.layout(True), neighbours, centred=True)
-    both = make_engines(schema, neighbours, group)
+    pattern = queries.GramPattern.of(schema.layout(True), of, centred=True)
+    both = make_engines(schema, of, group)
     first, second = (queries.gram(engine, pattern) for engine in both)
     return first, second
 
