@@ -285,7 +285,7 @@ def test_no_row_of_a_file_is_encoded_before_the_reservation(
         pytest.fail("a record was read")
 
     monkeypatch.setattr("skdp.privacy.encoding._encode_column", encoded)
-    with pytest.raises(BudgetError, match="afforded"):
+    with pytest.raises(BudgetError, match="affordable"):
         skdp.LogisticRegression(
             epsilon=9.0, schema=schema, neighbours="replace-one", ledger=ledger
         ).fit(path)
@@ -371,7 +371,7 @@ def test_a_search_stops_where_the_budget_does(tmp_path):
         cv=FOLDS,
         error_score="raise",
     )
-    with pytest.raises(BudgetError, match="afforded"):
+    with pytest.raises(BudgetError, match="affordable"):
         search.fit(X, Y)
     assert ledger.spent_epsilon <= 1.0
 

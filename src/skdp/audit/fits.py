@@ -25,7 +25,7 @@ from skdp.schema import Categorical, IntArray, Numeric, Schema, check, toml_file
 
 
 class RecordedSampling(Sampling):
-    """A sampling that remembers the sets it drew. These sets are public."""
+    """A sampling that remembers which sets it drew. These sets are public."""
 
     def __init__(self, law: Sampling) -> None:
         super().__init__(
@@ -50,8 +50,8 @@ class RecordedSampling(Sampling):
 def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
     """Return a copy of the estimator with a complete schema.
 
-    Columns or a target that the estimator does not describe are taken from a small
-    example.
+    If the estimator does not describe columns or a target, a small example supplies
+    them.
     """
     model: PrivateLinearModel = clone(estimator)
     schema, target = toml_files.given(model.schema), model._target()
@@ -71,7 +71,7 @@ def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
 
 
 def is_low_steeper(model: PrivateLinearModel, schema: Schema) -> bool:
-    """Return whether the loss is steeper for the lower target, at zero weights."""
+    """Return whether, at zero weights, the loss is steeper for the lower target."""
     loss = model._loss(schema)
     numeric = isinstance(schema.target_column, Numeric)
     units = np.array([0, FEATURE_ONE if numeric else 1])
@@ -89,7 +89,7 @@ def make_game(
 ) -> Game:
     """Return the game that fits an estimator to one of two neighbouring tables.
 
-    The parameters are those of `fit`.
+    It takes the same parameters as `fit`.
     """
     model = complete_schema(estimator)
     check(
@@ -169,12 +169,12 @@ def fit(
         tables have one numeric and one categorical column.
     group : int
         Number of records in which the tables differ. If one record is protected with μ,
-        g records together are protected with g·μ. Groups of about 2/μ records need the
-        fewest fits.
+        then g records together are protected with g·μ. Groups of about 2/μ records need
+        the fewest fits.
     rows_each : int
         Number of rows of each of these records, to audit a claim about persons. If the
         estimator's schema has a unit, the rows belong to one person, and the claim must
-        hold. Without a unit it is a claim about rows, and several rows refute it.
+        hold. Without a unit the claim is about rows, and several rows refute it.
     n_trials : int, optional
         Number of fits, half of them on each table. The default is enough to find noise
         that is 20 % too small with a probability of 99 %.
@@ -225,8 +225,8 @@ def choose_n_games(
 ) -> int:
     """Choose how many games per table are needed to find noise that is 20 % too small.
 
-    The distance between the tables is the median over the few games in `shown`. If the
-    tables are too close to show the bug, the number is chosen as if they were as far
+    The games in `shown` give the distance between the tables, by their median. If the
+    tables are too close to reveal such noise, they are treated as if they were as far
     apart as the claim allows.
     """
     mu = group * math.sqrt(max(trial.mu_squared for trial in shown))

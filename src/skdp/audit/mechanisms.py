@@ -2,7 +2,8 @@
 
 Each entry of `MECHANISMS` makes two neighbouring tables whose sums differ by as much as
 the stated sensitivity allows. It then releases the sum of one table, with the library's
-own code and noise from the operating system. A new kind of release needs an entry here.
+own code and noise from the operating system. Add an entry here for each new kind of
+release.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class Mechanism:
     extra : float
         The share of the claimed δ that the mechanism costs in addition to its μ.
     slow : bool
-        Whether a game takes milliseconds. If so, the tables of long audits differ in
-        several records, which needs fewer games.
+        Whether a game takes milliseconds instead of microseconds. If so, the tables of
+        long audits differ in several records, because that needs fewer games.
     """
 
     game: Callable[[Neighbours, float, int, float], Game]
@@ -79,7 +80,7 @@ class Mechanism:
 
 
 def make_record(neighbours: Neighbours) -> PrivacyRecord:
-    """Return a privacy record without a limit. Its charges are the claim to test."""
+    """Return a privacy record without a limit. Its charges are the tested claim."""
     return PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=neighbours)
 
 
@@ -135,7 +136,7 @@ def make_gradients(neighbours: Neighbours, group: int) -> Pair:
 
 
 def make_mapped_gradients(neighbours: Neighbours, group: int) -> Pair:
-    """Return both tables' gradients in a metric whose matrix is not symmetric."""
+    """Return the gradients of both tables, in a metric with an asymmetric matrix."""
     d = MIXED.layout(intercept=True).n_features
     matrix = np.eye(d) + 0.5 * np.eye(d, k=1) - 0.25 * np.eye(d, k=-2)
     metric = queries.Metric.of(matrix, radius=0.5)
@@ -149,7 +150,7 @@ def make_mapped_gradients(neighbours: Neighbours, group: int) -> Pair:
 
 
 def make_grams(neighbours: Neighbours, group: int) -> Pair:
-    """Return both tables' Gram matrices of two categorical columns.
+    """Return the Gram matrices of both tables, with two categorical columns.
 
     Under replace-one, a record and its replacement have no category in common.
     """
@@ -168,7 +169,7 @@ def make_centred_grams(of: Neighbours, group: int, schema: Schema = MIXED) -> Pa
 
 
 def make_counts(neighbours: Neighbours, group: int) -> Pair:
-    """Return both tables' numbers of rows per class."""
+    """Return the number of rows of each class, for both tables."""
     both = make_engines(CODES, neighbours, group)
     first, second = (queries.counts(engine, 2, neighbours) for engine in both)
     return first, second
@@ -177,7 +178,7 @@ def make_counts(neighbours: Neighbours, group: int) -> Pair:
 def make_row_count_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game that releases the number of rows, as a fit under add-remove."""
+    """Return the game that releases the number of rows, as fits under add-remove do."""
     both, noise = make_engines(MIXED, neighbours, group), Randomness()
     first, second = (queries.counts(engine, 1, neighbours) for engine in both)
     # The release spends a share of a budget. Choose the share that gives the noise
@@ -242,7 +243,7 @@ def make_levels_game(
     std = z * queries.histogram(queries.big([0]), 1, neighbours, "").sensitivity
     sides = 2 if neighbours == "replace-one" else 1
     near = math.ceil(discovery.compute_threshold(std, delta / sides) + 0.5)
-    # Lower δ a little, which puts the threshold midway between two counts.
+    # Lower δ a little, to put the threshold midway between two counts.
     delta = sides * float(ndtr(2.0**-10 - (near - 1.5) / std))
     before, after = [near, near - 1], [near - 1, near]
     if neighbours != "replace-one":
@@ -264,7 +265,7 @@ def make_levels_game(
 def make_rare_level_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game on a category that only the canary has.
+    """Return the game that looks for a category that only the canary has.
 
     The category is found with probability at most δ.
     """

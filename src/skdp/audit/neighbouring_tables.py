@@ -66,9 +66,9 @@ def make_neighbours(
     (replace-one), is zeroed out (zero-out) or is absent (add-remove). All other records
     except the canary's twins have the smallest values and the last categories. Half of
     them have the lowest target and half the highest, which keeps the fitted weights
-    near zero. There the slope of the loss on a canary is at its bound. Twins have the
-    canary's columns and opposite targets, and they keep the weights near zero over many
-    steps.
+    near zero. At zero weights, the slope of the loss on a canary is at its bound. Twins
+    have the columns of a canary, and each pair has opposite targets. They keep the
+    weights near zero over many steps.
 
     Parameters
     ----------
@@ -86,9 +86,10 @@ def make_neighbours(
     twins : int
         Number of pairs of twins.
     replace_features : bool
-        Under replace-one, replace a canary's columns and keep its target.
+        Whether, under replace-one, a canary's columns are replaced and its target is
+        kept.
     low_target : bool
-        Give canaries the lower target instead of the higher one.
+        Whether canaries have the lower target instead of the higher one.
     intercept : bool
         Whether the fit has an intercept. If so, Gram matrices are centred.
     max_weight : float
@@ -178,9 +179,9 @@ def _opposite(column: Numeric | Categorical | Vector) -> Any:
 def _nothing(column: Numeric | Categorical | Vector, middle: bool) -> Any:
     """Return a value of the column that adds nothing to a Gram matrix.
 
-    The record also gets weight 0, so it adds nothing to the other sums. If `middle`,
-    numbers are measured from the middle of their range (`queries.GramPattern`), so this
-    middle is the value.
+    The record also gets weight 0, so it adds nothing to the other sums. If `middle` is
+    true, numbers are measured from the middle of their range (`queries.GramPattern`),
+    so the middle is returned.
     """
     if isinstance(column, Vector):
         return [0.0] * len(column.names)

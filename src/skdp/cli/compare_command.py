@@ -51,8 +51,10 @@ if TYPE_CHECKING:
     from skdp.privacy.budget import PrivacyRecord
     from skdp.schema import Schema
 
-#: Largest number of budgets, because more do not fit side by side on a terminal.
+#: Largest number of budgets. More would not fit side by side on a terminal.
 MOST = 6
+#: The scores by which models are compared. More would make each of them noisier.
+SCORES = ("log_loss", "accuracy", "auc", "r2", "rmse", "mae")
 #: Printed below the table, to explain the scores of `Side.format_lines`.
 PLUS_MINUS = (
     "±: one standard deviation of the privacy noise, without the sampling error."
@@ -97,9 +99,9 @@ def compare(
 ) -> None:
     """Fit at several ε and show the models side by side.
 
-    Every fit and every score spends privacy, so the guarantee is that of all of them
-    together. It is computed first, and the command stops if it exceeds --total. Use
-    `skdp plan` to see what a budget may buy without spending any.
+    Every fit and every score spends privacy. Their total cost is computed first, and
+    the command stops if it exceeds --total. Use `skdp plan` to see what a budget may
+    buy without spending any.
     """
     from skdp.schema import check
 
@@ -155,7 +157,7 @@ def _show(found: Comparison, quiet: bool) -> None:
 
 
 def compose_records(records: Sequence[PrivacyRecord], delta: float) -> float:
-    """Return the ε at δ of all releases in the records together."""
+    """Return the ε of all releases in the records together, at the given δ."""
     from skdp.privacy import accountant
 
     events = [item for record in records for item in record.events.items()]
@@ -166,7 +168,7 @@ def compose_records(records: Sequence[PrivacyRecord], delta: float) -> float:
 
 
 def compose_budgets(epsilons: Sequence[float], delta: float) -> float:
-    """Return the ε at δ of all fits and scores together, before any of them runs.
+    """Return the ε of all fits and scores together, before any of them runs.
 
     `epsilons` holds the budget of each fit and of each evaluation.
     """
@@ -189,7 +191,7 @@ class Side:
     scored: Evaluation | None
 
     def format_lines(self) -> dict[str, str]:
-        """Return the texts of this fit's column in the table, by the line's name.
+        """Return the cells of this fit's column in the table, by the name of the line.
 
         All values are public or released.
         """
@@ -213,8 +215,8 @@ class Side:
         """Return the coefficients by name, and by class if there are more than two.
 
         The coefficients of a column's categories are relative to their mean. With more
-        than two classes, they are also relative to the mean over classes. Otherwise two
-        fits could differ by a constant that changes no prediction.
+        than two classes, they are also relative to the mean over classes. Otherwise,
+        fits with the same predictions could differ by a constant.
         """
         from skdp.estimators.standard_errors import compute_class_effects
 
@@ -376,11 +378,14 @@ def _score(
     options: dict[str, Any],
 ) -> Evaluation:
     import skdp
+    from skdp.evaluation.metrics import list_metrics
 
+    known = list_metrics(model, model.schema_)
     return skdp.evaluate(
         model,
         file,
         epsilon=epsilon,
+        metrics=[name for name in SCORES if name in known],
         delta=options["delta"],
         neighbours=options["neighbours"],
         n_rows=options["n_rows"],

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from skdp.estimators.base import PrivateLinearModel
     from skdp.schema import Schema
 
-#: Largest ε for which no warning is printed. Larger values hardly protect in practice.
+#: Largest ε without a warning. Larger values hardly protect anyone in practice.
 MOST = 10
 
 EXAMPLES = [
@@ -149,7 +149,7 @@ def fit_file(
     schema : Schema
         Public facts about the table, including the name of its target.
     model : str
-        One of `skdp.estimators.planning.MODELS`.
+        The short name of an estimator, as `skdp.plan` takes it.
     ledger : Ledger, optional
         The ledger to charge.
     **options
@@ -193,8 +193,8 @@ def fit_file(
 def find_limit(model: PrivateLinearModel) -> str | None:
     """Return the first warning about a new fit, or None if there is none.
 
-    Warnings are about unknown labels, then doubtful columns, then a budget that is too
-    small for more than a constant model.
+    The order is: unknown labels, doubtful columns, and a budget that supports only a
+    constant model.
     """
     from skdp.estimators.fit_warnings import (
         describe_constant,

@@ -35,6 +35,9 @@ class Neighbours(StrEnum):
 
 
 Table = Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet file.")]
+ModelDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
+]
 Multiline = Annotated[
     bool,
     typer.Option(
@@ -106,7 +109,7 @@ Purpose = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="Purpose of the fit, written to the ledger. Use public words only.",
+        help="Purpose, written to the ledger. Use public words only.",
     ),
 ]
 User = Annotated[
@@ -125,8 +128,17 @@ Threads = Annotated[
 ]
 
 
+def load_model(path: Path) -> Any:
+    """Load a saved model, or refuse a path that is not a directory."""
+    import skdp
+    from skdp.schema import check
+
+    check(path.is_dir(), f"There is no saved model {str(path)!r}.")
+    return skdp.load(path)
+
+
 def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
-    """Return the path or, if `multiline`, a CSV reader that allows line breaks.
+    """Return the path, or a CSV reader that allows line breaks if `multiline` is true.
 
     The reader accepts line breaks inside quoted fields.
     """
@@ -207,7 +219,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
 
 
 def choose_model(chosen: Model | None, schema: Schema) -> str:
-    """Return the name of the chosen model, or of the default for the target's type."""
+    """Return the chosen model, or the default model for the target's type."""
     from skdp.schema import Categorical
 
     if chosen is not None:

@@ -146,7 +146,7 @@ def plan(
 
 
 def _measure_room(console: Console, numbers: Table) -> int:
-    """Return how long bars may be beside the numbers, in characters.
+    """Return the largest length of the bars beside the numbers, in characters.
 
     Return 0, for no bars, if the terminal is too narrow.
     """

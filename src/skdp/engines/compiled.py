@@ -28,18 +28,18 @@ from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, Group, IntArray, Layout, check, split_hats
 
-#: Largest number of rows that one kernel call adds up in float64, where sums stay below
+#: Largest number of rows that one kernel call adds up in float64. Sums then stay below
 #: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
 MOST_ROWS = 1 << 18
 #: Rough number of column entries that are enough work for a thread.
 TASK_ENTRIES = 1 << 21
-#: Number of ranges of rows per thread, so that all threads end at about the same time.
+#: Number of ranges of rows per thread. Short ranges let all threads end together.
 RANGES = 8
 #: Number of rows whose products of features float64 adds up exactly.
 GRAM_ROWS = 1 << 24
-#: How many numbers are expanded to float64 at a time, for matrix products.
+#: How many numbers are converted to float64 at a time, for matrix products.
 PIECE = 1 << 19
-#: How many sets of coordinates have their programs kept for later steps.
+#: Number of sets of coordinates whose programs are kept for later steps.
 KNOWN_PROGRAMS = 64
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
@@ -103,8 +103,8 @@ class Formula(NamedTuple):
 class Slots:
     """The positions (slots) of coordinates in the kernels' arrays.
 
-    The coordinates of each group are followed by a spare slot. The code of a row
-    without any of the group's levels points to that slot.
+    A spare slot follows the coordinates of each group. If a row has none of the group's
+    levels, its code points to the spare slot.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -112,8 +112,8 @@ class Slots:
         self.group_of = layout.group_of
         self.of = np.arange(layout.n_features) + self.group_of
         self.count = layout.n_features + len(layout.groups)
-        #: The number of feature units that a stored 1 stands for. Numbers and hats are
-        #: in units, but codes and the intercept are added up as ones.
+        #: The number of feature units in a stored 1. Numbers and hats are stored in
+        #: units, but codes and the intercept are added up as ones.
         self.worth = np.array(
             [
                 1 if group.kind in ("dense", "hats") else FEATURE_ONE
@@ -296,8 +296,8 @@ def _as_matrix(part: AnyArray) -> AnyArray:
 def _as_positions(part: AnyArray, group: Group) -> AnyArray:
     """Return positions of hats as contiguous uint32 (n, axes).
 
-    A kernel reads the knots below and above a position. Rows for which these are not
-    coordinates of the group must have no fraction and the index of the spare slot.
+    A kernel reads the knots below and above a position. If these are not coordinates of
+    the group, the position must be the spare slot, without a fraction.
     """
     check(
         len(group.axes) in (1, 2) and part.shape[1] == len(group.axes),
@@ -318,12 +318,11 @@ class NumbersFirst:
 
     Attributes
     ----------
-    dense : the coordinates of numbers, in groups of kind "dense" and "ones"
-    slots : the first place of each group of codes, which ends with a spare place
-    hats : the groups of hats, and the first place of each; a spare place follows each
-    of : the place of each coordinate in the new order
-    count : the number of places
-    worth : the number of feature units that a stored 1 of each coordinate stands for
+    dense : the coordinates of numbers, in groups of kind "dense" and "ones" slots : the
+    first place of each group of codes, which ends with a spare place hats : the groups
+    of hats, and the first place of each; a spare place follows each of : the place of
+    each coordinate in the new order count : the number of places worth : the number of
+    feature units in a stored 1, for each coordinate
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -357,8 +356,8 @@ class NumbersFirst:
         """Yield pieces of rows, as a slice, numbers (n, m) and codes (groups, n).
 
         Numbers are in feature units. `width` is the number of further columns per row
-        that the caller computes. The larger it is, the fewer rows are in a piece. The
-        next piece may use the same memory.
+        that the caller computes. A larger `width` makes pieces shorter. The next piece
+        may use the same memory.
         """
         length = max(64, PIECE // max(1, len(self.dense) + width))
         dense, codes = np.empty((0, 0)), np.empty((0, 0), np.uint16)
@@ -393,7 +392,7 @@ class NumbersFirst:
 
 
 class CompiledEngine:
-    """Computes sums over records that equal those of `ReferenceEngine` for every table.
+    """Computes the same sums over records as `ReferenceEngine`, for every table.
 
     One sweep over the rows updates the margins by the change of the weights and adds up
     the requested columns. It reads only those columns and the columns whose weights
@@ -404,9 +403,9 @@ class CompiledEngine:
     records : Records
         The encoded table, whose arrays are read in place.
     n_threads : int, optional
-        The number of threads. By default it is ``NUMBA_NUM_THREADS`` if that is set,
-        and otherwise all cores. Sums are exact integers, so the number of threads
-        changes no bit of them.
+        The number of threads. The default is ``NUMBA_NUM_THREADS`` if it is set, and
+        otherwise the number of cores. Sums are exact integers, so the number of threads
+        does not change them.
     """
 
     def __init__(self, records: Records, n_threads: int | None = None) -> None:
@@ -430,6 +429,7 @@ class CompiledEngine:
         self._margins: list[FloatArray] = []
         self._asked: FloatArray | None = None
         self._known_programs: dict[tuple[bytes, bytes], tuple[Any, Any]] = {}
+        self._known_caps: tuple[Any, Any, Any] = (None, None, None)
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         self._n_threads = n_threads or int(default)
         self._pool: ThreadPoolExecutor | None = None
@@ -437,7 +437,7 @@ class CompiledEngine:
     def _run(
         self, work: Callable[[Ranges], Any], entries: int, only: set[int] | None = None
     ) -> list[Any]:
-        """Divide all rows among the threads and return what `work` returns for each.
+        """Divide all rows among the threads, and return the results of `work`.
 
         A row counts as `entries` units of work, so small tables use fewer threads. If
         `only` is given, it has the indices of the chunks whose rows are divided.
@@ -495,18 +495,10 @@ class CompiledEngine:
             combined.spread(moves)
         lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
         programs, bounds = self._make_programs(changed, at)
-        chunks = np.zeros((len(self._rows), 10), np.int64)
+        chunks = self._described.copy()
+        chunks[:, 2] = self._find_caps(slopes)
+        chunks[:, 3] = [array.ctypes.data for array in self._margins] or 0
         chunks[:, 5:9] = bounds
-        chunks[:, 9] = [chunk.divisor for chunk in self.records.chunks]
-        kept = []  # keeps the arrays alive as long as their addresses are used
-        for index, rows in enumerate(self._rows):
-            chunks[index, :2] = rows.addresses
-            chunks[index, 4] = rows.n_rows
-            if slopes.caps is not None:
-                kept.append(_chunk_caps(slopes, index, rows.n_rows))
-                chunks[index, 2] = kept[-1].ctypes.data
-            if kept_margins:
-                chunks[index, 3] = self._margins[index].ctypes.data
 
         def sweep(share: Ranges) -> npt.NDArray[np.int64]:
             totals = np.zeros((n_outputs, slots.wide), np.int64)
@@ -526,13 +518,38 @@ class CompiledEngine:
             self._weights = self._asked
         return big(total[:, slots.of[at]].T * slots.worth[at, None])
 
+    @cached_property
+    def _described(self) -> npt.NDArray[np.int64]:
+        """The chunks as the kernel `sweep` reads them, without caps and margins."""
+        chunks = np.zeros((len(self._rows), 10), np.int64)
+        for index, rows in enumerate(self._rows):
+            chunks[index, :2] = rows.addresses
+            chunks[index, 4] = rows.n_rows
+            chunks[index, 9] = self.records.chunks[index].divisor
+        return chunks
+
+    def _find_caps(self, slopes: Slopes) -> npt.NDArray[np.int64] | int:
+        """Return the addresses of the caps of each chunk, or 0 if there are none.
+
+        Steps share their caps, so the last ones are kept.
+        """
+        if slopes.caps is None:
+            return 0
+        if self._known_caps[0] is not slopes.caps:
+            arrays = [
+                _chunk_caps(slopes, i, rows.n_rows) for i, rows in enumerate(self._rows)
+            ]
+            where = np.array([array.ctypes.data for array in arrays], np.int64)
+            self._known_caps = slopes.caps, arrays, where
+        addresses: npt.NDArray[np.int64] = self._known_caps[2]
+        return addresses
+
     def _choose_start(self, units: FloatArray) -> tuple[FloatArray, bool]:
-        """Return the weights from which to update margins, and whether to keep margins.
+        """Return the weights to update margins from, and whether to keep the margins.
 
         A step that changes all weights computes the margins from scratch, starting at
-        weights of zero. This takes as long as updating them and needs no memory.
-        Margins are kept from the first step on that changes fewer weights than are
-        nonzero.
+        weights of zero. This takes as long as updating them and needs no memory. Once a
+        step changes fewer weights than are nonzero, margins are kept from then on.
         """
         nothing = np.zeros_like(units)
         if self._weights is not None and self._weights.shape == units.shape:

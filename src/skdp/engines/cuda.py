@@ -1,9 +1,8 @@
 """Compute the same sums as the reference engine, on a GPU.
 
-Rows are copied to the GPU once, together with what belongs to rows: targets, weights,
-caps and margins. Only weights go to the GPU in a step, and only sums come back. If the
-table does not fit into the GPU's memory, the rest of it is copied in pieces, in each
-step.
+Rows are copied to the GPU once, with their targets, weights, caps and margins. In a
+step, only the model's weights go to the GPU, and only sums come back. If the table does
+not fit into the GPU's memory, each step copies the rest of it in pieces.
 
 A table of single numbers and categories, with a loss of one output, is swept by one
 kernel of ``cuda_kernels.cu``. For all other tables, tiles of rows are expanded to
@@ -20,7 +19,6 @@ from typing import Any
 
 import cupy
 import numpy as np
-import numpy.typing as npt
 
 from skdp.engines.compiled import Formula
 from skdp.engines.cuda_rows import (
@@ -113,7 +111,7 @@ def _launch(kernel: Any, n: int, *arguments: Any, shared: int = 0) -> None:
 
 
 class CudaEngine:
-    """Computes sums over records on a GPU. They equal those of `ReferenceEngine`.
+    """Computes the same sums over records as `ReferenceEngine`, on a GPU.
 
     Parameters
     ----------
@@ -203,7 +201,7 @@ class CudaEngine:
     ) -> BigInts:
         """Return the sums of one kernel that reads only the columns it needs.
 
-        Margins are kept on the GPU if a step is about some columns only.
+        Margins are kept on the GPU if a step moves only some columns.
         """
         places, d = self._places, len(units)
         kept = len(set(at.tolist())) < d and self._resident
@@ -308,10 +306,7 @@ class CudaEngine:
     def _tiles(
         self, width: int, most: int = TILE_ROWS
     ) -> Iterator[tuple[int, Slab, slice]]:
-        """Yield tiles of rows, for which `width` doubles per row are needed.
-
-        A tile has at most `most` rows.
-        """
+        """Yield tiles of at most `most` rows, each of `width` doubles."""
         length = max(1, min(most, TILE_ENTRIES // width))
         for index, slab in self._on_gpu():
             for start in range(0, slab.n_rows, length):
@@ -347,14 +342,12 @@ class CudaEngine:
     def gram(self) -> BigInts:
         """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         d = self._places.layout.n_features
-        totals: dict[int, npt.NDArray[np.int64]] = {}
+        total = big(np.zeros((d, d)))
         for _, slab, rows in self._tiles(d):
             block = self._block(slab, rows)
-            own = cupy.asnumpy(block @ block.T).astype(np.int64)
-            share = self.records.one // slab.divisor
-            totals[share] = totals.get(share, 0) + own
-        parts = (big(total) * share for share, total in totals.items())
-        return sum(parts, start=big(np.zeros((d, d))))
+            own = big(cupy.asnumpy(block @ block.T))
+            total = total + own * (self.records.one // slab.divisor)
+        return total
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[Any]:
         """Return the cap of each row, from the row's exact product with the metric."""
@@ -397,10 +390,7 @@ class CudaEngine:
 
 
 def _describe(formula: Formula, divisor: int = 1) -> Any:
-    """Return the struct that the kernels read a formula from.
-
-    Slopes are divided by `divisor`.
-    """
+    """Return a formula as the struct that kernels read, divided by `divisor`."""
     described = np.zeros(1, _FORMULA)
     described[0] = (*formula.parameters, len(formula.table) - 1)
     described["scale"] /= divisor

@@ -8,8 +8,8 @@ their margins and slopes to stay in the fastest cache.
 
 The compiler may reorder and fuse loops that only add exact integers (marked
 ``integers``), because such sums are exact in any order. Slopes are rounded, so their
-loops keep the order of operations of `models.formulas` and `SlopeGrid.units`. They
-equal those functions bit for bit.
+loops keep the order of operations of `models.formulas` and `SlopeGrid.units`, and give
+the same bits.
 """
 
 from __future__ import annotations
@@ -264,8 +264,8 @@ def _add_codes(
     third: Floats,
     fourth: Floats,
 ) -> None:
-    # Rows use four accumulators in turn, so adjacent rows with the same code need not
-    # wait for each other.
+    # Rows use four accumulators in turn, because adjacent rows with the same code would
+    # otherwise wait for each other.
     whole = len(s) // 4 * 4
     for i in range(0, whole, 4):
         first[codes[i]] += s[i]
@@ -422,7 +422,7 @@ def _interpolate(
     """
     last, most = float(len(table) - 1), np.int32(len(table) - 2)
     for i in range(len(values)):
-        # The comparison is written such that even nan becomes a valid index.
+        # This comparison turns even nan into a valid index.
         inside = values[i] if values[i] > low else low
         place = min((inside - low) * steps, last)
         index[i] = min(np.int32(place), most)
@@ -623,7 +623,7 @@ def cap_rows(
     cap: float,
     caps: npt.NDArray[np.int32],
 ) -> None:
-    """Compute `Metric.caps` of the images (n, r) of rows, in the same order."""
+    """Compute `Metric.caps` from the images (n, r) of rows, with the same bits."""
     for i in range(len(images)):
         squares = 0.0
         for r in range(images.shape[1]):
@@ -733,7 +733,7 @@ def add_hat_images(
 ) -> None:
     """Add the part of B z_i that belongs to hats to images[i], for each row i.
 
-    Places and values are those of `add_hat_pairs`.
+    Places and values have the same meaning as in `add_hat_pairs`.
     """
     for i in range(len(images)):
         out = images[i]

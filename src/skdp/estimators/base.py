@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.engines.choice import choose_engine
+from skdp.estimators.balanced import release_balanced_weights
 from skdp.estimators.decisions import DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
 from skdp.estimators.exports import ExportsMixin
@@ -29,6 +30,7 @@ from skdp.estimators.fit_warnings import (
     warn_if_labels_unknown,
     warn_of_doubts,
 )
+from skdp.estimators.foreign_options import ForeignOptionsMixin
 from skdp.estimators.inputs import (
     accept_column,
     accept_table,
@@ -61,7 +63,12 @@ ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
 class PrivateLinearModel(
-    DecisionsMixin, NotebookMixin, ExportsMixin, StandardErrorsMixin, BaseEstimator
+    DecisionsMixin,
+    NotebookMixin,
+    ExportsMixin,
+    StandardErrorsMixin,
+    ForeignOptionsMixin,
+    BaseEstimator,
 ):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
@@ -100,7 +107,7 @@ class PrivateLinearModel(
         alpha: float | str = "auto",
         l1_ratio: float = 0.0,
         fit_intercept: bool = True,
-        class_weight: Mapping[Any, float] | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         max_weight: float = 1.0,
         sampling: Any = "auto",
         geometry: Any = "auto",
@@ -183,12 +190,13 @@ class PrivateLinearModel(
             max_rows_per_unit=self.max_rows_per_unit,
             neighbours=self.neighbours,
         )
+        balanced = isinstance(self.class_weight, str)
         read = partial(
             read_records,
             opened.table,
             target=opened.y,
             sample_weight=accept_column(sample_weight, "sample_weight"),
-            class_weight=self.class_weight,
+            class_weight=None if balanced else self.class_weight,
             intercept=self.fit_intercept,
             max_weight=self.max_weight,
             verbose=self.verbose,
@@ -241,6 +249,16 @@ class PrivateLinearModel(
                     rows = self._release_rows(read(draw_lines(schema)), record, noise)
                 schema, reasons = self._describe(schema, rows, record)
             records = read(schema) if records is None else records
+            if balanced:
+                weights = release_balanced_weights(
+                    records,
+                    schema,
+                    record,
+                    engine=choose_engine(self.engine, self.n_threads),
+                    noise=noise,
+                    max_weight=self.max_weight,
+                )
+                records = read(schema, class_weight=weights)
             fit = self._run(records, schema, rows, record, noise, reasons)
             # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from skdp.engines.choice import choose_engine
+from skdp.estimators.balanced import BALANCED
 from skdp.estimators.other_solvers import OWN, check_solver
 from skdp.models.losses import Loss
 from skdp.planning.curves import choose_curves
@@ -27,7 +28,7 @@ class DecisionsMixin:
     alpha: float | str
     l1_ratio: float
     fit_intercept: bool
-    class_weight: Mapping[Any, float] | None
+    class_weight: Mapping[Any, float] | str | None
     max_weight: float
     sampling: Any
     geometry: Any
@@ -99,11 +100,17 @@ class DecisionsMixin:
             0 < self.max_weight < 1e30,
             f"max_weight must be in (0, 1e30), got {self.max_weight}.",
         )
+        given = self.class_weight
         check(
-            self.class_weight is None or isinstance(self.class_weight, Mapping),
-            f"class_weight must map classes to weights, got {self.class_weight!r}.",
+            given is None or isinstance(given, Mapping) or given == BALANCED,
+            "class_weight must be 'balanced' or map classes to weights, got "
+            f"{given!r}.",
         )
         loss = self._make_loss(target)
+        check(
+            given != BALANCED or loss.n_classes > 0,
+            "class_weight='balanced' requires a categorical target.",
+        )
         if self.solver != OWN:
             check_solver(self, loss)
         delta = default_delta(rows) if self.delta is None else self.delta

@@ -16,9 +16,10 @@ def sort_target(target: Any) -> Any:
 
     Classes are sorted as scikit-learn sorts them, whatever their order in the schema.
     Scorers take ``classes_[1]`` as the positive class, and expect the columns of
-    ``predict_proba`` in the order of sorted labels. The order is that of ``np.unique``:
-    numbers by value, False before True, texts by code point. If levels have several
-    types, numpy converts them to one type first, so numbers among texts become texts.
+    ``predict_proba`` in the order of sorted labels. Levels are ordered as by
+    ``np.unique``: numbers by value, False before True, strings by code point. If levels
+    have several types, numpy converts them to one type first, so numbers among strings
+    become strings.
     """
     if isinstance(target, tuple):
         name, column = target
@@ -36,9 +37,10 @@ def sort_target(target: Any) -> Any:
 def type_labels(column: Categorical) -> Categorical:
     """Sort released labels, and give them a type that follows from the labels alone.
 
-    They are booleans if they are true and false, integers if all are integers, else
-    texts. The type of the table's column is ignored, because one cell can change it.
-    Integers become floats if one is missing, and texts if one is not a number.
+    The labels true and false become booleans. If all labels are integers, they become
+    integers. Otherwise they are strings. The type of the table's column is ignored,
+    because one cell can change it: integers become floats if one cell is missing, and
+    strings if one cell is not a number.
     """
     check(
         len(column.levels) >= 2,

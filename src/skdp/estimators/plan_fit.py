@@ -6,6 +6,7 @@ from os import PathLike
 from typing import Any
 
 from skdp.estimators.additive import find_estimator
+from skdp.estimators.balanced import BALANCED, BALANCED_SHARE
 from skdp.estimators.base import COUNT_SHARE, ESTIMATORS
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.persons import check_unit, count_given
@@ -31,15 +32,15 @@ def plan(
         The complete public description of the table, including the target.
     n_rows : int
         Number of rows, or a guess if the number is private. If the schema has a unit,
-        it is the number of persons, or of rows if ``max_rows_per_unit`` is set. Under
-        add-remove, which is the default, the plan is for a fit that releases the number
-        of rows. So a hundredth of the budget is set aside for that release, and δ is
-        1e-9 by default.
+        `n_rows` is the number of persons, or of rows if ``max_rows_per_unit`` is set.
+        Under add-remove, which is the default, the plan is for a fit that releases the
+        number of rows. So a hundredth of the budget is set aside for that release, and
+        δ is 1e-9 by default.
     epsilon, delta : float
         The privacy budget.
     model : {"logistic", "linear", "huber", "svc", "poisson", "additive"}
-        Short name of the estimator. "additive" is a classifier or a regressor, as the
-        target demands.
+        Short name of the estimator. "additive" is a classifier or a regressor,
+        depending on the target.
     **parameters
         Other parameters of the estimator.
 
@@ -90,7 +91,9 @@ def plan(
         assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption(counted)),
         unit=unit,
     )
-    record.budget *= 1.0 - COUNT_SHARE if private_rows else 1.0
+    share = COUNT_SHARE if private_rows else 0.0
+    share += BALANCED_SHARE if estimator.class_weight == BALANCED else 0.0
+    record.budget *= 1.0 - share
     reasons: tuple[str, ...] = ()
     if not estimator._is_described(described):
         described, reasons = estimator._describe(described, n_rows, record)

@@ -24,8 +24,8 @@ def schema_digest(schema: Any) -> str:
     """Return the SHA-256 digest of a schema's columns, target and row norm.
 
     The order of the columns matters, but the name of the target does not. `schema` is a
-    `Schema` or any object with the attributes `columns`, `target` and `row_norm`. If
-    the type of a column is not known yet, the column may be a text.
+    `Schema` or any object with the attributes `columns`, `target` and `row_norm`. A
+    column whose type is not known yet is a string.
     """
     target = schema.target
     target = target[1] if isinstance(target, tuple) else target
@@ -37,9 +37,9 @@ def schema_digest(schema: Any) -> str:
 
 
 def _to_lists(value: Any) -> Any:
-    """Convert a description to nested lists and texts.
+    """Convert a description to nested lists of strings.
 
-    The numbers 1, 1.0 and numpy's 1 give the same text.
+    The numbers 1, 1.0 and numpy's 1 become the same string.
     """
     if value is None or isinstance(value, str):
         return value
@@ -75,8 +75,8 @@ def released_digest(record: PrivacyRecord, result: Any = None) -> str:
     record : PrivacyRecord
         The privacy record of the run.
     result : plain values, optional
-        The result that was computed from the releases, such as a model's weights and
-        public facts. ``json`` must be able to write it.
+        What was computed from the releases, such as a model's weights and public facts.
+        It must be possible to write it as JSON.
     """
     charged = [[*astuple(event), times] for event, times in record.events.items()]
     whole = {

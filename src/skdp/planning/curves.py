@@ -1,8 +1,7 @@
 """Choose the knots of curves and the pairs of columns, from public facts alone.
 
-`choose_curves` is the only place where these choices are made. They depend on the
-schema, the public or released number of rows, and the budget. So privacy does not
-depend on them.
+`choose_curves` is the only place where these choices are made. They depend only on the
+schema, the public or released number of rows, and the budget, so they cost no privacy.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from skdp.schema import Categorical, Column, Numeric, Pair, Schema, check
 FEWEST, MOST = 4, 16
 #: Curves are lines if nν is below this.
 CURVES_FROM = 100.0
-#: Pairs of numbers are added from this nν on.
+#: Pairs of numbers are added if nν is at least this.
 PAIRS_FROM = 1e4
 #: Number of knots of each number in a pair.
 PAIR_KNOTS = 4
-#: Pairs are added only as long as there are at most this many coordinates.
+#: Pairs are added only if there are at most this many coordinates with them.
 MOST_COORDINATES = 1500
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A schema in which all numbers of knots are known, and why they were chosen."""
+    """A schema in which all numbers of knots are known, and the reasons for them."""
 
     schema: Schema
     reasons: tuple[str, ...]
@@ -56,13 +55,13 @@ def choose_curves(
     loss : Loss
         The loss.
     n_rows, mu, neighbours
-        The public or released number of rows, the Gaussian-DP parameter of what is left
-        of the budget, and the relation.
+        The public or released number of rows, the Gaussian-DP parameter of the
+        remaining budget, and the neighbour relation.
     knots : int, "auto" or None
-        The number of knots of each number whose description does not say it.
+        The number of knots of each numeric column that does not state one.
     pairs : "auto", "all", list of pairs of names, or None
-        The pairs to add: as many as the rows carry, all pairs of columns, these, or
-        none.
+        The pairs to add: as many as the rows support ("auto"), all pairs of columns,
+        the listed pairs, or none.
     """
     check_choices(knots, pairs)
     signal = n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
@@ -105,7 +104,7 @@ def draw_lines(schema: Schema) -> Schema:
 
 
 def check_choices(knots: Any, pairs: Any) -> None:
-    """Refuse values of `knots` and `pairs` that are wrong for every table."""
+    """Refuse values of `knots` and `pairs` that no table allows."""
     Numeric(0, 1, knots=knots)  # refuses a wrong number
     named = isinstance(pairs, Sequence) and all(
         isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2

@@ -9,8 +9,8 @@ from skdp.privacy import accountant
 from skdp.privacy.queries import NEIGHBOURS, Neighbours
 from skdp.schema import check
 
-#: Number of noise draws that every budget allows. The sampler's slack over 2²⁴ draws
-#: adds 2⁻²⁵ to ε.
+#: Number of noise draws that every budget allows. The sampler's slack over so many
+#: draws adds 2⁻²⁵ to ε.
 ALLOWED_DRAWS = 1 << 24
 SCOPE = (
     "Protects one row. Not protected: several rows of one person, run time, memory, "
@@ -23,12 +23,12 @@ UNIT_SCOPE = (
 
 
 class BudgetError(ValueError):
-    """The error raised, before any noise is drawn, if the budget is too small."""
+    """Raised before any noise is drawn, if the budget is too small."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One release, which is μ-GDP except with probability `delta`.
+    """A release that is μ-GDP, except with probability `delta`.
 
     Its μ is 1/noise_multiplier.
     """
@@ -61,13 +61,13 @@ class PrivacyRecord:
         Whether the noise came from a seed. Anyone who knows the seed can remove the
         noise.
     reserved_delta : float
-        The part of delta that is kept for releases that are not Gaussian.
+        The part of delta that is set aside for releases that are not Gaussian.
     unit : str, optional
-        The names of the columns that say whose row it is. Neighbouring tables then
-        differ in one person, with all rows. By default they differ in one row.
+        The names of the columns that identify a person. Neighbouring tables then differ
+        in all rows of one person. By default they differ in one row.
     transcript_digest : str, optional
-        The SHA-256 digest of the released values. It is set only if the record was read
-        from a file, which does not contain the values themselves.
+        The SHA-256 digest of the released values. Only a record that was read from a
+        file has it, because the file does not contain the values themselves.
     """
 
     epsilon: float
@@ -104,7 +104,7 @@ class PrivacyRecord:
 
     @property
     def spent_epsilon(self) -> float:
-        """The ε that holds at the record's δ for all releases so far."""
+        """The ε of all releases so far, at the record's δ."""
         draws, extra = int(self._total("n_draws")), self._total("delta")
         mu = math.sqrt(self.spent)
         return accountant.spent_epsilon(mu, self.delta, draws, extra)

@@ -1,11 +1,10 @@
-"""Infer types, ranges and categories privately, if a schema does not give them.
+"""Infer the types, ranges and categories that a schema lacks, privately.
 
-Each of these is found from a noisy histogram. Types and ranges use public bins: a
-logarithmic grid of positive and negative numbers, and one bin for texts that are not
-numbers. The count of that last bin decides whether a column holds texts. Categories
-are not public, so a category is shown only if its noisy count exceeds a threshold. The
-count of a category that a single record has exceeds the threshold with probability at
-most δ.
+All of them come from noisy histograms. Types and ranges use public bins: a logarithmic
+grid of positive and negative numbers, and one bin for strings that are not numbers. The
+count of this last bin decides whether a column contains strings. Categories are not
+public, so a category is shown only if its noisy count exceeds a threshold. If only one
+record has the category, this happens with probability at most δ.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LOWEST, HIGHEST = -32, 48
 SIDE = 2 * (HIGHEST - LOWEST)
 #: Probability that noise alone widens the range of at least one column.
 FALSE_ALARM = 0.01
-#: The bin of empty cells, and the bin of texts that are not numbers.
+#: The bin of empty cells, and the bin of strings that are not numbers.
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
 #: Number of parts into which a person is divided when categories are counted. A person
 #: has at most this many categories in a column.
@@ -43,7 +42,7 @@ def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     """Return the number of the bin of each value.
 
     Bins are numbered in this order: negative numbers, zero, positive numbers, nan
-    (empty cells), and masked values (texts).
+    (empty cells), and masked values (strings).
     """
     texts, values = np.ma.getmaskarray(values), np.ma.getdata(values)
     mantissa, exponent = np.frexp(np.abs(np.where(np.isfinite(values), values, 1.0)))
@@ -56,7 +55,7 @@ def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
 
 
 def list_edges() -> FloatArray:
-    """Return the lower edges of all bins of numbers, then the last one's upper edge."""
+    """Return the edges of all bins of numbers, in increasing order."""
     size = np.power(2.0, LOWEST + np.arange(SIDE + 1) / 2)
     return np.concatenate([-size[::-1], size[:1], size[1:]])
 
@@ -98,7 +97,7 @@ def release_ranges_and_texts(
     record: PrivacyRecord,
     divisors: Iterable[IntArray] | None = None,
 ) -> tuple[dict[str, tuple[float, float]], set[str]]:
-    """Release a range for each column and the set of columns that hold texts.
+    """Release a range for each column, and the set of columns that contain strings.
 
     A range extends from the lowest to the highest bin whose noisy count exceeds the
     level that noise alone would reach. The range is (0, 1) if no bin exceeds that
@@ -178,12 +177,12 @@ def release_levels(
     Notes
     -----
     **Guarantee.** For all neighbouring tables, the categories that both tables have are
-    post-processing of a Gaussian release. The probability that any category is shown
-    that only one of the two tables has is at most `delta` over all columns. If a record
-    may be replaced, both tables may have such a category in each column, and `delta`
-    covers both. Counts that do not differ get the same noise on both tables, so at most
-    two draws per column can distinguish the tables, or two for each of the
-    `LEVEL_PARTS` categories that a person may have.
+    post-processing of a Gaussian release. Consider the categories that only one of the
+    two tables has. The probability that any of them is shown, in any column, is at most
+    `delta`. If a record may be replaced, both tables may have such a category in each
+    column, and `delta` covers both. Counts that do not differ get the same noise on
+    both tables, so at most two draws per column can distinguish the tables, or two for
+    each of the `LEVEL_PARTS` categories that a person may have.
     """
     one = 1 if divisors is None else LEVEL_PARTS
     counters: dict[str, Counter[str]] = {name: Counter() for name in names}
@@ -202,8 +201,8 @@ def release_levels(
     sides = 2 if record.neighbours == "replace-one" else 1
     n_draws, z = sides * len(names) * one, noise_multiplier
     record.charge(Event(query, asked.sensitivity, z, n_draws, delta))
-    # The number of keys is private, and the release would record it. So the release is
-    # charged above and given a record that is thrown away.
+    # The number of keys is private, and the release would record it. So the release was
+    # charged above, and here gets a record that is thrown away.
     private = PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=record.neighbours)
     noisy = release(asked, z, noise, private)
     record.seeded |= noise.seeded

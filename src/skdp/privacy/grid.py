@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ CHUNK_ROWS = 1 << 22
 
 
 def round_up(value: float) -> float:
-    """Return a float safely above `value`, larger by a few ulps."""
+    """Return a float that is safely above `value`, by a few ulps."""
     return value * (1.0 + 2.0**-45)
 
 
@@ -57,9 +58,9 @@ def bound_positions(
     Notes
     -----
     **Guarantee.** For every float, including nan and infinities, each result is an
-    integer in [0, width · 2¹⁴], where width is that of the axis. By the guarantee of
-    `skdp.schema.split_hats`, the row's coordinates k are integers in units of 2⁻¹⁴ with
-    k ≥ 0 and Σ k ≤ 2¹⁴, so Σ k² ≤ 2²⁸.
+    integer in [0, width · 2¹⁴], where width is the width of the axis. By the guarantee
+    of `skdp.schema.split_hats`, the row's coordinates k are integers in units of 2⁻¹⁴
+    with k ≥ 0 and Σ k ≤ 2¹⁴, so Σ k² ≤ 2²⁸.
     """
     finite = np.where(np.isnan(positions), 0.0, positions)
     inside = np.clip(finite, 0.0, np.array(axes, np.float64))
@@ -77,8 +78,8 @@ def bound_rows(values: FloatArray, norm: float) -> FloatArray:
     """
     finite = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
     largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
-    # Entries may be as large as 1e308 or denormal. Dividing each row by its largest
-    # entry first keeps the squares in range.
+    # Entries may be as large as 1e308, or denormal. Each row is first divided by its
+    # largest entry, which keeps the squares in range.
     direction = finite / np.where(largest > 0, largest, 1.0)
     length = np.zeros_like(largest)
     for column in direction.T:  # sums each row's squares in the same order for every n
@@ -96,6 +97,22 @@ def shrink_rows(units: FloatArray, squared_norm: float) -> FloatArray:
         units = np.where(squares > squared_norm, np.trunc(units * factor), units)
         squares = (units * units).sum(axis=1, keepdims=True)
     return units
+
+
+def multiply(matrix: FloatArray, total: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Multiply a matrix of integers below 2²⁴ by Python integers, exactly.
+
+    The big integers are split into pieces small enough for exact float64 products.
+    """
+    bits = 29 - matrix.shape[1].bit_length()
+    product = np.zeros((len(matrix), total.shape[1]), np.int64).astype(object)
+    rest, sign, shift = abs(total), np.sign(total), 0
+    while rest.any():
+        limb = sign * (rest & ((1 << bits) - 1))
+        part = (matrix @ limb.astype(np.float64)).astype(np.int64)
+        product = product + (part.astype(object) << shift)
+        rest, shift = rest >> bits, shift + bits
+    return product
 
 
 @dataclass(frozen=True, kw_only=True)

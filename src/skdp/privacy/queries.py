@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from skdp.privacy import grid
 from skdp.privacy.encoding import AnyArray, Chunk, Records
+from skdp.privacy.units import divide_caps, divide_slopes
 from skdp.schema import FloatArray, IntArray, Layout, check
 
 Neighbours = Literal["replace-one", "zero-out", "add-remove"]
@@ -146,7 +147,7 @@ class Slopes:
     A record adds x_i s_i to a gradient. Here s_i is weight_i times the slope of the
     loss, divided by the chunk's divisor, rounded to the grid and clipped to
     min(cap, caps_i). `metric` and the integer `caps`, one array per chunk, are set only
-    by `capped` and `divided`.
+    by `capped` and `divide_slopes`.
     """
 
     loss: Loss
@@ -170,25 +171,6 @@ class Slopes:
         return self.grid.units(raw, caps)
 
 
-def divided(records: Records, slopes: Slopes) -> Slopes:
-    """Return slopes that are bounded for all rows of a person together.
-
-    Notes
-    -----
-    **Guarantee.** For every person, the slope norms of all rows add up to at most the
-    cap of the grid. A person's rows are at most m, the divisor of their chunks, and
-    m ⌊cap/m⌋ ≤ cap. Without a unit, the slopes are returned as they are.
-    """
-    if records.layout.unit is None or slopes.caps is not None:
-        return slopes
-    slopes = replace(slopes, bits=grid.UNIT_BITS)
-    caps = [
-        np.full(len(chunk.target), slopes.grid.cap // chunk.divisor, np.int32)
-        for chunk in records.chunks
-    ]
-    return replace(slopes, caps=caps)
-
-
 def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
     """Return slopes that are also capped by the metric. Nothing is released.
 
@@ -198,11 +180,8 @@ def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
     the metric's radius. By `Metric.caps`, each of at most m rows has
     ⌊cap_i/m⌋ · unit · ‖B x_i‖ ≤ radius/m. Without a unit, m is 1.
     """
-    slopes = divided(engine.records, slopes)
-    caps = engine.caps(metric, slopes)
-    if engine.records.layout.unit is not None:
-        pairs = zip(caps, engine.records.chunks, strict=True)
-        caps = [np.floor_divide(own, chunk.divisor) for own, chunk in pairs]
+    slopes = divide_slopes(engine.records, slopes)
+    caps = divide_caps(engine.records, engine.caps(metric, slopes))
     return replace(slopes, metric=metric, caps=caps)
 
 
@@ -225,10 +204,10 @@ def gradient(
     Euclidean norm. A record's contribution is at most s·sup‖x_at / shape‖, where s is
     the cap on slopes (Lemma 3.3 of the paper, with slopes clipped instead of a
     Lipschitz assumption). All rows of a person together contribute no more, because
-    their slopes add up to at most s (`divided`). If a record may be replaced, the
+    their slopes add up to at most s (`divide_slopes`). If a record may be replaced, the
     difference is at most twice that.
     """
-    layout, slopes = engine.records.layout, divided(engine.records, slopes)
+    layout, slopes = engine.records.layout, divide_slopes(engine.records, slopes)
     within = bool(np.all((shape > 1e-50) & (shape < 1e50)))
     check(within, "shape must be between 1e-50 and 1e50.")
     check(len(set(at.tolist())) == len(at), "at must not repeat a coordinate.")
@@ -259,7 +238,7 @@ def mapped_gradient(
         raise TypeError("A mapped gradient requires slopes from queries.capped.")
     units = grid.WeightGrid.of(layout).units(weights)
     total = engine.gradient(units, np.arange(layout.n_features), slopes)
-    value = _exact_product(metric.units, total)
+    value = grid.multiply(metric.units, total)
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - metric.bits)
     sensitivity = grid.round_up(_difference(neighbours) * metric.radius)
     many = count_in_words(layout.n_features, "coordinate")
@@ -278,21 +257,6 @@ def _difference(neighbours: Neighbours) -> float:
     It is 2 if a record may be replaced, because one is removed and another is added.
     """
     return {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}[neighbours]
-
-
-def _exact_product(matrix: FloatArray, total: BigInts) -> BigInts:
-    """Multiply a matrix of integers below 2²⁴ by big integers, exactly.
-
-    The big integers are split into pieces small enough for exact float64 products.
-    """
-    bits = 29 - matrix.shape[1].bit_length()
-    product = big(np.zeros((len(matrix), total.shape[1])))
-    rest, sign, shift = abs(total), np.sign(total), 0
-    while rest.any():
-        limb = sign * (rest & ((1 << bits) - 1))
-        product = product + (big(matrix @ limb.astype(np.float64)) << shift)
-        rest, shift = rest >> bits, shift + bits
-    return product
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,18 @@ the person adds no more to any sum than one record would, whatever m is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from skdp.privacy.encoding import Coded
+from skdp.privacy.encoding import AnyArray, Coded, Records
+from skdp.privacy.grid import UNIT_BITS
 from skdp.schema import IntArray, check
+
+if TYPE_CHECKING:
+    from skdp.privacy.queries import Slopes
 
 
 class RowCounts:
@@ -21,8 +29,8 @@ class RowCounts:
     Parameters
     ----------
     least : int
-        Count a person with fewer rows as if there were this many. A row then counts at
-        most 1/least, and persons with fewer rows count less than others.
+        Smallest number of rows to count for a person. A row then counts at most
+        1/least, and persons with fewer rows count less than others.
     """
 
     def __init__(self, least: int = 1) -> None:
@@ -48,7 +56,7 @@ class RowCounts:
                 rows[value] = rows.get(value, 0) + count
 
     def find_divisors(self, ids: Coded) -> IntArray:
-        """Return the number m for each row that counts 1/m, or 0 if it counts nothing.
+        """Return m for each row, if the row counts 1/m, or 0 if the row does not count.
 
         Notes
         -----
@@ -62,3 +70,34 @@ class RowCounts:
         divisors = np.where(rows > 0, np.maximum(rows, self.least), 0)
         inside = (ids.codes >= 0) & (ids.codes < last)
         return np.asarray(divisors[np.where(inside, ids.codes, last)])
+
+
+def divide_slopes(records: Records, slopes: Slopes) -> Slopes:
+    """Return slopes that are bounded for all rows of a person together.
+
+    Notes
+    -----
+    **Guarantee.** For every person, the slope norms of all rows add up to at most the
+    cap of the grid. A person's rows are at most m, the divisor of their chunks, and
+    m ⌊cap/m⌋ ≤ cap. Without a unit, or if the slopes have caps already, they are
+    returned as they are.
+    """
+    if records.layout.unit is None or slopes.caps is not None:
+        return slopes
+    slopes = replace(slopes, bits=UNIT_BITS)
+    whole = [np.full(len(c.target), slopes.grid.cap, np.int32) for c in records.chunks]
+    return replace(slopes, caps=divide_caps(records, whole))
+
+
+def divide_caps(records: Records, caps: Sequence[AnyArray]) -> Sequence[AnyArray]:
+    """Divide the caps of rows by the divisors of their chunks, and round down.
+
+    Notes
+    -----
+    **Guarantee.** For all integer caps c_i ≥ 0 and every person with at most m rows,
+    ⌊c_i/m⌋ ≤ c_i/m. Without a unit, the caps are returned as they are.
+    """
+    if records.layout.unit is None:
+        return caps
+    pairs = zip(caps, records.chunks, strict=True)
+    return [np.floor_divide(own, chunk.divisor) for own, chunk in pairs]

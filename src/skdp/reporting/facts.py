@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skdp.estimators.summary import Z
 from skdp.evaluation.results import Bin, Evaluation
 from skdp.planning.plan import Plan
 from skdp.planning.plan_files import plan_summary
@@ -39,10 +38,11 @@ PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
         lambda query: query.startswith(("counts of", "histogram of the target")),
     ),
     ("Gradients, the steps of the fit", lambda query: query.startswith("gradient")),
+    ("Level of the predictions", lambda query: query == "sum of slopes"),
     ("Scores", lambda query: query.startswith("scores (")),
 )
 UNSPENT = "Not spent"
-#: If the share of the budget that remains is at most this, it is not listed.
+#: A remaining share of the budget is listed only if it is larger than this.
 LITTLE = 1e-3
 
 
@@ -106,13 +106,13 @@ GEOMETRIES = {
     "Diagonal": "DP-SkGD in a diagonal metric from public bounds",
     "InterceptOnly": "DP-SkGD on the intercept alone: a constant model",
 }
-#: Parameters that are listed if they differ from their defaults. All other parameters
-#: are covered by other facts.
+#: Parameters that are listed if they differ from their defaults. The page states all
+#: others elsewhere.
 SETTINGS = (
     *("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_weight", "sampling"),
     *("geometry", "n_steps", "slope_bound", "calibration"),
 )
-#: Maximum number of categories that are listed for a column, and of columns listed.
+#: Largest number of categories listed for a column, and largest number of columns.
 MOST_LEVELS, MOST_COLUMNS = 12, 500
 
 
@@ -144,7 +144,7 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
 
 
 def describe_unit(model: Any) -> str:
-    """Say what the rows of a person count for."""
+    """Describe how the rows of a person are weighted."""
     most = model.max_rows_per_unit
     if most == 1:
         return f"{model.privacy_.unit}; every person counts once, with all rows"
@@ -194,7 +194,7 @@ def describe_column(column: Column) -> str:
 
 
 def describe_columns(model: Any) -> list[tuple[str, str]]:
-    """Return names and descriptions of the first `MOST_COLUMNS` columns."""
+    """Return the name and description of each of the first `MOST_COLUMNS` columns."""
     listed = list(model.schema_.columns.items())
     return [
         (str(name), describe_column(column)) for name, column in listed[:MOST_COLUMNS]
@@ -239,7 +239,7 @@ EVALUATION_TITLE = "Evaluation of a model"
 class CalibrationMark:
     """The positions of one calibration bin in the picture.
 
-    They are those of the predicted probability, the observed rate and its interval.
+    They show the predicted probability, the observed rate and its interval.
     """
 
     bin: Bin
@@ -278,22 +278,22 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
 
 
 def draw_evaluation(found: Evaluation) -> dict[str, Any]:
-    """Return the scores and the calibration table, with positions for its picture."""
+    """Return the scores, the calibration table, and the positions for its picture."""
     scale = Scale(low=0.0, high=1.0)
     drawn = []
     for one in found.calibration:
-        if math.isfinite(one.rate) and math.isfinite(one.rate_std):
-            ends = one.rate - Z * one.rate_std, one.rate + Z * one.rate_std
+        if not one.too_noisy:
             drawn.append(
                 CalibrationMark(
                     bin=one,
                     predicted=scale(one.predicted),
                     at=scale(one.rate),
-                    interval=(scale(ends[0]), scale(ends[1])),
+                    interval=(scale(one.rate_low), scale(one.rate_high)),
                 )
             )
     return {
         "scores": found.scores,
+        "confusion": found.confusion,
         "confidence": found.confidence,
         "calibration": found.calibration,
         "calibration_rows": drawn,

@@ -29,11 +29,13 @@ class Point:
     value : float
         The number of rows, or ε.
     privacy, sampling : float
-        The expected cost of privacy, and of having only this many rows.
+        The expected cost of privacy, and the expected cost of having only this many
+        rows.
     range : str
         The likely range of the cost of privacy.
     constant : bool
-        Whether only a constant would be fitted, because noise would hide any model.
+        Whether only a constant would be fitted, because the noise would hide anything
+        else.
     here : bool
         Whether this point has the rows and the budget of the fit itself.
     """
@@ -98,8 +100,8 @@ def panels(plan: Plan) -> list[Panel]:
     """
     if plan.epsilon == math.inf:
         return []
-    # Show values around those of the plan. If its rows and budget allow only a constant
-    # model, show larger values.
+    # Show values around the values of the plan. If its rows and budget allow only a
+    # constant model, show larger values.
     lift = FACTORS[-1] if isinstance(plan.geometry, InterceptOnly) else 1
     factors = [factor * lift for factor in FACTORS]
     asked = {

@@ -92,12 +92,12 @@ class Problem:
 
     @property
     def slope_bound(self) -> float:
-        """Bound on a record's slope, multiplied by the largest weight of a record."""
+        """Bound on the slope of a record times its weight."""
         return self.loss.slope_bound * self.records.max_weight
 
     @property
     def curvature(self) -> float:
-        """Bound β on a loss's second derivative, times the largest weight of a record.
+        """Bound β on the second derivative of a record's loss times its weight.
 
         The derivative is with respect to the margin.
         """
@@ -109,7 +109,7 @@ class Problem:
         return math.sqrt(self.layout.squared_norm(self.all))
 
     def slopes(self, bound: float | None = None) -> queries.Slopes:
-        """Return how slopes are computed and bounded.
+        """Return the description of how slopes are computed and bounded.
 
         The bound is the smaller of `bound` and `slope_bound`.
         """
@@ -166,7 +166,7 @@ class Run:
         return math.sqrt(self.budget)
 
     def share(self, part: float) -> Run:
-        """Return the same run with the share `part` of its budget."""
+        """Return a run with the share `part` of this run's budget."""
         return replace(self, budget=self.budget * part)
 
 
@@ -284,11 +284,11 @@ def open_run(
 
 
 def charge_run(run: Run, event: Event) -> PrivacyRecord:
-    """Charge an event before the data is read; return a second record for its releases.
+    """Charge an event before data is read, and return a second record for its releases.
 
-    Use the returned privacy record for the releases that belong to the event. What is
-    charged to it does not count, because the event has been charged already. It shares
-    the transcript of the run's own record, so the released values are kept there.
+    Use the returned privacy record for the releases that belong to the event. Charges
+    to it do not count, because the event has been charged already. It shares the
+    transcript of the run's own record, which keeps the released values.
     """
     run.record.charge(event)
     run.record.seeded |= run.noise.seeded

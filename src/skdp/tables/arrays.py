@@ -56,7 +56,7 @@ def column(given: AnyArray) -> AnyArray:
 
 
 def objects(given: Sequence[object]) -> AnyArray:
-    """Return a list as an array of objects, whose types numpy does not change."""
+    """Return a list as an array of objects, so numpy does not change their types."""
     return np.fromiter(given, dtype=object, count=len(given))
 
 

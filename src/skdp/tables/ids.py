@@ -1,14 +1,14 @@
-"""Convert cells to ids, by which the rows of a person are found.
+"""Convert cells to ids, which identify the rows of a person.
 
-An id is an exact integer or a text. Libraries guess a column's type from its cells, so
-one person's cell may decide how the ids of others are stored. An id must not depend on
-that. So 7, 7.0 and the texts "7", "007" and "7.0" are the same id, because a library
-that reads them as numbers makes them equal. All other texts are compared letter by
-letter. Dates are compared as the numbers that store them.
+An id is an exact integer or a string. Libraries guess a column's type from its cells,
+so one person's cell may decide how the ids of others are stored. An id must not depend
+on that. So 7, 7.0 and the strings "7", "007" and "7.0" are the same id, because a
+library that reads them as numbers makes them equal. All other strings are compared
+character by character. Dates are compared as the numbers that store them.
 
-A cell without an id is empty, blank, nan, None, or one of the usual texts for missing
-cells, such as "NA". It is always safe to take a cell as missing, because such a row
-counts for nothing.
+A cell has no id if it is empty, blank, nan, None, or one of the usual strings for
+missing cells, such as "NA". It is always safe to treat a cell as missing, because its
+row then counts for nothing.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from skdp.tables.readers import Cells, Source, positions, slices
 GIVEN = "(ids given)"
 #: Rows that are read at a time to count the rows of persons.
 COUNT_ROWS = 1 << 18
-#: Texts that stand for a missing id, in small letters and without blanks around them.
+#: Strings that mean a missing id, in lower case and without surrounding blanks.
 _ABSENT = {"", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none"}
 _ABSENT |= {"nat", "?", ".", "-"}
-# Longer numbers are compared as texts, and int() may refuse them.
+# Longer numbers are compared as strings, and int() may refuse them.
 _WHOLE = re.compile(r"([+-]?[0-9]{1,400})(?:\.0*)?", re.ASCII)
-#: Types whose cells may be looked up in a dict. Of these types, equal cells (1, 1.0 and
+#: Types whose cells may be looked up in a dict. Equal cells of these types (1, 1.0 and
 #: True) are the same id.
 _PLAIN = set(map(id, (str, int, float, bool, bytes, type(None))))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ids:
-    """Where the ids are that say whose row it is.
+    """The place of the ids that identify persons.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Ids:
 
     @classmethod
     def of(cls, unit: Any) -> Ids:
-        """Return where the ids are, given a name, a list of names or a column of ids.
+        """Return the place of the ids, given names of columns or the ids themselves.
 
         A list is taken as names, so ids must be an array or a series.
         """
@@ -78,7 +78,7 @@ class Ids:
 
     @property
     def name(self) -> str:
-        """The unit's columns in one text, as in `Layout`."""
+        """The names of the unit's columns, joined as in `Layout`."""
         return self.unit if isinstance(self.unit, str) else ", ".join(self.unit)
 
     @property
@@ -109,14 +109,14 @@ class Ids:
         return parts[0] if parts else Coded(np.zeros(0, np.int64), [])
 
     def take(self, at: IntArray) -> Ids:
-        """Return where the ids of the rows `at` are, if only these rows are kept."""
+        """Return the place of the ids after only the rows `at` are kept."""
         if self.given is None:
             return self
         ids = find_ids([self.given])
         return Ids(self.unit, Coded(ids.codes[at], ids.values))
 
     def count(self, source: Source, least: int = 1) -> RowCounts:
-        """Count the rows of each person in one pass; `least` is that of `RowCounts`."""
+        """Count the rows of each person in one pass, with `least` as in `RowCounts`."""
         counts = RowCounts(least)
         if self.given is not None:
             counts.add(find_ids([self.given]))

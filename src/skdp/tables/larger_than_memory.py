@@ -1,14 +1,13 @@
-"""Encode records, and keep those that outgrow memory in a temporary file.
+"""Encode records, and keep those that do not fit in memory in a temporary file.
 
-The file is made in the directory for temporary files (``TMPDIR``), and only its owner
-has access. It is unlinked before anything is written, so no other process can open it,
-and it disappears when the process ends for any reason. The file contains records, as
-the table's own file does. Keep both on disks that you trust.
+The file is created in the directory for temporary files (``TMPDIR``), and only its
+owner has access. It is unlinked before anything is written. No other process can open
+it, and it disappears when the process ends, for whatever reason. Like the table itself,
+it contains records. Keep both on disks that you trust.
 """
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import tempfile
@@ -48,19 +47,8 @@ class FileChunk(Chunk):
     view: mmap.mmap = field(kw_only=True)
 
     def rest(self) -> None:
-        """Free the memory that reading took. The next access reads the file again."""
+        """Free the memory of the arrays. The next access reads the file again."""
         self.view.madvise(mmap.MADV_DONTNEED)
-
-
-def choose_room(table: Any) -> float:
-    """Return how many bytes of encoded records may stay in memory.
-
-    The encoded records of a table that is in memory take less than the table, so all of
-    them may.
-    """
-    if hasattr(table, "__len__") and not isinstance(table, str):
-        return math.inf
-    return IN_MEMORY
 
 
 def encode_all(
@@ -74,8 +62,9 @@ def encode_all(
 ) -> Records:
     """Encode batches as `encode` does, and keep part of the records in a file.
 
-    About the first `in_memory` bytes of the records stay in memory. The others are
-    written to a file, if the system supports it. Several threads encode.
+    About the first `in_memory` bytes of the records stay in memory, by default
+    `IN_MEMORY`. The others are written to a file, if the system supports it. Several
+    threads encode.
     """
     room = IN_MEMORY if in_memory is None else in_memory
     file: IO[bytes] | None = None
@@ -157,12 +146,12 @@ def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:
 
 
 def _owned(weight: AnyArray) -> bool:
-    """Return whether weights belong to one chunk, and are not the shared array."""
+    """Return whether a chunk has weights of its own, and not the shared array."""
     return weight.base is None
 
 
 def _arrays(chunk: Chunk) -> list[AnyArray]:
-    """Return the arrays that a chunk takes memory for, without shared weights."""
+    """Return the arrays that take up memory in a chunk, without shared weights."""
     arrays: list[AnyArray] = []
     for part in chunk.parts:
         sparse = isinstance(part, csr_array)

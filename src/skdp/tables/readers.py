@@ -22,9 +22,9 @@ from skdp.schema import check
 Kind = Literal["number", "text", "truth", "category", "other", "unknown"]
 """The kind of a column according to its type; no cell is read.
 
-Libraries may have guessed numbers, texts and booleans from the cells. A category is a
-type that someone chose. Columns of kind "other" (dates, times, nested values) contain
-neither numbers nor texts.
+A library may have guessed from the cells that a column has numbers, strings or
+booleans. A category is a type that someone chose. Columns of kind "other" (dates,
+times, nested values) have neither numbers nor strings.
 """
 
 Cells = Any
@@ -49,8 +49,8 @@ class Source:
     n_rows : int, optional
         Number of rows, if it is known before reading.
     count : callable, optional
-        Counts the rows faster than `read` does. The argument is None, or a function
-        that is called with the share of the table counted so far.
+        Counts the rows, faster than `read` does. Its argument is None, or a callback
+        that receives the share of the table counted so far.
     share : callable, optional
         Returns the share of a file's bytes that the last `read` has read so far.
     """
@@ -91,7 +91,7 @@ COLUMNS: Mapping[tuple[str, str], str] = {
     ("pyarrow", "Array"): "arrow:array",
     ("pyarrow", "ChunkedArray"): "arrow:array",
 }
-"""Readers of single columns, likewise."""
+"""Readers of single columns, by the same names."""
 
 FILES: Mapping[str, str] = {
     ".csv": "csv:table",
@@ -100,6 +100,14 @@ FILES: Mapping[str, str] = {
     ".pq": "parquet:table",
 }
 """Readers of files, by extension."""
+
+
+def is_in_memory(table: Any) -> bool:
+    """Return whether a table is in memory, and neither a file nor a stream.
+
+    Its encoded records take less memory than the table itself.
+    """
+    return hasattr(table, "__len__") and not isinstance(table, str)
 
 
 def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
@@ -202,7 +210,7 @@ def installed(name: str) -> bool:
 
 
 def slices(n_rows: int, rows: int) -> Iterator[slice]:
-    """Cut the range of `n_rows` rows into slices of at most `rows` rows."""
+    """Return slices of at most `rows` rows, which cover `n_rows` rows."""
     return (slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows))
 
 
@@ -230,14 +238,14 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 
 def hide_errors(rows: Iterator[T], what: str) -> Iterator[T]:
-    """Iterate, and replace errors of a library, whose messages might quote a cell."""
+    """Iterate, and replace a library's errors, whose messages might quote a cell."""
     while True:
         failed = False
         try:
             row = next(rows, None)
         except Exception:
             failed = True
-        # Raised outside of `except`, so that it does not show the library's error.
+        # This is outside of `except`, so the error does not show the library's error.
         if failed:
             raise ValueError(f"{what} could not be read.")
         if row is None:
