@@ -2,9 +2,9 @@
 Curves, not lines
 =================
 
-In this synthetic table the risk of a readmission rises and falls with age. A line cannot
-show that, with or without privacy. An additive model draws a curve for each number, with
-a band that contains the noise of privacy and of sampling.
+In this synthetic table the risk of a readmission falls and rises with age. A line
+cannot show that, with or without privacy. An additive model draws a curve for each
+number, with a band that contains the noise of privacy and of sampling.
 """
 
 import matplotlib.pyplot as plt

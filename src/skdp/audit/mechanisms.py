@@ -43,11 +43,8 @@ CODES = Schema(
     {"kind": Categorical(["a", "b"]), "sort": Categorical(["a", "b"])},
     target=Categorical([0, 1]),
 )
-CURVED = Schema(
-    {name: Numeric(0, 1, knots=knots) for name, knots in (("a", 3), ("b", 4))}
-    | {"c": Surface("a", "b", 2)},
-    target=Categorical([0, 1]),
-)
+_NUMBERS = {"a": Numeric(0, 1, knots=3), "b": Numeric(0, 1, knots=4)}
+CURVED = Schema(_NUMBERS | {"c": Surface("a", "b", 2)}, target=Categorical([0, 1]))
 #: At zero weights these slopes are ±1, which is their bound.
 SLOPES = queries.Slopes(loss=Squared(1.0))
 
