@@ -229,12 +229,3 @@ def choose_seed(random_state: Any) -> int | None:
         return None if random_state is None else int(random_state)
     draw = getattr(random_state, "integers", None) or random_state.randint
     return int(draw(2**31 - 1))
-
-
-def list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
-    """Return each column's (low, high), from a pair of numbers or a pair of arrays."""
-    if bounds is None:
-        return [None] * n_columns
-    check(len(bounds) == 2, "bounds must be a pair (low, high) of numbers or arrays.")
-    shaped = [np.broadcast_to(np.asarray(b, float), (n_columns,)) for b in bounds]
-    return [(float(low), float(high)) for low, high in zip(*shaped, strict=True)]
