@@ -14,6 +14,7 @@ from scipy.special import lambertw
 
 from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
+from skdp.descent.gram import make_prior
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.target import USUAL_SCALE
@@ -84,7 +85,8 @@ def choose_geometry(
 ) -> Matrix | InterceptOnly:
     """Return the geometry of the untuned rule.
 
-    All choices follow from nν and from p, the number of coordinates. Here ν is μ
+    All choices follow from nν and from p, the number of coordinates. A coordinate that
+    shrinking assumes to vary less, as `make_prior` says, counts less. Here ν is μ
     divided by the largest change of a sum, in units of one record's bound. So ν = μ/2
     under replace-one and ν = μ otherwise, and nν is the size of the table in units of
     the noise. If nν is below 40, only an intercept is fitted.
@@ -92,7 +94,7 @@ def choose_geometry(
     Parameters
     ----------
     layout : Layout
-        The p coordinates of an encoded row.
+        The coordinates of an encoded row.
     loss : Loss
         The loss.
     n_rows : float
@@ -107,9 +109,8 @@ def choose_geometry(
         n_rows * mu > 0,
         f"n_rows and mu must be positive, got {n_rows} and {mu}.",
     )
-    p = layout.n_features
     if mu == math.inf:
-        longest = math.sqrt(layout.squared_norm(np.arange(p)))
+        longest = math.sqrt(layout.squared_norm(np.arange(layout.n_features)))
         radius = loss.slope_bound * longest / math.sqrt(NOISELESS_FLOOR)
         return Matrix(radius=4.0 * radius, floor=NOISELESS_FLOOR)
     signal = n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
@@ -121,6 +122,7 @@ def choose_geometry(
         (NUMBER_SHARE, NUMBER_RECORDS) if number else (CLASS_SHARE, CLASS_RECORDS)
     )
     target_share = min(max(least, (needed / signal) ** 2), MOST_SHARE)
+    p = float(np.sum((make_prior(layout) / layout.scales[:, None]) ** 2))
     pattern = queries.GramPattern.of(layout, neighbours, centred=True)
     noise = pattern.sensitivity / (n_rows * mu * math.sqrt(GRAM_SHARE))
     steps = signal * math.sqrt(1.0 - GRAM_SHARE - target_share)
@@ -173,7 +175,7 @@ def choose_wide_geometry(
     return geometry, max(1, round(time * float(smoothness[0])))
 
 
-def choose_cap(signal: float, p: int) -> float:
+def choose_cap(signal: float, p: float) -> float:
     """Return the best cap c, as a multiple of the mean of |residual|·‖Bx‖.
 
     Suppose that this product v has an exponential distribution with mean m. A cap at cm

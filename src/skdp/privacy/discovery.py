@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from scipy.special import ndtri
 
-from skdp.privacy import queries
+from skdp.privacy import grid, queries
 from skdp.privacy.budget import Event, PrivacyRecord
-from skdp.privacy.encoding import Coded
+from skdp.privacy.encoding import Coded, Records
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray
@@ -30,6 +30,10 @@ LOWEST, HIGHEST = -32, 48
 SIDE = 2 * (HIGHEST - LOWEST)
 #: Probability that noise alone widens the range of at least one column.
 FALSE_ALARM = 0.01
+#: Number of equal bins of a column's range, of which `release_shares` tells the shares.
+N_SHARES = 64
+#: Counts below this many standard deviations of the noise are taken for noise.
+HIDDEN = 2.0
 #: The bin of empty cells, and the bin of texts that are not numbers.
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
 
@@ -110,6 +114,40 @@ def release_ranges_and_texts(
             high_edge = float(edges[at[-1] + 1])
         found[name] = (low_edge, high_edge if high_edge > low_edge else low_edge + 1.0)
     return found, texts
+
+
+def release_shares(
+    records: Records,
+    names: Sequence[str],
+    noise_multiplier: float,
+    noise: Randomness,
+    record: PrivacyRecord,
+) -> dict[str, FloatArray]:
+    """Release the shares of rows in `N_SHARES` equal bins of numeric columns.
+
+    A share whose count is below `HIDDEN` standard deviations of the noise is zero. All
+    shares of a column are zero if none is above.
+
+    Notes
+    -----
+    **Guarantee.** For all neighbouring tables, the shares are post-processing of one
+    Gaussian release of a histogram. A record adds one to the counts of each column, or
+    nothing at all if its weight is zero.
+    """
+    groups = [group.name for group in records.layout.groups]
+    total = np.zeros((len(names), N_SHARES), dtype=np.int64)
+    for chunk in records.chunks:
+        for row, name in enumerate(names):
+            units = chunk.parts[groups.index(name)][chunk.weight > 0, 0]
+            bins = units.astype(np.int64) * N_SHARES >> grid.FEATURE_BITS
+            bins = np.clip(bins, 0, N_SHARES - 1)
+            total[row] += np.bincount(bins, minlength=N_SHARES)
+    query = f"shares of {queries.count_in_words(len(names), 'column')}"
+    asked = queries.histogram(queries.big(total), len(names), record.neighbours, query)
+    counts = release(asked, noise_multiplier, noise, record)
+    seen = np.where(counts.values > HIDDEN * counts.noise_std, counts.values, 0.0)
+    whole = np.maximum(seen.sum(axis=1, keepdims=True), 1.0)
+    return dict(zip(names, seen / whole, strict=True))
 
 
 def compute_threshold(noise_std: float, delta: float) -> float:
