@@ -7,6 +7,7 @@ privacy does not depend on them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -18,8 +19,8 @@ from skdp.models.losses import Loss
 from skdp.privacy.queries import Neighbours
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, check
 
-#: Ratio of the number of a curve's intervals to (nν/R²)^(1/3), and the largest number.
-INTERVALS, MOST_INTERVALS = 1.5, 32
+#: Ratio of the number of intervals of a curve to (nν/R²√p)^(1/3), and the largest.
+INTERVALS, MOST_INTERVALS = 2.5, 32
 #: Largest number of intervals of each number in a pair.
 MOST_PAIR_INTERVALS = 8
 #: Pairs of numbers are added from this nν/R² on: for numbers, and for classes, whose
@@ -75,14 +76,15 @@ def choose_curves(
     rows = n_rows * min(nu, 1.0)  # with little noise, sampling limits the knots
     columns = dict(schema.columns)
     names = find_auto_columns(schema, knots)
-    chosen = choose_n_knots(rows / (1 + len(columns)))
+    width = draw_lines(schema).layout().n_features
+    chosen = choose_n_knots(rows / (1 + len(columns)) / math.sqrt(width))
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
             asked = knots if column.knots is None else column.knots
             columns[name] = replace(column, knots=chosen if asked == "auto" else asked)
     if chosen is not None:
-        for name in (name for name in names if name in (shares or {})):
-            placed = place_knots(columns[name], (shares or {})[name], chosen)
+        for name in names if shares else ():
+            placed = place_knots(columns[name], shares[name], chosen)
             columns[name] = replace(columns[name], knots=placed)
     reasons = []
     if names:
@@ -154,10 +156,12 @@ def check_choices(knots: Any, pairs: Any) -> None:
 def choose_n_knots(signal: float) -> int | None:
     """Return the number of knots of a curve, or None for a line.
 
-    `signal` is nν/R², where R² bounds the squared norm of a row. The Gram matrix has
-    noise of about R²/nν, and k intervals take k directions of it, so they cost about
-    k R²/nν. A piecewise line with k intervals misses an effect with kinks or steep
-    parts by about 1/k². The sum is smallest if k is proportional to (nν/R²)^(1/3).
+    `signal` is nν/R²√p, where R² bounds the squared norm of a row, and p is the number
+    of coordinates without curves. The noise of the Gram matrix has an operator norm of
+    about R²√p/nν. It hides the smaller directions of a curve with k intervals, at a
+    cost of about k times that. A piecewise line with k intervals misses an effect with
+    kinks or steep parts by about 1/k². The sum is smallest if k is proportional to
+    (nν/R²√p)^(1/3).
     """
     intervals = round(min(INTERVALS * np.cbrt(signal), MOST_INTERVALS))
     return 1 + intervals if intervals > 1 else None
@@ -178,9 +182,12 @@ def place_knots(column: Column, shares: FloatArray, n_knots: int) -> tuple[float
     They are quantiles of a mixture. At most half of it follows the `shares` of the rows
     in equal bins, and a bin takes at most one interval, because no curve bends within a
     single value that many rows have. The rest is spread equally over the scaled range,
-    so no two knots meet.
+    so no two knots meet. If rows are found at both ends of the range and nowhere else,
+    the column has two values, and its knots are these.
     """
     assert isinstance(column, Numeric)
+    if np.flatnonzero(shares).tolist() == [0, len(shares) - 1]:
+        return (float(column.low), float(column.high))
     n_bins, total = len(shares), max(float(shares.sum()), 1e-9)
     dense = np.minimum(FOLLOW * shares / total, 1.0 / (n_knots - 1))
     edges = np.linspace(0.0, 1.0, n_bins + 1)

@@ -33,7 +33,7 @@ FALSE_ALARM = 0.01
 #: Number of equal bins of a column's range, of which `release_shares` tells the shares.
 N_SHARES = 64
 #: Counts below this many standard deviations of the noise are taken for noise.
-HIDDEN = 2.0
+HIDDEN = 3.5
 #: The bin of empty cells, and the bin of texts that are not numbers.
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
 

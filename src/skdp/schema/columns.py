@@ -134,12 +134,13 @@ class Numeric:
         return np.linspace(0.0, 1.0, self.n_knots or 2)
 
     def choose_knots(self, n_knots: int) -> Numeric:
-        """Return the column with another number of knots, at equal ranks among these.
+        """Return the column with fewer knots, at equal ranks among those it has.
 
-        If knots are not given one by one, they are spaced equally.
+        If knots are not given one by one, there are exactly `n_knots`, spaced equally.
         """
         if not isinstance(self.knots, tuple):
             return replace(self, knots=n_knots)
+        n_knots = min(n_knots, len(self.knots))
         ranks = np.linspace(0.0, len(self.knots) - 1.0, n_knots)[1:-1]
         inner = np.interp(ranks, np.arange(len(self.knots)), self.place_knots())
         values = self.unscale(inner).tolist()
