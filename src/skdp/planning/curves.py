@@ -81,11 +81,11 @@ def choose_curves(
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
             asked = knots if column.knots is None else column.knots
-            columns[name] = replace(column, knots=chosen if asked == "auto" else asked)
-    if chosen is not None:
-        for name in names if shares else ():
-            placed = place_knots(columns[name], shares[name], chosen)
-            columns[name] = replace(columns[name], knots=placed)
+            if asked == "auto":
+                asked = chosen
+                if chosen is not None and shares:
+                    asked = place_knots(column, shares[name], chosen)
+            columns[name] = replace(column, knots=asked)
     reasons = []
     if names:
         carried = f"the {rows:,.0f} rows that remain per unit of noise"
@@ -163,7 +163,7 @@ def choose_n_knots(signal: float) -> int | None:
     kinks or steep parts by about 1/k². The sum is smallest if k is proportional to
     (nν/R²√p)^(1/3).
     """
-    intervals = round(min(INTERVALS * np.cbrt(signal), MOST_INTERVALS))
+    intervals = round(min(INTERVALS * math.cbrt(signal), MOST_INTERVALS))
     return 1 + intervals if intervals > 1 else None
 
 
@@ -173,10 +173,10 @@ def choose_n_pair_knots(signal: float) -> int:
     A surface with k intervals on each side has k² directions, so k is proportional to
     (nν/R²)^(1/4), by the argument of `choose_n_knots`.
     """
-    return 1 + round(min(max(signal**0.25, 2.0), MOST_PAIR_INTERVALS))
+    return 1 + round(min(max(math.sqrt(math.sqrt(signal)), 2.0), MOST_PAIR_INTERVALS))
 
 
-def place_knots(column: Column, shares: FloatArray, n_knots: int) -> tuple[float, ...]:
+def place_knots(column: Numeric, shares: FloatArray, n_knots: int) -> tuple[float, ...]:
     """Return knots that are dense where the rows are, in the user's units.
 
     They are quantiles of a mixture. At most half of it follows the `shares` of the rows
@@ -185,7 +185,6 @@ def place_knots(column: Column, shares: FloatArray, n_knots: int) -> tuple[float
     so no two knots meet. If rows are found at both ends of the range and nowhere else,
     the column has two values, and its knots are these.
     """
-    assert isinstance(column, Numeric)
     if np.flatnonzero(shares).tolist() == [0, len(shares) - 1]:
         return (float(column.low), float(column.high))
     n_bins, total = len(shares), max(float(shares.sum()), 1e-9)
