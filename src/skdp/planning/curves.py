@@ -34,7 +34,7 @@ FOLLOW = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A schema in which all knots are known, and the reasons for them."""
+    """A schema in which all knots are known, and why they were chosen."""
 
     schema: Schema
     reasons: tuple[str, ...]
@@ -60,16 +60,16 @@ def choose_curves(
     loss : Loss
         The loss.
     n_rows, mu, neighbours
-        The public or released number of rows, the Gaussian-DP parameter of the
-        remaining budget, and the neighbour relation.
+        The public or released number of rows, the Gaussian-DP parameter of what is left
+        of the budget, and the relation.
     knots : int, "auto" or None
-        The number of knots of each numeric column that does not state one.
+        The number of knots of each number whose description does not say it.
     pairs : "auto", "all", list of pairs of names, or None
-        The pairs to add: as many as the rows support ("auto"), all pairs of columns,
-        the listed pairs, or none.
+        The pairs to add: as many as the rows carry, all pairs of columns, these, or
+        none.
     shares : mapping of names to arrays, optional
         Released shares of rows in equal bins of a column's scaled range. The knots of
-        such a column follow them (see `place_knots`).
+        such a column follow them, see `place_knots`.
     """
     check_choices(knots, pairs)
     nu = mu / (2.0 if neighbours == "replace-one" else 1.0)
@@ -81,11 +81,11 @@ def choose_curves(
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
             asked = knots if column.knots is None else column.knots
-            columns[name] = replace(column, knots=chosen if asked == "auto" else asked)
-    if chosen is not None:
-        for name, own in (shares or {}).items():
-            placed = place_knots(columns[name], own, chosen)
-            columns[name] = replace(columns[name], knots=placed)  # type: ignore[arg-type]
+            if asked == "auto":
+                asked = chosen
+                if chosen is not None and shares:
+                    asked = place_knots(column, shares[name], chosen)
+            columns[name] = replace(column, knots=asked)
     reasons = []
     if names:
         carried = f"the {rows:,.0f} rows that remain per unit of noise"
@@ -140,7 +140,7 @@ def find_auto_columns(schema: Schema, knots: Any) -> list[str]:
 
 
 def check_choices(knots: Any, pairs: Any) -> None:
-    """Refuse values of `knots` and `pairs` that no table allows."""
+    """Refuse values of `knots` and `pairs` that are wrong for every table."""
     Numeric(0, 1, knots=knots)  # refuses a wrong number
     named = isinstance(pairs, Sequence) and all(
         isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
@@ -163,7 +163,7 @@ def choose_n_knots(signal: float) -> int | None:
     kinks or steep parts by about 1/k². The sum is smallest if k is proportional to
     (nν/R²√p)^(1/3).
     """
-    intervals = round(min(INTERVALS * float(np.cbrt(signal)), MOST_INTERVALS))
+    intervals = round(min(INTERVALS * math.cbrt(signal), MOST_INTERVALS))
     return 1 + intervals if intervals > 1 else None
 
 
@@ -173,10 +173,10 @@ def choose_n_pair_knots(signal: float) -> int:
     A surface with k intervals on each side has k² directions, so k is proportional to
     (nν/R²)^(1/4), by the argument of `choose_n_knots`.
     """
-    return 1 + round(min(max(float(signal**0.25), 2.0), MOST_PAIR_INTERVALS))
+    return 1 + round(min(max(math.sqrt(math.sqrt(signal)), 2.0), MOST_PAIR_INTERVALS))
 
 
-def place_knots(column: Column, shares: FloatArray, n_knots: int) -> tuple[float, ...]:
+def place_knots(column: Numeric, shares: FloatArray, n_knots: int) -> tuple[float, ...]:
     """Return knots that are dense where the rows are, in the user's units.
 
     They are quantiles of a mixture. At most half of it follows the `shares` of the rows
@@ -185,7 +185,6 @@ def place_knots(column: Column, shares: FloatArray, n_knots: int) -> tuple[float
     so no two knots meet. If rows are found at both ends of the range and nowhere else,
     the column has two values, and its knots are these.
     """
-    assert isinstance(column, Numeric)
     if np.flatnonzero(shares).tolist() == [0, len(shares) - 1]:
         return (float(column.low), float(column.high))
     n_bins, total = len(shares), max(float(shares.sum()), 1e-9)
