@@ -19,8 +19,8 @@ from skdp.estimators.fit_warnings import NotPrivateWarning
 from skdp.evaluation import search as searching
 from skdp.evaluation.folds import RandomFolds, take_rows
 from skdp.evaluation.trials import (
-    Outcome,
     Trial,
+    TrialResult,
     Trials,
     compute_epsilon,
     run_random,
@@ -215,7 +215,7 @@ class Toy(Trials):
         model = clone(LOGISTIC)
         model.privacy_ = own
         trial = Trial(params=params, score=score, noise_std=0.0)
-        return Outcome(trial=trial, model=model, score_record=own)
+        return TrialResult(trial=trial, model=model, score_record=own)
 
 
 calls: list[float] = []
