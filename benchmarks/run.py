@@ -33,6 +33,7 @@ MEASUREMENTS = {
     "calibration": Measurement(
         "benchmarks/calibration.py", "mean predictions beside rates", ONE_THREAD
     ),
+    "cluster": Measurement("benchmarks/cluster.py", "fits on a local Dask cluster"),
     "cores": Measurement("benchmarks/cores.py", "a fit on one core and on all"),
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD

@@ -156,7 +156,7 @@ class Matrix(Geometry):
             covariance,
             released.values[0] / n,
             float(np.max(released.noise_std)) / n,
-            RESIDUAL * space.spread if self.scaled else 1.0,
+            space.spread * (RESIDUAL if task.loss.target_law == "normal" else 1.0),
         )
         return clip_to_box(result)
 

@@ -20,7 +20,7 @@ from skdp.evaluation.margin_bins import (
     release_bounds,
 )
 from skdp.evaluation.metrics import TABLES, find_metric, list_columns
-from skdp.evaluation.predictions import Rows, predict_rows
+from skdp.evaluation.predictions import PredictedRows, Rows
 from skdp.evaluation.results import Bin, Confusion, Score
 from skdp.evaluation.score_formulas import Scale
 from skdp.evaluation.uncertainty import (
@@ -60,26 +60,29 @@ def encode_table(
     y: Any,
     sample_weight: Any,
     max_weight: float,
-    opened: OpenedTable,
+    opened: OpenedTable | None = None,
     row_counts: RowCounts | None = None,
 ) -> Records:
     """Encode a table as the model's ``fit`` does, but without class weights.
 
-    `opened` is the result of `open_table` for this table. `row_counts` are those of its
-    persons, if they have been counted already.
+    `opened` is the result of `open_table` for this table. It says whose rows they are.
+    `row_counts` are those of its persons, if they have been counted already.
     """
-    if row_counts is None:
-        row_counts = opened.count_rows_per_unit(model.max_rows_per_unit)
+    schema, ids = model.schema_, None
+    if opened is not None:
+        schema, ids = replace(schema, unit=opened.unit), opened.ids
+        if row_counts is None:
+            row_counts = opened.count_rows_per_unit(model.max_rows_per_unit)
     return read_records(
         table,
-        replace(model.schema_, unit=opened.unit),
+        schema,
         target=y,
         sample_weight=sample_weight,
         class_weight=None,
         intercept=any(group.kind == "ones" for group in model._layout.groups),
         max_weight=max_weight,
         verbose=0,
-        unit=opened.ids,
+        unit=ids,
         row_counts=row_counts,
     )
 
@@ -126,10 +129,7 @@ def release_scores(
     noise, record : Randomness, PrivacyRecord
         The source of the noise, and the record to charge.
     """
-
-    def pieces() -> Iterator[Rows]:
-        return predict_rows(records, model.weights_, weighted)
-
+    pieces = PredictedRows(records, model.weights_, weighted)
     needed = list(
         dict.fromkeys(c for name in wanted for c in list_columns(name, model))
     )
@@ -139,15 +139,13 @@ def release_scores(
     bins, lines = None, np.zeros(0)
     if {formulas.SCORES, formulas.CURVE} & set(needed):
         z = accountant.noise_multiplier(math.sqrt(budget * (1 - BINS_SHARE)), 1)
-        bins = release_bins(model, pieces(), budget, expected_rows, noise, record)
+        bins = release_bins(model, pieces, budget, expected_rows, noise, record)
         lines = _choose_lines(bins, z, len(needed), record.neighbours)
     elif find_bounds:
         z = accountant.noise_multiplier(math.sqrt(budget * (1 - BINS_SHARE)), 1)
-        scale = release_bounds(
-            model, pieces(), scale, find_bounds, budget, noise, record
-        )
+        scale = release_bounds(model, pieces, scale, find_bounds, budget, noise, record)
     columns = make_columns(model, needed, bins, lines, scale)
-    asked = score_cells.sum_columns(columns, pieces(), record.neighbours)
+    asked = score_cells.sum_columns(columns, pieces, record.neighbours)
     answer = release(asked, z, noise, record)
     values = answer.values / score_cells.UNIT
     std = float(answer.noise_std.max()) / score_cells.UNIT

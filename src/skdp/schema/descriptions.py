@@ -1,16 +1,16 @@
-"""Describe columns in a few words, for the table that a schema prints as."""
+"""Describe columns in a few words, for printed schemas."""
 
 from __future__ import annotations
 
 from skdp.schema.columns import Categorical, Vector
 from skdp.schema.pairs import Column, Pair
 
-#: Most levels of a column that its description lists.
+#: Largest number of levels that a description lists.
 MOST_LEVELS = 6
 
 
 def describe_column(column: Column) -> tuple[str, str]:
-    """Return the kind of a column and its values, as texts."""
+    """Return the kind of a column and its values, as strings."""
     if isinstance(column, Categorical):
         shown = ", ".join(str(level) for level in column.levels[:MOST_LEVELS])
         more = len(column.levels) - MOST_LEVELS

@@ -94,7 +94,11 @@ def list_first_releases(given: Given) -> list[Expected]:
     """List the first releases of a fit: counts, ranges, categories and target."""
     one = math.sqrt(given.apart)
     found = [
-        Expected(what=r"counts of \d+ class(es)?", least=one, most=one * (1 + 1e-9)),
+        Expected(
+            what=r"counts of \d+ class(es)?(, for weights)?",
+            least=one,
+            most=one * (1 + 1e-9),
+        ),
         Expected(
             what=f"number of {given.layout.counted}", least=one, most=one * (1 + 1e-9)
         ),
