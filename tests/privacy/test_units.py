@@ -17,12 +17,14 @@ from made_tables import (
     weights_of,
 )
 
+from skdp.descent.target import release_constant
 from skdp.engines.compiled import CompiledEngine
 from skdp.engines.reference import ReferenceEngine
-from skdp.models.losses import LOSSES, Logistic
+from skdp.models.losses import LOSSES, Logistic, Squared
 from skdp.privacy import discovery, grid, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
+from skdp.privacy.mechanism import Released
 from skdp.privacy.queries import NEIGHBOURS, GramPattern, Metric, Slopes
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.units import RowCounts
@@ -190,12 +192,28 @@ def test_rows_without_an_id_are_not_encoded():
         encode([replace(batch, divisor=None)], schema)
 
 
+@pytest.mark.parametrize("loss", [Logistic(), Squared()])
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_the_constant_model_of_a_fit_is_bounded_by_persons(loss, neighbours):
+    schema = schema_of("plain", "squared" if loss.name == "squared" else "logistic")
+    row = {"x": 1.0, "job": 0, "target": 0, "weight": 1.0}
+    engine, asked = engine_of([[row] * 7, [row]], schema), []
+
+    def release(total):
+        asked.append(total)
+        return Released(np.ones(total.value.shape), np.ones(1), total.query)
+
+    release_constant(engine, loss, neighbours, 2, release)
+    assert sum(asked[0].value) * Fraction(asked[0].unit) <= 2
+    assert float(sum(asked[0].value) * Fraction(asked[0].unit)) > 1.99
+
+
 # ------------------------------------------------------------------------ discovery
 
 
 def record_of(neighbours="add-remove"):
     return PrivacyRecord(
-        epsilon=1.0, delta=1e-6, neighbours=neighbours, reserved_delta=1e-7, unit="id"
+        epsilon=1.0, delta=1e-2, neighbours=neighbours, reserved_delta=2e-3, unit="id"
     )
 
 
@@ -243,6 +261,16 @@ def test_many_rare_categories_of_one_person_do_not_show():
     alone = discovery.compute_threshold(std, delta)
     naive = [(1.0 / m + std * rng.standard_normal(m) > alone).any() for _ in range(20)]
     assert all(naive)  # the threshold for one record would show one every time
+
+
+def test_rare_categories_of_one_person_are_not_released():
+    m = discovery.LEVEL_PARTS
+    levels = {"x": Coded(np.arange(m), [str(i) for i in range(m)])}
+    for seed in range(5):
+        found = discovery.release_levels(
+            [levels], ["x"], 9.0, 1e-3, Randomness(seed), record_of(), [np.full(m, m)]
+        )
+        assert found == {"x": []}
 
 
 def test_a_person_is_charged_for_all_draws_that_may_differ():

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 #: Largest number of budgets. More would not fit side by side on a terminal.
 MOST = 6
+#: The scores by which models are compared. More would make each of them noisier.
+SCORES = ("log_loss", "accuracy", "auc", "r2", "rmse", "mae")
 #: Printed below the table, to explain the scores of `Side.format_lines`.
 PLUS_MINUS = (
     "±: one standard deviation of the privacy noise, without the sampling error."
@@ -134,7 +136,7 @@ def compare(
         _show(found, quiet)
 
 
-def _show(found: Comparison, quiet: bool) -> None:
+def _show(found: BudgetComparison, quiet: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -245,7 +247,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
+class BudgetComparison:
     """The fits at all budgets, and the δ that they share."""
 
     sides: list[Side]
@@ -308,7 +310,7 @@ def compare_budgets(
     delta: float | None,
     out: Path,
     **options: Any,
-) -> Comparison:
+) -> BudgetComparison:
     """Fit and score a model at each budget.
 
     If all fits and scores together would exceed the total, ValueError is raised before
@@ -366,7 +368,7 @@ def compare_budgets(
                 scored=scored,
             )
         )
-    return Comparison(sides=sides, delta=delta)
+    return BudgetComparison(sides=sides, delta=delta)
 
 
 def _score(
@@ -376,11 +378,14 @@ def _score(
     options: dict[str, Any],
 ) -> Evaluation:
     import skdp
+    from skdp.evaluation.metrics import list_metrics
 
+    known = list_metrics(model, model.schema_)
     return skdp.evaluate(
         model,
         file,
         epsilon=epsilon,
+        metrics=[name for name in SCORES if name in known],
         delta=options["delta"],
         neighbours=options["neighbours"],
         n_rows=options["n_rows"],

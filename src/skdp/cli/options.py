@@ -34,7 +34,25 @@ class Neighbours(StrEnum):
     replace_one = "replace-one"
 
 
-Table = Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet file.")]
+Table = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="CSV or Parquet file, or a directory or quoted pattern of such files.",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Address of a Dask scheduler, such as host:8786. Its workers read the "
+        "files and keep the rows.",
+    ),
+]
+ModelDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
+]
 Multiline = Annotated[
     bool,
     typer.Option(
@@ -106,7 +124,7 @@ Purpose = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="Purpose of the fit, written to the ledger. Use public words only.",
+        help="Purpose, written to the ledger. Use public words only.",
     ),
 ]
 User = Annotated[
@@ -123,6 +141,15 @@ Seed = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Number of threads.  [default: all cores]")
 ]
+
+
+def load_model(path: Path) -> Any:
+    """Load a saved model, or refuse a path that is not a directory."""
+    import skdp
+    from skdp.schema import check
+
+    check(path.is_dir(), f"There is no saved model {str(path)!r}.")
+    return skdp.load(path)
 
 
 def choose_reader(file: Path, multiline: bool) -> PathLike[str]:

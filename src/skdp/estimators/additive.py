@@ -16,6 +16,7 @@ from skdp.estimators.drawn_curves import (
     make_frame,
     make_pairs_frame,
 )
+from skdp.estimators.preparation import OpenedTable
 from skdp.estimators.purified import estimate_shares, make_purifying_matrix
 from skdp.estimators.regressors import (
     HuberRegressor,
@@ -110,9 +111,9 @@ class AdditiveMixin(PrivateLinearModel):
         check_is_fitted(self, "weights_")
         return draw_figure(self, columns)
 
-    def _check_parameters(self, target: Target, rows: int | None) -> float:
+    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
         check_choices(self.knots, self.pairs)
-        return super()._check_parameters(target, rows)
+        return super()._check_parameters(opened, rows)
 
     def _is_described(self, schema: Schema) -> bool:
         return False

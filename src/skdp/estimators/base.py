@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.engines.choice import choose_engine
+from skdp.engines.choice import MakeEngine, place_table
 from skdp.estimators.balanced import release_balanced_weights
 from skdp.estimators.decisions import DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
@@ -30,6 +30,7 @@ from skdp.estimators.fit_warnings import (
     warn_if_labels_unknown,
     warn_of_doubts,
 )
+from skdp.estimators.foreign_options import ForeignOptionsMixin
 from skdp.estimators.inputs import (
     accept_column,
     accept_table,
@@ -62,7 +63,12 @@ ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
 class PrivateLinearModel(
-    DecisionsMixin, NotebookMixin, ExportsMixin, StandardErrorsMixin, BaseEstimator
+    DecisionsMixin,
+    NotebookMixin,
+    ExportsMixin,
+    StandardErrorsMixin,
+    ForeignOptionsMixin,
+    BaseEstimator,
 ):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
@@ -152,8 +158,8 @@ class PrivateLinearModel(
         Parameters
         ----------
         X : table
-            A pandas or polars frame, pyarrow table, numpy array, scipy sparse matrix,
-            dict of columns, or the path of a CSV or Parquet file.
+            A pandas, polars or Dask frame, pyarrow table, numpy array, scipy sparse
+            matrix, dict of columns, or the path of CSV or Parquet files.
         y : column, optional
             The target. Leave it out if the schema names the target's column in `X`.
         sample_weight : column or str, optional
@@ -169,8 +175,10 @@ class PrivateLinearModel(
             The fitted estimator.
         """
         private_rows = self.neighbours == "add-remove"
+        placed = place_table(X, y, sample_weight, self.engine, self.n_threads)
+        table, y, weight, engine = placed
         opened = open_table(
-            X,
+            table,
             y,
             schema=self.schema,
             bounds=self.bounds,
@@ -189,7 +197,7 @@ class PrivateLinearModel(
             read_records,
             opened.table,
             target=opened.y,
-            sample_weight=accept_column(sample_weight, "sample_weight"),
+            sample_weight=accept_column(weight, "sample_weight"),
             class_weight=None if balanced else self.class_weight,
             intercept=self.fit_intercept,
             max_weight=self.max_weight,
@@ -197,7 +205,7 @@ class PrivateLinearModel(
             unit=opened.ids,
             n_threads=self.n_threads,
         )
-        schema, target = opened.schema, opened.typical_target
+        schema = opened.schema
         share = DISCOVERY_SHARE * opened.infers_levels
         rows = count_given(self.n_rows, opened.ids, self.max_rows_per_unit)
         records, counts = None, None
@@ -216,7 +224,7 @@ class PrivateLinearModel(
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
-        delta = self._check_parameters(target, rows)
+        delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
         assumptions = opened.assumptions + self._row_assumption(opened.counted)
         noise = Randomness(choose_seed(self.random_state))
@@ -231,7 +239,7 @@ class PrivateLinearModel(
         query = f"fit of {type(self).__name__}"
         ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
-            if counts is None:
+            if counts is None and opened.ids is not None:
                 counts = opened.count_rows_per_unit(self.max_rows_per_unit)
             read = partial(read, row_counts=counts)
             if schema is None:
@@ -240,7 +248,9 @@ class PrivateLinearModel(
             reasons: tuple[str, ...] = ()
             if not self._is_described(schema):
                 if rows is None:
-                    rows = self._release_rows(read(draw_lines(schema)), record, noise)
+                    rows = self._release_rows(
+                        read(draw_lines(schema)), record, noise, engine
+                    )
                 schema, reasons = self._describe(schema, rows, record)
             records = read(schema) if records is None else records
             if balanced:
@@ -248,12 +258,12 @@ class PrivateLinearModel(
                     records,
                     schema,
                     record,
-                    engine=choose_engine(self.engine, self.n_threads),
+                    engine=engine,
                     noise=noise,
                     max_weight=self.max_weight,
                 )
                 records = read(schema, class_weight=weights)
-            fit = self._run(records, schema, rows, record, noise, reasons)
+            fit = self._run(records, schema, rows, record, noise, engine, reasons)
             # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)
             fitted._set_fitted(fit.weights, schema, opened.named)
@@ -277,12 +287,12 @@ class PrivateLinearModel(
         rows: int | None,
         record: PrivacyRecord,
         noise: Randomness,
+        engine: MakeEngine,
         reasons: tuple[str, ...],
     ) -> Outcome:
         """Release the row count if it is needed, then plan and run the fit."""
-        engine = choose_engine(self.engine, self.n_threads)
         if rows is None:
-            rows = self._release_rows(records, record, noise)
+            rows = self._release_rows(records, record, noise, engine)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
@@ -299,9 +309,12 @@ class PrivateLinearModel(
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
     def _release_rows(
-        self, records: Records, record: PrivacyRecord, noise: Randomness
+        self,
+        records: Records,
+        record: PrivacyRecord,
+        noise: Randomness,
+        engine: MakeEngine,
     ) -> int:
-        engine = choose_engine(self.engine, self.n_threads)
         return release_row_count(records, record, COUNT_SHARE, engine, noise)
 
     def _adapt_target(self, schema: Schema) -> Schema:

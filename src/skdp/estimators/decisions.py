@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from skdp.engines.choice import choose_engine
 from skdp.estimators.balanced import BALANCED
 from skdp.estimators.other_solvers import OWN, check_solver
+from skdp.estimators.preparation import OpenedTable
 from skdp.models.losses import Loss
 from skdp.planning.curves import choose_curves
 from skdp.planning.decide import check_options, make_plan
@@ -72,6 +72,7 @@ class DecisionsMixin:
     ) -> Plan:
         """Make the plan from public facts and the budget that is left."""
         layout = schema.layout(self.fit_intercept)
+        geometry = self._choose_geometry(layout)
         return make_plan(
             layout,
             self._loss(schema),
@@ -83,7 +84,7 @@ class DecisionsMixin:
             alpha=self.alpha,
             l1_ratio=self.l1_ratio,
             sampling=self.sampling,
-            geometry=self._choose_geometry(layout),
+            geometry=geometry,
             n_steps=self.n_steps,
             calibration=self.calibration,
             assumptions=tuple(record.assumptions),
@@ -93,9 +94,8 @@ class DecisionsMixin:
     def _choose_geometry(self, layout: Layout) -> Any:
         return self.geometry
 
-    def _check_parameters(self, target: Target, rows: int | None) -> float:
+    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
         """Refuse wrong parameters before anything is spent, and return δ."""
-        choose_engine(self.engine, self.n_threads)
         check(
             0 < self.max_weight < 1e30,
             f"max_weight must be in (0, 1e30), got {self.max_weight}.",
@@ -106,13 +106,13 @@ class DecisionsMixin:
             "class_weight must be 'balanced' or map classes to weights, got "
             f"{given!r}.",
         )
-        loss = self._make_loss(target)
+        loss = self._make_loss(opened.typical_target)
         check(
             given != BALANCED or loss.n_classes > 0,
             "class_weight='balanced' requires a categorical target.",
         )
         if self.solver != OWN:
-            check_solver(self, loss)
+            check_solver(self, loss, opened.table)
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         check_options(

@@ -8,9 +8,10 @@ reads a file guesses it from the cells, so a single cell may decide it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,14 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.display import show_reading
-from skdp.estimators.inputs import accept_column, accept_table, has_names
+from skdp.estimators.inputs import (
+    accept_column,
+    accept_table,
+    has_names,
+    list_ranges,
+    name_target,
+    refuse_dates,
+)
 from skdp.estimators.labels import sort_target, type_labels
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
@@ -34,12 +42,14 @@ from skdp.schema import (
     check,
     toml_files,
 )
-from skdp.tables import batches, readers
+from skdp.tables import readers
+from skdp.tables.batches import check_rows, read_cells
 from skdp.tables.cells import numbers
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.larger_than_memory import encode_all
-from skdp.tables.readers import Source, positions
+from skdp.tables.larger_than_memory import read_rows
+from skdp.tables.placed import PlacedCells, PlacedTable
+from skdp.tables.readers import Source, count_rows, positions
 
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
@@ -65,7 +75,7 @@ class OpenedTable:
     row_norm : float, optional
         As in `Schema`.
     ids : Ids, optional
-        Where the ids are that say whose row it is, if privacy protects persons.
+        The place of the ids that identify persons, if privacy protects persons.
     named : bool
         Whether the columns have names of their own.
     assumptions : tuple of str
@@ -149,13 +159,9 @@ class OpenedTable:
 
     def count_rows(self, verbose: int = 0) -> int:
         """Count the rows; only used if `neighbours` makes their number public."""
-        if self.source.n_rows is not None:
-            return self.source.n_rows
-        if self.source.count is not None:
-            shown = show_reading("counting rows") if verbose else nullcontext()
-            with shown as progress:
-                return self.source.count(progress)
-        return sum(readers.length(cells[0]) for cells in self.source.read([0], ROWS))
+        shown = verbose and self.source.n_rows is None
+        with show_reading("counting rows") if shown else nullcontext() as progress:
+            return count_rows(self.source, progress)
 
     def infer_schema(
         self,
@@ -163,11 +169,9 @@ class OpenedTable:
         share: float,
         noise: Randomness,
         counts: RowCounts | None = None,
+        part: float = 1.0,
     ) -> Schema:
-        """Infer what the schema lacks for a `share` of the budget; return it.
-
-        `counts` is the result of `count_rows_per_unit`.
-        """
+        """Infer what the schema lacks for `share` of μ² and `part` · `share` of δ."""
         check((counts is None) == (self.ids is None), "A unit requires counts.")
         stages = self.stages
         each = record.budget * share / max(len(stages), 1)
@@ -196,7 +200,7 @@ class OpenedTable:
                 bounds = discovery.release_ranges(cells, some, z, noise, record, own)
                 found = {name: Numeric(*pair) for name, pair in bounds.items()}
             else:
-                delta = record.delta * share / n_levels
+                delta = record.delta * share * part / n_levels
                 texts = discovery.release_levels(
                     self._read(names, keys), some, z, delta, noise, record, own
                 )
@@ -223,15 +227,13 @@ class OpenedTable:
 
     def _read(
         self, names: list[str] | None, typed: Callable[[Any], Any]
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterable[dict[str, Any]] | PlacedCells:
         """Read the named columns once, or the target if `names` is None."""
-        if names is None:
-            yield {"target": typed(self.apart)}
-            return
-        listed = self.source.names or self.columns
-        places = {name: place for place, name in enumerate(listed)}
-        for cells in self.source.read([places[name] for name in names], ROWS):
-            yield {n: typed(column) for n, column in zip(names, cells, strict=True)}
+        every = list(self.columns)
+        read = partial(read_cells, names=names, typed=typed, every=every, rows=ROWS)
+        if isinstance(self.table, PlacedTable):
+            return PlacedCells(self.table, read)
+        return read(self.table, self.y)
 
 
 def _is(column: Any, what: str) -> bool:
@@ -262,8 +264,7 @@ def open_table(
     target : Numeric, Categorical, RANGE or LEVELS
         The target's description, used if the schema has none.
     unit : str, list of str or column, optional
-        The names of the columns that say whose row it is, or the ids themselves. The
-        default is the schema's unit.
+        Names of columns that identify persons, or ids. The default is the schema's.
     empty : bool
         Whether the table may have no rows.
     """
@@ -273,15 +274,18 @@ def open_table(
         "A RecordBatchReader can be read only once, and a fit may read a table more "
         "often. Pass reader.read_all() or a Parquet file.",
     )
-    apart = None if y is None else readers.column(y, "target")
     schema = toml_files.given(schema)
+    if isinstance(y, str):
+        schema, y = name_target(schema, y, target), None
+    apart = None if y is None else readers.column(y, "target")
     if unit is None and schema is not None:
         unit = schema.unit
     ids = None if unit is None else Ids.of(unit)
     columns_of_ids = [] if ids is None else ids.columns
+    opened = partial(OpenedTable, table=X, y=y, apart=apart, ids=ids)
     if schema is not None:
         source = readers.source(X, [*schema.inputs, *columns_of_ids])
-        _refuse_dates(X, source, [*schema.inputs, schema.target_name])
+        refuse_dates(X, source, [*schema.inputs, schema.target_name])
         described = schema.target
         if isinstance(described, tuple) and y is not None:
             described = described[1]
@@ -289,17 +293,13 @@ def open_table(
             y is not None or isinstance(described, tuple),
             "fit needs the target. Pass y, or name its column in the schema.",
         )
-        return OpenedTable(
+        return opened(
             columns=dict(schema.columns),
             target=sort_target(target if described is None else described),
             row_norm=schema.row_norm,
-            ids=ids,
             named=source.names is not None and named,
             assumptions=(SCHEMA_IS_PUBLIC,),
-            table=X,
-            y=y,
             source=source,
-            apart=apart,
         )
     check(
         y is not None,
@@ -309,17 +309,18 @@ def open_table(
     check(
         not isinstance(X, (str, PathLike)) or Path(X).suffix.lower() not in TEXT_FILES,
         "A text file does not say what its columns are. Pass a schema; "
-        "skdp.schema_template writes a form to complete.",
+        "skdp.schema_template writes a form, and skdp.discover finds a schema.",
     )
     source = readers.source(X)
+    check_rows(source.n_rows in (None, readers.length(apart)), "y")
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     positions(names, columns_of_ids)  # refuses names that the table does not have
-    _refuse_dates(X, source, names)
+    refuse_dates(X, source, names)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
     else:
-        pairs = _list_ranges(bounds, len(names))
+        pairs = list_ranges(bounds, len(names))
         for name, kind, pair in zip(names, source.kinds, pairs, strict=True):
             if name in columns_of_ids:
                 continue
@@ -329,47 +330,14 @@ def open_table(
     public += ["which columns are categories"] if "category" in source.kinds else []
     public += [] if bounds is None else ["the bounds given"]
     given = " and ".join([", ".join(public[:-1]), public[-1]] if public[1:] else public)
-    given += " are public."
-    return OpenedTable(
+    return opened(
         columns=columns,
         target=sort_target(target),
         row_norm=None,
-        ids=ids,
         named=source.names is not None and named,
-        assumptions=(given,),
-        table=X,
-        y=y,
+        assumptions=(f"{given} are public.",),
         source=source,
-        apart=apart,
     )
-
-
-def _refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> None:
-    """Refuse columns of a file that are dates, times or nested values by their type.
-
-    All their cells would be missing. A file states its types, so they are public. The
-    types of a table in memory may have been inferred from its cells, where one odd cell
-    turns dates into texts. Such columns are therefore never refused, and all their
-    cells are missing. A warning after the fit follows from released sums.
-    """
-    if not isinstance(table, (str, PathLike)):
-        return
-    types = dict(zip(source.names or names, source.kinds, strict=False))
-    for name in names:
-        check(
-            types.get(name) != "other",
-            f"Column {name!r} holds dates, times or nested values, which are neither "
-            "numbers nor categories. Convert it, or leave it out.",
-        )
-
-
-def _list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
-    """Return each column's (low, high), from a pair of numbers or a pair of arrays."""
-    if bounds is None:
-        return [None] * n_columns
-    check(len(bounds) == 2, "bounds must be a pair (low, high) of numbers or arrays.")
-    shaped = [np.broadcast_to(np.asarray(b, float), (n_columns,)) for b in bounds]
-    return [(float(low), float(high)) for low, high in zip(*shaped, strict=True)]
 
 
 def read_records(
@@ -387,23 +355,19 @@ def read_records(
     n_threads: int | None = None,
 ) -> Records:
     """Read and encode a table. Records that outgrow memory are kept in a file."""
+    read = partial(
+        read_rows,
+        schema=schema,
+        class_weight=class_weight,
+        intercept=intercept,
+        max_weight=max_weight,
+        unit=unit,
+        row_counts=row_counts,
+    )
+    if isinstance(table, PlacedTable):
+        weighted = sample_weight is not None
+        return table.encode(schema.layout(intercept), max_weight, read, weighted)
     with show_reading() if verbose else nullcontext() as progress:
-        read = batches(
-            table,
-            schema,
-            target=target,
-            sample_weight=sample_weight,
-            class_weight=class_weight,
-            unit=unit,
-            row_counts=row_counts,
-            n_threads=n_threads,
-            progress=progress,
-        )
-        return encode_all(
-            read,
-            schema,
-            intercept=intercept,
-            max_weight=max_weight,
-            n_threads=n_threads,
-            in_memory=math.inf if readers.is_in_memory(table) else None,
+        return read(
+            table, target, sample_weight, n_threads=n_threads, progress=progress
         )

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
 
+from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.fit_warnings import (
@@ -23,7 +24,7 @@ from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.best_model import BestModelMixin
 from skdp.evaluation.folds import RandomFolds, take_rows, take_weights
 from skdp.evaluation.metrics import (
-    CALIBRATION,
+    METRICS,
     choose_metrics,
     choose_scale,
     list_metrics,
@@ -107,7 +108,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     best_estimator_ : estimator
         The best model. Its ``privacy_`` is the record of the whole search.
     best_params_, best_score_
-        The parameters and the released score of the best model.
+        The parameters and the released score of the best model. As in scikit-learn,
+        higher is better: a loss has a negative sign.
     results_ : list of Trial
         The parameters and the released score of each candidate. A random search lists
         only the best, because the budget does not cover the others.
@@ -181,7 +183,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         Parameters
         ----------
         X, y : table and column
-            As for the estimator's ``fit``, but the table must be in memory.
+            As for the estimator's ``fit``. Files must be read by a cluster.
         sample_weight : column or str, optional
             Weight of each record in the fits. Scores weight all records equally.
         unit : column, str or list of str, optional
@@ -212,10 +214,14 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         book = open_ledger(ledger, self.epsilon, self.random_state)
         model = self.estimator
         private_rows = model.neighbours == "add-remove"
-        weights = accept_column(sample_weight, "sample_weight")
+        place = model.engine, model.n_threads
+        table, y, weights, _ = place_table(X, y, sample_weight, *place)
+        weights = accept_column(weights, "sample_weight")
         given = {"schema": model.schema, "bounds": model.bounds}
         target = model._target()
-        about = open_table(X, y, target=target, unit=unit, empty=private_rows, **given)
+        about = open_table(
+            table, y, target=target, unit=unit, empty=private_rows, **given
+        )
         check_unit(
             about.ids,
             solver=model.solver,
@@ -247,7 +253,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 found = run_all(trials, candidates, record, score_record)
             else:
                 found = [run_random(trials, candidates, record, score_record, stop)]
-            best = max(found, key=lambda one: one.rank)
+            best = max(found, key=lambda one: one.trial.score)
             tell(best.model)
         # The next two lines read the model's own record, which is then replaced.
         best.model._standard_errors()
@@ -309,17 +315,17 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         scoring = self.scoring or list_metrics(model, schema)[0]
         choose_metrics(model, schema, scoring)
         check(
-            scoring != CALIBRATION,
-            "scoring must be a single number, got 'calibration'. log_loss rewards it.",
+            scoring in METRICS and scoring != "ece",
+            f"scoring must be a single number that noise does not bias, got "
+            f"{scoring!r}. Use log_loss, which rewards calibration too.",
         )
         private_rows = record.neighbours == "add-remove"
         check(
             private_rows or (rows is not None and rows >= FEWEST_ROWS),
             f"A search needs at least {FEWEST_ROWS} {about.counted}, got {rows}.",
         )
-        # The true number of rows decides only how many folds are drawn.
         table, y, weights = given
-        n_rows = about.count_rows()
+        n_rows = about.count_rows()  # only decides how many folds are drawn
         folds = RandomFolds(PARTS, random_state=self.random_state)
         whole = None if about.ids is None else about.ids.read_whole(about.source)
         kept, out = next(folds.split(range(n_rows), groups=whole))

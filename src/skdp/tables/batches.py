@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from skdp.privacy.encoding import Batch, Coded
+from skdp.privacy.encoding import AnyArray, Batch, Coded
 from skdp.privacy.units import RowCounts
 from skdp.schema import (
     Categorical,
@@ -33,6 +34,23 @@ UNIT = "unit"
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
 
 
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """Sample weights by which the target is divided, such as years under observation.
+
+    A count y over an exposure e has the same Poisson likelihood, up to a constant, as
+    the rate y/e with weight e. A row whose exposure is not a positive number has weight
+    zero.
+
+    Attributes
+    ----------
+    weights : column or str
+        The exposures, or the name of their column.
+    """
+
+    weights: Any
+
+
 def batches(
     table: Any,
     schema: Schema,
@@ -45,6 +63,7 @@ def batches(
     batch_rows: int | None = None,
     n_threads: int | None = None,
     progress: Callable[[float], None] | None = None,
+    keep: AnyArray | None = None,
 ) -> Iterator[Batch]:
     """Read a table in batches.
 
@@ -60,7 +79,7 @@ def batches(
     target : array, series, list or str, optional
         The target if it is separate from the table, or the name of its column. The
         default is the column that the schema names.
-    sample_weight : array, series, list or str, optional
+    sample_weight : array, series, list, str or Exposure, optional
         Weight of each row, or the name of the column that holds it.
     class_weight : mapping of level to float, optional
         Factor of the weights of each class. The factor of a class that is not listed is
@@ -78,6 +97,8 @@ def batches(
         The number of threads that convert cells. By default it is the number of cores.
     progress : callable, optional
         Called after each batch with the share of the table that was read.
+    keep : bool array, optional
+        Whether to keep each row of the table. By default all rows are kept.
 
     Returns
     -------
@@ -109,7 +130,7 @@ def batches(
     source = readers.source(table, wanted)
     at = _find_positions(source, schema, named)
     for what, column in apart.items():
-        _check_rows(source.n_rows in (None, readers.length(column)), what)
+        check_rows(source.n_rows in (None, readers.length(column)), what)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     if ids is not None and row_counts is None:
         row_counts = ids.count(source)
@@ -123,7 +144,22 @@ def batches(
     )
     cuts = _cut(source, schema, at, named, apart, rows)
     stream = map_in_order(convert, cuts, n_threads)
+    if keep is not None:
+        stream = _keep_rows(stream, keep)
     return stream if progress is None else _report_progress(stream, source, progress)
+
+
+def _keep_rows(stream: Iterator[Batch], keep: AnyArray) -> Iterator[Batch]:
+    start = 0
+    for batch in stream:
+        stop = start + readers.length(next(iter(batch.columns.values())))
+        at = np.flatnonzero(keep[start:stop])
+        yield Batch(
+            columns={name: readers.cut(c, at) for name, c in batch.columns.items()},
+            target=None if batch.target is None else readers.cut(batch.target, at),
+            weight=None if batch.weight is None else batch.weight[at],
+        )
+        start = stop
 
 
 def _report_progress(
@@ -150,18 +186,23 @@ def _find_roles(
     """
     check(
         target is None or schema.target is not None,
-        "The schema does not describe a target. Add target= to the schema.",
+        "The schema does not describe a target. Add one: target=... in Python, "
+        "[target] in a TOML file.",
     )
     if target is None:
         target = schema.target_name
         check(
             schema.target is None or target is not None,
-            "The schema does not name the target's column. Pass the target, or use "
-            "target=(name, description) in the schema.",
+            "The schema does not name the target's column. Pass the target, or name it "
+            'in the schema: target=(name, description) in Python, name = "..." under '
+            "[target] in a TOML file.",
         )
     named: dict[str, str] = {}
     apart: dict[str, Cells] = {}
-    for what, given in (("target", target), ("sample_weight", sample_weight)):
+    weights = ("sample_weight", sample_weight)
+    if isinstance(sample_weight, Exposure):
+        weights = ("exposure", sample_weight.weights)
+    for what, given in (("target", target), weights):
         if isinstance(given, str):
             named[what] = given
         elif given is not None:
@@ -231,12 +272,12 @@ def _cut(
         inputs, others = columns[: len(schema.inputs)], columns[len(schema.inputs) :]
         roles = dict(zip(named, others, strict=True))
         for what, column in apart.items():
-            _check_rows(readers.length(column) >= stop, what)
+            check_rows(readers.length(column) >= stop, what)
             roles[what] = readers.cut(column, slice(start, stop))
         yield inputs, roles
         start = stop
     for what, column in apart.items():
-        _check_rows(readers.length(column) == start, what)
+        check_rows(readers.length(column) == start, what)
 
 
 @np.errstate(all="ignore")  # a cell's overflow must not become a warning
@@ -258,6 +299,11 @@ def _make_batch(
             columns[key] = _convert(next(read), levels.get(key))
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
+    if "exposure" in roles and isinstance(target, np.ndarray):
+        read_weight = numbers(roles["exposure"])
+        positive = np.isfinite(read_weight) & (read_weight > 0)
+        weight = np.where(positive, read_weight, 0.0)
+        target = np.where(positive, target / np.where(positive, weight, 1.0), np.nan)
     if factors is not None and isinstance(target, Coded):
         # Unknown levels have code -1. They get the factor of the level `other` if the
         # schema has one, and otherwise the last factor.
@@ -279,6 +325,39 @@ def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
     return Coded(codes=codes(column, levels), values=levels.values)
 
 
+def read_cells(
+    table: Any,
+    y: Any,
+    *,
+    names: Sequence[str] | None,
+    typed: Callable[[Cells], Any],
+    every: Sequence[str],
+    rows: int,
+) -> Iterator[dict[str, Any]]:
+    """Read some columns of a table, and nothing else, converted by `typed`.
+
+    Parameters
+    ----------
+    table, y : table and column
+        The table, and the target if it is separate from the table.
+    names : sequence of str, optional
+        The columns to read. If it is None, read `y`, under the name "target".
+    typed : callable
+        Converts the cells of a column.
+    every : sequence of str
+        The names of all columns, for a table whose columns have no names.
+    rows : int
+        The number of rows to read at a time.
+    """
+    if names is None:
+        yield {"target": typed(readers.column(y, "target"))}
+        return
+    source = readers.source(table)
+    known = every if source.names is None else source.names
+    for cells_of in source.read(positions(known, names), rows):
+        yield {name: typed(c) for name, c in zip(names, cells_of, strict=True)}
+
+
 def _find_levels(schema: Schema) -> dict[str | None, Levels]:
     """Return the levels of each categorical column; None stands for the target."""
     target = None if schema.target is None else schema.target_column
@@ -289,5 +368,10 @@ def _find_levels(schema: Schema) -> dict[str | None, Levels]:
     }
 
 
-def _check_rows(holds: bool, what: str) -> None:
-    check(holds, f"{what} must have as many rows as the table.")
+def check_rows(holds: bool, what: str) -> None:
+    """Refuse a column that does not have as many rows as the table."""
+    check(
+        holds,
+        f"{what} must have as many rows as the table. Select the rows of both "
+        "alike, for example table[kept] and y[kept].",
+    )
