@@ -65,8 +65,8 @@ def encode_table(
 ) -> Records:
     """Encode a table as the model's ``fit`` does, but without class weights.
 
-    `opened` is the result of `open_table` for this table. `row_counts` are those of its
-    persons, if they have been counted already.
+    `opened` is the result of `open_table` for this table. `row_counts` has the rows of
+    each person, if they have been counted already.
     """
     if row_counts is None:
         row_counts = opened.count_rows_per_unit(model.max_rows_per_unit)
@@ -120,7 +120,7 @@ def release_scores(
     scale : Scale
         The units of scores, from `metrics.choose_scale`.
     find_bounds : sequence of {"largest", "deviance"}
-        The bounds of `scale` that are to be replaced by released ones.
+        The bounds of `scale` to replace by released bounds.
     confidence : float
         The confidence level of the intervals.
     noise, record : Randomness, PrivacyRecord
@@ -178,7 +178,7 @@ def make_columns(
 ) -> list[score_cells.Column]:
     """Return the columns of cells of these names.
 
-    `bins` are those of the ROC curve, and `lines` the edges of the calibration curve.
+    `bins` belong to the ROC curve. `lines` are the edges of the calibration curve.
     """
     link, loss = model.link, model._loss(model.schema_)
     part, deviance = scale.largest / scale.width, scale.deviance / scale.width

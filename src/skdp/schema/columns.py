@@ -1,4 +1,4 @@
-"""The kinds of columns that a schema can have: numbers, categories and vectors.
+"""Define the kinds of columns of a schema: numbers, categories and vectors.
 
 Each class defines everything about its kind of column: which columns of the table are
 read, which coordinates they fill, how cells are mapped to scaled values or codes, and
@@ -142,7 +142,7 @@ class Numeric:
         return self.low + (np.expm1(above) if self.scale == "log" else above)
 
     def _write_knots(self) -> list[str]:
-        """Return the knots in the user's units, as short as tells them apart."""
+        """Return the knots in the user's units, with as few digits as possible."""
         values = self.unscale(np.linspace(0.0, 1.0, self.n_knots or 2)).tolist()
         for digits in (4, 6, 9, 17):
             texts = [f"{value:.{digits}g}" for value in values]
@@ -368,9 +368,9 @@ def divide_by_norm(values: Any, norm: float) -> FloatArray:
 
 
 def level_key(value: object) -> str:
-    """Return the text by which a category is compared with other categories.
+    """Return the string by which a category is compared with others.
 
-    The text of 1, 1.0 and "1" is the same, so they are the same level. The text of True
+    The string is the same for 1, 1.0 and "1", so they are the same level. For True it
     is "true".
     """
     if isinstance(value, (bool, np.bool_)):
