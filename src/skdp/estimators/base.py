@@ -43,7 +43,12 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.persons import ROWS_GIVEN, check_unit, count_given
+from skdp.estimators.persons import (
+    ROWS_GIVEN,
+    check_unit,
+    count_given,
+    name_counted,
+)
 from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
@@ -226,7 +231,7 @@ class PrivateLinearModel(
             check(rows > 0, "The table has no rows.")
         delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        assumptions = opened.assumptions + self._row_assumption(opened.counted)
+        assumptions = opened.assumptions + self._row_assumption(opened.ids)
         noise = Randomness(choose_seed(self.random_state))
         record = PrivacyRecord(
             epsilon=self.epsilon,
@@ -321,9 +326,9 @@ class PrivateLinearModel(
         """Change an inferred description of the target to suit the loss."""
         return schema
 
-    def _row_assumption(self, counted: str) -> tuple[str, ...]:
+    def _row_assumption(self, unit: Any) -> tuple[str, ...]:
         given = self.neighbours == "add-remove" and self.n_rows is not None
-        return (ROWS_GIVEN.format(counted),) if given else ()
+        return (ROWS_GIVEN.format(name_counted(unit)),) if given else ()
 
     def _target(self) -> Any:
         raise NotImplementedError

@@ -81,14 +81,13 @@ def plan(
         neighbours=estimator.neighbours,
     )
     n_rows = count_given(n_rows, unit, most) or 0
-    counted = "rows" if unit is None else "persons"
     private_rows = estimator.neighbours == "add-remove"
     usual = default_delta(None if private_rows else n_rows)
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=usual if delta is None else delta,
         neighbours=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption(counted)),
+        assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption(unit)),
         unit=unit,
     )
     share = COUNT_SHARE if private_rows else 0.0

@@ -11,7 +11,12 @@ from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.inputs import accept_column, accept_table
-from skdp.estimators.persons import ROWS_GIVEN, check_unit, count_given
+from skdp.estimators.persons import (
+    ROWS_GIVEN,
+    check_unit,
+    count_given,
+    name_counted,
+)
 from skdp.estimators.preparation import open_table
 from skdp.estimators.regressors import accept_exposure, check_numeric_target
 from skdp.estimators.spending import open_ledger, reserve_budget
@@ -185,7 +190,7 @@ def evaluate(
         delta=delta,
         neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
         assumptions=(MODEL_IS_PUBLIC,)
-        + ((ROWS_GIVEN.format(about.counted),) if given else ()),
+        + ((ROWS_GIVEN.format(name_counted(about.ids)),) if given else ()),
         unit=about.unit_name,
     )
     query = f"evaluation of a {type(model).__name__}"

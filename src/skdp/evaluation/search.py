@@ -18,7 +18,7 @@ from skdp.estimators.fit_warnings import (
 )
 from skdp.estimators.inputs import accept_column
 from skdp.estimators.other_solvers import OWN, find_delta_share
-from skdp.estimators.persons import check_unit, count_given
+from skdp.estimators.persons import check_unit, count_given, name_counted
 from skdp.estimators.preparation import OpenedTable, open_table
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.best_model import BestModelMixin
@@ -235,7 +235,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         stop = self._choose_stop(len(candidates), delta, book is not None)
-        given_rows = model._row_assumption(about.counted)
+        given_rows = model._row_assumption(about.ids)
         held_out = HELD_OUT if about.ids is None else HELD_OUT_PERSONS
         assumptions = (*about.assumptions, *given_rows, held_out)
         terms = delta, len(candidates), stop, about.unit_name
@@ -322,7 +322,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         private_rows = record.neighbours == "add-remove"
         check(
             private_rows or (rows is not None and rows >= FEWEST_ROWS),
-            f"A search needs at least {FEWEST_ROWS} {about.counted}, got {rows}.",
+            f"A search needs at least {FEWEST_ROWS} {name_counted(about.ids)}, got "
+            f"{rows}.",
         )
         table, y, weights = given
         n_rows = about.count_rows()  # only decides how many folds are drawn
