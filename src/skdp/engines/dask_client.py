@@ -6,7 +6,8 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from weakref import finalize
 
 import dask
@@ -17,7 +18,9 @@ from distributed.scheduler import KilledWorker
 from skdp.engines.dask_tasks import Answer, merge
 from skdp.schema import check
 
-#: Number of answers that one task, or the caller, adds up.
+T = TypeVar("T")
+
+#: How many answers one task or the caller adds up.
 FAN_IN = 16
 #: Seconds between two checks of the cluster while tasks run.
 LOOK = 0.5
@@ -101,24 +104,12 @@ class Cluster:
         Raise WorkersLostError if any of `workers`, to which the tasks are bound, is
         lost before that.
         """
-        alone = time.monotonic()
-        while True:
-            try:
-                with self.client.as_current():
-                    wait(futures, timeout=LOOK)
-                break
-            except TimeoutError:
-                pass
-            except FutureCancelledError:
-                raise WorkersLostError from None
-            present = self._list_workers()
-            if not set(workers) <= set(present):
-                raise WorkersLostError
-            alone = time.monotonic() if present else alone
-            if time.monotonic() > alone + PATIENCE:
-                raise ClusterError(
-                    f"The cluster has had no workers for {PATIENCE:g} seconds."
-                )
+
+        def wait_for_all() -> None:
+            with self.client.as_current():
+                wait(futures, timeout=LOOK)
+
+        self._insist(wait_for_all, workers)
         for future in futures:
             if future.status != "finished":
                 _refuse(future)
@@ -130,11 +121,35 @@ class Cluster:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
             level = [self.submit(merge, group) for group in groups]
         self.finish(level, workers)
-        try:
-            answers = self.client.gather(level)
-        except (FutureCancelledError, KilledWorker, OSError):
-            raise WorkersLostError from None
-        return merge(answers)
+
+        async def gather() -> Any:
+            return await self.client.gather(level, asynchronous=True)
+
+        # A worker may be lost with its answer after it has finished its task.
+        call = partial(self.client.sync, gather, callback_timeout=LOOK)
+        return merge(self._insist(call, workers))
+
+    def _insist(self, call: Callable[[], T], workers: Collection[str]) -> T:
+        """Return what `call` returns, which is repeated if it raises TimeoutError.
+
+        Raise an error if tasks that are bound to `workers` cannot be done any more.
+        """
+        alone = time.monotonic()
+        while True:
+            try:
+                return call()
+            except TimeoutError:
+                pass
+            except (FutureCancelledError, KilledWorker, OSError):
+                raise WorkersLostError from None
+            present = self._list_workers()
+            if not set(workers) <= set(present):
+                raise WorkersLostError
+            alone = time.monotonic() if present else alone
+            if time.monotonic() > alone + PATIENCE:
+                raise ClusterError(
+                    f"The cluster has had no workers for {PATIENCE:g} seconds."
+                )
 
     def find_holders(self, futures: dict[int, Any]) -> dict[int, str]:
         """Return the worker that has the result of each task, by the task's number."""
