@@ -30,6 +30,9 @@ PYTEST = "-m pytest -n 2 -q"
 MEASUREMENTS = {
     "attack": Measurement("benchmarks/attack.py", "replay fits into neighbours' fits"),
     "audit": Measurement("benchmarks/audit.py", "try to refute every privacy claim"),
+    "calibration": Measurement(
+        "benchmarks/calibration.py", "mean predictions beside rates", ONE_THREAD
+    ),
     "cores": Measurement("benchmarks/cores.py", "a fit on one core and on all"),
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD
@@ -56,8 +59,14 @@ MEASUREMENTS = {
     ),
     "picture": Measurement("benchmarks/picture.py", "draw the readme's picture"),
     "rule": Measurement("benchmarks/rule_check.py", "what other constants would give"),
+    "scores": Measurement(
+        "benchmarks/scores.py", "how often intervals of scores hold", ONE_THREAD
+    ),
     "speed": Measurement("benchmarks/speed.py", "time and memory"),
     "theory": Measurement("experiments/theory_table.py", "the paper's special cases"),
+    "whole-tables": Measurement(
+        "benchmarks/whole_tables.py", "real tables, from a fit to a model card"
+    ),
     "utility": Measurement("benchmarks/utility.py", "what the defaults reach"),
 }
 

@@ -184,19 +184,20 @@ def make_hospital(
     target : {"readmitted", "cost", "visits"}
         The target to draw.
     patients : int, optional
-        Number of patients, each with one or more stays. The column ``patient_id``, the
-        unit of the schema, says whose stay it is. Most patients have few stays, and
-        some have many. Age and insurance are the same in all stays of a patient. By
-        default each row is a patient of its own, and there is no such column.
+        Number of patients, each with one or more stays. The column ``patient_id``
+        identifies the patient and is the unit of the schema. Most patients have few
+        stays, and some have many. Age and insurance are the same in all stays of a
+        patient. By default each row is a patient of its own, and there is no such
+        column.
     icc : float
-        How similar the stays of a patient are, beyond what the columns say: the
-        intraclass correlation, in [0, 1), of the part of the target that the columns do
-        not explain. A normal intercept per patient produces it: for ``"cost"`` on the
-        target's own scale, for ``"readmitted"`` on the logistic scale, where the
-        variance of that part is π²/3, and for ``"visits"`` on the log scale, where it
-        is taken as 1. The weights stay those of the mean target for ``"cost"`` and
-        ``"visits"``. For ``"readmitted"`` an intercept per patient makes the
-        probabilities of a random patient less extreme than the weights say.
+        The intraclass correlation of a patient's stays, in [0, 1). It concerns the part
+        of the target that the columns do not explain, and comes from a normal intercept
+        per patient. For ``"cost"`` this part is on the target's own scale. For
+        ``"readmitted"`` it is on the logistic scale and has variance π²/3. For
+        ``"visits"`` it is on the log scale, and its variance is taken as 1. The true
+        weights describe the mean target for ``"cost"`` and ``"visits"``. For
+        ``"readmitted"``, the probabilities of a random patient are less extreme than
+        the weights say.
 
     Returns
     -------

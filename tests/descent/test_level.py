@@ -7,14 +7,15 @@ import pytest
 from scipy.special import expit, softmax
 
 from skdp.datasets import compute_margins, make_hospital
-from skdp.descent.level import FARTHEST, USUAL_ERROR, find_shift
+from skdp.descent.level import FARTHEST, USUAL_ERROR, find_shift, release_level
 from skdp.descent.matrix import Matrix
+from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from skdp.planning.plan import run
 from skdp.planning.rule import make_default_plan
-from skdp.privacy.encoding import Batch, encode
-from skdp.privacy.queries import NEIGHBOURS
-from skdp.schema import Categorical, Schema
+from skdp.privacy.encoding import Batch, Coded, encode
+from skdp.privacy.queries import NEIGHBOURS, Slopes
+from skdp.schema import Categorical, Numeric, Schema
 
 N_ROWS = 3000
 
@@ -28,9 +29,7 @@ def three_classes():
     """Readmissions, a class of every fiftieth row, and all others."""
     data = make_hospital(N_ROWS)
     codes = np.where(np.arange(N_ROWS) % 50 == 0, 2, data.batch.target.codes)
-    batch = Batch(
-        columns=data.batch.columns, target=type(data.batch.target)(codes, (0, 1, 2))
-    )
+    batch = Batch(columns=data.batch.columns, target=Coded(codes, (0, 1, 2)))
     schema = Schema(data.schema.columns, target=Categorical([0, 1, 2]))
     return encode([batch], schema)
 
@@ -129,3 +128,26 @@ def test_losses_that_do_not_predict_a_mean_have_no_correction(loss):
         fitted(records, loss, low(0.1))
     with pytest.raises(ValueError, match="level_share must be at least 0"):
         low(-0.1)
+
+
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_one_record_moves_the_sum_by_no_more_than_its_bound(neighbours):
+    """Counts at both ends of their range, where slopes are longest."""
+    schema = Schema({"x": Numeric(0, 1)}, target=Numeric(0, 10))
+
+    def total(x, counts):
+        batch = Batch(columns={"x": np.asarray(x)}, target=np.asarray(counts))
+        engine, asked = ReferenceEngine(encode([batch], schema)), []
+        weights = np.array([[0.0], [-0.01]])  # all means are nearly 10
+        slopes = Slopes(loss=Poisson())
+        release_level(engine, slopes, weights, neighbours, 0.25, asked.append)
+        return asked[0]
+
+    one, other = total([0.5, 1.0], [3.0, 10.0]), total([0.5, 1.0], [3.0, 0.0])
+    least = total([0.5], [3.0])
+    bound = one.sensitivity / one.unit
+    moved = [abs(one.value - other.value), abs(other.value - least.value)]
+    if neighbours == "replace-one":
+        assert 0.25 / one.unit < moved[0][0, 0] <= bound
+    else:
+        assert 0.24 / one.unit < moved[1][0, 0] <= bound

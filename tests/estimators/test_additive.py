@@ -142,6 +142,12 @@ def test_a_band_contains_the_noise_of_privacy(model):
     assert wide > 1.5 * narrow
     errors = tight._standard_errors()
     assert (errors.effects_std > errors.effects_noise_std).all()
+    for curve in list_curves(tight):
+        at = [
+            i for i, g in enumerate(tight._layout.labels) if g.startswith(curve.column)
+        ]
+        half = (curve.high - curve.low)[:, 0] / 2
+        assert half == pytest.approx(1.959964 * errors.effects_std[at], rel=1e-6)
 
 
 def test_models_are_saved_with_their_curves(model, tmp_path):

@@ -5,7 +5,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression as Plain
 
 import skdp
-from skdp.estimators.balanced import BALANCED_SHARE
+from skdp.engines.reference import ReferenceEngine
+from skdp.estimators.balanced import BALANCED_SHARE, release_balanced_weights
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Batch, Coded, encode
+from skdp.privacy.randomness import Randomness
 
 rng = np.random.default_rng(0)
 X = rng.uniform(size=(8000, 2))
@@ -40,6 +44,27 @@ def test_the_counts_are_charged(neighbours):
     assert counts[0].mu_squared == pytest.approx(BALANCED_SHARE * record.budget)
     assert record.remaining == pytest.approx(0.0, abs=1e-9)
     assert skdp.verify(fit).passed
+
+
+def test_weights_follow_the_released_counts_alone():
+    """At a small budget, released counts are far from the true ones."""
+    record = PrivacyRecord(epsilon=0.01, delta=1e-6, neighbours="zero-out")
+    target = skdp.Categorical([0, 1])
+    schema = skdp.Schema({"a": skdp.Numeric(0, 1)}, target=target)
+    batch = Batch(columns={"a": X[:, 0]}, target=Coded(y, (0, 1)))
+    weights = release_balanced_weights(
+        encode([batch], schema),
+        schema,
+        record,
+        engine=ReferenceEngine,
+        noise=Randomness(),
+        max_weight=3.0,
+    )
+    (released,) = record.transcript
+    counts = np.maximum(released.values, released.noise_std)
+    np.testing.assert_allclose(
+        list(weights.values()), 3.0 * counts.min() / counts, rtol=1e-12
+    )
 
 
 def test_a_plan_sets_the_counts_aside():

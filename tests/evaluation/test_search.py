@@ -78,7 +78,9 @@ def test_it_finds_what_is_better_and_predicts_as_it():
     assert [trial.params for trial in found.results_] == [
         {"alpha": alpha} for alpha in GRID["alpha"]
     ]
-    best = min(found.results_, key=lambda trial: trial.score)
+    # As in scikit-learn, higher is better: a loss has a negative sign.
+    best = max(found.results_, key=lambda trial: trial.score)
+    assert -1 < found.best_score_ < 0
     assert (found.best_score_, found.best_params_) == (best.score, best.params)
     for method in ("predict", "predict_proba", "predict_log_proba"):
         mine, its = (getattr(m, method)(X) for m in (found, found.best_estimator_))
@@ -210,7 +212,7 @@ class Toy(Trials):
         model = clone(LOGISTIC)
         model.privacy_ = own
         trial = Trial(params=params, score=score, noise_std=0.0)
-        return Outcome(trial=trial, model=model, score_record=own, rank=score)
+        return Outcome(trial=trial, model=model, score_record=own)
 
 
 calls: list[float] = []

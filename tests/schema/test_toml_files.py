@@ -123,8 +123,14 @@ AGE = '[columns.age]\nkind = "numeric"\nlow = 1\nhigh = 2\n'
             AGE.replace("1", "'x'"),
             "Column 'age': expected `int | float`, got `str` at low",
         ),
-        (AGE.replace("1", "inf"), "Column 'age': Numeric must have finite low < high"),
-        (AGE.replace("1", "3"), "Column 'age': Numeric must have finite low < high"),
+        (
+            AGE.replace("1", "inf"),
+            "Column 'age': A numeric column must have finite low < high",
+        ),
+        (
+            AGE.replace("1", "3"),
+            "Column 'age': A numeric column must have finite low < high",
+        ),
         (
             AGE + "bins = 2.0",
             "Column 'age': expected `int | null`, got `float` at bins",

@@ -50,8 +50,8 @@ class RecordedSampling(Sampling):
 def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
     """Return a copy of the estimator with a complete schema.
 
-    If the estimator does not describe columns or a target, those of a small example are
-    used.
+    If the estimator does not describe columns or a target, a small example supplies
+    them.
     """
     model: PrivateLinearModel = clone(estimator)
     schema, target = toml_files.given(model.schema), model._target()

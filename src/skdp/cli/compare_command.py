@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 #: Largest number of budgets. More would not fit side by side on a terminal.
 MOST = 6
+#: The scores by which models are compared. More would make each of them noisier.
+SCORES = ("log_loss", "accuracy", "auc", "r2", "rmse", "mae")
 #: Printed below the table, to explain the scores of `Side.format_lines`.
 PLUS_MINUS = (
     "±: one standard deviation of the privacy noise, without the sampling error."
@@ -376,11 +378,14 @@ def _score(
     options: dict[str, Any],
 ) -> Evaluation:
     import skdp
+    from skdp.evaluation.metrics import list_metrics
 
+    known = list_metrics(model, model.schema_)
     return skdp.evaluate(
         model,
         file,
         epsilon=epsilon,
+        metrics=[name for name in SCORES if name in known],
         delta=options["delta"],
         neighbours=options["neighbours"],
         n_rows=options["n_rows"],

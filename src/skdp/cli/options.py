@@ -35,6 +35,9 @@ class Neighbours(StrEnum):
 
 
 Table = Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet file.")]
+ModelDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
+]
 Multiline = Annotated[
     bool,
     typer.Option(
@@ -106,7 +109,7 @@ Purpose = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="Purpose of the fit, written to the ledger. Use public words only.",
+        help="Purpose, written to the ledger. Use public words only.",
     ),
 ]
 User = Annotated[
@@ -123,6 +126,15 @@ Seed = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Number of threads.  [default: all cores]")
 ]
+
+
+def load_model(path: Path) -> Any:
+    """Load a saved model, or refuse a path that is not a directory."""
+    import skdp
+    from skdp.schema import check
+
+    check(path.is_dir(), f"There is no saved model {str(path)!r}.")
+    return skdp.load(path)
 
 
 def choose_reader(file: Path, multiline: bool) -> PathLike[str]:

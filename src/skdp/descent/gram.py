@@ -1,4 +1,4 @@
-"""Whitening by a released Gram matrix."""
+"""Whiten rows by a released Gram matrix."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Whitening:
     root : float64 (d, d)
         B, which maps feature rows to whitened rows.
     share : float64 (d,)
-        For each whitened direction, the estimated share of A that comes from the true
-        Gram matrix rather than from noise or from `floor`. It is at most one.
+        For each whitened direction, an estimate of the share of A that comes from the
+        true Gram matrix and not from noise or `floor`. It is at most one.
     vectors : float64 (d, d)
         The whitened directions, one per column, for rows that are already centred and
         scaled.
@@ -41,8 +41,8 @@ class Whitening:
     def dimension(self) -> float:
         """Expected squared length of a whitened row, E‖Bx‖² = tr(A⁻¹G), from 1 to d.
 
-        Noise may hide every direction. The value is still at least 1, the value for a
-        single direction, so the cap on gradients does not become too small.
+        If noise hides every direction, the value is still 1, as for a single direction.
+        Otherwise the cap on gradients could become too small.
         """
         return max(1.0, float(self.share.sum()))
 
@@ -85,7 +85,7 @@ def remove_noise(values: FloatArray, floor: float) -> FloatArray:
 def fill_gram(
     layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
 ) -> FloatArray:
-    """Return the full Gram matrix from its released entries and its known entries."""
+    """Return the full Gram matrix, made of released and of known entries."""
     full = np.zeros((layout.n_features, layout.n_features))
     full[pattern.rows, pattern.columns] = full[pattern.columns, pattern.rows] = values
     for one in (group.start for group in layout.groups if group.kind == "ones"):

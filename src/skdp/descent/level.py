@@ -1,10 +1,10 @@
-"""Correct the intercept after the descent, so that predictions are right on average.
+"""Correct the intercept after the descent, to make predictions right on average.
 
-Steps cap the slopes of records, and caps cut more from one side of a skewed target than
-from the other. Predictions are then too low on average: a rare class is predicted too
-rarely, and means of counts are too small. After the descent, the sum of all slopes is
-therefore released once more, this time without the caps of the metric. It says how far
-predictions are off on average, and the intercept is moved by as much.
+Steps cap the slopes of records. If the target is skewed, caps cut more from one side
+than from the other, and predictions are too low on average. A rare class is predicted
+too rarely, and predicted counts are too small. After the descent, the sum of all slopes
+is therefore released once more, this time without the caps of the metric. This sum says
+how far predictions are off on average, and the intercept is moved accordingly.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray
 
-#: Standard deviation, under the prior, of the amount by which predictions are off on
-#: average. It is a multiple of the residuals' spread, which is 1 for classes.
+#: Prior standard deviation of the average error of predictions. It is a multiple of the
+#: spread of the residuals, which is 1 for classes.
 USUAL_ERROR = 0.1
 #: Largest distance by which the intercept is moved.
 FARTHEST = 2.0
@@ -56,18 +56,18 @@ def find_shift(
     noise_std: float,
     spread: float,
 ) -> FloatArray:
-    """Return what to add to the intercepts (k,), so that predictions are right.
+    """Return the shift of the intercepts (k,) that makes predictions right on average.
 
     Parameters
     ----------
     loss : Loss
         A loss whose slope is the prediction minus the target.
     mean, covariance : float64 (k,) and (k, k)
-        Mean and covariance of the margins. Margins are taken as normal. This matters
-        little, because it decides only how far a given shift moves predictions.
+        Mean and covariance of the margins. Margins are assumed to be normal, which only
+        affects how far a shift moves predictions.
     error : float64 (k,)
-        The released mean of the slopes, which is the amount by which predictions are
-        too high on average.
+        The released mean of the slopes, that is, how much too high predictions are on
+        average.
     noise_std : float
         The standard deviation of the noise in `error`. The larger it is, the more the
         error is shrunk to zero.
@@ -89,12 +89,12 @@ def find_shift(
 
 
 def _make_normal_points(k: int) -> FloatArray:
-    """Return points (N_POINTS, k) that are spread like standard normal numbers."""
+    """Return points (N_POINTS, k) that are distributed like standard normal numbers."""
     even = qmc.Sobol(k, scramble=False).random(N_POINTS)
     return np.asarray(ndtri(even + 0.5 / N_POINTS))
 
 
 def _root(covariance: FloatArray) -> FloatArray:
-    """Return a matrix R with R Rᵀ equal to the covariance, without negative parts."""
+    """Return R with R Rᵀ equal to the covariance, whose negative parts are dropped."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

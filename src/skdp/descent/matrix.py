@@ -1,4 +1,4 @@
-"""Steps in the metric of a Gram matrix that is released once before the descent."""
+"""Take steps in the metric of a Gram matrix that is released before the descent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Matrix(Geometry):
     Parameters
     ----------
     radius : float
-        The cap C. If `scaled`, C is this number times (spread of the
+        The cap C. If `scaled` is true, C is this number times (spread of the
         target)·√(effective dimension).
     floor : float
         The number that is added to every eigenvalue of A.
@@ -59,8 +59,8 @@ class Matrix(Geometry):
         Share of μ² spent on the sum of slopes after the descent, which corrects the
         intercept (`descent.level`). If it is 0, there is no correction.
     level_cap : float
-        Cap on a record's slope in that sum. If `scaled`, the cap is this number times
-        the spread of the target. The default is the bound of the loss.
+        Cap on a record's slope in that sum, by default the bound of the loss. If
+        `scaled` is true, the cap is this number times the spread of the target.
     """
 
     radius: float
@@ -102,7 +102,7 @@ class Matrix(Geometry):
 
     @property
     def share(self) -> float:  # type: ignore[override]
-        """The share of the budget (of μ²) that everything but the steps spends."""
+        """The share of the budget (of μ²) that is not spent on steps."""
         return self.gram_share + self.target_share + self.level_share
 
     def prepare(self, task: Task) -> Prepared:
@@ -137,7 +137,7 @@ class Matrix(Geometry):
     def _correct_level(
         self, task: Task, space: Space, weights: FloatArray
     ) -> FloatArray:
-        """Release the sum of slopes and move the intercept accordingly."""
+        """Release the sum of slopes, and correct the intercept by it."""
         cap = min(self.level_cap * space.spread, task.loss.slope_bound)
         released = release_level(
             task.engine,
@@ -223,7 +223,7 @@ class Space:
     spread: float
 
     def estimate_margins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Estimate mean (k,) and covariance (k, k) of the margins of all rows."""
+        """Estimate the mean (k,) and covariance (k, k) of the margins of all rows."""
         centred = weights.copy()
         centred[-1] += self.shift @ weights / 2.0
         mean = self.gram[-1, :-1] @ centred[:-1] + centred[-1]

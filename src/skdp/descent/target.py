@@ -22,14 +22,14 @@ from skdp.schema import FloatArray
 
 #: Number of equal bins for a numeric target.
 N_BINS = 32
-#: Prior guesses: variance of a class's share, variance of the mean of a number in
-#: [-1, 1], and that number's mean distance from its median.
+#: Prior guesses: the variance of a class's share, the variance of the mean of a numeric
+#: target in [-1, 1], and its mean distance from the median.
 CLASS_VARIANCE, MEAN_VARIANCE, USUAL_SCALE = 0.08, 0.1, 0.25
-#: Spread of the residuals relative to that of the target, if the model explains two
-#: thirds of the target's variance.
+#: Spread of the residuals relative to the spread of the target, if the model explains
+#: two thirds of the target's variance.
 RESIDUAL = 0.6
-#: If the error of the distribution function has this size, the estimated scale and the
-#: prior guess get equal weight.
+#: Error of the distribution function at which the estimated scale and the prior guess
+#: get equal weight.
 DOUBTFUL = 0.15
 
 
@@ -89,7 +89,7 @@ def estimate_variance(released: Released, n_rows: float) -> tuple[float, float]:
 
 
 def _error(released: Released, n_rows: float) -> float:
-    """Return the standard deviation of the noise in one bin's share of the rows."""
+    """Return the standard deviation of the noise in the share of one bin."""
     return float(np.max(released.noise_std)) / n_rows
 
 

@@ -28,24 +28,21 @@ from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, Group, IntArray, Layout, check, split_hats
 
-#: Largest number of rows that one kernel call adds up in float64, where sums stay below
+#: Largest number of rows that one kernel call adds up in float64. Sums then stay below
 #: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
 MOST_ROWS = 1 << 18
 #: Rough number of column entries that are enough work for a thread.
 TASK_ENTRIES = 1 << 21
-#: Number of ranges of rows per thread, so that all threads end at about the same time.
-RANGES = 8
+#: Number of ranges of rows per thread. Short ranges let all threads end together.
+RANGES = 16
 #: Number of rows whose products of features float64 adds up exactly.
 GRAM_ROWS = 1 << 24
-#: How many numbers are expanded to float64 at a time, for matrix products.
+#: How many numbers are converted to float64 at a time, for matrix products.
 PIECE = 1 << 19
-#: How many sets of coordinates have their programs kept for later steps.
+#: Number of sets of coordinates whose programs are kept for later steps.
 KNOWN_PROGRAMS = 64
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
-
-#: Ranges of rows: the index of a chunk, the first row and the end of the rows.
-Ranges = list[tuple[int, int, int]]
 
 report_compilation(kernels.__name__)
 
@@ -103,8 +100,8 @@ class Formula(NamedTuple):
 class Slots:
     """The positions (slots) of coordinates in the kernels' arrays.
 
-    The coordinates of each group are followed by a spare slot. The code of a row
-    without any of the group's levels points to that slot.
+    A spare slot follows the coordinates of each group. If a row has none of the group's
+    levels, its code points to the spare slot.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -112,8 +109,8 @@ class Slots:
         self.group_of = layout.group_of
         self.of = np.arange(layout.n_features) + self.group_of
         self.count = layout.n_features + len(layout.groups)
-        #: The number of feature units that a stored 1 stands for. Numbers and hats are
-        #: in units, but codes and the intercept are added up as ones.
+        #: The number of feature units in a stored 1. Numbers and hats are stored in
+        #: units, but codes and the intercept are added up as ones.
         self.worth = np.array(
             [
                 1 if group.kind in ("dense", "hats") else FEATURE_ONE
@@ -296,8 +293,8 @@ def _as_matrix(part: AnyArray) -> AnyArray:
 def _as_positions(part: AnyArray, group: Group) -> AnyArray:
     """Return positions of hats as contiguous uint32 (n, axes).
 
-    A kernel reads the knots below and above a position. Rows for which these are not
-    coordinates of the group must have no fraction and the index of the spare slot.
+    A kernel reads the knots below and above a position. If these are not coordinates of
+    the group, the position must be the spare slot, without a fraction.
     """
     check(
         len(group.axes) in (1, 2) and part.shape[1] == len(group.axes),
@@ -318,12 +315,11 @@ class NumbersFirst:
 
     Attributes
     ----------
-    dense : the coordinates of numbers, in groups of kind "dense" and "ones"
-    slots : the first place of each group of codes, which ends with a spare place
-    hats : the groups of hats, and the first place of each; a spare place follows each
-    of : the place of each coordinate in the new order
-    count : the number of places
-    worth : the number of feature units that a stored 1 of each coordinate stands for
+    dense : the coordinates of numbers, in groups of kind "dense" and "ones" slots : the
+    first place of each group of codes, which ends with a spare place hats : the groups
+    of hats, and the first place of each; a spare place follows each of : the place of
+    each coordinate in the new order count : the number of places worth : the number of
+    feature units in a stored 1, for each coordinate
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -357,8 +353,8 @@ class NumbersFirst:
         """Yield pieces of rows, as a slice, numbers (n, m) and codes (groups, n).
 
         Numbers are in feature units. `width` is the number of further columns per row
-        that the caller computes. The larger it is, the fewer rows are in a piece. The
-        next piece may use the same memory.
+        that the caller computes. A larger `width` makes pieces shorter. The next piece
+        may use the same memory.
         """
         length = max(64, PIECE // max(1, len(self.dense) + width))
         dense, codes = np.empty((0, 0)), np.empty((0, 0), np.uint16)
@@ -392,8 +388,25 @@ class NumbersFirst:
         )
 
 
+class Ranges:
+    """Ranges of rows, which threads take one after another.
+
+    A range is the index of a chunk, the first row and the end of the rows. Threads that
+    iterate over the same object share its ranges, and so do kernels, which take them
+    from `array` (m, 3) and count them in `taken`.
+    """
+
+    def __init__(self, ranges: list[tuple[int, int, int]]) -> None:
+        self.array = np.array(ranges, np.int64).reshape(-1, 3)
+        self.taken = np.zeros(1, np.int64)
+        self._left = iter(ranges)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        return self._left
+
+
 class CompiledEngine:
-    """Computes sums over records that equal those of `ReferenceEngine` for every table.
+    """Computes the same sums over records as `ReferenceEngine`, for every table.
 
     One sweep over the rows updates the margins by the change of the weights and adds up
     the requested columns. It reads only those columns and the columns whose weights
@@ -404,9 +417,9 @@ class CompiledEngine:
     records : Records
         The encoded table, whose arrays are read in place.
     n_threads : int, optional
-        The number of threads. By default it is ``NUMBA_NUM_THREADS`` if that is set,
-        and otherwise all cores. Sums are exact integers, so the number of threads
-        changes no bit of them.
+        The number of threads. The default is ``NUMBA_NUM_THREADS`` if it is set, and
+        otherwise the number of cores. Sums are exact integers, so the number of threads
+        does not change them.
     """
 
     def __init__(self, records: Records, n_threads: int | None = None) -> None:
@@ -438,7 +451,7 @@ class CompiledEngine:
     def _run(
         self, work: Callable[[Ranges], Any], entries: int, only: set[int] | None = None
     ) -> list[Any]:
-        """Divide all rows among the threads and return what `work` returns for each.
+        """Divide all rows among the threads, and return the results of `work`.
 
         A row counts as `entries` units of work, so small tables use fewer threads. If
         `only` is given, it has the indices of the chunks whose rows are divided.
@@ -449,27 +462,26 @@ class CompiledEngine:
         ]
         enough = -(-sum(sizes) * entries // TASK_ENTRIES)
         n_threads = max(1, min(self._n_threads, enough))
-        length = -(-sum(sizes) // (RANGES * n_threads * kernels.TILE)) * kernels.TILE
-        length = min(max(length, kernels.TILE), MOST_ROWS)
-        ranges = [
-            (index, start, min(start + length, size))
-            for index, size in enumerate(sizes)
-            for start in range(0, size, length)
-        ]
+        length = max(kernels.TILE, sum(sizes) // (RANGES * n_threads))
+        ranges = []
+        for index, size in enumerate(sizes):
+            pieces = max(1, -(-size // min(length, MOST_ROWS)))
+            step = max(1, -(-size // (pieces * kernels.TILE))) * kernels.TILE
+            ranges += [(index, s, min(s + step, size)) for s in range(0, size, step)]
         if any(self._rests):  # memory must be released after each range
-            shares = [ranges[place : place + 1] for place in range(len(ranges))]
+            shares = [Ranges([one]) for one in ranges]
         else:
-            shares = [ranges[place::n_threads] for place in range(n_threads)]
+            shares = [Ranges(ranges)] * min(n_threads, len(ranges))
 
         def work_and_rest(share: Ranges) -> Any:
             result = work(share)
-            for index in {index for index, *_ in share}:
-                rest = self._rests[index]
-                if rest is not None:
-                    rest()
+            if any(self._rests):
+                for index in share.array[:, 0].tolist():
+                    rest = self._rests[index]
+                    if rest is not None:
+                        rest()
             return result
 
-        shares = [share for share in shares if share]
         if n_threads == 1 or len(shares) < 2:
             return list(map(work_and_rest, shares))
         if self._pool is None:
@@ -503,8 +515,8 @@ class CompiledEngine:
 
         def sweep(share: Ranges) -> npt.NDArray[np.int64]:
             totals = np.zeros((n_outputs, slots.wide), np.int64)
-            ranges = np.array(share, np.int64)
-            kernels.sweep(ranges, chunks, programs, moves, lanes, totals, *formula)
+            ranges = share.array, share.taken.ctypes.data
+            kernels.sweep(*ranges, chunks, programs, moves, lanes, totals, *formula)
             return totals
 
         entries = n_outputs * (16 + len(changed) + len(at))
@@ -546,12 +558,11 @@ class CompiledEngine:
         return addresses
 
     def _choose_start(self, units: FloatArray) -> tuple[FloatArray, bool]:
-        """Return the weights from which to update margins, and whether to keep margins.
+        """Return the weights to update margins from, and whether to keep the margins.
 
         A step that changes all weights computes the margins from scratch, starting at
-        weights of zero. This takes as long as updating them and needs no memory.
-        Margins are kept from the first step on that changes fewer weights than are
-        nonzero.
+        weights of zero. This takes as long as updating them and needs no memory. Once a
+        step changes fewer weights than are nonzero, margins are kept from then on.
         """
         nothing = np.zeros_like(units)
         if self._weights is not None and self._weights.shape == units.shape:

@@ -1,9 +1,8 @@
 """Compute the same sums as the reference engine, on a GPU.
 
-Rows are copied to the GPU once, together with what belongs to rows: targets, weights,
-caps and margins. Only weights go to the GPU in a step, and only sums come back. If the
-table does not fit into the GPU's memory, the rest of it is copied in pieces, in each
-step.
+Rows are copied to the GPU once, with their targets, weights, caps and margins. In a
+step, only the model's weights go to the GPU, and only sums come back. If the table does
+not fit into the GPU's memory, each step copies the rest of it in pieces.
 
 A table of single numbers and categories, with a loss of one output, is swept by one
 kernel of ``cuda_kernels.cu``. For all other tables, tiles of rows are expanded to
@@ -112,7 +111,7 @@ def _launch(kernel: Any, n: int, *arguments: Any, shared: int = 0) -> None:
 
 
 class CudaEngine:
-    """Computes sums over records on a GPU. They equal those of `ReferenceEngine`.
+    """Computes the same sums over records as `ReferenceEngine`, on a GPU.
 
     Parameters
     ----------
@@ -202,7 +201,7 @@ class CudaEngine:
     ) -> BigInts:
         """Return the sums of one kernel that reads only the columns it needs.
 
-        Margins are kept on the GPU if a step is about some columns only.
+        Margins are kept on the GPU if a step moves only some columns.
         """
         places, d = self._places, len(units)
         kept = len(set(at.tolist())) < d and self._resident
@@ -391,7 +390,7 @@ class CudaEngine:
 
 
 def _describe(formula: Formula, divisor: int = 1) -> Any:
-    """Return the struct that the kernels read a formula from, divided by `divisor`."""
+    """Return a formula as the struct that kernels read, divided by `divisor`."""
     described = np.zeros(1, _FORMULA)
     described[0] = (*formula.parameters, len(formula.table) - 1)
     described["scale"] /= divisor

@@ -33,8 +33,8 @@ def release_balanced_weights(
 
     Weights are inversely proportional to the counts, so all classes have the same total
     weight. The rarest class has the weight `max_weight`. (In scikit-learn the mean
-    weight is 1. The factor between both changes only how strong the penalty is.) A
-    count that is smaller than its noise is replaced by the noise.
+    weight is 1. This constant factor only changes the relative strength of the
+    penalty.) A count that is smaller than its noise is replaced by the noise.
     """
     column = schema.target_column
     assert isinstance(column, Categorical)  # which a check of the parameters requires

@@ -30,6 +30,7 @@ from skdp.estimators.fit_warnings import (
     warn_if_labels_unknown,
     warn_of_doubts,
 )
+from skdp.estimators.foreign_options import ForeignOptionsMixin
 from skdp.estimators.inputs import (
     accept_column,
     accept_table,
@@ -67,7 +68,12 @@ ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
 class PrivateLinearModel(
-    DecisionsMixin, NotebookMixin, ExportsMixin, StandardErrorsMixin, BaseEstimator
+    DecisionsMixin,
+    NotebookMixin,
+    ExportsMixin,
+    StandardErrorsMixin,
+    ForeignOptionsMixin,
+    BaseEstimator,
 ):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 

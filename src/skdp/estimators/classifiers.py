@@ -15,13 +15,16 @@ from skdp.estimators.fit_warnings import ScoreMixin
 from skdp.estimators.preparation import LEVELS
 from skdp.models.losses import Logistic, Loss, SmoothedHinge, Softmax
 from skdp.schema import Categorical, FloatArray, Schema, Target, check
+from skdp.schema.validation import list_values
 
 
 class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
     """The base class of all classifiers, which handles labels and decisions."""
 
     def _target(self) -> Any:
-        return LEVELS if self.classes is None else Categorical(list(self.classes))
+        if self.classes is None:
+            return LEVELS
+        return Categorical(list_values(self.classes, "classes"))
 
     def _set_fitted(self, weights: FloatArray, schema: Schema, named: bool) -> None:
         super()._set_fitted(weights, schema, named)
@@ -53,7 +56,9 @@ def count_classes(target: Target, at_most: int | None = None) -> int:
     check(
         isinstance(target, Categorical) and len(target.levels) >= 2,
         "A classifier needs a categorical target with two classes or more. Describe "
-        "it as Categorical([...]) in the schema, or pass classes=[...].",
+        "it in the schema: Categorical([...]) in Python, kind = 'categorical' in a "
+        "TOML file. Or pass classes=[...]. LinearRegression, or --model linear, "
+        "predicts numbers.",
     )
     assert isinstance(target, Categorical)
     check(

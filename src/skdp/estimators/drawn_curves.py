@@ -1,4 +1,4 @@
-"""The curves and surfaces of an additive model, as values, frames and figures.
+"""Show the curves and surfaces of an additive model as values, frames and figures.
 
 Everything here is computed from released values.
 """
@@ -37,8 +37,8 @@ class Curve:
     numeric : tuple of bool
         Whether each column is a number.
     effects : float64 (m, k)
-        The effect at each knot or level, or combination of them, for each output. Its
-        mean over the rows of the table is about zero.
+        The effect at each knot or level, or at each combination of them, for each
+        output. The mean over the rows of the table is about zero.
     std : float64 (m,), optional
         The standard error of the effects, from sampling and privacy. It is infinite
         where noise hides the effect.

@@ -137,12 +137,12 @@ def centre_categories(layout: Layout, weights: FloatArray) -> FloatArray:
 
 
 def convert_to_numbers(levels: Sequence[Any]) -> FloatArray | None:
-    """Return levels as floats, or None if some level is not a number or boolean."""
+    """Return levels as floats, or None unless all of them are numbers or booleans."""
     if all(isinstance(level, (int, float, np.number, np.bool_)) for level in levels):
         return np.array([float(level) for level in levels])
     return None
 
 
 def convert_to_text(level: object) -> str:
-    """Return a level as the text that cells are compared with."""
+    """Return a level as the string that cells are compared with."""
     return level if isinstance(level, str) else level_key(level)

@@ -1,4 +1,4 @@
-"""Every warning that a fit or a score can raise.
+"""Define every warning that a fit or a score can raise.
 
 A warning must not depend on a single cell, because it would reveal something about the
 person whose cell it is. So unexpected cells are handled silently. A cell that is not a
@@ -36,7 +36,7 @@ from skdp.planning.plan import Plan
 from skdp.privacy.queries import GramPattern
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
 
-#: Warn if a smaller share than this of the cells or labels is among the levels.
+#: Warn if the share of cells or labels that are among the levels is below this.
 EXPECTED = 0.5
 #: Thresholds below which a column is in doubt, for values scaled to [0, 1].
 #: AT_END: mean distance from an end of the range, or share of rows that do not have the
@@ -48,7 +48,7 @@ AT_END, AT_DEFAULT, STILL = 0.02, 0.008, 0.0008
 FALSE_ALARM, SURELY = 1e-3, 4.0
 #: Allowance for the rounding of cells to the grid.
 EXACT = 1e-6
-#: Most sentences in a warning. Only the number of further sentences is given.
+#: Largest number of sentences in a warning. The others are only counted.
 MOST = 3
 
 
@@ -72,7 +72,7 @@ class _Sums:
     surely: float
 
     def is_negligible(self, value: float, noise: float, most: float) -> bool:
-        """Return whether a value may be zero and is surely smaller than `most`."""
+        """Return whether a value may be zero, and is certainly below `most`."""
         room = self.surely * math.hypot(noise, self.count_noise) + EXACT
         return value < room and value + room < most
 
@@ -334,7 +334,7 @@ class ScoreMixin:
 
 
 def _warn_if_training(model: Any, table: Any) -> None:
-    """Warn, once per fit, if the table is the one that the model was fitted to."""
+    """Warn, once per fit, if the model was fitted to this table."""
     fitted_to = _FITTED_TO.get(model, lambda: None)()
     if isinstance(table, PathLike):
         table = str(table)

@@ -8,7 +8,7 @@ from skdp.estimators.other_solvers import OWN
 from skdp.privacy.units import RowCounts
 from skdp.schema import check
 
-#: An assumption that is stated if the user gives n. It is about rows or persons.
+#: The assumption that a record states if the user gives n, about rows or persons.
 ROWS_GIVEN = "The number of {} given is public."
 
 
@@ -20,7 +20,9 @@ def name_counted(unit: Any) -> str:
 def check_unit(
     unit: Any, *, solver: str = OWN, max_rows_per_unit: int = 1, neighbours: str
 ) -> None:
-    """Refuse options that cannot keep the bound of one record for a person."""
+    """Refuse options with which a person could exceed the bound of one record."""
+    if unit is None and max_rows_per_unit == 1:
+        return
     RowCounts(max_rows_per_unit)  # refuses what is not a whole number
     check(
         max_rows_per_unit == 1 or unit is not None,
@@ -44,10 +46,10 @@ def check_unit(
 
 
 def count_given(n_rows: int | None, unit: Any, max_rows_per_unit: int) -> int | None:
-    """Return the given n in units of what counts as one record.
+    """Return the given number of rows or persons, as a number of records.
 
-    With a unit, `n_rows` is the number of persons or, if each row counts
-    1/max_rows_per_unit, the number of rows.
+    With a unit, `n_rows` is the number of persons. But if `max_rows_per_unit` is set,
+    it is the number of rows, and each row counts 1/max_rows_per_unit.
     """
     if n_rows is None or unit is None:
         return n_rows

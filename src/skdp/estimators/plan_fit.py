@@ -32,15 +32,15 @@ def plan(
         The complete public description of the table, including the target.
     n_rows : int
         Number of rows, or a guess if the number is private. If the schema has a unit,
-        it is the number of persons, or of rows if ``max_rows_per_unit`` is set. Under
-        add-remove, which is the default, the plan is for a fit that releases the number
-        of rows. So a hundredth of the budget is set aside for that release, and δ is
-        1e-9 by default.
+        `n_rows` is the number of persons, or of rows if ``max_rows_per_unit`` is set.
+        Under add-remove, which is the default, the plan is for a fit that releases the
+        number of rows. So a hundredth of the budget is set aside for that release, and
+        δ is 1e-9 by default.
     epsilon, delta : float
         The privacy budget.
     model : {"logistic", "linear", "huber", "svc", "poisson", "additive"}
-        Short name of the estimator. "additive" is a classifier or a regressor, as the
-        target demands.
+        Short name of the estimator. "additive" is a classifier or a regressor,
+        depending on the target.
     **parameters
         Other parameters of the estimator.
 

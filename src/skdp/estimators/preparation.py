@@ -8,9 +8,10 @@ reads a file guesses it from the cells, so a single cell may decide it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from skdp.estimators.inputs import (
     accept_table,
     has_names,
     list_ranges,
+    name_target,
+    refuse_dates,
 )
 from skdp.estimators.labels import sort_target, type_labels
 from skdp.privacy import discovery
@@ -40,6 +43,7 @@ from skdp.schema import (
     toml_files,
 )
 from skdp.tables import batches, readers
+from skdp.tables.batches import check_rows
 from skdp.tables.cells import numbers
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
@@ -70,7 +74,7 @@ class OpenedTable:
     row_norm : float, optional
         As in `Schema`.
     ids : Ids, optional
-        Where the ids are that say whose row it is, if privacy protects persons.
+        The place of the ids that identify persons, if privacy protects persons.
     named : bool
         Whether the columns have names of their own.
     assumptions : tuple of str
@@ -163,11 +167,9 @@ class OpenedTable:
         share: float,
         noise: Randomness,
         counts: RowCounts | None = None,
+        part: float = 1.0,
     ) -> Schema:
-        """Infer what the schema lacks for a `share` of the budget; return it.
-
-        `counts` is the result of `count_rows_per_unit`.
-        """
+        """Infer what the schema lacks for `share` of μ² and `part` · `share` of δ."""
         check((counts is None) == (self.ids is None), "A unit requires counts.")
         stages = self.stages
         each = record.budget * share / max(len(stages), 1)
@@ -196,7 +198,7 @@ class OpenedTable:
                 bounds = discovery.release_ranges(cells, some, z, noise, record, own)
                 found = {name: Numeric(*pair) for name, pair in bounds.items()}
             else:
-                delta = record.delta * share / n_levels
+                delta = record.delta * share * part / n_levels
                 texts = discovery.release_levels(
                     self._read(names, keys), some, z, delta, noise, record, own
                 )
@@ -262,8 +264,7 @@ def open_table(
     target : Numeric, Categorical, RANGE or LEVELS
         The target's description, used if the schema has none.
     unit : str, list of str or column, optional
-        The names of the columns that say whose row it is, or the ids themselves. The
-        default is the schema's unit.
+        Names of columns that identify persons, or ids. The default is the schema's.
     empty : bool
         Whether the table may have no rows.
     """
@@ -273,15 +274,18 @@ def open_table(
         "A RecordBatchReader can be read only once, and a fit may read a table more "
         "often. Pass reader.read_all() or a Parquet file.",
     )
-    apart = None if y is None else readers.column(y, "target")
     schema = toml_files.given(schema)
+    if isinstance(y, str):
+        schema, y = name_target(schema, y, target), None
+    apart = None if y is None else readers.column(y, "target")
     if unit is None and schema is not None:
         unit = schema.unit
     ids = None if unit is None else Ids.of(unit)
     columns_of_ids = [] if ids is None else ids.columns
+    opened = partial(OpenedTable, table=X, y=y, apart=apart, ids=ids)
     if schema is not None:
         source = readers.source(X, [*schema.inputs, *columns_of_ids])
-        _refuse_dates(X, source, [*schema.inputs, schema.target_name])
+        refuse_dates(X, source, [*schema.inputs, schema.target_name])
         described = schema.target
         if isinstance(described, tuple) and y is not None:
             described = described[1]
@@ -289,17 +293,13 @@ def open_table(
             y is not None or isinstance(described, tuple),
             "fit needs the target. Pass y, or name its column in the schema.",
         )
-        return OpenedTable(
+        return opened(
             columns=dict(schema.columns),
             target=sort_target(target if described is None else described),
             row_norm=schema.row_norm,
-            ids=ids,
             named=source.names is not None and named,
             assumptions=(SCHEMA_IS_PUBLIC,),
-            table=X,
-            y=y,
             source=source,
-            apart=apart,
         )
     check(
         y is not None,
@@ -309,12 +309,13 @@ def open_table(
     check(
         not isinstance(X, (str, PathLike)) or Path(X).suffix.lower() not in TEXT_FILES,
         "A text file does not say what its columns are. Pass a schema; "
-        "skdp.schema_template writes a form to complete.",
+        "skdp.schema_template writes a form, and skdp.discover finds a schema.",
     )
     source = readers.source(X)
+    check_rows(source.n_rows in (None, readers.length(apart)), "y")
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     positions(names, columns_of_ids)  # refuses names that the table does not have
-    _refuse_dates(X, source, names)
+    refuse_dates(X, source, names)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
@@ -329,38 +330,14 @@ def open_table(
     public += ["which columns are categories"] if "category" in source.kinds else []
     public += [] if bounds is None else ["the bounds given"]
     given = " and ".join([", ".join(public[:-1]), public[-1]] if public[1:] else public)
-    given += " are public."
-    return OpenedTable(
+    return opened(
         columns=columns,
         target=sort_target(target),
         row_norm=None,
-        ids=ids,
         named=source.names is not None and named,
-        assumptions=(given,),
-        table=X,
-        y=y,
+        assumptions=(f"{given} are public.",),
         source=source,
-        apart=apart,
     )
-
-
-def _refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> None:
-    """Refuse columns of a file that are dates, times or nested values by their type.
-
-    All their cells would be missing. A file states its types, so they are public. The
-    types of a table in memory may have been inferred from its cells, where one odd cell
-    turns dates into texts. Such columns are therefore never refused, and all their
-    cells are missing. A warning after the fit follows from released sums.
-    """
-    if not isinstance(table, (str, PathLike)):
-        return
-    types = dict(zip(source.names or names, source.kinds, strict=False))
-    for name in names:
-        check(
-            types.get(name) != "other",
-            f"Column {name!r} holds dates, times or nested values, which are neither "
-            "numbers nor categories. Convert it, or leave it out.",
-        )
 
 
 def read_records(

@@ -1,13 +1,13 @@
-"""The effects of an additive model: curves and pairs that are told apart.
+"""Separate the effects of curves and pairs in an additive model.
 
 A surface over two columns can imitate the curves of both, so the weights of curves and
-pairs are not determined one by one. The effects are. They are linear in the weights and
+pairs are not unique. The effects below are unique. They are linear in the weights and
 make (nearly) the same predictions:
 
-* The effect of a pair has a mean of zero over the rows at each value of either column,
-  if the columns are taken as independent. What it loses is added to the columns.
-* The effect of a column has a mean of zero over the rows. What it loses is added to the
-  intercept.
+* The effect of a pair has a mean of zero at each value of either column, if the columns
+are treated as independent. The means that are removed are added to the columns. * The
+effect of a column has a mean of zero over the rows. The mean that is removed is added
+to the intercept.
 
 Boosted additive models show their terms in the same way. The shares of rows follow from
 the released Gram matrix, so all of this is post-processing.

@@ -11,7 +11,7 @@ A saved model is a directory of three files:
     The privacy record: budget, neighbouring relation, assumptions, every release, and
     the digest of the plan.
 
-Loading executes nothing. It reads numbers and texts through typed forms
+Loading executes nothing. It reads numbers and strings through typed forms
 (`skdp.typed_files`), and recomputes the ε that the releases add up to. A seed is never
 written.
 """
@@ -59,7 +59,7 @@ FILES = {
     "schema.toml": toml_files.LARGEST,
     "privacy.json": 1 << 24,
 }
-#: Types that classes may have. Texts have at most 99,999 letters, because numpy
+#: Types that classes may have. Strings have at most 99,999 characters, because numpy
 #: allocates as much memory as a type asks for.
 DTYPE = r"^([<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O)\Z"
 #: Parameters that are converted to be saved, and the types of the saved values.
@@ -201,7 +201,7 @@ def make_estimator(about: ModelForm) -> PrivateLinearModel:
     known = {kind.__name__: kind for kind in ESTIMATORS.values()}
     check(
         about.estimator in known,
-        f"model.json must have an estimator of {sorted(known)}, got "
+        f"The estimator in model.json must be one of {sorted(known)}, got "
         f"{about.estimator[:99]!r}.",
     )
     kind = known[about.estimator]
@@ -264,7 +264,8 @@ def list_parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str
     if given["ledger"] is not None:  # a loaded model charges the same file
         given["ledger"] = os.path.abspath(os.fsdecode(given["ledger"]))
     if given["schema"] is not None:
-        # For a path, save the fitted schema, because the file may have changed since.
+        # If a path was given, save the fitted schema, because the file may have
+        # changed.
         own = isinstance(given["schema"], Schema)
         given["schema"] = toml_files.dumps(given["schema"] if own else model.schema_)
     if isinstance(given["class_weight"], Mapping):
@@ -284,13 +285,13 @@ def read_parameters(
 ) -> dict[str, Any]:
     """Return saved parameters as an estimator's constructor takes them.
 
-    Their names and types are checked here, because the constructor accepts anything.
+    Names and types are checked here, because the constructor accepts anything.
     """
     known = kind().get_params(deep=False)
     for name in given:
         check(
             name in known and name != "random_state",
-            f"model.json has a parameter {name!r}, which {kind.__name__} has not.",
+            f"{kind.__name__} has no parameter {name!r}, but model.json has.",
         )
     typed = {
         name: convert(given[name], form, f"model.json has a wrong parameter {name}")
@@ -334,7 +335,7 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
     assert isinstance(column, Categorical)  # the loss has checked it
     check(
         sort_target(column) == column,
-        "The classes of a saved model must be sorted, but those of its schema are not.",
+        "The classes in schema.toml must be sorted, but they are not.",
     )
     labels, typed = np.array(column.levels), None
     if dtype is not None:
@@ -345,7 +346,7 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
     check(
         typed is not None
         and all(a == b for a, b in zip(typed.tolist(), column.levels, strict=True)),
-        f"model.json says that classes are of type {dtype!r}, which those of "
-        "schema.toml are not.",
+        f"model.json says that classes have type {dtype!r}, but the classes in "
+        "schema.toml do not.",
     )
     return typed

@@ -123,17 +123,23 @@ class StandardErrorsMixin:
         form = getattr(self, like)
         return float(part[0]) if isinstance(form, float) else part.reshape(form.shape)
 
-    def summary(self) -> Any:
+    def summary(self, ratios: bool = False) -> Any:
         """Return a table of coefficients, standard errors and 95 % intervals.
 
         Print the table, or show it in a notebook. Coefficients of categories are
         relative to the mean of their column. If there are three classes or more, the
         coefficients of a class are relative to the mean of all classes, and there are
         no standard errors. ``docs/guide/intervals.md`` says what intervals cover.
+
+        Parameters
+        ----------
+        ratios : bool
+            Whether to show exp(coefficient): odds ratios of two classes, or rate ratios
+            of counts. z, p and intervals are those of the coefficients.
         """
         from skdp.estimators.summary import summarise  # which imports this file
 
-        return summarise(self)
+        return summarise(self, ratios)
 
 
 def compute_standard_errors(model: Any) -> StandardErrors | str:

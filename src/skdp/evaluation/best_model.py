@@ -21,7 +21,7 @@ def _delegate(name: str) -> Callable[[Any], Any]:
 
 
 class BestModelMixin:
-    """The methods of a search that pass on to the best model."""
+    """The methods of a search that call the same method of the best model."""
 
     estimator: Any
     best_estimator_: Any

@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 
 from skdp.engines.reference import ROWS, to_dense
-from skdp.models.formulas import TABLE_LOW, TABLE_STEPS, exp_table, interpolate
+from skdp.models.formulas import (
+    TABLE_LOW,
+    TABLE_STEPS,
+    exp_table,
+    interpolate,
+    sigmoid_table,
+)
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.schema import FloatArray, IntArray, Layout
@@ -53,13 +59,20 @@ class Rows:
     weight: IntArray
     divisor: int = 1
 
+    def predict_class(self) -> IntArray:
+        """Return the code of each row's predicted class, shape (n,)."""
+        codes: IntArray = np.argmax(self.margin, axis=1)
+        if self.margin.shape[1] == 1:
+            codes = (self.margin[:, 0] > 0).astype(np.int64)
+        return codes
+
     def find_right(self) -> Any:
         """Return for each row whether the predicted class is right, shape (n,)."""
-        if self.margin.shape[1] == 1:
-            predicted = (self.margin[:, 0] > 0).astype(np.int64)
-        else:
-            predicted = np.argmax(self.margin, axis=1)
-        return (predicted == self.target) & self.known
+        return (self.predict_class() == self.target) & self.known
+
+    def compute_chance(self) -> FloatArray:
+        """Return each row's predicted probability of class 1, shape (n,)."""
+        return interpolate(sigmoid_table(), self.margin[:, 0])
 
     def compute_log_loss(self, largest: float) -> FloatArray:
         """Return each row's log-loss divided by `largest`, clipped to [0, 1]."""
@@ -90,9 +103,35 @@ class Rows:
         size = np.abs(predicted - self.scale_target()) / largest
         return np.asarray(np.minimum(size, 1.0))
 
-    def scale_target(self) -> FloatArray:
-        """Return each row's numeric target, scaled to [0, 1]."""
-        return self.target / float(FEATURE_ONE)
+    def compute_deviance(self, largest: float) -> FloatArray:
+        """Return each row's Poisson deviance divided by `largest`, clipped to [0, 1].
+
+        With target t and prediction e^m, both divided by the largest count, the
+        deviance is 2 (t log t - t m - t + e^m). It is in units of that count.
+        """
+        margin = np.clip(self.margin[:, 0], TABLE_LOW, 0.0)
+        rate = interpolate(exp_table(0.0), margin)
+        t = self.scale_target()
+        half = _tabulate_entropy()[self.target] - t * margin - t + rate
+        return np.asarray(np.clip(2.0 * half / largest, 0.0, 1.0))
+
+    def compute_entropy(self, high: float) -> FloatArray:
+        """Return -e u log u of each row, where u = t/`high` for the scaled target t.
+
+        The result is in [0, 1]. Targets above `high` are clipped to it.
+        """
+        t = self.scale_target()
+        part = (_tabulate_entropy()[self.target] - t * math.log(high)) / high
+        return np.asarray(np.clip(np.where(t < high, -math.e * part, 0.0), 0.0, 1.0))
+
+    def scale_target(self, low: float = 0.0, high: float = 1.0) -> FloatArray:
+        """Return each row's numeric target, scaled to [0, 1].
+
+        If a part [`low`, `high`] of that range is given, the target is clipped to it
+        and scaled to [0, 1] again.
+        """
+        t = self.target / float(FEATURE_ONE)
+        return np.asarray(np.clip((t - low) / (high - low), 0.0, 1.0))
 
 
 def predict_rows(
@@ -167,3 +206,10 @@ def _tabulate_logarithm(largest: int) -> FloatArray:
     `interpolate` expects tables that start at -16, so it must be called with x - 17.
     """
     return np.log1p(np.arange((largest - 1) * TABLE_STEPS + 2) / TABLE_STEPS)
+
+
+@cache
+def _tabulate_entropy() -> FloatArray:
+    """Return t log t for each value t of a scaled target, in steps of 2⁻¹⁴."""
+    t = np.arange(FEATURE_ONE + 1) / FEATURE_ONE
+    return np.asarray(t * np.log(np.where(t > 0, t, 1.0)))

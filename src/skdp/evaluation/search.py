@@ -23,7 +23,7 @@ from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.best_model import BestModelMixin
 from skdp.evaluation.folds import RandomFolds, take_rows, take_weights
 from skdp.evaluation.metrics import (
-    CALIBRATION,
+    METRICS,
     choose_metrics,
     choose_scale,
     list_metrics,
@@ -107,7 +107,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     best_estimator_ : estimator
         The best model. Its ``privacy_`` is the record of the whole search.
     best_params_, best_score_
-        The parameters and the released score of the best model.
+        The parameters and the released score of the best model. As in scikit-learn,
+        higher is better: a loss has a negative sign.
     results_ : list of Trial
         The parameters and the released score of each candidate. A random search lists
         only the best, because the budget does not cover the others.
@@ -247,7 +248,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
                 found = run_all(trials, candidates, record, score_record)
             else:
                 found = [run_random(trials, candidates, record, score_record, stop)]
-            best = max(found, key=lambda one: one.rank)
+            best = max(found, key=lambda one: one.trial.score)
             tell(best.model)
         # The next two lines read the model's own record, which is then replaced.
         best.model._standard_errors()
@@ -270,7 +271,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         delta: float,
         n_trials: int,
         stop: float | None,
-        unit: str | None,
+        unit: str | None = None,
     ) -> SearchRecord:
         """Return a new privacy record of the search, to which nothing is charged."""
         if stop is None:
@@ -309,8 +310,9 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         scoring = self.scoring or list_metrics(model, schema)[0]
         choose_metrics(model, schema, scoring)
         check(
-            scoring != CALIBRATION,
-            "scoring must be a single number, got 'calibration'. log_loss rewards it.",
+            scoring in METRICS and scoring != "ece",
+            f"scoring must be a single number that noise does not bias, got "
+            f"{scoring!r}. Use log_loss, which rewards calibration too.",
         )
         private_rows = record.neighbours == "add-remove"
         check(

@@ -17,7 +17,8 @@ from skdp.estimators.fit_warnings import (
     UnknownLabelsWarning,
 )
 from skdp.estimators.preparation import open_table
-from skdp.evaluation.metrics import METRICS, Scale
+from skdp.evaluation.metrics import METRICS
+from skdp.evaluation.score_formulas import Scale
 from skdp.evaluation.scoring import encode_table, release_scores
 from skdp.privacy import accountant
 from skdp.privacy.budget import Event, PrivacyRecord
@@ -46,7 +47,8 @@ class Trial:
     params : dict
         The parameters of the candidate.
     score, noise_std : float
-        The released score and the standard deviation of its noise.
+        The released score and the standard deviation of its noise. As in scikit-learn,
+        higher is better: a loss has a negative sign.
     """
 
     params: dict[str, Any]
@@ -66,15 +68,11 @@ class Outcome:
         The fitted model, with the privacy record of the fit.
     score_record : PrivacyRecord
         The privacy record of the score.
-    rank : float
-        The score, with its sign changed if needed to make higher better. An undefined
-        score has rank -inf.
     """
 
     trial: Trial
     model: PrivateLinearModel
     score_record: PrivacyRecord
-    rank: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -169,9 +167,10 @@ class Trials:
         )
         score = found.scores[self.scoring]
         sign = 1.0 if METRICS[self.scoring].higher_is_better else -1.0
-        rank = -math.inf if math.isnan(score.value) else sign * score.value
-        trial = Trial(params=params, score=score.value, noise_std=score.noise_std)
-        return Outcome(trial=trial, model=model, score_record=record, rank=rank)
+        trial = Trial(
+            params=params, score=sign * score.value, noise_std=score.noise_std
+        )
+        return Outcome(trial=trial, model=model, score_record=record)
 
 
 def compute_epsilon(budget: float, delta: float) -> float:
@@ -250,7 +249,7 @@ def run_random(
         one = trials.run(params, record.budget, index)
         # Of equal scores, keep the first. This equals a random choice, because trials
         # are exchangeable.
-        if best is None or one.rank > best.rank:
+        if best is None or one.trial.score > best.trial.score:
             best = one
     assert best is not None  # there is at least one trial
     _enter(best, charged, record, score_record)

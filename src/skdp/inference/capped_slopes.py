@@ -1,4 +1,4 @@
-"""Means of capped slopes over surrogate rows, and the bias that caps leave.
+"""Compute means of capped slopes over surrogate rows, and the bias due to caps.
 
 Caps bound the slope of each record. This is post-processing, because no record is read.
 """
@@ -35,7 +35,7 @@ def average_bernoulli(margins: FloatArray, caps: FloatArray) -> MeanSlopes:
 
 
 def average_normal(caps: FloatArray, std: float) -> MeanSlopes:
-    """Return the means for slopes that are normally distributed residuals."""
+    """Return the means for slopes that are normal residuals."""
     z = caps / std
     free = 2.0 * norm.cdf(z) - 1.0
     square = std**2 * (free - 2.0 * z * norm.pdf(z)) + caps**2 * (1.0 - free)
@@ -45,10 +45,10 @@ def average_normal(caps: FloatArray, std: float) -> MeanSlopes:
 def compute_capping(rows: FloatArray, w: FloatArray, caps: FloatArray) -> FloatArray:
     """Return the bias w - w* of the weights due to capped slopes of classes.
 
-    Caps affect the slopes of a rare class more often than those of other classes.
+    Caps affect the slopes of a rare class more often than the slopes of other classes.
     Suppose that classes are drawn with the true weights w*. The mean capped slope is
-    then zero at other weights w. Given w, the true weights w* solve
-    Σ_i x_i ((1 - σ(x·w*)) min(p, c) - σ(x·w*) min(1 - p, c)) = 0 with p = σ(x·w).
+    then zero not at w*, but at other weights w. Given w, the true weights w* solve Σ_i
+    x_i ((1 - σ(x·w*)) min(p, c) - σ(x·w*) min(1 - p, c)) = 0 with p = σ(x·w).
     """
     chance = expit(rows @ w)
     below, above = np.minimum(chance, caps), np.minimum(1.0 - chance, caps)

@@ -1,4 +1,4 @@
-"""The uncertainty of released weights, computed from released values alone.
+"""Compute the uncertainty of released weights, from released values alone.
 
 Near the optimum the descent is a linear recursion in whitened coordinates u = B⁻ᵀw, so
 the Hessian H determines the covariance of the result exactly:
@@ -49,11 +49,11 @@ class Covariances:
     sampling : float64 (d, d)
         Due to sampling the records.
     shrinkage : float64 (d, d)
-        Due to shrinkage and early stopping, if the true weights are as large as the
-        released ones.
+        Due to shrinkage and early stopping, for true weights as large as the released
+        ones.
     bias : float64 (d,)
         Due to capped slopes. In directions that change no prediction (all levels of a
-        column against the intercept), also due to noise in the metric.
+        column against the intercept), the bias is also due to noise in the metric.
     """
 
     noise: FloatArray
@@ -109,8 +109,8 @@ class Uncertainty:
     def errors(self, plain: FloatArray, contrasts: FloatArray) -> Errors:
         """Return the errors of `plain` @ weights and of `contrasts` @ weights.
 
-        Each row of `plain` (m, d) is a row of `contrasts` plus a level that no record
-        can determine. The variance of this level is added.
+        A row of `plain` (m, d) is the same row of `contrasts` plus a level that no
+        record can determine. The variance of this level is added.
         """
         noise_std, std = np.zeros(len(contrasts)), np.full(len(contrasts), np.inf)
         some = contrasts.any(axis=1)  # a column of one category has no contrast
@@ -144,10 +144,10 @@ class Errors(NamedTuple):
 def _weigh_untold(
     plain: FloatArray, contrasts: FloatArray, std: FloatArray
 ) -> FloatArray:
-    """Return how much each contrast depends on categories that cannot be told, (m,).
+    """Return how much each contrast depends on undetermined categories, (m,).
 
-    A category is compared with the mean of its column's categories, to which those that
-    cannot be told belong.
+    A category is compared with the mean over its column, which includes categories
+    whose effects cannot be determined.
     """
     weights = np.zeros(len(contrasts))
     for k in np.flatnonzero(np.isinf(std)):
@@ -190,7 +190,7 @@ def estimate(
     plan : Plan
         A plan for which `find_obstacle` returns None.
     transcript : sequence of Released
-        The releases of the run, in order. Releases made before the run may precede.
+        The releases of the run, in order. Earlier releases may come first.
     weights : float64 (d, 1)
         The result of the run.
     exact : Released, optional
@@ -309,8 +309,8 @@ def _make_recolouring(
 ) -> FloatArray:
     """Return a matrix M (d, d) such that rows @ M have exactly the known moments.
 
-    The moments of surrogate rows are only close to these, and not even close if some
-    columns nearly determine others.
+    Surrogate rows have only roughly these moments, and not even roughly if some columns
+    nearly determine others.
     """
     wanted = known.covariance + np.outer(known.mean, known.mean)
     power = _raise_power(root @ (rows.T @ rows / len(rows)) @ root.T, -0.5)
@@ -361,8 +361,8 @@ def _compute_placing(
     """Return the offset of weights along directions in which rows do not vary.
 
     Such a direction v is 1 on the levels of a column and -1 on the intercept. Steps in
-    the metric A keep vᵀA(w - w⁰) at zero. The true weights, however, are defined as
-    those whose levels sum to zero. The offset is the difference between the two.
+    the metric A keep vᵀA(w - w⁰) at zero. The levels of the true weights, however, sum
+    to zero by definition. The offset is the difference.
     """
     groups = [g for g, whole in zip(layout.groups, complete, strict=True) if whole]
     if not groups:

@@ -23,8 +23,9 @@ reaches 2δ (`tests/ledger/test_ceiling.py` computes 1.96 δ).
    ∫ p₁ (1 - e^ε q₁/(c p₁))₊ ≤ h(ε - log c, μ₁) + d₁. The mixture of these h's is what
    two Gaussian mechanisms reach, h(ε, √(μ₁² + μ₂²)) (Dong, Roth & Su 2022, Corollary
    3.3).
-2. *The whole.* All queries together, including those of processes that run at the same
-   time, are a sequence of releases. Each release has a (μᵢ, dᵢ) that is chosen knowing
+2. *The whole.* All queries together, including queries of processes that run at the
+same time, are a sequence of releases. Each release has a (μᵢ, dᵢ) that is chosen
+knowing
    all earlier answers, and the sums stay within m and r. Such a sequence is (√m, r).
    The proof is by induction on the number of releases. The first release has constants
    (μ₁, d₁). For each answer to it, the other releases are such a sequence within
@@ -132,7 +133,7 @@ class Terms:
     neighbours : str
         Which tables are neighbours.
     unit : str or None
-        The names of the columns that say whose row it is, if neighbouring tables differ
+        The names of the columns that identify a person, if neighbouring tables differ
         in one person. Otherwise they differ in one row.
     mu_squared : float
         The limit m on the sum of μ².

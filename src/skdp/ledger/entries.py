@@ -3,7 +3,7 @@
 **Which table.** A ledger belongs to one table, which has a public name. Every model of
 that table is charged to the ledger, whatever columns and target the model uses, because
 costs add up in the same way for any schema. skdp cannot check that the records really
-are those of the named table. Only a person can know that. A ledger that was made with a
+belong to the named table. Only a person can know that. A ledger that was made with a
 schema notices some mistakes, because it refuses any other schema until `Ledger.admit`
 adds that schema. The ledger stores only the digest of a schema.
 
@@ -129,7 +129,7 @@ class Entry(Form, frozen=True, kw_only=True):
         be written differently.
         """
         found = parse_json(text, cls, "The entry")
-        check(found.text() == text, "The entry is written in another way.")
+        check(found.text() == text, "The entry is not written as skdp writes it.")
         return structs.replace(found, seq=head.size - 1, hash=head.hash)
 
     @property

@@ -350,9 +350,9 @@ class Ledger:
         """Reserve a record's whole budget, and settle it after the block.
 
         After the block, the charge is lowered to what the record has spent, even if the
-        block raises. If the process dies, the whole reservation stays charged. The μ²
-        of a record with the ledger's (ε, δ) is lowered to that of the ledger, which
-        allows more noise draws.
+        block raises. If the process dies, the whole reservation stays charged. If the
+        record has the ledger's (ε, δ), its μ² is lowered to the ledger's μ², which
+        allows for more noise draws.
         """
         refuse_unpaid(record.epsilon, record.seeded)
         terms = self.terms

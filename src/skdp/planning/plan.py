@@ -315,8 +315,8 @@ def release_row_count(
     Under add-remove the number is private, so a run needs this release. It is charged
     to `record`. Pass the same record to `run`.
     """
-    z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     check_unit(record, records.layout)
+    z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     counted = queries.counts(engine(records), 1, record.neighbours)
     total = replace(counted, query=f"number of {records.layout.counted}")
     released = release(total, z, noise or Randomness(), record)

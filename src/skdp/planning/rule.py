@@ -1,4 +1,4 @@
-"""The untuned rule, which chooses geometry, caps, floor, shrinkage and steps.
+"""Choose geometry, caps, floor, shrinkage and steps by the untuned rule.
 
 The rule uses public facts alone, so privacy does not depend on its choices.
 `docs/guide/method.md` derives the constants below and says what else was tried.
@@ -32,11 +32,11 @@ GRAM_SHARE = 0.15
 CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
 #: Smallest share of μ² spent on the sum of slopes that corrects the intercept.
 LEVEL_SHARE = 0.02
-#: Number of rows divided by the noise of that sum. For classes, the share is raised
-#: until this ratio is reached, but not above the largest share.
+#: Desired number of rows divided by the noise of that sum. For classes, the share is
+#: raised to reach this ratio, up to the largest share.
 LEVEL_RECORDS = 20.0
-#: Number of rows divided by the noise of the target's histogram. The histogram's share
-#: is raised until this ratio is reached, but not above the largest share.
+#: Desired number of rows divided by the noise of the target's histogram. The share of
+#: the histogram is raised to reach this ratio, up to the largest share.
 CLASS_RECORDS, NUMBER_RECORDS = 10.0, 30.0
 #: The same ratio for wide tables, whose intercept hardly moves away from its start.
 WIDE_RECORDS = 50.0
@@ -51,7 +51,7 @@ LOW_SIGNAL = 500.0
 COHERENCE = 0.1
 #: Ratio of the shrinkage to √p·cap/(nν).
 SHRINKAGE = 0.2
-#: Norm of the weights that steps on a wide table aim to reach.
+#: Norm of the weights that a run on a wide table aims for.
 WIDE_NORM = 10.0
 #: Largest cost of noise on a wide table, in nats. A fit gains some tenths of a nat.
 WIDE_COST = 0.05
@@ -88,10 +88,10 @@ def choose_geometry(
 ) -> Matrix | InterceptOnly:
     """Return the geometry of the untuned rule.
 
-    All choices follow from nν and from p, the number of coordinates. Here ν is μ
-    divided by the largest change of a sum, in units of one record's bound. So ν = μ/2
-    under replace-one and ν = μ otherwise, and nν is the size of the table in units of
-    the noise. If nν is below 40, only an intercept is fitted.
+    All choices follow from nν and from p, the number of coordinates. Here ν is μ/2
+    under replace-one, where a record may change a sum by twice its bound, and μ
+    otherwise. So nν is the size of the table in units of the noise. If nν is below 40,
+    only an intercept is fitted.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def choose_wide_geometry(
     mu: float,
     neighbours: queries.Neighbours = "replace-one",
 ) -> tuple[Diagonal | InterceptOnly, int]:
-    """Return the geometry and the steps for tables that are too wide for a Gram matrix.
+    """Return the geometry and the steps for tables too wide for a Gram matrix.
 
     The run takes full steps in the norm of public bounds. It starts at a constant model
     and stops early. The noise is isotropic, and a row has length at most R. Noise of
@@ -233,8 +233,8 @@ def make_default_plan(
     layout, loss, n_rows, epsilon, delta
         As in `Plan`. `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
-        The number of steps. The default is that of `choose_n_steps`, or 20 for a model
-        with an intercept only.
+        The number of steps. By default `choose_n_steps` chooses it, or it is 20 for a
+        model with an intercept only.
     **options
         Further parameters of `Plan`: penalty, neighbours (replace-one by default), …
     """

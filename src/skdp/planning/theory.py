@@ -561,9 +561,7 @@ def strongly_convex_weighted(
     _check_numbers("strongly_convex_weighted", sigma_squared=sigma_squared)
     p = check_positive(probabilities, None, "strongly_convex_weighted", "probabilities")
     if not 0 < modulus < p.min():
-        rule = (
-            f"be in (0, {p.min()}), the smallest probability; any smaller one is valid"
-        )
+        rule = f"be in (0, {p.min()}), where the upper end is the smallest probability"
         raise make_error("strongly_convex_weighted", "modulus", rule, repr(modulus))
     ratio = modulus / float(p.min())
     loss = ratio if np.ptp(p) <= 1e-12 * p.max() else math.sqrt(ratio)

@@ -52,7 +52,7 @@ _ROUND_UP, _ROUND_UP_PER_MU = 2e-12, 1e-14
 _MU_MAX, _DELTA_MIN, _ULPS = 1e9, 1e-300, 2.0**-50
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _RULES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "epsilon": (lambda x: x > 0, "above 0 and the sampler's slack"),
+    "epsilon": (lambda x: x > 0, "above 0"),
     "delta": (lambda x: 0 < x < 1, "in (0, 1) and above the δ already spent"),
     "mu": (lambda x: x >= 0, "at least 0"),
     "n_releases": (lambda n: 1 <= n <= 2**53, "in [1, 2**53]"),
@@ -246,8 +246,13 @@ def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
     2.13, and the sampler slack lemma of this module).
     """
     check_range(epsilon=epsilon, delta=delta, n_draws=n_draws)
-    left = epsilon * (1 - _ULPS) - 2 * n_draws * SLACK_PER_DRAW
-    check_range(epsilon=left)
+    slack = 2 * n_draws * SLACK_PER_DRAW
+    left = epsilon * (1 - _ULPS) - slack
+    check(
+        left > 0,
+        f"epsilon must be above {slack:.2g}, which the sampler's slack over {n_draws} "
+        f"draws takes, got {epsilon!r}. Use 0.001 or more.",
+    )
     # δ is lowered by 1e-11, so that spent_epsilon never reports more than epsilon.
     return gdp_mu(left, delta * math.exp(-n_draws * SLACK_PER_DRAW) * (1 - 1e-11))
 

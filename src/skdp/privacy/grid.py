@@ -58,9 +58,9 @@ def bound_positions(
     Notes
     -----
     **Guarantee.** For every float, including nan and infinities, each result is an
-    integer in [0, width · 2¹⁴], where width is that of the axis. By the guarantee of
-    `skdp.schema.split_hats`, the row's coordinates k are integers in units of 2⁻¹⁴ with
-    k ≥ 0 and Σ k ≤ 2¹⁴, so Σ k² ≤ 2²⁸.
+    integer in [0, width · 2¹⁴], where width is the width of the axis. By the guarantee
+    of `skdp.schema.split_hats`, the row's coordinates k are integers in units of 2⁻¹⁴
+    with k ≥ 0 and Σ k ≤ 2¹⁴, so Σ k² ≤ 2²⁸.
     """
     finite = np.where(np.isnan(positions), 0.0, positions)
     inside = np.clip(finite, 0.0, np.array(axes, np.float64))

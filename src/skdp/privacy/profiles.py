@@ -32,7 +32,7 @@ case, let e^ε φ(t*) = φ(t*+s) and D(s) = ∫_{-∞}^{t*} [...] du, whose deri
 D' - φ(t+s), so V_t + κV_s = e^ε φ(t) - φ(t+s)(1+κ) - F + κD', and F ≥ κD' because F is
 at least its value at t*, κφ(t*+s). So δ(ε) ≤ V(-∞, s(-∞)), and V(-∞, s) = ∫_s^μ F/κ +
 D(s) falls with s, from P(ε). With the record second, the ratio of densities is at most
-that of N(0, 1) to N(s, 1), 0 ≤ s ≤ μ, and δ(ε) is at most that of μ-GDP, which is V
+the ratio of N(0, 1) to N(s, 1), 0 ≤ s ≤ μ, and δ(ε) is at most δ of μ-GDP, which is V
 with κ = 0 and less than P. A slope of both signs is first negative, then positive;
 mirrored, its first part is a path as above: the two integrals are at most P each. ∎
 

@@ -205,8 +205,8 @@ class SearchRecord(PrivacyRecord):
         releases of all of them.
     stop : float, optional
         The γ of this module's theorem. If it is given, the number of trials is random.
-        Then `epsilon` and `delta` are those of the whole search, but `budget` and the
-        listed releases are those of one trial.
+        Then `epsilon` and `delta` belong to the whole search, but `budget` and the
+        listed releases belong to one trial.
     """
 
     n_trials: int = 1

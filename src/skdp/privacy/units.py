@@ -29,8 +29,8 @@ class RowCounts:
     Parameters
     ----------
     least : int
-        Count a person with fewer rows as if there were this many. A row then counts at
-        most 1/least, and persons with fewer rows count less than others.
+        Smallest number of rows to count for a person. A row then counts at most
+        1/least, and persons with fewer rows count less than others.
     """
 
     def __init__(self, least: int = 1) -> None:
@@ -56,7 +56,7 @@ class RowCounts:
                 rows[value] = rows.get(value, 0) + count
 
     def find_divisors(self, ids: Coded) -> IntArray:
-        """Return the number m for each row that counts 1/m, or 0 if it counts nothing.
+        """Return m for each row, if the row counts 1/m, or 0 if the row does not count.
 
         Notes
         -----

@@ -1,4 +1,4 @@
-"""The curves and pairs of an additive model, drawn for the report."""
+"""Draw the curves and pairs of an additive model for the report."""
 
 from __future__ import annotations
 

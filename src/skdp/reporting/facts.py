@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skdp.estimators.summary import Z
 from skdp.evaluation.results import Bin, Evaluation
 from skdp.planning.plan import Plan
 from skdp.planning.plan_files import plan_summary
@@ -283,18 +282,18 @@ def draw_evaluation(found: Evaluation) -> dict[str, Any]:
     scale = Scale(low=0.0, high=1.0)
     drawn = []
     for one in found.calibration:
-        if math.isfinite(one.rate) and math.isfinite(one.rate_std):
-            ends = one.rate - Z * one.rate_std, one.rate + Z * one.rate_std
+        if not one.too_noisy:
             drawn.append(
                 CalibrationMark(
                     bin=one,
                     predicted=scale(one.predicted),
                     at=scale(one.rate),
-                    interval=(scale(ends[0]), scale(ends[1])),
+                    interval=(scale(one.rate_low), scale(one.rate_high)),
                 )
             )
     return {
         "scores": found.scores,
+        "confusion": found.confusion,
         "confidence": found.confidence,
         "calibration": found.calibration,
         "calibration_rows": drawn,

@@ -100,8 +100,8 @@ def panels(plan: Plan) -> list[Panel]:
     """
     if plan.epsilon == math.inf:
         return []
-    # Show values around those of the plan. If its rows and budget allow only a constant
-    # model, show larger values.
+    # Show values around the values of the plan. If its rows and budget allow only a
+    # constant model, show larger values.
     lift = FACTORS[-1] if isinstance(plan.geometry, InterceptOnly) else 1
     factors = [factor * lift for factor in FACTORS]
     asked = {

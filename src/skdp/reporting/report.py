@@ -29,7 +29,14 @@ from skdp.planning.plan_files import plan_summary, summary_digest
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord
-from skdp.reporting import coefficients, curve_panels, facts, formatting, outlook
+from skdp.reporting import (
+    coefficients,
+    curve_panels,
+    facts,
+    formatting,
+    model_card,
+    outlook,
+)
 from skdp.reporting.statement import (
     FALSE_ALARMS,
     describe_neighbours,
@@ -42,6 +49,8 @@ from skdp.schema import check
 from skdp.verification.independent_epsilon import closed_form_epsilon
 from skdp.verification.verify import Verification, verify
 
+#: The forms of a report.
+FORMS = ("html", "markdown", "json")
 #: Maximum number of releases that the page lists.
 MOST_RELEASES = 500
 #: Fields of the plan that was run. A plan that is made again must have the same values.
@@ -56,7 +65,9 @@ NEAR = 0.01
 BEFORE = ("Number of rows", "Number of persons", "Ranges, found", "Categories, found")
 
 
-def report(model: Any, ledger: Any = None) -> str:
+def report(
+    model: Any, ledger: Any = None, *, form: str = "html", scores: Any = None
+) -> str:
     """Write a page about a model, for a data-protection officer and a colleague.
 
     Parameters
@@ -65,12 +76,17 @@ def report(model: Any, ledger: Any = None) -> str:
         A directory written by ``save``, a fitted model or search, or an evaluation.
     ledger : Ledger or path, optional
         The ledger that was charged. It is checked as in `skdp.verify`.
+    form : {"html", "markdown", "json"}
+        A page, or a model card as model hubs read it: Markdown that starts with a block
+        of metadata, or the same facts as JSON.
+    scores : Evaluation, optional
+        Released scores of the model, which become part of a model card.
 
     Returns
     -------
     str
-        One HTML page for screens, phones and paper. It loads no other file, runs no
-        script, and contains only public and released values.
+        One HTML page for screens, phones and paper, which loads no other file and runs
+        no script. Or a model card. Both contain only public and released values.
 
     Raises
     ------
@@ -86,7 +102,18 @@ def report(model: Any, ledger: Any = None) -> str:
     >>> page.startswith("<!doctype html>")
     True
     """
-    return render_page(read_subject(model, ledger))
+    check(form in FORMS, f"form must be one of {FORMS}, got {form!r}.")
+    about = read_subject(model, ledger)
+    if form == "html":
+        check(
+            scores is None,
+            "scores are part of a model card only. Write a page about them with "
+            "skdp.report(scores).",
+        )
+        return render_page(about)
+    card = model_card.make_card(about, scores)
+    write = model_card.render_json if form == "json" else model_card.render_markdown
+    return write(card)
 
 
 def render_page(about: Subject) -> str:

@@ -28,13 +28,13 @@ NEIGHBOURS = {
     "hidden; the number of rows is public",
 }
 PERSON_NEIGHBOURS = {
-    "add-remove": "one person is added or removed with all rows, so whether a person "
+    "add-remove": "all rows of one person are added or removed, so whether a person "
     "is in the table at all is hidden",
-    "zero-out": "one person is left out of every sum with all rows; the number of "
+    "zero-out": "all rows of one person are left out of every sum; the number of "
     "persons stays public",
-    "replace-one": "one person is replaced with all rows by any other person, so what "
-    "the rows of a person say, and how many they are, is hidden; the number of persons "
-    "is public",
+    "replace-one": "all rows of one person are replaced by those of any other person, "
+    "so the content and the number of a person's rows are hidden; the number of "
+    "persons is public",
 }
 
 
@@ -253,7 +253,7 @@ def _write_unprotected(record: PrivacyRecord) -> Part:
 def _write_checks(record: PrivacyRecord) -> Part:
     mu, search = math.sqrt(record.spent), ""
     if isinstance(record, SearchRecord) and record.stop is not None:
-        search = "They are those of one trial of a search, whose cost follows from the "
+        search = "They belong to one trial of a search, whose cost follows from the "
         search += "theorem in skdp/privacy/selection.py. "
     return "How to check it", [
         f"The releases above add up to μ = {mu:.6g}: μ² is the sum of 1/(noise "

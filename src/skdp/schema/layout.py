@@ -1,4 +1,4 @@
-"""The coordinates of an encoded row, grouped by column, and bounds on their norms."""
+"""Describe the coordinates of an encoded row, by column, and bounds on their norms."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Group:
 class Layout:
     """The coordinates of an encoded row, and an optional bound on the row's norm.
 
-    If `unit` is not None, it names the columns that say whose row it is, and all rows
-    of a person together count as one record.
+    If `unit` is not None, it names the columns that identify a person, and all rows of
+    a person together count as one record.
     """
 
     groups: tuple[Group, ...]
@@ -63,7 +63,7 @@ class Layout:
 
     @property
     def counted(self) -> str:
-        """The word for what n counts: "rows", or "persons" if rows belong to them."""
+        """The word for what n counts: "rows", or "persons" if there is a unit."""
         return "rows" if self.unit is None else "persons"
 
     @property
@@ -79,7 +79,7 @@ class Layout:
 
     @property
     def blocks(self) -> list[IntArray]:
-        """The coordinates of each group, which block sampling starts from."""
+        """The coordinates of each group, for samplings of blocks."""
         return [group.coordinates for group in self.groups]
 
     @property

@@ -30,8 +30,8 @@ the sum of four draws, each with 2⁻⁸ times the standard deviation of the pre
 The part that rounding cut off the first draw is a shift that is independent of the
 records. Given this shift, the first draw is on a lattice of spacing G ≤ 2⁻¹⁰σ₁, with
 normal weights. A normal draw with σ₂ = 4G or more is added. By Poisson's summation
-formula, the density of the sum is that of N(0, σ₁²+σ₂²) times 1 ± 2exp(-2π²·15). The
-same holds for the further draws. Only the last rounding remains, of size 2⁻³⁵σ.
+formula, the density of the sum is the density of N(0, σ₁²+σ₂²) times 1 ± 2exp(-2π²·15).
+The same holds for the further draws. Only the last rounding remains, of size 2⁻³⁵σ.
 
 Neighbours: the theorem is for zero-out and add-remove, where `certified` bounds the
 number of rows. Replace-one is two such changes, a group of two, and has twice the μ

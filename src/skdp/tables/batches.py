@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,23 @@ UNIT = "unit"
 """The role of the ids that identify persons."""
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
+
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """Sample weights by which the target is divided, such as years under observation.
+
+    A count y over an exposure e has the same Poisson likelihood, up to a constant, as
+    the rate y/e with weight e. A row whose exposure is not a positive number has weight
+    zero.
+
+    Attributes
+    ----------
+    weights : column or str
+        The exposures, or the name of their column.
+    """
+
+    weights: Any
 
 
 def batches(
@@ -60,7 +78,7 @@ def batches(
     target : array, series, list or str, optional
         The target if it is separate from the table, or the name of its column. The
         default is the column that the schema names.
-    sample_weight : array, series, list or str, optional
+    sample_weight : array, series, list, str or Exposure, optional
         Weight of each row, or the name of the column that holds it.
     class_weight : mapping of level to float, optional
         Factor of the weights of each class. The factor of a class that is not listed is
@@ -109,7 +127,7 @@ def batches(
     source = readers.source(table, wanted)
     at = _find_positions(source, schema, named)
     for what, column in apart.items():
-        _check_rows(source.n_rows in (None, readers.length(column)), what)
+        check_rows(source.n_rows in (None, readers.length(column)), what)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
     if ids is not None and row_counts is None:
         row_counts = ids.count(source)
@@ -150,18 +168,23 @@ def _find_roles(
     """
     check(
         target is None or schema.target is not None,
-        "The schema does not describe a target. Add target= to the schema.",
+        "The schema does not describe a target. Add one: target=... in Python, "
+        "[target] in a TOML file.",
     )
     if target is None:
         target = schema.target_name
         check(
             schema.target is None or target is not None,
-            "The schema does not name the target's column. Pass the target, or use "
-            "target=(name, description) in the schema.",
+            "The schema does not name the target's column. Pass the target, or name it "
+            'in the schema: target=(name, description) in Python, name = "..." under '
+            "[target] in a TOML file.",
         )
     named: dict[str, str] = {}
     apart: dict[str, Cells] = {}
-    for what, given in (("target", target), ("sample_weight", sample_weight)):
+    weights = ("sample_weight", sample_weight)
+    if isinstance(sample_weight, Exposure):
+        weights = ("exposure", sample_weight.weights)
+    for what, given in (("target", target), weights):
         if isinstance(given, str):
             named[what] = given
         elif given is not None:
@@ -231,12 +254,12 @@ def _cut(
         inputs, others = columns[: len(schema.inputs)], columns[len(schema.inputs) :]
         roles = dict(zip(named, others, strict=True))
         for what, column in apart.items():
-            _check_rows(readers.length(column) >= stop, what)
+            check_rows(readers.length(column) >= stop, what)
             roles[what] = readers.cut(column, slice(start, stop))
         yield inputs, roles
         start = stop
     for what, column in apart.items():
-        _check_rows(readers.length(column) == start, what)
+        check_rows(readers.length(column) == start, what)
 
 
 @np.errstate(all="ignore")  # a cell's overflow must not become a warning
@@ -258,6 +281,11 @@ def _make_batch(
             columns[key] = _convert(next(read), levels.get(key))
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
+    if "exposure" in roles and isinstance(target, np.ndarray):
+        read_weight = numbers(roles["exposure"])
+        positive = np.isfinite(read_weight) & (read_weight > 0)
+        weight = np.where(positive, read_weight, 0.0)
+        target = np.where(positive, target / np.where(positive, weight, 1.0), np.nan)
     if factors is not None and isinstance(target, Coded):
         # Unknown levels have code -1. They get the factor of the level `other` if the
         # schema has one, and otherwise the last factor.
@@ -289,5 +317,10 @@ def _find_levels(schema: Schema) -> dict[str | None, Levels]:
     }
 
 
-def _check_rows(holds: bool, what: str) -> None:
-    check(holds, f"{what} must have as many rows as the table.")
+def check_rows(holds: bool, what: str) -> None:
+    """Refuse a column that does not have as many rows as the table."""
+    check(
+        holds,
+        f"{what} must have as many rows as the table. Select the rows of both "
+        "alike, for example table[kept] and y[kept].",
+    )

@@ -38,9 +38,9 @@ def closed_form_epsilon(
 ) -> float:
     """Return the smallest ε at δ, from the closed form of the Gaussian mechanism.
 
-    Let μ² = Σ times/z², D the number of draws and η = 2⁻⁵⁰. The function solves
-    Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ for ε and adds 2Dη. In a search
-    with a random number of trials, the releases are those of one trial. The ε of the
+    Let μ² = Σ times/z², D the number of draws and η = 2⁻⁵⁰. The function solves Φ(-ε/μ
+    + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ for ε and adds 2Dη. For a search with
+    a random number of trials, `releases` lists the releases of one trial. The ε of the
     search then follows from the theorem of `skdp.privacy.selection`, with 2²⁴ draws per
     trial.
     """
