@@ -276,7 +276,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         delta: float,
         n_trials: int,
         stop: float | None,
-        unit: str | None,
+        unit: str | None = None,
     ) -> SearchRecord:
         """Return a new privacy record of the search, without charges."""
         if stop is None:
