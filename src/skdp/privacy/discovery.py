@@ -215,8 +215,8 @@ def release_shares(
     asked = queries.histogram(
         queries.big(total), len(names), record.neighbours, query, records.one
     )
-    counts = release(asked, noise_multiplier, noise, record)
-    seen = np.where(counts.values > HIDDEN * counts.noise_std, counts.values, 0.0)
+    found = release(asked, noise_multiplier, noise, record)
+    seen = np.where(found.values > HIDDEN * found.noise_std, found.values, 0.0)
     whole = np.maximum(seen.sum(axis=1, keepdims=True), 1.0)
     return dict(zip(names, seen / whole, strict=True))
 
