@@ -25,7 +25,7 @@ from skdp.estimators.regressors import (
     PrivateRegressor,
 )
 from skdp.models.losses import Loss
-from skdp.planning.curves import check_choices
+from skdp.planning.curves import check_choices, find_auto_columns
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Categorical, FloatArray, Layout, Schema, Target, check
 
@@ -118,6 +118,9 @@ class AdditiveMixin(PrivateLinearModel):
     def _is_described(self, schema: Schema) -> bool:
         return False
 
+    def _find_curves(self, schema: Schema) -> list[str]:
+        return find_auto_columns(schema, self.knots)
+
     def _describe(
         self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
     ) -> tuple[Schema, tuple[str, ...]]:
@@ -136,14 +139,15 @@ class AdditiveClassifier(AdditiveMixin, LogisticRegression):
 
     The log-odds are a sum of one curve per number, one step function per category and,
     for a large enough table, one surface per pair of numbers. A curve is linear between
-    equally spaced knots of the number's public range.
+    knots of the number's public range.
 
     Parameters
     ----------
     knots : int, "auto" or None
-        The number of knots of each curve. With "auto", it follows from the number of
-        rows and the budget. With None, numbers are lines. A number of knots in the
-        schema has priority.
+        The number of knots of each curve, equally spaced. With "auto", it follows from
+        the number of rows and the budget, and a twentieth of the budget is spent on a
+        histogram of each number, to place knots where the rows are. With None, numbers
+        are lines. Knots in the schema have priority.
     pairs : "auto", "all", list of pairs of names, or None
         The pairs of columns that have a surface: as many as the rows and the budget
         support ("auto"), all pairs, the listed pairs, or none.

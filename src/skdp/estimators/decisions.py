@@ -1,4 +1,4 @@
-"""What estimators decide from public facts: knots, pairs and the plan."""
+"""What estimators decide from public or released facts: knots, pairs, the plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skdp.estimators.balanced import BALANCED
 from skdp.estimators.other_solvers import OWN, check_solver
 from skdp.estimators.preparation import OpenedTable
 from skdp.models.losses import Loss
-from skdp.planning.curves import choose_curves
+from skdp.planning.curves import choose_curves, find_auto_columns
 from skdp.planning.decide import check_options, make_plan
 from skdp.planning.plan import Plan, check_budget, default_delta
 from skdp.privacy.budget import PrivacyRecord
@@ -49,10 +49,14 @@ class DecisionsMixin:
         """Return whether the schema says all about curves and pairs."""
         return not schema.unresolved
 
+    def _find_curves(self, schema: Schema) -> list[str]:
+        """Return the names of the numbers whose knots are to be chosen."""
+        return find_auto_columns(schema, None)
+
     def _describe(
         self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
     ) -> tuple[Schema, tuple[str, ...]]:
-        """Choose knots and pairs from public facts; return the schema and reasons."""
+        """Choose knots and pairs; return the schema and the reasons."""
         choice = choose_curves(
             schema,
             loss=self._loss(schema),

@@ -190,7 +190,7 @@ def describe_column(column: Column) -> str:
     text = f"number from {format_range(float(column.low), float(column.high))}"
     text += ", on a log scale" if column.scale == "log" else ""
     text += f", in {column.bins:,} bins" if column.bins is not None else ""
-    text += f", a curve on {column.knots} knots" if column.knots is not None else ""
+    text += f", a curve on {column.n_knots} knots" if column.n_knots is not None else ""
     return text + (", missing values apart" if column.indicator else "")
 
 

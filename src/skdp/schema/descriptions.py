@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from skdp.schema.columns import Categorical, Vector
+from skdp.schema.columns import Categorical
 from skdp.schema.pairs import Column, Pair
+from skdp.schema.vectors import Vector
 
 #: Largest number of levels that a description lists.
 MOST_LEVELS = 6
@@ -24,7 +25,8 @@ def describe_column(column: Column) -> tuple[str, str]:
     words = [f"{column.low:g} to {column.high:g}"]
     words += ["log scale"] if column.scale == "log" else []
     words += [f"{column.bins} bins"] if column.bins is not None else []
-    words += [f"{column.knots} knots"] if column.knots is not None else []
+    knots = column.knots if isinstance(column.knots, str) else column.n_knots
+    words += [f"{knots} knots"] if column.knots is not None else []
     words += [] if column.missing is None else [f"missing as {column.missing:g}"]
     words += ["missing apart"] if column.indicator else []
     return "numeric", ", ".join(words)

@@ -106,7 +106,7 @@ def list_first_releases(given: Given) -> list[Expected]:
     ]
     for release in given.releases:
         found_columns = re.fullmatch(
-            r"(categories|magnitudes) of (\d+) columns?", release.query
+            r"(categories|magnitudes|shares) of (\d+) columns?", release.query
         )
         if found_columns and len(found_columns[2]) < 9:
             size = math.sqrt(given.apart * max(1, int(found_columns[2])))
