@@ -28,11 +28,15 @@ class Measurement(NamedTuple):
 
 PYTEST = "-m pytest -n 2 -q"
 MEASUREMENTS = {
+    "additive": Measurement(
+        "benchmarks/additive.py", "what curves and pairs reach", ONE_THREAD
+    ),
     "attack": Measurement("benchmarks/attack.py", "replay fits into neighbours' fits"),
     "audit": Measurement("benchmarks/audit.py", "try to refute every privacy claim"),
     "calibration": Measurement(
         "benchmarks/calibration.py", "mean predictions beside rates", ONE_THREAD
     ),
+    "cluster": Measurement("benchmarks/cluster.py", "fits on a local Dask cluster"),
     "cores": Measurement("benchmarks/cores.py", "a fit on one core and on all"),
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD

@@ -117,6 +117,8 @@ def main() -> NoReturn:
     except (Interrupted, KeyboardInterrupt, typer.Abort) as error:
         _stop("Interrupted.", INTERRUPTED, error)
     except Exception as error:
+        if type(error).__module__.startswith("skdp."):
+            _stop(str(error), REFUSED, error)
         # Print neither the message nor a traceback, because they may quote a record.
         if os.environ.get("SKDP_DEBUG"):
             raise

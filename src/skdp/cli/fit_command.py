@@ -20,6 +20,7 @@ from skdp.cli.console import (
     silence_compiler,
 )
 from skdp.cli.options import (
+    Cluster,
     Delta,
     Epsilon,
     Ledger,
@@ -53,6 +54,7 @@ MOST = 10
 EXAMPLES = [
     "skdp fit stays.csv --schema stays.toml --epsilon 1 --out model",
     "skdp fit stays.parquet --schema stays.toml --epsilon 0.5 --force --out model",
+    "skdp fit stays/ --schema stays.toml --epsilon 1 --cluster host:8786 --out model",
 ]
 
 
@@ -82,11 +84,12 @@ def fit(
     user: User = None,
     seed: Seed = None,
     threads: Threads = None,
+    cluster: Cluster = None,
     force: Force = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit a private model to a CSV or Parquet file.
+    """Fit a private model to CSV or Parquet files.
 
     The file may be larger than memory. Everything that is printed or saved is public,
     or was released with noise and charged to the budget.
@@ -108,6 +111,7 @@ def fit(
         ledger=open_ledger(ledger, purpose, user),
         seed=seed,
         n_threads=threads,
+        engine="auto" if cluster is None else f"dask://{cluster}",
         verbose=shows_progress(as_json, quiet),
         out=out,
     )

@@ -34,7 +34,22 @@ class Neighbours(StrEnum):
     replace_one = "replace-one"
 
 
-Table = Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet file.")]
+Table = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="CSV or Parquet file, or a directory or quoted pattern of such files.",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Address of a Dask scheduler, such as host:8786. Its workers read the "
+        "files and keep the rows.",
+    ),
+]
 ModelDirectory = Annotated[
     Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
 ]

@@ -16,6 +16,7 @@ from skdp.estimators.drawn_curves import (
     make_frame,
     make_pairs_frame,
 )
+from skdp.estimators.preparation import OpenedTable
 from skdp.estimators.purified import estimate_shares, make_purifying_matrix
 from skdp.estimators.regressors import (
     HuberRegressor,
@@ -24,7 +25,7 @@ from skdp.estimators.regressors import (
     PrivateRegressor,
 )
 from skdp.models.losses import Loss
-from skdp.planning.curves import check_choices
+from skdp.planning.curves import check_choices, find_auto_columns
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Categorical, FloatArray, Layout, Schema, Target, check
 
@@ -110,12 +111,15 @@ class AdditiveMixin(PrivateLinearModel):
         check_is_fitted(self, "weights_")
         return draw_figure(self, columns)
 
-    def _check_parameters(self, target: Target, rows: int | None) -> float:
+    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
         check_choices(self.knots, self.pairs)
-        return super()._check_parameters(target, rows)
+        return super()._check_parameters(opened, rows)
 
     def _is_described(self, schema: Schema) -> bool:
         return False
+
+    def _find_curves(self, schema: Schema) -> list[str]:
+        return find_auto_columns(schema, self.knots)
 
     def _describe(
         self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
@@ -135,14 +139,15 @@ class AdditiveClassifier(AdditiveMixin, LogisticRegression):
 
     The log-odds are a sum of one curve per number, one step function per category and,
     for a large enough table, one surface per pair of numbers. A curve is linear between
-    equally spaced knots of the number's public range.
+    knots of the number's public range.
 
     Parameters
     ----------
     knots : int, "auto" or None
-        The number of knots of each curve. With "auto", it follows from the number of
-        rows and the budget. With None, numbers are lines. A number of knots in the
-        schema has priority.
+        The number of knots of each curve, equally spaced. With "auto", it follows from
+        the number of rows and the budget, and a twentieth of the budget is spent on a
+        histogram of each number, to place knots where the rows are. With None, numbers
+        are lines. Knots in the schema have priority.
     pairs : "auto", "all", list of pairs of names, or None
         The pairs of columns that have a surface: as many as the rows and the budget
         carry, all, the given ones, or none.

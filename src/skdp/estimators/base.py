@@ -6,7 +6,8 @@ not change them. Fitted attributes depend on records only through releases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from copy import copy
 from functools import partial
@@ -17,7 +18,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.engines.choice import choose_engine
+from skdp.engines.choice import MakeEngine, place_table
 from skdp.estimators.balanced import release_balanced_weights
 from skdp.estimators.decisions import DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
@@ -54,7 +55,9 @@ from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
 from skdp.planning.plan import release_row_count, run
+from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.discovery import release_shares
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, Schema, check
@@ -63,6 +66,8 @@ from skdp.schema import FloatArray, Layout, Schema, check
 DISCOVERY_SHARE = 0.1
 #: Share of μ² spent on releasing the number of rows, if it is private and not given.
 COUNT_SHARE = 0.01
+#: Share of the budget (of μ²) spent on the places of knots.
+KNOTS_SHARE = 0.05
 #: All estimators by short name. A class that sets `short_name` is added automatically.
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
@@ -163,8 +168,8 @@ class PrivateLinearModel(
         Parameters
         ----------
         X : table
-            A pandas or polars frame, pyarrow table, numpy array, scipy sparse matrix,
-            dict of columns, or the path of a CSV or Parquet file.
+            A pandas, polars or Dask frame, pyarrow table, numpy array, scipy sparse
+            matrix, dict of columns, or the path of CSV or Parquet files.
         y : column, optional
             The target. Leave it out if the schema names the target's column in `X`.
         sample_weight : column or str, optional
@@ -180,8 +185,10 @@ class PrivateLinearModel(
             The fitted estimator.
         """
         private_rows = self.neighbours == "add-remove"
+        placed = place_table(X, y, sample_weight, self.engine, self.n_threads)
+        table, y, weight, engine = placed
         opened = open_table(
-            X,
+            table,
             y,
             schema=self.schema,
             bounds=self.bounds,
@@ -200,7 +207,7 @@ class PrivateLinearModel(
             read_records,
             opened.table,
             target=opened.y,
-            sample_weight=accept_column(sample_weight, "sample_weight"),
+            sample_weight=accept_column(weight, "sample_weight"),
             class_weight=None if balanced else self.class_weight,
             intercept=self.fit_intercept,
             max_weight=self.max_weight,
@@ -208,7 +215,7 @@ class PrivateLinearModel(
             unit=opened.ids,
             n_threads=self.n_threads,
         )
-        schema, target = opened.schema, opened.typical_target
+        schema = opened.schema
         share = DISCOVERY_SHARE * opened.infers_levels
         rows = count_given(self.n_rows, opened.ids, self.max_rows_per_unit)
         records, counts = None, None
@@ -227,7 +234,7 @@ class PrivateLinearModel(
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
-        delta = self._check_parameters(target, rows)
+        delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
         assumptions = opened.assumptions + self._row_assumption(opened.ids)
         noise = Randomness(choose_seed(self.random_state))
@@ -242,7 +249,7 @@ class PrivateLinearModel(
         query = f"fit of {type(self).__name__}"
         ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
-            if counts is None:
+            if counts is None and opened.ids is not None:
                 counts = opened.count_rows_per_unit(self.max_rows_per_unit)
             read = partial(read, row_counts=counts)
             if schema is None:
@@ -250,21 +257,22 @@ class PrivateLinearModel(
                 schema = self._adapt_target(schema) if opened.infers_target else schema
             reasons: tuple[str, ...] = ()
             if not self._is_described(schema):
-                if rows is None:
-                    rows = self._release_rows(read(draw_lines(schema)), record, noise)
-                schema, reasons = self._describe(schema, rows, record)
+                lines = partial(read, draw_lines(schema))
+                schema, rows, reasons = self._resolve(
+                    schema, rows, lines, record, noise, engine
+                )
             records = read(schema) if records is None else records
             if balanced:
                 weights = release_balanced_weights(
                     records,
                     schema,
                     record,
-                    engine=choose_engine(self.engine, self.n_threads),
+                    engine=engine,
                     noise=noise,
                     max_weight=self.max_weight,
                 )
                 records = read(schema, class_weight=weights)
-            fit = self._run(records, schema, rows, record, noise, reasons)
+            fit = self._run(records, schema, rows, record, noise, engine, reasons)
             # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)
             fitted._set_fitted(fit.weights, schema, opened.named)
@@ -288,12 +296,12 @@ class PrivateLinearModel(
         rows: int | None,
         record: PrivacyRecord,
         noise: Randomness,
+        engine: MakeEngine,
         reasons: tuple[str, ...],
     ) -> Outcome:
         """Release the row count if it is needed, then plan and run the fit."""
-        engine = choose_engine(self.engine, self.n_threads)
         if rows is None:
-            rows = self._release_rows(records, record, noise)
+            rows = self._release_rows(records, record, noise, engine)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
@@ -310,10 +318,39 @@ class PrivateLinearModel(
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
     def _release_rows(
-        self, records: Records, record: PrivacyRecord, noise: Randomness
+        self,
+        records: Records,
+        record: PrivacyRecord,
+        noise: Randomness,
+        engine: MakeEngine,
     ) -> int:
-        engine = choose_engine(self.engine, self.n_threads)
         return release_row_count(records, record, COUNT_SHARE, engine, noise)
+
+    def _resolve(
+        self,
+        schema: Schema,
+        rows: int | None,
+        read_lines: Callable[[], Records],
+        record: PrivacyRecord,
+        noise: Randomness,
+        engine: MakeEngine,
+    ) -> tuple[Schema, int, tuple[str, ...]]:
+        """Choose curves and pairs; release the row count if it is needed.
+
+        If there are knots to place, the shares that they follow are released too.
+        """
+        lines = None
+        if rows is None:
+            lines = read_lines()
+            rows = self._release_rows(lines, record, noise, engine)
+        names = self._find_curves(schema)
+        chosen, reasons = self._describe(schema, rows, record)
+        if any(chosen.columns[name].n_knots for name in names):  # type: ignore[union-attr]
+            lines = read_lines() if lines is None else lines
+            z = accountant.noise_multiplier(math.sqrt(record.budget * KNOTS_SHARE), 1)
+            shares = release_shares(lines, names, z, noise, record)
+            chosen, reasons = self._describe(schema, rows, record, shares=shares)
+        return chosen, rows, reasons
 
     def _adapt_target(self, schema: Schema) -> Schema:
         """Change an inferred description of the target to suit the loss."""

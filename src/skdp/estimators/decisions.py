@@ -1,4 +1,4 @@
-"""What estimators decide from public facts: knots, pairs and the plan."""
+"""What estimators decide from public or released facts: knots, pairs, the plan."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from skdp.engines.choice import choose_engine
 from skdp.estimators.balanced import BALANCED
 from skdp.estimators.other_solvers import OWN, check_solver
+from skdp.estimators.preparation import OpenedTable
 from skdp.models.losses import Loss
-from skdp.planning.curves import choose_curves
+from skdp.planning.curves import choose_curves, find_auto_columns
 from skdp.planning.decide import check_options, make_plan
 from skdp.planning.plan import Plan, check_budget, default_delta
 from skdp.privacy.budget import PrivacyRecord
@@ -49,10 +49,14 @@ class DecisionsMixin:
         """Return whether the schema says all about curves and pairs."""
         return not schema.unresolved
 
+    def _find_curves(self, schema: Schema) -> list[str]:
+        """Return the names of the numbers whose knots are to be chosen."""
+        return find_auto_columns(schema, None)
+
     def _describe(
         self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
     ) -> tuple[Schema, tuple[str, ...]]:
-        """Choose knots and pairs from public facts; return the schema and reasons."""
+        """Choose knots and pairs; return the schema and the reasons."""
         choice = choose_curves(
             schema,
             loss=self._loss(schema),
@@ -72,6 +76,7 @@ class DecisionsMixin:
     ) -> Plan:
         """Make the plan from public facts and the budget that is left."""
         layout = schema.layout(self.fit_intercept)
+        geometry = self._choose_geometry(layout)
         return make_plan(
             layout,
             self._loss(schema),
@@ -83,7 +88,7 @@ class DecisionsMixin:
             alpha=self.alpha,
             l1_ratio=self.l1_ratio,
             sampling=self.sampling,
-            geometry=self._choose_geometry(layout),
+            geometry=geometry,
             n_steps=self.n_steps,
             calibration=self.calibration,
             assumptions=tuple(record.assumptions),
@@ -93,9 +98,8 @@ class DecisionsMixin:
     def _choose_geometry(self, layout: Layout) -> Any:
         return self.geometry
 
-    def _check_parameters(self, target: Target, rows: int | None) -> float:
+    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
         """Refuse wrong parameters before anything is spent, and return δ."""
-        choose_engine(self.engine, self.n_threads)
         check(
             0 < self.max_weight < 1e30,
             f"max_weight must be in (0, 1e30), got {self.max_weight}.",
@@ -106,13 +110,13 @@ class DecisionsMixin:
             "class_weight must be 'balanced' or map classes to weights, got "
             f"{given!r}.",
         )
-        loss = self._make_loss(target)
+        loss = self._make_loss(opened.typical_target)
         check(
             given != BALANCED or loss.n_classes > 0,
             "class_weight='balanced' requires a categorical target.",
         )
         if self.solver != OWN:
-            check_solver(self, loss)
+            check_solver(self, loss, opened.table)
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         check_options(

@@ -106,8 +106,10 @@ def discover(
     >>> import numpy as np, skdp
     >>> ages = np.random.default_rng(0).uniform(18, 80, 10_000)
     >>> found = skdp.discover({"age": ages}, epsilon=0.5, random_state=0)
-    >>> found.schema.columns["age"]
-    Numeric(low=15.0, high=100.0)
+    >>> print(found.schema)
+    column  kind     values
+    --------------------------
+    age     numeric  15 to 100
     """
     check_budget_types(epsilon, delta)
     book = open_ledger(ledger, epsilon, random_state)

@@ -118,7 +118,7 @@ def _list_values(column: Numeric | Categorical) -> tuple[Any, ...]:
     if column.bins is not None:
         scaled = (np.arange(column.bins) + 0.5) / column.bins
     else:
-        scaled = np.linspace(0.0, 1.0, column.n_knots or 2)
+        scaled = column.place_knots()
     values = tuple(column.unscale(scaled).tolist())
     return (*values, math.nan) if column.indicator else values
 

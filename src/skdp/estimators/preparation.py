@@ -8,7 +8,7 @@ reads a file guesses it from the cells, so a single cell may decide it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -42,13 +42,14 @@ from skdp.schema import (
     check,
     toml_files,
 )
-from skdp.tables import batches, readers
-from skdp.tables.batches import check_rows
+from skdp.tables import readers
+from skdp.tables.batches import check_rows, read_cells
 from skdp.tables.cells import numbers
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.larger_than_memory import encode_all
-from skdp.tables.readers import Source, positions
+from skdp.tables.larger_than_memory import read_rows
+from skdp.tables.placed import PlacedCells, PlacedTable
+from skdp.tables.readers import Source, count_rows, positions
 
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
@@ -153,13 +154,9 @@ class OpenedTable:
 
     def count_rows(self, verbose: int = 0) -> int:
         """Count the rows; only used if `neighbours` makes their number public."""
-        if self.source.n_rows is not None:
-            return self.source.n_rows
-        if self.source.count is not None:
-            shown = show_reading("counting rows") if verbose else nullcontext()
-            with shown as progress:
-                return self.source.count(progress)
-        return sum(readers.length(cells[0]) for cells in self.source.read([0], ROWS))
+        shown = verbose and self.source.n_rows is None
+        with show_reading("counting rows") if shown else nullcontext() as progress:
+            return count_rows(self.source, progress)
 
     def infer_schema(
         self,
@@ -225,15 +222,13 @@ class OpenedTable:
 
     def _read(
         self, names: list[str] | None, typed: Callable[[Any], Any]
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterable[dict[str, Any]] | PlacedCells:
         """Read the named columns once, or the target if `names` is None."""
-        if names is None:
-            yield {"target": typed(self.apart)}
-            return
-        listed = self.source.names or self.columns
-        places = {name: place for place, name in enumerate(listed)}
-        for cells in self.source.read([places[name] for name in names], ROWS):
-            yield {n: typed(column) for n, column in zip(names, cells, strict=True)}
+        every = list(self.columns)
+        read = partial(read_cells, names=names, typed=typed, every=every, rows=ROWS)
+        if isinstance(self.table, PlacedTable):
+            return PlacedCells(self.table, read)
+        return read(self.table, self.y)
 
 
 def _is(column: Any, what: str) -> bool:
@@ -355,23 +350,19 @@ def read_records(
     n_threads: int | None = None,
 ) -> Records:
     """Read and encode a table. Records that outgrow memory are kept in a file."""
+    read = partial(
+        read_rows,
+        schema=schema,
+        class_weight=class_weight,
+        intercept=intercept,
+        max_weight=max_weight,
+        unit=unit,
+        row_counts=row_counts,
+    )
+    if isinstance(table, PlacedTable):
+        weighted = sample_weight is not None
+        return table.encode(schema.layout(intercept), max_weight, read, weighted)
     with show_reading() if verbose else nullcontext() as progress:
-        read = batches(
-            table,
-            schema,
-            target=target,
-            sample_weight=sample_weight,
-            class_weight=class_weight,
-            unit=unit,
-            row_counts=row_counts,
-            n_threads=n_threads,
-            progress=progress,
-        )
-        return encode_all(
-            read,
-            schema,
-            intercept=intercept,
-            max_weight=max_weight,
-            n_threads=n_threads,
-            in_memory=math.inf if readers.is_in_memory(table) else None,
+        return read(
+            table, target, sample_weight, n_threads=n_threads, progress=progress
         )

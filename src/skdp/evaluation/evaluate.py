@@ -7,6 +7,7 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.inputs import accept_column, accept_table
@@ -52,6 +53,7 @@ def evaluate(
     max_residual: float | None = None,
     confidence: float = 0.95,
     ledger: Any = None,
+    engine: str | None = None,
     random_state: int | None = None,
 ) -> Evaluation:
     """Score a model on a private table, with a budget for the scores alone.
@@ -104,6 +106,8 @@ def evaluate(
     ledger : Ledger or absolute path, optional
         The ledger of the data set that `table` is from. It is charged before a record
         is read.
+    engine : str, optional
+        As for estimators. The default is the model's engine.
     random_state : int, optional
         A seed, for tests. A seeded evaluation claims no privacy.
 
@@ -152,6 +156,9 @@ def evaluate(
     check(0 < confidence < 1, f"confidence must be in (0, 1), got {confidence}.")
     check_budget_types(epsilon, delta)
     book = open_ledger(ledger, epsilon, random_state)
+    name = model.engine if engine is None else engine
+    placed = place_table(table, y, sample_weight, name, model.n_threads)
+    table, y, sample_weight, _ = placed
     table, y = accept_table(table), accept_column(y)
     sample_weight = accept_column(sample_weight, "sample_weight")
     if exposure is not None:

@@ -12,6 +12,7 @@ from skdp.privacy.randomness import Randomness
 from skdp.schema import IntArray, check
 from skdp.tables import readers
 from skdp.tables.ids import find_ids
+from skdp.tables.placed import PlacedColumn, PlacedTable
 
 
 class RandomFolds:
@@ -114,8 +115,10 @@ class RandomFolds:
 
 def take_rows(table: Any, at: IntArray) -> Any:
     """Return the rows `at` of a table or column, or None if the table is None."""
-    if table is None:
+    if table is None or isinstance(table, PlacedColumn):  # then the table divides it
         return table
+    if isinstance(table, PlacedTable):
+        return table.take(at)
     if isinstance(table, dict):
         return {name: take_rows(column, at) for name, column in table.items()}
     if isinstance(table, np.ndarray):
@@ -140,7 +143,7 @@ def take_weights(weights: Any, at: IntArray, n_rows: int) -> Any:
 
     If `weights` is the name of the column that holds the weights, return the name.
     """
-    if isinstance(weights, str):
+    if isinstance(weights, (str, PlacedColumn)):
         return weights
     check(
         weights is None or len(weights) == n_rows,

@@ -10,9 +10,9 @@ to the grid moves a feature by at most 2⁻¹⁴ and a margin by at most 2⁻¹�
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -44,13 +44,13 @@ class Rows:
     margin : float64 (n, k)
         The exact margins x·w.
     target : array (n,)
-        The class codes. For a numeric target, the integers 0..2¹⁴ stand for [0, 1].
+        The class codes. A numeric target in [0, 1] is an integer in 0..2¹⁴.
     known : bool (n,)
         Whether the class of the row is in the schema.
     weight : int64 (n,)
         The weight of the row, an integer in 0..`WEIGHT_ONE`.
     divisor : int
-        The number m of which every row counts 1/m, as in `Chunk`.
+        The number m, if every row counts 1/m, as in `Chunk`.
     """
 
     margin: FloatArray
@@ -169,6 +169,23 @@ def predict_rows(
                 weight=weight,
                 divisor=chunk.divisor,
             )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PredictedRows:
+    """The rows of a table with their margins, which are worked on where they are."""
+
+    records: Records
+    weights: FloatArray
+    weighted: bool
+
+    def add_up(self, work: Callable[[Iterable[Rows]], Any]) -> Any:
+        """Return the sum of `work` over the rows of all parts of the table."""
+        return self.records.add_up(partial(_apply, work, self.weights, self.weighted))
+
+
+def _apply(work: Any, weights: FloatArray, weighted: bool, records: Records) -> Any:
+    return work(predict_rows(records, weights, weighted))
 
 
 def bound_margins(layout: Layout, weights: FloatArray) -> tuple[float, float]:

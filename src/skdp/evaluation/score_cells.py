@@ -32,10 +32,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from skdp.evaluation.predictions import WEIGHT_ONE, Rows
+from skdp.evaluation.predictions import WEIGHT_ONE, PredictedRows, Rows
 from skdp.privacy import queries
 from skdp.schema import FloatArray, IntArray
 
@@ -158,17 +160,26 @@ def make_moments(
 
 
 def sum_columns(
-    columns: list[Column], pieces: Iterable[Rows], neighbours: queries.Neighbours
+    columns: list[Column],
+    pieces: PredictedRows | Iterable[Rows],
+    neighbours: queries.Neighbours,
 ) -> queries.BoundedSum:
     """Return the sums of all columns over all rows, and their sensitivity."""
+    add_up: Any = getattr(pieces, "add_up", lambda work: work(pieces))
+    total = add_up(partial(_sum_part, columns))
+    names = ", ".join(column.name for column in columns)
+    query = f"scores ({names}) in units of 2⁻³⁴ of a row"
+    squares = len(columns) * UNIT**2
+    return queries.histogram(total, squares, neighbours, query)
+
+
+def _sum_part(columns: list[Column], pieces: Iterable[Rows]) -> queries.BigInts:
+    """Return the sums of all columns over some rows."""
     total = [queries.big(np.zeros(column.size)) for column in columns]
     for rows in pieces:
         for i, column in enumerate(columns):
             total[i] = total[i] + column.sum_rows(rows)
-    names = ", ".join(column.name for column in columns)
-    query = f"scores ({names}) in units of 2⁻³⁴ of a row"
-    squares = len(columns) * UNIT**2
-    return queries.histogram(np.concatenate(total), squares, neighbours, query)
+    return np.concatenate(total)
 
 
 def estimate_counts(

@@ -20,7 +20,7 @@ from skdp.evaluation.margin_bins import (
     release_bounds,
 )
 from skdp.evaluation.metrics import TABLES, find_metric, list_columns
-from skdp.evaluation.predictions import Rows, predict_rows
+from skdp.evaluation.predictions import PredictedRows, Rows
 from skdp.evaluation.results import Bin, Confusion, Score
 from skdp.evaluation.score_formulas import Scale
 from skdp.evaluation.uncertainty import (
@@ -129,10 +129,7 @@ def release_scores(
     noise, record : Randomness, PrivacyRecord
         The source of the noise, and the record to charge.
     """
-
-    def pieces() -> Iterator[Rows]:
-        return predict_rows(records, model.weights_, weighted)
-
+    pieces = PredictedRows(records, model.weights_, weighted)
     needed = list(
         dict.fromkeys(c for name in wanted for c in list_columns(name, model))
     )
@@ -142,15 +139,13 @@ def release_scores(
     bins, lines = None, np.zeros(0)
     if {formulas.SCORES, formulas.CURVE} & set(needed):
         z = accountant.noise_multiplier(math.sqrt(budget * (1 - BINS_SHARE)), 1)
-        bins = release_bins(model, pieces(), budget, expected_rows, noise, record)
+        bins = release_bins(model, pieces, budget, expected_rows, noise, record)
         lines = _choose_lines(bins, z, len(needed), record.neighbours)
     elif find_bounds:
         z = accountant.noise_multiplier(math.sqrt(budget * (1 - BINS_SHARE)), 1)
-        scale = release_bounds(
-            model, pieces(), scale, find_bounds, budget, noise, record
-        )
+        scale = release_bounds(model, pieces, scale, find_bounds, budget, noise, record)
     columns = make_columns(model, needed, bins, lines, scale)
-    asked = score_cells.sum_columns(columns, pieces(), record.neighbours)
+    asked = score_cells.sum_columns(columns, pieces, record.neighbours)
     answer = release(asked, z, noise, record)
     values = answer.values / score_cells.UNIT
     std = float(answer.noise_std.max()) / score_cells.UNIT

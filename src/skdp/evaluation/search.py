@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
 
+from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.fit_warnings import (
@@ -182,7 +183,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         Parameters
         ----------
         X, y : table and column
-            As for the estimator's ``fit``, but the table must be in memory.
+            As for the estimator's ``fit``. Files must be read by a cluster.
         sample_weight : column or str, optional
             Weight of each record in the fits. Scores weight all records equally.
         unit : column, str or list of str, optional
@@ -213,10 +214,14 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         book = open_ledger(ledger, self.epsilon, self.random_state)
         model = self.estimator
         private_rows = model.neighbours == "add-remove"
-        weights = accept_column(sample_weight, "sample_weight")
+        place = model.engine, model.n_threads
+        table, y, weights, _ = place_table(X, y, sample_weight, *place)
+        weights = accept_column(weights, "sample_weight")
         given = {"schema": model.schema, "bounds": model.bounds}
         target = model._target()
-        about = open_table(X, y, target=target, unit=unit, empty=private_rows, **given)
+        about = open_table(
+            table, y, target=target, unit=unit, empty=private_rows, **given
+        )
         check_unit(
             about.ids,
             solver=model.solver,
@@ -320,9 +325,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             f"A search needs at least {FEWEST_ROWS} {name_counted(about.ids)}, got "
             f"{rows}.",
         )
-        # The true number of rows decides only how many folds are drawn.
         table, y, weights = given
-        n_rows = about.count_rows()
+        n_rows = about.count_rows()  # only decides how many folds are drawn
         folds = RandomFolds(PARTS, random_state=self.random_state)
         whole = None if about.ids is None else about.ids.read_whole(about.source)
         kept, out = next(folds.split(range(n_rows), groups=whole))

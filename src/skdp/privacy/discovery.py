@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import repeat
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import ndtri
 
-from skdp.privacy import queries
+from skdp.privacy import grid, queries
 from skdp.privacy.budget import Event, PrivacyRecord
-from skdp.privacy.encoding import Coded
+from skdp.privacy.encoding import Coded, Records
 from skdp.privacy.grid import UNIT_BITS
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
@@ -31,11 +33,26 @@ LOWEST, HIGHEST = -32, 48
 SIDE = 2 * (HIGHEST - LOWEST)
 #: Probability that noise alone widens the range of at least one column.
 FALSE_ALARM = 0.01
+#: Number of equal bins of a column's range whose shares `release_shares` releases.
+N_SHARES = 64
+#: Counts below this many standard deviations of the noise are treated as noise.
+HIDDEN = 3.5
 #: The bin of empty cells, and the bin of strings that are not numbers.
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
 #: Number of parts into which a person is divided when categories are counted. A person
 #: has at most this many categories in a column.
 LEVEL_PARTS = 1 << 12
+
+
+class Elsewhere(Protocol):
+    """Cells of a table whose parts are read by other processes."""
+
+    def add_up(self, work: Callable[[Any], Any]) -> Any:
+        """Return the sum of ``work(batches)`` over the parts of the table."""
+
+
+#: Cells of each column, some rows at a time.
+Batches = Iterable[Mapping[str, Any]] | Elsewhere
 
 
 def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
@@ -61,7 +78,7 @@ def list_edges() -> FloatArray:
 
 
 def release_ranges(
-    batches: Iterable[Mapping[str, FloatArray]],
+    batches: Batches,
     names: Sequence[str],
     noise_multiplier: float,
     noise: Randomness,
@@ -90,7 +107,7 @@ def _list_shares(
 
 
 def release_ranges_and_texts(
-    batches: Iterable[Mapping[str, FloatArray]],
+    batches: Batches,
     names: Sequence[str],
     noise_multiplier: float,
     noise: Randomness,
@@ -112,13 +129,9 @@ def release_ranges_and_texts(
     of one Gaussian release of a histogram. A record adds one to that histogram for each
     column. All rows of a person together add at most one.
     """
-    n_bins = TEXT + 1
     one = 1 if divisors is None else 1 << UNIT_BITS
-    total = np.zeros((len(names), n_bins), dtype=np.int64)
-    for columns, shares in zip(batches, _list_shares(divisors, one), strict=False):
-        for row, name in enumerate(names):
-            bins = find_bins(columns[name])
-            total[row] += np.bincount(bins, shares, n_bins).astype(np.int64)
+    count = partial(count_magnitudes, names=names, divisors=divisors)
+    total = _add_up(batches, count)
     query = f"magnitudes of {queries.count_in_words(len(names), 'column')}"
     value, relation = queries.big(total), record.neighbours
     asked = queries.histogram(value, len(names), relation, query, one)
@@ -136,6 +149,93 @@ def release_ranges_and_texts(
             high_edge = float(edges[at[-1] + 1])
         found[name] = (low_edge, high_edge if high_edge > low_edge else low_edge + 1.0)
     return found, texts
+
+
+def count_magnitudes(
+    batches: Iterable[Mapping[str, FloatArray]],
+    names: Sequence[str],
+    divisors: Iterable[IntArray] | None,
+) -> IntArray:
+    """Count the cells of each column in each bin, shape (columns, bins)."""
+    n_bins = TEXT + 1
+    one = 1 if divisors is None else 1 << UNIT_BITS
+    total = np.zeros((len(names), n_bins), dtype=np.int64)
+    for columns, shares in zip(batches, _list_shares(divisors, one), strict=False):
+        for row, name in enumerate(names):
+            bins = find_bins(columns[name])
+            total[row] += np.bincount(bins, shares, n_bins).astype(np.int64)
+    return total
+
+
+def count_levels(
+    batches: Iterable[Mapping[str, Coded]],
+    names: Sequence[str],
+    divisors: Iterable[IntArray] | None,
+) -> Counter[tuple[str, str]]:
+    """Count the cells of each column that have each text."""
+    one = 1 if divisors is None else LEVEL_PARTS
+    counter: Counter[tuple[str, str]] = Counter()
+    for columns, shares in zip(batches, _list_shares(divisors, one), strict=False):
+        for name in names:
+            cells = columns[name]
+            inside = (cells.codes >= 0) & (cells.codes < len(cells.values))
+            own = None if shares is None else shares[inside]
+            counts = np.bincount(cells.codes[inside], own, len(cells.values))
+            for value, count in zip(cells.values, counts.tolist(), strict=True):
+                counter[name, str(value)] += int(count)
+    return counter
+
+
+def _add_up(batches: Batches, count: Callable[[Any], Any]) -> Any:
+    """Return the counts of all batches, which are counted where they are."""
+    elsewhere = getattr(batches, "add_up", None)
+    return count(batches) if elsewhere is None else elsewhere(count)
+
+
+def release_shares(
+    records: Records,
+    names: Sequence[str],
+    noise_multiplier: float,
+    noise: Randomness,
+    record: PrivacyRecord,
+) -> dict[str, FloatArray]:
+    """Release the shares of rows in `N_SHARES` equal bins of numeric columns.
+
+    A share whose count is below `HIDDEN` standard deviations of the noise is zero. All
+    shares of a column are zero if none is above.
+
+    Notes
+    -----
+    **Guarantee.** For all neighbouring tables, the shares are post-processing of one
+    Gaussian release of a histogram. A record adds one to the counts of each column, or
+    nothing at all if its weight is zero. All rows of a person together add at most one.
+    """
+    total = _add_up(records, partial(count_shares, names=tuple(names)))
+    query = f"shares of {queries.count_in_words(len(names), 'column')}"
+    asked = queries.histogram(
+        queries.big(total), len(names), record.neighbours, query, records.one
+    )
+    counts = release(asked, noise_multiplier, noise, record)
+    seen = np.where(counts.values > HIDDEN * counts.noise_std, counts.values, 0.0)
+    whole = np.maximum(seen.sum(axis=1, keepdims=True), 1.0)
+    return dict(zip(names, seen / whole, strict=True))
+
+
+def count_shares(records: Records, names: Sequence[str]) -> IntArray:
+    """Count rows in `N_SHARES` equal bins of each column, shape (columns, bins).
+
+    A row counts as many parts as `Records.find_share` says, and null rows do not count.
+    """
+    groups = [group.name for group in records.layout.groups]
+    total = np.zeros((len(names), N_SHARES), dtype=np.int64)
+    for chunk in records.chunks:
+        for row, name in enumerate(names):
+            units = chunk.parts[groups.index(name)][chunk.weight > 0, 0]
+            bins = units.astype(np.int64) * N_SHARES >> grid.FEATURE_BITS
+            bins = np.clip(bins, 0, N_SHARES - 1)
+            counts = np.bincount(bins, minlength=N_SHARES)
+            total[row] += counts * records.find_share(chunk)
+    return total
 
 
 def compute_threshold(noise_std: float, delta: float, n_levels: int = 1) -> float:
@@ -162,7 +262,7 @@ def compute_threshold(noise_std: float, delta: float, n_levels: int = 1) -> floa
 
 
 def release_levels(
-    batches: Iterable[Mapping[str, Coded]],
+    batches: Batches,
     names: Sequence[str],
     noise_multiplier: float,
     delta: float,
@@ -185,17 +285,11 @@ def release_levels(
     each of the `LEVEL_PARTS` categories that a person may have.
     """
     one = 1 if divisors is None else LEVEL_PARTS
-    counters: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for columns, shares in zip(batches, _list_shares(divisors, one), strict=False):
-        for name in names:
-            cells = columns[name]
-            inside = (cells.codes >= 0) & (cells.codes < len(cells.values))
-            own = None if shares is None else shares[inside]
-            counts = np.bincount(cells.codes[inside], own, len(cells.values))
-            for value, count in zip(cells.values, counts.tolist(), strict=True):
-                counters[name][str(value)] += int(count)
-    keys = [(name, key) for name in names for key, n in counters[name].items() if n > 0]
-    value = queries.big([counters[name][key] for name, key in keys])
+    count = partial(count_levels, names=names, divisors=divisors)
+    counter = _add_up(batches, count)
+    # The order must not depend on where the cells were counted.
+    keys = sorted(key for key, n in counter.items() if n > 0)
+    value = queries.big([counter[key] for key in keys])
     query = f"categories of {queries.count_in_words(len(names), 'column')}"
     asked = queries.histogram(value, len(names), record.neighbours, query, one)
     sides = 2 if record.neighbours == "replace-one" else 1

@@ -3,7 +3,8 @@
 Every encoded row is bounded, whatever the cells of the table contain.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -109,10 +110,24 @@ class Records:
 
     def count(self) -> int:
         """Count rows or persons; only used if `neighbours` makes the number public."""
-        rows: dict[int, int] = {}
-        for chunk in self.chunks:
-            rows[chunk.divisor] = rows.get(chunk.divisor, 0) + len(chunk.target)
+        rows: dict[int, int] = self.add_up(_count_rows)
         return sum(total // divisor for divisor, total in rows.items())
+
+    def add_up(self, work: Callable[["Records"], Any]) -> Any:
+        """Return the sum of `work` over the parts of the table.
+
+        A table in this process has a single part. A table whose rows are elsewhere has
+        its parts worked on where they are.
+        """
+        return work(self)
+
+
+def _count_rows(records: Records) -> Counter[int]:
+    """Count the rows with each divisor."""
+    rows: Counter[int] = Counter()
+    for chunk in records.chunks:
+        rows[chunk.divisor] += len(chunk.target)
+    return rows
 
 
 def encode(

@@ -94,8 +94,7 @@ class Metric:
     """A public matrix B that multiplies gradients before they are bounded and released.
 
     A record's slopes are capped at radius / ‖B x‖, so its gradient g satisfies
-    ‖B g‖ ≤ radius. B is stored on a grid as B = units · 2⁻ᵇⁱᵗˢ, where `units` are
-    integers below 2²⁴.
+    ‖B g‖ ≤ radius. B is stored as units · 2⁻ᵇⁱᵗˢ, with integer `units` below 2²⁴.
     """
 
     units: FloatArray
@@ -169,6 +168,10 @@ class Slopes:
         check(raw.shape == margin.shape, "Slopes must have the shape of the margins.")
         caps = np.full(len(raw), np.inf) if self.caps is None else self.caps[i][at]
         return self.grid.units(raw, caps)
+
+    def take_chunks(self, at: slice) -> Slopes:
+        """Return the slopes of a table that has only the chunks `at` of this one."""
+        return replace(self, caps=None if self.caps is None else self.caps[at])
 
 
 def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
@@ -374,8 +377,7 @@ def histogram(
     -----
     **Guarantee.** For all neighbouring tables, such counts differ by at most
     `sensitivity` in Euclidean norm. The sensitivity is √n, or √(2n) if a record may be
-    replaced, since the angle between the contributions of two records is at most a
-    right angle.
+    replaced, since two records' contributions form at most a right angle.
     """
     sensitivity = grid.round_up(math.sqrt(_difference(neighbours) * n))
     return BoundedSum(value, 1.0 / one, np.ones(value.shape), sensitivity, query)

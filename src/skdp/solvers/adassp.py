@@ -47,6 +47,7 @@ from skdp.descent.geometry import clip_to_box
 from skdp.models.losses import Squared
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
@@ -209,7 +210,7 @@ def _release_eigenvalue(
     first = eigvalsh(exact, subset_by_index=[0, 0], driver="evx", check_finite=False)
     squared, (full, most) = problem.row_norm**2, count_covered_rows(problem)
     largest = problem.n_rows * squared
-    rows = sum(len(chunk.target) for chunk in adder.records.chunks)
+    rows = adder.records.add_up(_count_rows)
     value = min(max(0.0, float(first[0])), largest) * fade(problem, rows)
     lost = 64 * problem.layout.n_features * 2.0**-52 * most * squared
     lost += largest / full if most > full else 0.0
@@ -220,6 +221,10 @@ def _release_eigenvalue(
     released = release(total, z, run.noise, run.record)
     likely = z * bound * math.sqrt(math.log(6 / run.record.delta))
     return max(0.0, float(released.values[0]) - likely)
+
+
+def _count_rows(records: Records) -> int:
+    return sum(len(chunk.target) for chunk in records.chunks)
 
 
 def _solve(system: FloatArray, moment: FloatArray, floor: float) -> FloatArray:

@@ -100,7 +100,7 @@ def compute_paper_noise(epsilon: float, delta: float) -> float:
     return math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
 
 
-@register_solver(losses=ONE_OUTPUT)
+@register_solver(losses=ONE_OUTPUT, reads_rows=True)
 def objective_perturbation(
     problem: Problem,
     *,

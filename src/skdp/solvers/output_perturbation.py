@@ -92,7 +92,7 @@ def bound_sensitivity(problem: Problem, quadratic: FloatArray, slack: float) -> 
     return round_up(moved + slack + rounded)
 
 
-@register_solver(losses=ONE_OUTPUT)
+@register_solver(losses=ONE_OUTPUT, reads_rows=True)
 def output_perturbation(
     problem: Problem,
     *,

@@ -186,12 +186,16 @@ class Solver:
         must have reserved this share.
     persons : bool
         Whether the algorithm can protect persons with several rows.
+    reads_rows : bool
+        Whether the algorithm reads the rows itself, so that they must be in one
+        process. Other algorithms only ask an engine for sums.
     """
 
     run: Callable[..., Solved]
     losses: tuple[str, ...] = ()
     delta_share: float = 0.0
     persons: bool = False
+    reads_rows: bool = False
 
 
 #: Every solver, by name. The tests run each solver in this table.
@@ -201,12 +205,18 @@ ONE_OUTPUT = tuple(kind for kind, loss in LOSSES.items() if loss().n_outputs == 
 
 
 def register_solver(
-    *, losses: tuple[str, ...] = (), delta_share: float = 0.0, persons: bool = False
+    *,
+    losses: tuple[str, ...] = (),
+    delta_share: float = 0.0,
+    persons: bool = False,
+    reads_rows: bool = False,
 ) -> Callable[[F], F]:
     """Return a decorator that adds a function to `SOLVERS` under its own name."""
 
     def register(function: F) -> F:
-        SOLVERS[function.__name__] = Solver(function, losses, delta_share, persons)
+        SOLVERS[function.__name__] = Solver(
+            function, losses, delta_share, persons, reads_rows
+        )
         return function
 
     return register

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.privacy.encoding import Batch, Coded
+from skdp.privacy.encoding import AnyArray, Batch, Coded
 from skdp.privacy.units import RowCounts
 from skdp.schema import (
     Categorical,
@@ -63,6 +63,7 @@ def batches(
     batch_rows: int | None = None,
     n_threads: int | None = None,
     progress: Callable[[float], None] | None = None,
+    keep: AnyArray | None = None,
 ) -> Iterator[Batch]:
     """Read a table in batches.
 
@@ -96,6 +97,8 @@ def batches(
         The number of threads that convert cells. By default it is the number of cores.
     progress : callable, optional
         Called after each batch with the share of the table that was read.
+    keep : bool array, optional
+        Whether to keep each row of the table. By default all rows are kept.
 
     Returns
     -------
@@ -141,7 +144,22 @@ def batches(
     )
     cuts = _cut(source, schema, at, named, apart, rows)
     stream = map_in_order(convert, cuts, n_threads)
+    if keep is not None:
+        stream = _keep_rows(stream, keep)
     return stream if progress is None else _report_progress(stream, source, progress)
+
+
+def _keep_rows(stream: Iterator[Batch], keep: AnyArray) -> Iterator[Batch]:
+    start = 0
+    for batch in stream:
+        stop = start + readers.length(next(iter(batch.columns.values())))
+        at = np.flatnonzero(keep[start:stop])
+        yield Batch(
+            columns={name: readers.cut(c, at) for name, c in batch.columns.items()},
+            target=None if batch.target is None else readers.cut(batch.target, at),
+            weight=None if batch.weight is None else batch.weight[at],
+        )
+        start = stop
 
 
 def _report_progress(
@@ -305,6 +323,39 @@ def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
     if levels is None:
         return numbers(column)
     return Coded(codes=codes(column, levels), values=levels.values)
+
+
+def read_cells(
+    table: Any,
+    y: Any,
+    *,
+    names: Sequence[str] | None,
+    typed: Callable[[Cells], Any],
+    every: Sequence[str],
+    rows: int,
+) -> Iterator[dict[str, Any]]:
+    """Read some columns of a table, and nothing else, converted by `typed`.
+
+    Parameters
+    ----------
+    table, y : table and column
+        The table, and the target if it is separate from the table.
+    names : sequence of str, optional
+        The columns to read. If it is None, read `y`, under the name "target".
+    typed : callable
+        Converts the cells of a column.
+    every : sequence of str
+        The names of all columns, for a table whose columns have no names.
+    rows : int
+        The number of rows to read at a time.
+    """
+    if names is None:
+        yield {"target": typed(readers.column(y, "target"))}
+        return
+    source = readers.source(table)
+    known = every if source.names is None else source.names
+    for cells_of in source.read(positions(known, names), rows):
+        yield {name: typed(c) for name, c in zip(names, cells_of, strict=True)}
 
 
 def _find_levels(schema: Schema) -> dict[str | None, Levels]:

@@ -8,10 +8,11 @@ it contains records. Keep both on disks that you trust.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal
 
@@ -19,7 +20,10 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from skdp.privacy.encoding import AnyArray, Batch, Chunk, Records, encode
+from skdp.privacy.units import RowCounts
 from skdp.schema import Schema
+from skdp.tables import readers
+from skdp.tables.batches import batches
 from skdp.tables.in_order import map_in_order
 
 
@@ -52,7 +56,7 @@ class FileChunk(Chunk):
 
 
 def encode_all(
-    batches: Iterable[Batch],
+    read: Iterable[Batch],
     schema: Schema,
     *,
     intercept: bool = True,
@@ -75,7 +79,7 @@ def encode_all(
         made = encode([batch], schema, intercept=intercept, max_weight=max_weight)
         return made.chunks
 
-    encoded = map_in_order(encode_one, batches, n_threads)
+    encoded = map_in_order(encode_one, read, n_threads)
     parts = (chunk for chunks in encoded for chunk in chunks)
     for chunk in _join_equal(parts) if schema.unit else parts:
         if len(ones) < len(chunk.weight):
@@ -89,6 +93,44 @@ def encode_all(
     if file is not None:
         file.close()  # the views keep it open
     return Records(schema.layout(intercept), tuple(chunks), max_weight)
+
+
+def read_rows(
+    table: Any,
+    target: Any,
+    sample_weight: Any,
+    keep: AnyArray | None = None,
+    *,
+    schema: Schema,
+    class_weight: Mapping[Any, float] | None,
+    intercept: bool,
+    max_weight: float,
+    unit: Any = None,
+    row_counts: RowCounts | None = None,
+    n_threads: int | None = 1,
+    progress: Callable[[float], None] | None = None,
+) -> Records:
+    """Read and encode a table, as `batches` and `encode_all` do."""
+    read = batches(
+        table,
+        schema,
+        target=target,
+        sample_weight=sample_weight,
+        class_weight=class_weight,
+        unit=unit,
+        row_counts=row_counts,
+        n_threads=n_threads,
+        progress=progress,
+        keep=keep,
+    )
+    return encode_all(
+        read,
+        schema,
+        intercept=intercept,
+        max_weight=max_weight,
+        n_threads=n_threads,
+        in_memory=math.inf if readers.is_in_memory(table) else None,
+    )
 
 
 def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
