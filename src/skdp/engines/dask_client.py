@@ -6,7 +6,8 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from weakref import finalize
 
 import dask
@@ -17,22 +18,24 @@ from distributed.scheduler import KilledWorker
 from skdp.engines.dask_tasks import Answer, merge
 from skdp.schema import check
 
+T = TypeVar("T")
+
 #: How many answers one task or the caller adds up.
 FAN_IN = 16
-#: Seconds between looks at the cluster while tasks run.
+#: Seconds between two checks of the cluster while tasks run.
 LOOK = 0.5
 #: Seconds to wait for a worker if the cluster has none.
 PATIENCE = 60.0
-#: How often in a row a sum is started again after workers were lost.
+#: How often a sum is restarted in a row after workers were lost.
 ATTEMPTS = 10
 
 
 class ClusterError(RuntimeError):
-    """A cluster could not finish its work."""
+    """Raised if a cluster could not finish its work."""
 
 
 class WorkersLostError(Exception):
-    """Workers were lost, and the tasks that ran on them must be started again."""
+    """Raised if workers were lost. The tasks that ran on them must be restarted."""
 
 
 class Cluster:
@@ -41,8 +44,8 @@ class Cluster:
     Parameters
     ----------
     address : str, optional
-        The address of the scheduler. By default the current client is used. If there
-        is none, a cluster of threads is made in this process, which ends with this
+        The address of the scheduler. By default the current client is used. If there is
+        no client, a cluster of threads is started in this process. It ends with this
         object.
     n_threads : int, optional
         The threads that each worker uses for a sum. By default, as many as Dask gives
@@ -101,24 +104,12 @@ class Cluster:
         Raise WorkersLostError if any of `workers`, to which the tasks are bound, is
         lost before that.
         """
-        alone = time.monotonic()
-        while True:
-            try:
-                with self.client.as_current():
-                    wait(futures, timeout=LOOK)
-                break
-            except TimeoutError:
-                pass
-            except FutureCancelledError:
-                raise WorkersLostError from None
-            present = self._list_workers()
-            if not set(workers) <= set(present):
-                raise WorkersLostError
-            alone = time.monotonic() if present else alone
-            if time.monotonic() > alone + PATIENCE:
-                raise ClusterError(
-                    f"The cluster has had no workers for {PATIENCE:g} seconds."
-                )
+
+        def wait_for_all() -> None:
+            with self.client.as_current():
+                wait(futures, timeout=LOOK)
+
+        self._insist(wait_for_all, workers)
         for future in futures:
             if future.status != "finished":
                 _refuse(future)
@@ -130,11 +121,35 @@ class Cluster:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
             level = [self.submit(merge, group) for group in groups]
         self.finish(level, workers)
-        try:
-            answers = self.client.gather(level)
-        except (FutureCancelledError, KilledWorker, OSError):
-            raise WorkersLostError from None
-        return merge(answers)
+
+        async def gather() -> Any:
+            return await self.client.gather(level, asynchronous=True)
+
+        # A worker may be lost with its answer after it has finished its task.
+        call = partial(self.client.sync, gather, callback_timeout=LOOK)
+        return merge(self._insist(call, workers))
+
+    def _insist(self, call: Callable[[], T], workers: Collection[str]) -> T:
+        """Return what `call` returns, which is repeated if it raises TimeoutError.
+
+        Raise an error if tasks that are bound to `workers` cannot be done any more.
+        """
+        alone = time.monotonic()
+        while True:
+            try:
+                return call()
+            except TimeoutError:
+                pass
+            except (FutureCancelledError, KilledWorker, OSError):
+                raise WorkersLostError from None
+            present = self._list_workers()
+            if not set(workers) <= set(present):
+                raise WorkersLostError
+            alone = time.monotonic() if present else alone
+            if time.monotonic() > alone + PATIENCE:
+                raise ClusterError(
+                    f"The cluster has had no workers for {PATIENCE:g} seconds."
+                )
 
     def find_holders(self, futures: dict[int, Any]) -> dict[int, str]:
         """Return the worker that has the result of each task, by the task's number."""
@@ -161,7 +176,7 @@ class Cluster:
 
 
 def keep_trying(attempt: Callable[[], Any]) -> Any:
-    """Return what `attempt` returns, and start it again if workers were lost."""
+    """Return the result of `attempt`, which is restarted if workers were lost."""
     for _ in range(ATTEMPTS):
         try:
             return attempt()
@@ -193,9 +208,9 @@ def _get_current() -> Any:
 
 
 def _connect(address: str | None, n_threads: int | None) -> tuple[Any, list[Any]]:
-    """Return a client, and what to close after use."""
+    """Return a client, and the objects to close after use."""
     if address is None:
-        # Nothing is served, and the port of nothing is open to this machine only.
+        # No dashboard is served, and ports are open to this machine only.
         pages: dict[str, list[str]] = {
             "distributed.scheduler.http.routes": [],
             "distributed.worker.http.routes": [],

@@ -1,4 +1,4 @@
-"""Additive models: curves on numbers, surfaces on pairs of columns."""
+"""Define additive models: curves on numbers, surfaces on pairs of columns."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class AdditiveMixin(PrivateLinearModel):
 
     @property
     def _shares(self) -> FloatArray | None:
-        """The share of rows at each category and knot, from what was released."""
+        """The share of rows at each category and knot, from released values."""
         return self.__dict__.get("_known_shares")
 
     def _make_centring_matrix(self) -> FloatArray:
@@ -90,7 +90,7 @@ class AdditiveMixin(PrivateLinearModel):
     def surfaces_(self) -> Any:
         """The effect of each pair, with the columns first_value and second_value.
 
-        Otherwise the frame is that of ``curves_``.
+        All other columns of the frame are the same as in ``curves_``.
         """
         check_is_fitted(self, "weights_")
         return make_pairs_frame(self)
@@ -150,7 +150,7 @@ class AdditiveClassifier(AdditiveMixin, LogisticRegression):
         are lines. Knots in the schema have priority.
     pairs : "auto", "all", list of pairs of names, or None
         The pairs of columns that have a surface: as many as the rows and the budget
-        carry, all, the given ones, or none.
+        support ("auto"), all pairs, the listed pairs, or none.
     **parameters
         The parameters of `LogisticRegression`.
 
@@ -165,8 +165,8 @@ class AdditiveClassifier(AdditiveMixin, LogisticRegression):
 
     Notes
     -----
-    The other attributes are those of `LogisticRegression`. ``coef_`` holds the height
-    of each curve at each knot.
+    The other attributes are the same as for `LogisticRegression`. ``coef_`` has the
+    height of each curve at each knot.
 
     Examples
     --------
@@ -188,7 +188,7 @@ class AdditiveRegressor(AdditiveMixin, PrivateRegressor):
     Parameters
     ----------
     loss : {"squared", "huber", "poisson"}
-        The loss: that of `LinearRegression`, `HuberRegressor` or `PoissonRegressor`.
+        The loss of `LinearRegression`, `HuberRegressor` or `PoissonRegressor`.
     knots, pairs
         As in `AdditiveClassifier`.
     **parameters
@@ -244,7 +244,7 @@ class AdditiveRegressor(AdditiveMixin, PrivateRegressor):
 def find_estimator(name: str, schema: Schema) -> type[PrivateLinearModel]:
     """Return the estimator with this short name.
 
-    "additive" is a classifier or a regressor, as the schema's target demands.
+    "additive" is a classifier or a regressor, depending on the schema's target.
     """
     if name == "additive" and not isinstance(schema.target_column, Categorical):
         return AdditiveRegressor

@@ -6,8 +6,7 @@ not change them. Fitted attributes depend on records only through releases.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
 from functools import partial
@@ -54,20 +53,14 @@ from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
-from skdp.planning.plan import release_row_count, run
-from skdp.privacy import accountant
+from skdp.planning.plan import run
 from skdp.privacy.budget import PrivacyRecord
-from skdp.privacy.discovery import release_shares
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, Schema, check
 
 #: Share of μ² and of δ that inferring ranges, categories and labels may spend.
 DISCOVERY_SHARE = 0.1
-#: Share of μ² spent on releasing the number of rows, if it is private and not given.
-COUNT_SHARE = 0.01
-#: Share of the budget (of μ²) spent on the places of knots.
-KNOTS_SHARE = 0.05
 #: All estimators by short name. A class that sets `short_name` is added automatically.
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
@@ -316,41 +309,6 @@ class PrivateLinearModel(
                 callback=callback,
             )
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
-
-    def _release_rows(
-        self,
-        records: Records,
-        record: PrivacyRecord,
-        noise: Randomness,
-        engine: MakeEngine,
-    ) -> int:
-        return release_row_count(records, record, COUNT_SHARE, engine, noise)
-
-    def _resolve(
-        self,
-        schema: Schema,
-        rows: int | None,
-        read_lines: Callable[[], Records],
-        record: PrivacyRecord,
-        noise: Randomness,
-        engine: MakeEngine,
-    ) -> tuple[Schema, int, tuple[str, ...]]:
-        """Choose curves and pairs; release the row count if it is needed.
-
-        If there are knots to place, the shares that they follow are released too.
-        """
-        lines = None
-        if rows is None:
-            lines = read_lines()
-            rows = self._release_rows(lines, record, noise, engine)
-        names = self._find_curves(schema)
-        chosen, reasons = self._describe(schema, rows, record)
-        if any(chosen.columns[name].n_knots for name in names):  # type: ignore[union-attr]
-            lines = read_lines() if lines is None else lines
-            z = accountant.noise_multiplier(math.sqrt(record.budget * KNOTS_SHARE), 1)
-            shares = release_shares(lines, names, z, noise, record)
-            chosen, reasons = self._describe(schema, rows, record, shares=shares)
-        return chosen, rows, reasons
 
     def _adapt_target(self, schema: Schema) -> Schema:
         """Change an inferred description of the target to suit the loss."""

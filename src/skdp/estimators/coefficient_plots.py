@@ -7,14 +7,14 @@ from typing import Any
 
 from skdp.estimators.summary import ClassLine, summarise
 
-#: Colours that are told apart by people who do not see all colours.
+#: Colours that colour-blind people can tell apart.
 BLUE, GREY = "#0072b2", "#999999"
-#: Most coefficients that are drawn. More would not be readable.
+#: Largest number of coefficients to draw. More would not be readable.
 MOST_LINES = 60
 
 
 def make_axes(n_axes: int = 1, width: float = 4.6, height: float = 4.2) -> Any:
-    """Return new axes side by side; raise ImportError if matplotlib is missing."""
+    """Return new axes side by side. Raise ImportError if matplotlib is missing."""
     try:
         from matplotlib import pyplot
     except ImportError:

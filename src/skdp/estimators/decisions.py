@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from skdp.engines.choice import MakeEngine
 from skdp.estimators.balanced import BALANCED
 from skdp.estimators.other_solvers import OWN, check_solver
 from skdp.estimators.preparation import OpenedTable
 from skdp.models.losses import Loss
 from skdp.planning.curves import choose_curves, find_auto_columns
 from skdp.planning.decide import check_options, make_plan
-from skdp.planning.plan import Plan, check_budget, default_delta
+from skdp.planning.plan import Plan, check_budget, default_delta, release_row_count
+from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.discovery import release_shares
+from skdp.privacy.encoding import Records
+from skdp.privacy.randomness import Randomness
 from skdp.schema import Layout, Schema, Target, check
 
+#: Share of μ² spent on releasing the number of rows, if it is private and not given.
+COUNT_SHARE = 0.01
+#: Share of the budget (of μ²) spent on the places of knots.
+KNOTS_SHARE = 0.05
 #: The number of rows that the check of the budget assumes if the number is not known.
 EXPECTED_ROWS = 1000
 
@@ -66,6 +75,41 @@ class DecisionsMixin:
             **options,
         )
         return choice.schema, choice.reasons
+
+    def _release_rows(
+        self,
+        records: Records,
+        record: PrivacyRecord,
+        noise: Randomness,
+        engine: MakeEngine,
+    ) -> int:
+        return release_row_count(records, record, COUNT_SHARE, engine, noise)
+
+    def _resolve(
+        self,
+        schema: Schema,
+        rows: int | None,
+        read_lines: Callable[[], Records],
+        record: PrivacyRecord,
+        noise: Randomness,
+        engine: MakeEngine,
+    ) -> tuple[Schema, int, tuple[str, ...]]:
+        """Choose curves and pairs; release the row count if it is needed.
+
+        If there are knots to place, the shares that they follow are released too.
+        """
+        lines = None
+        if rows is None:
+            lines = read_lines()
+            rows = self._release_rows(lines, record, noise, engine)
+        names = self._find_curves(schema)
+        chosen, reasons = self._describe(schema, rows, record)
+        if any(chosen.columns[name].n_knots for name in names):  # type: ignore[union-attr]
+            lines = read_lines() if lines is None else lines
+            z = accountant.noise_multiplier(math.sqrt(record.budget * KNOTS_SHARE), 1)
+            shares = release_shares(lines, names, z, noise, record)
+            chosen, reasons = self._describe(schema, rows, record, shares=shares)
+        return chosen, rows, reasons
 
     def _plan(
         self,

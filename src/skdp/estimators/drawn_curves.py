@@ -103,7 +103,7 @@ def list_curves(model: Any) -> list[Curve]:
 def _draw_line(
     column: Any, middle: float, effects: FloatArray, std: FloatArray | None
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Return the effects of a line at both ends of its range, zero at its `middle`."""
+    """Return the effects of a line at both ends of its range. It is 0 at `middle`."""
     reach = (np.array([0.0, 1.0]) - middle) * column.span
     ends = np.vstack([reach[:, None] * effects[:1], effects[1:]])
     if std is None:

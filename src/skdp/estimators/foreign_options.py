@@ -35,8 +35,9 @@ class ForeignOptionsMixin:
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
         """Refuse options of scikit-learn with a message that helps."""
+        known: list[str] = getattr(cls, "_get_param_names", list)()
         for name in options:
-            if name in REPLACEMENTS:
+            if name in REPLACEMENTS and name not in known:
                 raise TypeError(
                     f"{cls.__name__} has no parameter {name!r}. {REPLACEMENTS[name]}"
                 )

@@ -7,7 +7,8 @@ from typing import Any
 
 from skdp.estimators.additive import find_estimator
 from skdp.estimators.balanced import BALANCED, BALANCED_SHARE
-from skdp.estimators.base import COUNT_SHARE, ESTIMATORS
+from skdp.estimators.base import ESTIMATORS
+from skdp.estimators.decisions import COUNT_SHARE
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.persons import check_unit, count_given
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC

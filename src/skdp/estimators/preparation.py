@@ -307,7 +307,8 @@ def open_table(
         "skdp.schema_template writes a form, and skdp.discover finds a schema.",
     )
     source = readers.source(X)
-    check_rows(source.n_rows in (None, readers.length(apart)), "y")
+    n_rows = source.n_rows  # None if the rows of X and y are elsewhere
+    check_rows(n_rows is None or n_rows == readers.length(apart), "y")
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
     positions(names, columns_of_ids)  # refuses names that the table does not have
     refuse_dates(X, source, names)

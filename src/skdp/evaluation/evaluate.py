@@ -84,11 +84,12 @@ def evaluate(
     n_rows : int, optional
         The number of rows, or of persons, if it is public (add-remove only).
     unit : column, str or list of str, optional
-        Whose row it is, as for ``fit``. The default is the unit of the model's schema.
+        The ids of persons, as for ``fit``. The default is the unit of the model's
+        schema.
     sample_weight : column or str, optional
         Weight of each row, clipped to `max_weight`.
     exposure : column or str, optional
-        As for `PoissonRegressor.fit`. Scores are then those of rates, weighted by the
+        As for `PoissonRegressor.fit`. Scores are then about rates, weighted by the
         exposure, and the deviance is per unit of exposure.
     max_weight : float
         Public bound on weights and exposures.
@@ -117,8 +118,8 @@ def evaluate(
         The scores, which can be printed. ``scores`` has values, standard errors and
         intervals. ``confusion`` and ``calibration`` are tables, ``plot()`` draws the
         ROC and the calibration curve, and ``privacy_`` is the privacy record. Every
-        number is a possible one, and a number that noise hides is printed as "too noisy
-        to say".
+        score is in its possible range. A number that noise hides is printed as "too
+        noisy to say".
 
     Notes
     -----

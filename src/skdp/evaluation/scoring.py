@@ -66,7 +66,7 @@ def encode_table(
     """Encode a table as the model's ``fit`` does, but without class weights.
 
     `opened` is the result of `open_table` for this table. It says whose rows they are.
-    `row_counts` are those of its persons, if they have been counted already.
+    `row_counts` has the rows of each person, if they have been counted already.
     """
     schema, ids = model.schema_, None
     if opened is not None:
@@ -123,7 +123,7 @@ def release_scores(
     scale : Scale
         The units of scores, from `metrics.choose_scale`.
     find_bounds : sequence of {"largest", "deviance"}
-        The bounds of `scale` that are to be replaced by released ones.
+        The bounds of `scale` to replace by released bounds.
     confidence : float
         The confidence level of the intervals.
     noise, record : Randomness, PrivacyRecord
@@ -181,7 +181,7 @@ def make_columns(
 ) -> list[score_cells.Column]:
     """Return the columns of cells of these names.
 
-    `bins` are those of the ROC curve, and `lines` the edges of the calibration curve.
+    `bins` belong to the ROC curve. `lines` are the edges of the calibration curve.
     """
     link, loss = model.link, model._loss(model.schema_)
     part, deviance = scale.largest / scale.width, scale.deviance / scale.width

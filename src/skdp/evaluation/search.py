@@ -44,7 +44,7 @@ from skdp.schema import check
 
 #: Average number of trials per candidate in a random search, by default.
 TRIALS_PER_CANDIDATE = 3.5
-#: On average, one row in this many scores the models. All other rows fit them.
+#: On average, one in this many rows is used to score models. The others fit them.
 PARTS = 5
 #: Fewest rows of a search if their number is public. Fewer may leave a part empty.
 FEWEST_ROWS = 50
@@ -187,8 +187,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         sample_weight : column or str, optional
             Weight of each record in the fits. Scores weight all records equally.
         unit : column, str or list of str, optional
-            Whose row it is, as for the estimator's ``fit``. All rows of a person are in
-            the same part, so privacy protects persons.
+            The ids of persons, as for the estimator's ``fit``. All rows of a person are
+            in the same part, so privacy protects persons.
         """
         check(
             isinstance(self.estimator, PrivateLinearModel),
@@ -278,7 +278,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         stop: float | None,
         unit: str | None = None,
     ) -> SearchRecord:
-        """Return a new privacy record of the search, to which nothing is charged."""
+        """Return a new privacy record of the search, without charges."""
         if stop is None:
             many = "trial" if n_trials == 1 else "trials"
             scope = f"All {n_trials} {many} of the search are listed."

@@ -344,9 +344,9 @@ def check_knots(knots: object) -> None:
 
 
 def level_key(value: object) -> str:
-    """Return the text by which a category is compared with other categories.
+    """Return the string by which a category is compared with others.
 
-    The text of 1, 1.0 and "1" is the same, so they are the same level. The text of True
+    The string is the same for 1, 1.0 and "1", so they are the same level. For True it
     is "true".
     """
     if isinstance(value, (bool, np.bool_)):
