@@ -25,8 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs" / "evidence" / "utility"
 DELTA = 1e-6
 #: Share of the outcomes that is left out at each end of a range: less than 10 %, as a
-#: table that was not seen holds surprises.
-TAIL = 0.08
+#: table that was not seen holds surprises, and hardly any for counts, whose tables are
+#: few and differ much.
+TAIL, TAILS = 0.08, {"poisson": 0.01}
 #: Losses of a model; those of one entry share constants.
 LOSSES = {
     "logistic": ("logistic", "softmax"),
@@ -162,7 +163,7 @@ def calibrate(rows: list[Row]) -> tuple[float, float, float, float]:
     """Return factor, power, below and above: every table counts the same.
 
     The typical cost is a line through the logarithms of mean costs; the ends leave out
-    a `TAIL` of the single fits each, after `SLACK` of the sampling error.
+    a tail of the single fits each, after `SLACK` of the sampling error.
     """
     cells = Cells.of(rows)
     often = {table: cells.tables.count(table) for table in cells.tables}
@@ -181,8 +182,9 @@ def calibrate(rows: list[Row]) -> tuple[float, float, float, float]:
         low += [(cost + s) / t for cost in costs]
         high += [(cost - s) / t for cost in costs]
         each += [w / len(costs)] * len(costs)
-    below = max(0.0, _quantile(low, each, TAIL))
-    return factor, power, below, _quantile(high, each, 1.0 - TAIL)
+    tail = TAILS.get(like(rows[0]), TAIL)
+    below = max(0.0, _quantile(low, each, tail))
+    return factor, power, below, _quantile(high, each, 1.0 - tail)
 
 
 def _quantile(values: list[float], weights: list[float], share: float) -> float:

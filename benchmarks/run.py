@@ -33,6 +33,11 @@ MEASUREMENTS = {
     ),
     "attack": Measurement("benchmarks/attack.py", "replay fits into neighbours' fits"),
     "audit": Measurement("benchmarks/audit.py", "try to refute every privacy claim"),
+    "calibration": Measurement(
+        "benchmarks/calibration.py", "mean predictions beside rates", ONE_THREAD
+    ),
+    "cluster": Measurement("benchmarks/cluster.py", "fits on a local Dask cluster"),
+    "cores": Measurement("benchmarks/cores.py", "a fit on one core and on all"),
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD
     ),
@@ -53,10 +58,19 @@ MEASUREMENTS = {
     "peers": Measurement(
         "benchmarks/peers.py", "run other libraries on the same tables", ONE_THREAD
     ),
+    "persons": Measurement(
+        "benchmarks/persons.py", "protect persons with several rows", ONE_THREAD
+    ),
     "picture": Measurement("benchmarks/picture.py", "draw the readme's picture"),
     "rule": Measurement("benchmarks/rule_check.py", "what other constants would give"),
+    "scores": Measurement(
+        "benchmarks/scores.py", "how often intervals of scores hold", ONE_THREAD
+    ),
     "speed": Measurement("benchmarks/speed.py", "time and memory"),
     "theory": Measurement("experiments/theory_table.py", "the paper's special cases"),
+    "whole-tables": Measurement(
+        "benchmarks/whole_tables.py", "real tables, from a fit to a model card"
+    ),
     "utility": Measurement("benchmarks/utility.py", "what the defaults reach"),
 }
 

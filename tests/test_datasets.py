@@ -139,12 +139,20 @@ def test_the_rule_follows_its_formulas():
     noise = math.sqrt(squared**2 - 1) / (5_000 * math.sqrt(0.15))
     assert geometry.floor == pytest.approx(0.5 * noise * math.sqrt(2 * 27))
     assert geometry.radius == pytest.approx(0.25 * 5_000 ** (1 / 3))
-    steps = 5_000 * math.sqrt(1 - 0.155)
+    assert (geometry.level_share, geometry.level_cap) == (0.02, math.inf)
+    steps = 5_000 * math.sqrt(1 - 0.175)
     assert geometry.shrinkage == pytest.approx(0.2 * math.sqrt(27) / steps)
     assert not geometry.scaled
     number = choose_geometry(layout, Squared(), 50_000, 0.1, "zero-out")
     assert number.scaled
-    assert number.target_share == 0.03
+    assert (number.target_share, number.level_share) == (0.03, 0.02)
+    tail = number.level_cap / 0.6  # where e⁻ᶜ and c/(nν√.02) have the least squares
+    assert 2 * tail * math.exp(2 * tail) == pytest.approx(2 * 5_000**2 * 0.02)
+    low = choose_geometry(layout, Logistic(), 1_250, 0.1, "zero-out")
+    assert low.level_share == pytest.approx((20 / 125) ** 2)
+    assert low.radius == pytest.approx(0.25 * 125 ** (1 / 3) / 2)
+    steps = 125 * math.sqrt(1 - low.share)
+    assert low.shrinkage == pytest.approx(2 * 0.2 * math.sqrt(27) / steps)
     few = choose_geometry(layout, Logistic(), 390, 0.1, "zero-out")
     assert isinstance(few, InterceptOnly)
     assert few.shrinkage == pytest.approx(39**-2)

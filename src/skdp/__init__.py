@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from skdp.descent.history import History
     from skdp.estimators.additive import AdditiveClassifier, AdditiveRegressor
     from skdp.estimators.classifiers import LinearSVC, LogisticRegression
+    from skdp.estimators.discover import Discovery, discover
     from skdp.estimators.plan_fit import plan
     from skdp.estimators.regressors import (
         HuberRegressor,
@@ -52,6 +53,7 @@ __all__ = [
     "Categorical",
     "Coded",
     "Dataset",
+    "Discovery",
     "ElasticNet",
     "Evaluation",
     "Fit",
@@ -78,6 +80,7 @@ __all__ = [
     "Squared",
     "Vector",
     "Verification",
+    "discover",
     "encode",
     "evaluate",
     "load",
@@ -104,6 +107,7 @@ _HOME = {
         "skdp.planning.rule": "make_default_plan",
         "skdp.estimators.additive": "AdditiveClassifier AdditiveRegressor",
         "skdp.estimators.classifiers": "LinearSVC LogisticRegression",
+        "skdp.estimators.discover": "Discovery discover",
         "skdp.estimators.plan_fit": "plan",
         "skdp.estimators.regressors": (
             "HuberRegressor LinearRegression PoissonRegressor"

@@ -110,6 +110,9 @@ _TRUTH: dict[HospitalTarget, dict[str, list[float]]] = {
     },
 }
 
+# The standard deviation of the part of the target that the columns do not explain.
+_SPREAD = {"readmitted": math.pi / math.sqrt(3.0), "cost": 0.12, "visits": 1.0}
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Dataset:
@@ -142,7 +145,13 @@ class Dataset:
 
 
 def make_hospital(
-    n_rows: int = 50_000, random_state: int = 0, target: HospitalTarget = "readmitted"
+    n_rows: int = 50_000,
+    random_state: int = 0,
+    target: HospitalTarget = "readmitted",
+    *,
+    patients: int | None = None,
+    icc: float = 0.0,
+    bend: float = 0.0,
 ) -> Dataset:
     """Draw a synthetic table of hospital stays from a known model.
 
@@ -175,6 +184,24 @@ def make_hospital(
         The seed. The same seed gives the same table.
     target : {"readmitted", "cost", "visits"}
         The target to draw.
+    patients : int, optional
+        Number of patients, each with one or more stays. The column ``patient_id``
+        identifies the patient and is the unit of the schema. Most patients have few
+        stays, and some have many. Age and insurance are the same in all stays of a
+        patient. By default each row is a patient of its own, and there is no such
+        column.
+    icc : float
+        The intraclass correlation of a patient's stays, in [0, 1). It concerns the part
+        of the target that the columns do not explain, and comes from a normal intercept
+        per patient. For ``"cost"`` this part is on the target's own scale. For
+        ``"readmitted"`` it is on the logistic scale and has variance π²/3. For
+        ``"visits"`` it is on the log scale, and its variance is taken as 1. The true
+        weights describe the mean target for ``"cost"`` and ``"visits"``. For
+        ``"readmitted"``, the probabilities of a random patient are less extreme than
+        the weights say.
+    bend : float
+        The size of a curved effect of age: `bend` times `bend_age` of the age is added
+        to m. The default is 0, where the effect of age is a line.
 
     Returns
     -------
@@ -187,23 +214,62 @@ def make_hospital(
         target in TARGETS,
         f"target must be one of {sorted(TARGETS)}, got {target!r}.",
     )
+    check(
+        patients is None or 1 <= patients <= n_rows,
+        f"patients must be in [1, n_rows], got {patients}.",
+    )
+    check(
+        0 <= icc < 1 and (icc == 0 or patients is not None),
+        f"icc must be in [0, 1) and requires patients, got {icc}.",
+    )
     rng = np.random.default_rng(random_state)
-    schema = Schema(COLUMNS, target=(target, TARGETS[target]))
+    unit = None if patients is None else "patient_id"
+    schema = Schema(COLUMNS, target=(target, TARGETS[target]), unit=unit)
     cells = _draw_columns(n_rows, rng)
+    patient = None if patients is None else _assign(cells, patients, n_rows, rng)
     weight = [w for column in _TRUTH[target].values() for w in column]
     truth = dict(zip(schema.layout().labels, weight, strict=True))
     unlabelled = Batch(columns=cells, target=np.zeros(n_rows))
     records = encode([unlabelled], Schema(COLUMNS, target=Numeric(0, 1)))
-    drawn = _draw_target(
-        target, compute_margins(records, np.array(weight)[:, None])[:, 0], rng
-    )
+    margins = compute_margins(records, np.array(weight)[:, None])[:, 0]
+    margins += bend * bend_age(cells["age"])
+    if patient is not None and icc:
+        spread = _SPREAD[target] * math.sqrt(icc)
+        spread /= 1.0 if target == "cost" else math.sqrt(1.0 - icc)
+        shift = -(spread**2) / 2 if target == "visits" else 0.0  # keeps the mean
+        margins += shift + spread * rng.standard_normal(patients)[patient]
+    drawn = _draw_target(target, margins, rng, math.sqrt(1.0 - icc))
     columns = {name: _decode(cell) for name, cell in cells.items()}
+    columns |= {target: _decode(drawn)}
+    divisor = None
+    if patient is not None:
+        columns |= {"patient_id": patient}
+        divisor = np.bincount(patient)[patient]
     return Dataset(
         schema=schema,
-        columns=columns | {target: _decode(drawn)},
-        batch=Batch(columns=cells, target=drawn),
+        columns=columns,
+        batch=Batch(columns=cells, target=drawn, divisor=divisor),
         truth=truth,
     )
+
+
+def bend_age(age: FloatArray) -> FloatArray:
+    """Return the curved effect of age, one wave over the ages from 18 to 95."""
+    return np.asarray(np.cos(2.0 * np.pi * (np.asarray(age) - 18.0) / 77.0))
+
+
+def _assign(
+    cells: dict[str, Any], patients: int, n_rows: int, rng: np.random.Generator
+) -> Codes:
+    """Draw whose stay each row is, and make the columns of a patient agree."""
+    often = rng.lognormal(0.0, 1.0, patients)
+    more = rng.choice(patients, n_rows - patients, p=often / often.sum())
+    patient = rng.permutation(np.concatenate([np.arange(patients), more]))
+    first = np.unique(patient, return_index=True)[1]
+    cells["age"] = cells["age"][first[patient]]
+    insurance = cells["insurance"]
+    cells["insurance"] = Coded(insurance.codes[first[patient]], insurance.values)
+    return patient
 
 
 def compute_margins(records: Records, weights: FloatArray) -> FloatArray:
@@ -275,9 +341,12 @@ def _choose_either(
 
 
 def _draw_target(
-    target: HospitalTarget, m: FloatArray, rng: np.random.Generator
+    target: HospitalTarget, m: FloatArray, rng: np.random.Generator, rest: float = 1.0
 ) -> Any:
-    """Draw the target of each row from the row's margin m."""
+    """Draw the target of each row from the row's margin m.
+
+    The spread of a cost is multiplied by `rest`.
+    """
     if target == "readmitted":
         codes = (rng.random(len(m)) < 1.0 / (1.0 + np.exp(-m))).astype(np.intp)
         return Coded(codes, ["no", "yes"])
@@ -285,7 +354,8 @@ def _draw_target(
     assert isinstance(column, Numeric)
     if target == "visits":
         return rng.poisson(column.high * np.exp(m)).astype(float)
-    scaled = (m + 0.12 * rng.standard_normal(len(m)) + 1.0) / 2.0
+    spread = rest * _SPREAD["cost"]
+    scaled = (m + spread * rng.standard_normal(len(m)) + 1.0) / 2.0
     return np.round(np.expm1(scaled * math.log1p(column.high)), 2)
 
 

@@ -38,13 +38,13 @@ _WORDS = {
 }
 #: Errors that wrong content raises. Old versions of msgspec raise errors of their own.
 _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
-#: Integers of this size or larger are refused, because floats cannot hold all of them.
+#: Integers of this size or larger are refused, because floats cannot hold them.
 LARGEST_INTEGER = 10**300
-#: Longest text, in letters, that a message may quote from a file.
+#: Largest number of characters that a message may quote from a file.
 _LONGEST = 200
 
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
-#: JSON has no infinity, so a text stands for it. ``float`` converts both.
+#: JSON has no infinity, so a string stands for it. ``float`` converts both.
 Epsilon = Annotated[float, Meta(ge=0)] | Literal["inf"]
 Scalar = bool | int | float | str | None
 Value = bool | int | float | str | list[Scalar | list[Scalar]] | None
@@ -101,7 +101,7 @@ def refuse(what: str, error: Exception) -> NoReturn:
 
 
 def check_integers(value: Any) -> None:
-    """Refuse integers that floats cannot hold, also inside lists and dicts."""
+    """Refuse integers that floats cannot hold, including those in lists and dicts."""
     kind = type(value)
     if kind is int and not -LARGEST_INTEGER < value < LARGEST_INTEGER:
         raise ValueError("an integer has too many digits")
@@ -112,7 +112,7 @@ def check_integers(value: Any) -> None:
 
 
 def write_json(form: msgspec.Struct, what: str) -> str:
-    """Return a form as indented JSON; refuse a form that could not be read again."""
+    """Return a form as indented JSON. Refuse a form that could not be read back."""
     try:
         values = msgspec.to_builtins(form, enc_hook=_to_python)
         text = json.dumps(values, indent=1, allow_nan=False) + "\n"
@@ -123,7 +123,7 @@ def write_json(form: msgspec.Struct, what: str) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """Convert numpy scalars to Python's types and infinity to text, as JSON needs."""
+    """Convert numpy scalars to Python's types, and infinity to a string, for JSON."""
     if isinstance(value, np.generic):
         value = value.item()
     return str(value) if isinstance(value, float) and math.isinf(value) else value

@@ -203,8 +203,8 @@ class Draw:
         """Whether rows have weights, and what they and classes count for."""
         found = {"max_weight": self.pick(WEIGHTS)}
         if isinstance(schema.target_column, Categorical) and self.chance(0.2):
-            level = schema.target_column.levels[0]
-            found["class_weight"] = {level: self.pick([0.0, 0.5, 7.0, 1e9])}
+            level, weight = schema.target_column.levels[0], self.pick([0, 0.5, 7, 1e9])
+            found["class_weight"] = self.pick([{level: weight}, "balanced"])
         return found, self.maybe(0.4, ["w"])
 
     def kind(self, losses=()):

@@ -100,8 +100,8 @@ def low_threshold():
     """The threshold of categories forgets that a record counts for one itself."""
     right = discovery.compute_threshold
 
-    def wrong(noise_std, delta):
-        return right(noise_std, delta) - 1.0
+    def wrong(noise_std, delta, *rest):
+        return right(noise_std, delta, *rest) - 1.0
 
     with mock.patch.object(discovery, "compute_threshold", wrong):
         yield

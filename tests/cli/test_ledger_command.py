@@ -44,7 +44,7 @@ def test_a_fit_charges_and_show_says_so(call, parsed, path, files):
     assert len(parsed("ledger", "show", path, "--last", 1)["entries"]) == 1
     code, _, err = call(*fit[:-1], "m2", "--epsilon", 2)
     assert code == 2
-    assert "could be afforded" in err
+    assert "is affordable" in err
     assert not os.path.exists("m2")
 
 

@@ -129,9 +129,8 @@ def test_no_cell_shows_in_what_is_said(place, capsys, column):
     ("words", "sentence"),
     [
         (["fit", "missing.csv"], "There is no file 'missing.csv'"),
-        (["fit", "folder.csv"], "There is no file 'folder.csv'"),
+        (["fit", "folder.csv"], "There are no files in 'folder.csv'"),
         (["fit", "."], "The file must end in"),
-        (["fit", "."], "got '.', which is a directory."),
         (["fit", "empty.csv"], "has no header line"),
         (
             ["fit", "none.csv", "--neighbours", "replace-one"],

@@ -25,12 +25,14 @@ from skdp.planning.plan import Plan, run
 from skdp.planning.presets import preset
 from skdp.privacy import queries
 from skdp.privacy.encoding import SPARSE_WIDTH, Batch, Chunk, Coded, Records, encode
-from skdp.privacy.grid import WeightGrid
+from skdp.privacy.grid import SLOPE_BITS, UNIT_BITS, WeightGrid
 from skdp.schema import Categorical, Layout, Numeric, Pair, Schema, Vector
 
 HOSTILE = [np.nan, np.inf, -np.inf, 1e308, -1e308, 5e-324, -0.0, 0.0, 1.0, -1.0]
 #: Chunks of uneven size, empty ones too, around the edges of tiles of 2048 rows.
 ROWS = [0, 1, 3, 4, 61, 2047, 2048, 2049, 5003]
+#: How many rows the person of a row has; a row of divisor 0 counts for nothing.
+DIVISORS = [0, 1, 2, 3, 1000, 10**6, 10**7]
 #: A width on the grid for which a product with 1/width differs from the quotient.
 HINGE = 49 / 128
 LOSSES: dict[str, losses.Loss] = {
@@ -108,7 +110,8 @@ def random_schema(rng: np.random.Generator, loss: losses.Loss) -> Schema:
         if rng.random() < 0.3:
             columns[f"{first}:{second}"] = Pair(first, second, knots=3)
     columns |= {f"n{j}": Numeric(0.0, 1.0) for j in range(rng.integers(0, 10))}
-    schema = Schema(columns, target=target_of(loss))
+    unit = "id" if rng.random() < 0.4 else None
+    schema = Schema(columns, target=target_of(loss), unit=unit)
     if rng.random() < 0.2:
         fixed = sum(group.kind != "dense" for group in schema.layout().groups)
         return replace(schema, row_norm=(fixed + 2.0) ** 0.5)
@@ -137,6 +140,7 @@ def random_batch(rng: np.random.Generator, schema: Schema, n: int) -> Batch:
         },
         target=cells(schema.target_column),
         weight=random_floats(rng, n) if rng.random() < 0.5 else None,
+        divisor=rng.choice(DIVISORS, n) if schema.unit else None,
     )
 
 
@@ -193,9 +197,10 @@ def random_slopes(
     caps = None
     kind = rng.integers(4)
     if kind:
-        caps = [rng.integers(0, 1 << 17, len(c.target)) for c in records.chunks]
+        caps = [rng.integers(0, 1 << 21, len(c.target)) for c in records.chunks]
         caps = [c.astype([np.float64, np.int32, np.int64][kind - 1]) for c in caps]
-    return queries.Slopes(loss=loss, max_weight=records.max_weight, caps=caps)
+    bits = SLOPE_BITS if records.layout.unit is None else UNIT_BITS
+    return queries.Slopes(loss, records.max_weight, caps=caps, bits=bits)
 
 
 def same(left: np.ndarray, right: np.ndarray) -> bool:
@@ -356,6 +361,7 @@ def test_sums_do_not_depend_on_the_order_or_the_chunks_of_rows(engine: str) -> N
             Batch(
                 columns={name: rows(c, at) for name, c in batch.columns.items()},
                 target=rows(batch.target, at),
+                divisor=None if batch.divisor is None else batch.divisor[at],
             )
             for at in sets
         ]
@@ -495,7 +501,7 @@ def test_a_table_larger_than_the_gpu_is_streamed(
     monkeypatch.setattr(cuda_rows, "SLAB_ROWS", 1000)
     monkeypatch.setattr(cuda, "TILE_ENTRIES", 5000)
     rng, loss = np.random.default_rng(8), losses.Logistic()
-    schema = random_schema(rng, loss)
+    schema = replace(random_schema(rng, loss), unit=None)
     records = encode([random_batch(rng, schema, n) for n in (700, 0, 900, 61)], schema)
     ours, reference = cuda.CudaEngine(records), ReferenceEngine(records)
     assert len(ours._slabs) == 2

@@ -339,7 +339,7 @@ def test_a_block_costs_its_own_radius(neighbours):
     table = records()
     X, _ = features(table)
     at = table.layout.blocks[1]
-    query, _, _ = Matrix(radius=0.5, floor=0.1).prepare(
+    query, *_ = Matrix(radius=0.5, floor=0.1).prepare(
         task(table, neighbours=neighbours)
     )
     total = query(at, np.full((9, 1), 3.0))
@@ -415,7 +415,7 @@ def test_updates_refuse_what_is_not_released(geometry):
         "diagonal": Diagonal(smoothness=np.ones(9)),
         "intercept": InterceptOnly(),
     }[geometry]
-    query, update, _ = made.prepare(task(table))
+    query, update, *_ = made.prepare(task(table))
     at, start = np.arange(9), np.zeros((9, 1))
     total = query(at, start)
     for bare in (total, total.value, total.value.astype(float) * total.unit):
@@ -461,7 +461,7 @@ def test_given_step_sizes_are_taken():
     """Γ = P M⁻¹: the step on S is Γ/p, whatever p."""
     table = records()
     gamma, p = np.linspace(0.1, 0.9, 9), np.linspace(0.2, 1.0, 9)
-    query, update, _ = Diagonal.of_step_sizes(gamma, p).prepare(task(table))
+    query, update, *_ = Diagonal.of_step_sizes(gamma, p).prepare(task(table))
     at = np.array([0, 3, 8])
     released = release(query(at, np.zeros((9, 1))), 0.0, Randomness(1), free())
     moved = update(np.zeros((9, 1)), released, at)

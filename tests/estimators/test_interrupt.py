@@ -28,7 +28,7 @@ class Interrupted(ReferenceEngine):
 @pytest.fixture
 def interrupted(monkeypatch):
     Interrupted.calls = 0
-    monkeypatch.setattr("skdp.estimators.base.choose_engine", lambda *_: Interrupted)
+    monkeypatch.setattr("skdp.engines.choice.choose_engine", lambda *_: Interrupted)
 
 
 def model(**options):
@@ -63,7 +63,7 @@ def test_a_second_fit_leaves_the_first(monkeypatch):
     before = {name: id(value) for name, value in vars(kept).items()}
     chance, record = kept.predict_proba(X), str(kept.privacy_)
     Interrupted.calls = 0
-    monkeypatch.setattr("skdp.estimators.base.choose_engine", lambda *_: Interrupted)
+    monkeypatch.setattr("skdp.engines.choice.choose_engine", lambda *_: Interrupted)
     with pytest.raises(KeyboardInterrupt):
         kept.fit(X[:, :2], Y)
     assert {name: id(value) for name, value in vars(kept).items()} == before

@@ -22,7 +22,7 @@ COLUMNS = {"age": skdp.Numeric(0, 100), "job": skdp.Categorical(["a", "b", "c"])
 
 
 def schema_of(model):
-    if model in ("logistic", "svc"):
+    if model in ("logistic", "svc", "additive"):
         return skdp.Schema(COLUMNS, target=("label", skdp.Categorical([0, 1])))
     return skdp.Schema(COLUMNS, target=("count", skdp.Numeric(0, 10)))
 

@@ -6,7 +6,7 @@ from sklearn import linear_model
 
 import skdp
 from skdp.cli.options import Model
-from skdp.estimators import base
+from skdp.estimators import base, decisions
 from skdp.estimators.regressors import PrivateRegressor
 from skdp.models.losses import Huber
 from skdp.planning import decide
@@ -60,7 +60,7 @@ def test_a_fit_makes_one_plan(monkeypatch):
         made.append(given)
         return decide.make_plan(*given, **options)
 
-    monkeypatch.setattr(base, "make_plan", count)
+    monkeypatch.setattr(decisions, "make_plan", count)
     skdp.LinearRegression(bounds=(0, 1), target_bounds=(-1, 1)).fit(X, Y)
     assert len(made) == 1
 

@@ -160,7 +160,8 @@ def test_no_schema():
 
 
 def test_it_pickles_without_skdp(tmp_path):
-    model = fitted("binary", COLUMNS, TABLE)
+    columns = {name: COLUMNS[name] for name in KINDS}  # pairs need a function of skdp
+    model = fitted("binary", columns, TABLE)
     ordinary = model.to_sklearn()
     (tmp_path / "model").write_bytes(pickle.dumps(ordinary))
     TABLE.to_pickle(tmp_path / "table")

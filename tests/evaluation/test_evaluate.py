@@ -9,8 +9,8 @@ import pytest
 from sklearn import metrics
 
 import skdp
+from skdp.evaluation.margin_bins import BINS_SHARE
 from skdp.evaluation.metrics import list_metrics
-from skdp.evaluation.scoring import BINS_SHARE
 from skdp.privacy.accountant import gdp_mu
 
 N = 3000
@@ -39,17 +39,28 @@ def truth(model, y, weight=None):
     """The same scores by scikit-learn."""
     given = {"sample_weight": weight}
     if hasattr(model, "classes_"):
-        found = {"accuracy": metrics.accuracy_score(y, model.predict(X), **given)}
+        guess, binary = model.predict(X), len(model.classes_) == 2
+        found = {"accuracy": metrics.accuracy_score(y, guess, **given)}
+        found["balanced_accuracy"] = metrics.balanced_accuracy_score(y, guess, **given)
+        mean = given | {"average": "binary" if binary else "macro"}
+        found["precision"] = metrics.precision_score(y, guess, **mean)
+        found["recall"] = metrics.recall_score(y, guess, **mean)
+        found["f1"] = metrics.f1_score(y, guess, **mean)
         if hasattr(model, "predict_proba"):
             chance = model.predict_proba(X)
             found["log_loss"] = metrics.log_loss(y, chance, **given)
+            found["d2"] = metrics.d2_log_loss_score(y, chance, **given)
         if len(model.classes_) == 2:
             score = model.decision_function(X)
             found["auc"] = metrics.roc_auc_score(y, score, **given)
         return found
     guess = model.predict(X)
     mse = metrics.mean_squared_error(y, guess, **given)
-    return {
+    deviances = {}
+    if model.link == "log":
+        deviances["deviance"] = metrics.mean_poisson_deviance(y, guess, **given)
+        deviances["d2"] = metrics.d2_tweedie_score(y, guess, power=1, **given)
+    return deviances | {
         "r2": metrics.r2_score(y, guess, **given),
         "mse": mse,
         "rmse": math.sqrt(mse),
@@ -71,7 +82,7 @@ MODELS = {
 def test_without_noise_the_scores_are_the_exact_ones(name, weighted):
     model, y = MODELS[name]
     weight = RNG.uniform(0, 2, N) if weighted else None
-    wanted = [m for m in list_metrics(model, model.schema_) if m != "calibration"]
+    wanted = list_metrics(model, model.schema_)
     found = skdp.evaluate(
         model,
         X,
@@ -83,7 +94,11 @@ def test_without_noise_the_scores_are_the_exact_ones(name, weighted):
         max_loss=16.0,
     )
     expected = truth(model, y, weight)
-    assert set(found.values) == set(expected)
+    assert set(found.values) - {"ece"} == set(expected)
+    assert (found.confusion is None) == (not hasattr(model, "classes_"))
+    if found.confusion is not None:
+        exact = metrics.confusion_matrix(y, model.predict(X), sample_weight=weight)
+        assert np.abs(np.array(found.confusion.counts) - exact).max() < 4
     for metric, value in expected.items():
         # Features are read on a grid of 2⁻¹⁴: a row or two may change sides.
         assert found[metric] == pytest.approx(value, abs=2e-3), metric
@@ -185,15 +200,91 @@ def test_sampling_errors_of_regression_are_no_smaller_than_the_truth():
         assert (0.9 < ratio < 3.0) if metric == "r2" else (0.85 < ratio < 1.15), metric
 
 
-def test_where_noise_hides_everything_nothing_is_made_up():
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 4.0])
+def test_every_number_is_possible(name, epsilon):
+    """Shares in [0, 1], no negative counts, no nan, values inside their intervals."""
+    model, y = MODELS[name]
+    known = list_metrics(model, model.schema_)
+    highest = {"mae": math.inf, "rmse": math.inf, "mse": math.inf, "log_loss": math.inf}
+    for seed, rows in enumerate((0, 1, 30, 400)):
+        found = skdp.evaluate(
+            model, X[:rows], y[:rows], epsilon=epsilon, metrics=known, random_state=seed
+        )
+        for metric, score in found.scores.items():
+            low, high = (
+                -1.0 if metric in ("r2", "d2") else 0.0,
+                highest.get(metric, 1.0),
+            )
+            high = math.inf if metric == "deviance" else high
+            assert low <= score.low <= score.value <= score.high <= high, metric
+            assert score.low < score.high or score.noise_std == 0, metric
+            assert math.isfinite(score.noise_std + score.sampling_std), metric
+        for one in found.calibration:
+            assert 0 <= one.low <= one.predicted <= one.high <= 1
+            assert 0 <= one.positives <= one.count
+            assert 0 <= one.rate_low <= one.rate <= one.rate_high <= 1
+        if found.confusion is not None:
+            assert min(map(min, found.confusion.counts)) >= 0
+        assert found.n_rows >= 1
+        assert "nan" not in str(found)
+        roc = np.array(found.roc or [(0.0, 1.0)])
+        assert (np.diff(roc, axis=0) >= 0).all()
+
+
+def test_where_noise_hides_everything_it_says_so():
     found = skdp.evaluate(LINEAR, X[:50], REAL[:50], epsilon=0.01, random_state=1)
     score = found.scores["r2"]
+    assert score.too_noisy
     assert score.high == 1.0
-    assert math.isnan(score.value) or score.high - score.low > 1
+    assert "r2    too noisy to say" in str(found)
     found = skdp.evaluate(LOGISTIC, X[:50], Y[:50], epsilon=0.01, random_state=1)
-    for score in found.scores.values():
-        assert score.low <= score.high
-        assert score.noise_std > 0.3
+    assert all(score.too_noisy for score in found.scores.values())
+    assert all(one.too_noisy for one in found.calibration)
+    clear = skdp.evaluate(LOGISTIC, X, Y, epsilon=8.0, random_state=1)
+    assert not any(score.too_noisy for score in clear.scores.values())
+    assert "too noisy" not in str(clear)
+
+
+def test_a_wide_range_of_the_target_costs_little():
+    """Bounds on residuals and on the target are found, so r2 is as good as before."""
+    wide = fitted(skdp.LinearRegression, REAL, target_bounds=(-100, 100))
+    found = skdp.evaluate(wide, X, REAL, epsilon=4.0, random_state=1)
+    notes = " ".join(found.notes)
+    assert "Residuals are clipped at" in notes
+    assert "For its variance, the target is clipped to" in notes
+    exact = metrics.r2_score(REAL, wide.predict(X))
+    assert found.scores["r2"].noise_std < 0.05
+    assert found["r2"] == pytest.approx(exact, abs=0.15)
+
+
+def test_calibration_error_is_that_of_the_bins():
+    """An overconfident model is told from a calibrated one, with its interval."""
+    sure = fitted(skdp.LogisticRegression, Y, classes=[0, 1])
+    sure.weights_ = 3 * sure.weights_
+    for model, high in ((LOGISTIC, 0.03), (sure, 0.2)):
+        found = skdp.evaluate(model, X, Y, epsilon=4.0, random_state=1)
+        chance = model.predict_proba(X)[:, 1]
+        at = np.digitize(chance, [one.high for one in found.calibration[:-1]])
+        error = np.abs(np.bincount(at, Y - chance)).sum() / N
+        score = found.scores["ece"]
+        assert score.low <= error <= score.high
+        assert score.value < high
+    assert score.low > 0.03
+
+
+def test_curves_are_drawn_from_what_was_released():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    found = skdp.evaluate(LOGISTIC, X, Y, epsilon=1.0, random_state=1)
+    roc, curve = found.plot()
+    assert tuple(map(tuple, roc.lines[1].get_xydata())) == found.roc
+    assert "AUC" in roc.get_title()
+    assert len(curve.containers) == len(found.calibration)
+    pyplot.close("all")
+    with pytest.raises(ValueError, match="Request the metrics 'auc' or 'calibration'"):
+        skdp.evaluate(LINEAR, X, REAL, epsilon=1.0).plot()
+    frame = found.to_frame()
+    assert frame.loc["auc", "value"] == found["auc"]
 
 
 def test_calibration_tells_counts_and_positives():
@@ -212,6 +303,8 @@ def test_calibration_tells_counts_and_positives():
     for one in noisy.calibration:
         inside = (chance >= one.low) & (chance < one.high)
         assert abs(one.rate - Y[inside].mean()) < 6 * one.rate_std
+        assert one.rate_low <= Y[inside].mean() + 0.05
+        assert one.rate_high >= Y[inside].mean() - 0.05
     assert "predicted  observed" in str(noisy)
 
 
@@ -314,6 +407,5 @@ def test_a_number_of_rows_that_is_found_to_be_none_divides_nothing(model):
     """Noise may hide all rows of a small table, whose number is private."""
     given = {"epsilon": math.inf, "neighbours": "add-remove"}
     known = list_metrics(model, model.schema_)
-    metrics = [name for name in known if name != "calibration"]
-    found = skdp.evaluate(model, X[:0], Y[:0], metrics=metrics, **given)
-    assert all(not math.isinf(found[name]) for name in metrics)
+    found = skdp.evaluate(model, X[:0], Y[:0], metrics=known, **given)
+    assert all(math.isfinite(score.value) for score in found.scores.values())

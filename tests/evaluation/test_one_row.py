@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 import skdp
 from skdp.engines.reference import to_dense
-from skdp.evaluation import metrics, score_cells, scoring
-from skdp.evaluation.metrics import choose_scale, list_metrics
+from skdp.estimators.preparation import open_table
+from skdp.evaluation import margin_bins, score_cells, score_formulas, scoring
+from skdp.evaluation.margin_bins import Bins
+from skdp.evaluation.metrics import choose_scale, list_columns, list_metrics
 from skdp.evaluation.predictions import predict_rows
-from skdp.evaluation.scoring import Bins, _list_columns, encode_table
+from skdp.evaluation.scoring import encode_table, make_columns
 from skdp.privacy.grid import WeightGrid
 from skdp.privacy.mechanism import Released, release
 
@@ -65,20 +67,21 @@ def targets(kind, n=N):
     return RNG.uniform(column.low, column.high, n).tolist()
 
 
+def opened(made, table):
+    return open_table(table, None, schema=made.schema_, bounds=None, target=None)
+
+
 def asked(kind, made, rows, neighbours="replace-one", weighted=False):
     """The exact sum that is released for all scores of a model."""
     table = {name: np.array(cells_, dtype=object) for name, cells_ in rows.items()}
     weight = "w" if weighted else None
-    records = encode_table(made, table, None, weight, 1.0)
-    bins = (
-        Bins(np.array([-1.0, 0.0, 2.0]), np.full(4, 0.5))
-        if kind == "logistic"
-        else None
-    )
+    records = encode_table(made, table, None, weight, 1.0, opened(made, table))
+    edges = np.array([-1.0, 0.0, 2.0])
+    bins = Bins(edges, 1.0) if kind == "logistic" else None
     wanted = list_metrics(made, made.schema_)
-    columns = _list_columns(
-        made, wanted, bins, choose_scale(made, made.schema_, 5.0, None)
-    )
+    needed = dict.fromkeys(c for name in wanted for c in list_columns(name, made))
+    scale = choose_scale(made, made.schema_, 5.0, None)
+    columns = make_columns(made, list(needed), bins, edges, scale)
     pieces = predict_rows(records, made.weights_, weighted)
     return score_cells.sum_columns(columns, pieces, neighbours), columns
 
@@ -133,9 +136,25 @@ def test_the_sensitivity_is_reached():
     yes, _ = asked("logistic", made, table | {"y": ["yes", *table["y"][1:]]})
     no, columns = asked("logistic", made, table | {"y": ["no", *table["y"][1:]]})
     apart = math.sqrt(sum(int(d) ** 2 for d in yes.value - no.value))
-    assert len(columns) == 3
+    assert len(columns) == 5
     assert apart == pytest.approx(yes.sensitivity, rel=1e-5)
-    assert yes.sensitivity == pytest.approx(math.sqrt(2 * 3) * score_cells.UNIT)
+    assert yes.sensitivity == pytest.approx(math.sqrt(2 * 5) * score_cells.UNIT)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_row_divides_exactly_one_unit_in_each_column(kind):
+    """Its parts are not negative, so their squares sum to at most one unit's."""
+    made = model(kind, size=1.0)
+    table = {name: np.array(ROWS[name], dtype=object) for name in ROWS}
+    table["y"] = np.array([*targets(kind)[:-1], "unknown"], dtype=object)
+    records = encode_table(made, table, None, None, 1.0, opened(made, table))
+    (rows,) = predict_rows(records, made.weights_, False)
+    _, columns = asked(kind, made, {name: list(table[name]) for name in table})
+    for column in columns:
+        at, parts = column.divide(rows)
+        assert parts.min() >= 0
+        assert (parts.sum(axis=1) == score_cells.CELL_ONE).all()
+        assert 0 <= at.min() <= at.max() < column.size
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -159,7 +178,7 @@ def test_margins_are_exact():
     made = model("softmax", size=3.0)
     table = {name: np.array(ROWS[name], dtype=object) for name in ROWS}
     table["y"] = np.array(targets("softmax"), dtype=object)
-    records = encode_table(made, table, None, None, 1.0)
+    records = encode_table(made, table, None, None, 1.0, opened(made, table))
     (rows,) = predict_rows(records, made.weights_, False)
     grid = WeightGrid.of(records.layout)
     units = [[int(w) for w in row] for row in grid.units(made.weights_)]
@@ -185,8 +204,11 @@ def test_no_cell_shows_but_in_released_numbers(neighbours):
     assert len(told) == 1
 
 
+@pytest.mark.parametrize("kind", ["logistic", "poisson"])
 @pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
-def test_all_that_is_shown_follows_from_what_was_released(neighbours, monkeypatch):
+def test_all_that_is_shown_follows_from_what_was_released(
+    kind, neighbours, monkeypatch
+):
     """With the released numbers held fixed, another table gives the same result."""
 
     def fixed(total, noise_multiplier, noise, record):
@@ -195,15 +217,39 @@ def test_all_that_is_shown_follows_from_what_was_released(neighbours, monkeypatc
         values = (1.0 + np.arange(total.value.size).reshape(shape)) * score_cells.UNIT
         return Released(values, np.full(shape, 2.0 * score_cells.UNIT), total.query)
 
-    monkeypatch.setattr(scoring, "release", fixed)
-    made, shown = model("logistic", size=1.0), set()
+    for module in (scoring, margin_bins):
+        monkeypatch.setattr(module, "release", fixed)
+    made, shown = model(kind, size=1.0), set()
     for seed in range(3):
         drawn = np.random.default_rng(seed)
         table = pd.DataFrame(ROWS).sample(frac=1.0, replace=True, random_state=seed)
-        table["y"] = drawn.choice(["no", "yes", "neither"], N)
+        own = ["no", "yes", "neither"] if kind == "logistic" else [0.0, 1.5, 3.0, 9e9]
+        table["y"] = drawn.choice(own, N)
         found = skdp.evaluate(made, table, epsilon=1.0, neighbours=neighbours)
-        shown.add(str(found))
+        shown.add((str(found), repr(found.roc)))
     assert len(shown) == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(kind=st.sampled_from(["logistic", "linear", "poisson"]), one=row, other=row)
+def test_bins_and_bounds_have_the_sensitivity_they_state(kind, one, other):
+    """What is released first, to choose bins and bounds, is bounded by itself."""
+    made = model(kind)
+    table = ROWS | {"y": targets(kind), "w": [1.0] * N}
+    asked = []
+    for new in (one, other):
+        rows = {
+            name: np.array([*table[name], new[name]], dtype=object) for name in table
+        }
+        found = skdp.evaluate(made, rows, epsilon=math.inf, neighbours="replace-one")
+        first, _ = found.privacy_.transcript
+        (event, _) = found.privacy_.events
+        asked.append((first.values, event))
+    (before, event), (after, _) = asked
+    assert np.linalg.norm(before - after) <= event.sensitivity
+    columns = {"logistic": 1, "linear": 2, "poisson": 3}[kind]
+    stated = math.sqrt(2 * columns) * score_cells.UNIT
+    assert event.sensitivity == pytest.approx(stated)
 
 
 def test_wrong_noise_is_caught():
@@ -217,9 +263,9 @@ def test_wrong_noise_is_caught():
         released = found.privacy_.transcript[-1]
         drawn += (released.values[-1:] / score_cells.UNIT).tolist()
         std = float(released.noise_std[-1]) / score_cells.UNIT
-    # Three columns under replace-one, nine tenths of μ² = 0.0560².
+    # Four columns under replace-one, nine tenths of μ² = 0.0560².
     mu = skdp.evaluate(made, table, **given).privacy_.spent ** 0.5
-    assert std == pytest.approx(math.sqrt(6) / (mu * math.sqrt(0.9)), rel=1e-3)
+    assert std == pytest.approx(math.sqrt(8) / (mu * math.sqrt(0.9)), rel=1e-3)
     scaled = np.sum(np.square(drawn)) / std**2
     assert 14 < scaled < 52  # χ² of 30 degrees, beyond 0.5 % on either side
-    assert metrics.RIGHT in str(found.privacy_)
+    assert score_formulas.CONFUSION in str(found.privacy_)

@@ -10,7 +10,7 @@ from scipy.special import expit
 from skdp import datasets
 from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
-from skdp.inference import covariances, plausible, surrogate_rows
+from skdp.inference import capped_slopes, covariances, plausible, surrogate_rows
 from skdp.models.losses import Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from skdp.models.penalties import lasso
 from skdp.planning.plan import run
@@ -88,6 +88,32 @@ def test_made_up_rows_have_the_moments_that_were_released(hospital):
     assert np.median(np.abs(ratios - 1.0)) < 0.1
 
 
+def test_a_covariance_of_three_deviations_is_kept():
+    """Without it, columns that nearly determine each other would seem independent."""
+    rng, n = np.random.default_rng(0), 10_000
+    first = rng.random(n)
+    names = [f"x{j}" for j in range(12)]
+    columns = {name: rng.random(n) for name in names}
+    columns |= {"x0": first, "x1": 0.5 * first + 0.5 * columns["x1"]}
+    schema = Schema(dict.fromkeys(names, Numeric(0, 1)), target=Numeric(0, 1))
+    records = encode([Batch(columns=columns, target=first)], schema)
+    pattern, exact = exact_gram(records, n)
+    covariance = float(np.cov(columns["x0"], columns["x1"])[0, 1])
+    std = np.full(exact.values.shape, covariance * n / 3.0)
+    released = Released(exact.values, std, exact.query)
+    known = surrogate_rows.estimate_moments(records.layout, pattern, released, n)
+    assert known.covariance[0, 1] > 0.5 * covariance
+    assert known.covariance[0, 2] == 0
+
+
+def test_a_category_that_cannot_be_told_adds_to_the_others_errors():
+    plain, contrasts = np.eye(4), np.eye(4)
+    contrasts[1:, 1:] -= 1.0 / 3.0  # a number, and a column of three categories
+    std = np.array([1.0, 1.0, np.inf, 1.0])
+    weights = covariances._weigh_untold(plain, contrasts, std)
+    np.testing.assert_allclose(weights[[0, 1, 3]], [0.0, 1.0 / 3.0, 1.0 / 3.0])
+
+
 def test_positive_numbers_are_raised_no_more_than_noise_allows():
     value, std = np.array([10.0, 0.0, -3.0, 2.0]), np.array([1.0, 1.0, 1.0, 0.0])
     raised = surrogate_rows._estimate_positive(value, std)
@@ -110,7 +136,7 @@ def test_what_caps_hide_is_found():
 
     reached = solve(mean_slope, true).x
     assert np.abs(reached - true).max() > 0.3
-    bias = covariances._compute_capping(rows, reached, caps)
+    bias = capped_slopes.compute_capping(rows, reached, caps)
     np.testing.assert_allclose(bias, reached - true, atol=0.01)
 
 

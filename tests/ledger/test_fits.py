@@ -285,7 +285,7 @@ def test_no_row_of_a_file_is_encoded_before_the_reservation(
         pytest.fail("a record was read")
 
     monkeypatch.setattr("skdp.privacy.encoding._encode_column", encoded)
-    with pytest.raises(BudgetError, match="afforded"):
+    with pytest.raises(BudgetError, match="affordable"):
         skdp.LogisticRegression(
             epsilon=9.0, schema=schema, neighbours="replace-one", ledger=ledger
         ).fit(path)
@@ -371,7 +371,7 @@ def test_a_search_stops_where_the_budget_does(tmp_path):
         cv=FOLDS,
         error_score="raise",
     )
-    with pytest.raises(BudgetError, match="afforded"):
+    with pytest.raises(BudgetError, match="affordable"):
         search.fit(X, Y)
     assert ledger.spent_epsilon <= 1.0
 
@@ -392,8 +392,8 @@ class Killed(ReferenceEngine):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().gradient(units, at, slopes)
 
-import skdp.estimators.base as base
-base.choose_engine = lambda *_: Killed
+import skdp.engines.choice as choice
+choice.choose_engine = lambda *_: Killed
 X = np.random.default_rng(0).uniform(size=(500, 3))
 model = skdp.LogisticRegression(
     epsilon=1.0, n_steps=5, bounds=(0, 1), classes=[0, 1], neighbours="replace-one",
@@ -427,7 +427,7 @@ def test_a_fit_that_is_interrupted_is_charged_for_what_it_released(ledger, monke
                 raise KeyboardInterrupt
             return super().gradient(units, at, slopes)
 
-    monkeypatch.setattr("skdp.estimators.base.choose_engine", lambda *_: Interrupted)
+    monkeypatch.setattr("skdp.engines.choice.choose_engine", lambda *_: Interrupted)
     with pytest.raises(KeyboardInterrupt) as stop:
         model(ledger).fit(X, Y)
     _, reserve, stopped = ledger.entries()

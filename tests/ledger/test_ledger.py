@@ -173,7 +173,7 @@ def test_each_sum_has_its_own_ceiling(ledger):
 
 def test_what_could_be_afforded_is_said_and_can_be(ledger):
     ask(ledger, ledger.terms.mu_squared * 0.7)
-    said = r"epsilon=0\.\d+ could be afforded"
+    said = r"epsilon=0\.\d+ is affordable"
     with (
         pytest.raises(BudgetError, match=said) as error,
         ledger.spend(record_of(0.9, delta=1e-7), query="The fit"),

@@ -292,7 +292,7 @@ def test_an_older_copy_is_told_by_who_has_seen_more(path, tmp_path):
     shutil.copy(path, old)
     spend(ledger, 1)
     os.replace(old, path)
-    with pytest.raises(LedgerError, match=r"some are gone|seen before"):
+    with pytest.raises(LedgerError, match=r"some are missing|seen before"):
         _ = ledger.remaining
 
 

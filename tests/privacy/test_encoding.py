@@ -18,6 +18,7 @@ from made_tables import (
     codes,
     features,
     hostile,
+    read_by,
     records_of,
     rows_of,
     schema_of,
@@ -92,7 +93,7 @@ def random_rows(schema, n, seed=0):
             return rng.standard_normal((n, len(column.names))).tolist()
         return (rng.standard_normal(n) * column.high).tolist()
 
-    columns = {key: cells(column) for key, column in schema.columns.items()}
+    columns = {key: cells(column) for key, column in read_by(schema)}
     columns |= {"target": cells(schema.target_column)}
     columns |= {"weight": rng.uniform(-1, 2, n).tolist()}
     return [

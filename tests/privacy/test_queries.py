@@ -30,7 +30,7 @@ from skdp.descent.gram import fill_gram
 from skdp.engines import reference
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES
-from skdp.privacy import queries
+from skdp.privacy import grid, queries
 from skdp.privacy.grid import WeightGrid
 from skdp.privacy.queries import NEIGHBOURS, GramPattern, Metric, Slopes
 
@@ -181,7 +181,7 @@ def test_the_matrix_product_is_exact_for_integers_of_any_size(data):
     big = st.integers(-(2**200), 2**200)
     matrix = [[data.draw(entry) for _ in range(d)] for _ in range(2)]
     total = [[data.draw(big) for _ in range(k)] for _ in range(d)]
-    got = queries._exact_product(np.array(matrix, float), np.array(total, object))
+    got = grid.multiply(np.array(matrix, float), np.array(total, object))
     assert got.tolist() == [
         [sum(row[j] * total[j][c] for j in range(d)) for c in range(k)]
         for row in matrix
@@ -194,7 +194,7 @@ def test_the_matrix_product_is_exact_at_its_largest_entries(sign):
         matrix = np.full((1, d), 2.0**24 - 1)
         total = np.full((d, 1), sign * (2**300 - 1), dtype=object)
         wanted = sign * d * (2**24 - 1) * (2**300 - 1)
-        assert queries._exact_product(matrix, total).tolist() == [[wanted]]
+        assert grid.multiply(matrix, total).tolist() == [[wanted]]
 
 
 @pytest.mark.usefixtures("piece")

@@ -127,7 +127,7 @@ def test_bars_are_the_shares_that_were_spent(name):
         if tag == "rect" and attributes["class"] in ("bar", "open")
     ]
     assert bars == pytest.approx([100 * one.share for one in found], abs=1e-3)
-    assert len(bars) == {"found": 6, "plain": 4, "replace-one": 3}.get(name, len(bars))
+    assert len(bars) == {"found": 7, "plain": 5, "replace-one": 4}.get(name, len(bars))
 
 
 def test_what_is_left_of_a_budget_is_shown():

@@ -77,7 +77,7 @@ def test_a_random_search_is_described_by_its_own_curve():
     assert failure_rate(one) > 1e-6
     told = words(statement(one))
     assert f"finds at most {detection_rate(one):.2%} of the rows" in told
-    assert "They are those of one trial of a search" in told
+    assert "They belong to one trial of a search" in told
 
 
 @pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])

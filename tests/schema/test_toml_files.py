@@ -123,8 +123,14 @@ AGE = '[columns.age]\nkind = "numeric"\nlow = 1\nhigh = 2\n'
             AGE.replace("1", "'x'"),
             "Column 'age': expected `int | float`, got `str` at low",
         ),
-        (AGE.replace("1", "inf"), "Column 'age': Numeric must have finite low < high"),
-        (AGE.replace("1", "3"), "Column 'age': Numeric must have finite low < high"),
+        (
+            AGE.replace("1", "inf"),
+            "Column 'age': A numeric column must have finite low < high",
+        ),
+        (
+            AGE.replace("1", "3"),
+            "Column 'age': A numeric column must have finite low < high",
+        ),
         (
             AGE + "bins = 2.0",
             "Column 'age': expected `int | null`, got `float` at bins",
@@ -231,5 +237,5 @@ def test_many_open_columns_are_told_in_one_line():
 
 
 def test_a_template_needs_names():
-    with pytest.raises(ValueError, match="needs column names"):
+    with pytest.raises(ValueError, match="requires column names"):
         schema_template(np.zeros((2, 2)))

@@ -127,21 +127,27 @@ def edit(path, *steps):
     path.write_text(json.dumps(about))
 
 
-LAST = ("releases", -1)
+LEVEL, STEPS = ("releases", -1), ("releases", -2)
 FORGED = {
     "claim": ("privacy.json", [(("spent_epsilon",), lambda e: e / 2)], "closed form"),
     "event": ("privacy.json", [(("releases", 0), KeyError)], "Gram"),
-    "step": ("privacy.json", [((*LAST, "times"), lambda k: k - 1)], "number of steps"),
+    "step": ("privacy.json", [((*STEPS, "times"), lambda k: k - 1)], "number of steps"),
     "noise": (
         "privacy.json",
-        [((*LAST, "noise_multiplier"), lambda z: 2 * z)],
+        [((*STEPS, "noise_multiplier"), lambda z: 2 * z)],
         "closed form",
     ),
     "bound": (
         "privacy.json",
-        [((*LAST, "sensitivity"), lambda s: s / 2)],
+        [((*STEPS, "sensitivity"), lambda s: s / 2)],
         "sensitivities",
     ),
+    "level": (
+        "privacy.json",
+        [((*LEVEL, "sensitivity"), lambda s: s / 2)],
+        "sensitivities",
+    ),
+    "no level": ("privacy.json", [(LEVEL, KeyError)], "sensitivities"),
     "gram": (
         "privacy.json",
         [(("releases", 0, "sensitivity"), lambda s: s / 4)],
@@ -179,7 +185,7 @@ def test_an_edited_model_fails(name, tmp_path):
 def test_a_consistent_lie_about_noise_does_not_pass(name, tmp_path):
     """Twice the noise and half the ε add up, but not to the plan's budget."""
     model = saved(tmp_path, name)
-    edit(model / "privacy.json", ((*LAST, "noise_multiplier"), lambda z: 2 * z))
+    edit(model / "privacy.json", ((*STEPS, "noise_multiplier"), lambda z: 2 * z))
     about = json.loads((model / "privacy.json").read_text())
     releases = [ReleaseForm(**release) for release in about["releases"]]
     honest = closed_form_epsilon(releases, about["delta"])

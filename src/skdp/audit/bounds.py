@@ -34,7 +34,7 @@ from scipy.stats import binom
 
 #: Default confidence of a bound, and the power that determines the number of trials.
 CONFIDENCE, POWER = 0.999, 0.99
-#: Audits must be able to find noise that has only this share of its correct scale.
+#: Audits must find noise whose scale is only this share of the correct scale.
 SHRUNK = 0.8
 
 
@@ -54,9 +54,9 @@ def mu_lower(
     """Return a lower bound on μ, from the number of wrong guesses.
 
     Half of the `n_trials` = n games are played on each table. The number of wrong
-    guesses has mean n(α + β)/2. Its lower tail is at most that of a binomial variable
-    with n trials and this mean [3]_, so a single interval covers α and β together. A
-    mechanism that is μ-GDP except with probability `extra_delta` has
+    guesses has mean n(α + β)/2. Its lower tail is at most the lower tail of a binomial
+    variable with n trials and the same mean [3]_. A single interval therefore covers α
+    and β together. A mechanism that is μ-GDP except with probability `extra_delta` has
     α + β ≥ 2Φ(-μ/2) - extra_delta. The bound is above the true μ with probability at
     most `miss`.
     """
@@ -86,10 +86,10 @@ def plain_epsilon_lower(
 
 
 def plain_threshold(mu: float, n_each: int, delta: float, miss: float) -> float:
-    """Return the threshold t ≥ 0 that should give the largest `plain_epsilon_lower`.
+    """Return the threshold t ≥ 0 at which to expect the largest `plain_epsilon_lower`.
 
     The log-likelihood ratio of a μ-GDP pair is N(∓μ²/2, μ²). The threshold depends on
-    the claim alone. It is chosen before the games, so no game is needed to choose it.
+    the claim alone, so it can be chosen before the games.
     """
     grid = np.linspace(0.0, mu * (mu / 2 + 4.0), 201)
     false_positives = np.floor(n_each * ndtr(-grid / mu - mu / 2)).astype(int)
@@ -104,7 +104,7 @@ def plain_threshold(mu: float, n_each: int, delta: float, miss: float) -> float:
 def detection_power(
     mu: float, n_each: int, *, miss: float, shrunk: float = SHRUNK, reach: float = 1.0
 ) -> float:
-    """Return the exact probability that `n_each` games per table refute a claim of μ.
+    """Return the exact probability that `n_each` games per table refute the claim of μ.
 
     The noise is assumed to be `shrunk` times as large as the claim requires. The two
     tables are assumed to be `reach` times as far apart as the claim allows.
@@ -123,17 +123,17 @@ def trials_needed(
     reach: float = 1.0,
     power: float = POWER,
 ) -> int:
-    """Return how many games per table are needed to find noise that is too small.
+    """Return the number of games per table that reveal noise that is too small.
 
-    The noise has `shrunk` times its correct scale and is found with probability at
-    least `power`. The two tables are `reach` times as far apart as the claim allows.
-    If reach ≤ shrunk, a ValueError is raised, because the tables are then so close that
-    even the smaller noise keeps the claim.
+    Noise of `shrunk` times its correct scale is found with probability at least
+    `power`. The two tables are `reach` times as far apart as the claim allows. If reach
+    ≤ shrunk, even the smaller noise satisfies the claim on these tables, and a
+    ValueError is raised.
     """
     if reach <= shrunk:
         raise ValueError(
-            f"reach must be above shrunk = {shrunk}, got {reach:.3g}: these tables are "
-            "too close to show the bug."
+            f"reach must be above shrunk = {shrunk}, got {reach:.3g}. These tables are "
+            "too close to reveal the bug."
         )
     miss = gdp_miss(confidence)
 
@@ -151,18 +151,18 @@ def trials_needed(
 
 
 def best_group(mu: float) -> int:
-    """Return in how many records the two tables of an audit should differ.
+    """Return the number of records in which the two tables of an audit should differ.
 
     An audit needs the fewest games if the group's μ is near 2.
     """
     return max(1, round(2.0 / mu))
 
 
-#: Share of the error probability that the second auditor of `play_games` uses. This
-#: auditor measures the noise.
+#: Share of the error probability for the second auditor of `play_games`, who measures
+#: the noise.
 MEASURED_SHARE = 0.1
 
 
 def gdp_miss(confidence: float) -> float:
-    """Return the error probability that the first auditor of `play_games` uses."""
+    """Return the error probability of the first auditor of `play_games`."""
     return (1.0 - confidence) * (1.0 - MEASURED_SHARE)

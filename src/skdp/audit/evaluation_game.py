@@ -23,7 +23,7 @@ DELTA = 1e-4
 def make_evaluation_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game that releases accuracy and log-loss of an overconfident model."""
+    """Return the game that releases the scores of an overconfident model."""
     x = np.repeat([-1.0, 1.0], 20)
     model = LogisticRegression(
         epsilon=math.inf, schema=SCHEMA, fit_intercept=False, alpha=0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,16 @@ from skdp.audit.neighbouring_tables import COLUMNS, make_neighbours
 from skdp.audit.replay import compare_fit
 from skdp.descent.samplings import Full, Sampling
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.labels import sort_target
 from skdp.estimators.other_solvers import OWN
-from skdp.estimators.preparation import RANGE, sort_target
+from skdp.estimators.preparation import RANGE
 from skdp.planning.plan import default_delta
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Categorical, IntArray, Numeric, Schema, check, toml_files
 
 
 class RecordedSampling(Sampling):
-    """A sampling that remembers the sets it drew. These sets are public."""
+    """A sampling that remembers which sets it drew. These sets are public."""
 
     def __init__(self, law: Sampling) -> None:
         super().__init__(
@@ -48,8 +50,8 @@ class RecordedSampling(Sampling):
 def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
     """Return a copy of the estimator with a complete schema.
 
-    Columns or a target that the estimator does not describe are taken from a small
-    example.
+    If the estimator does not describe columns or a target, a small example supplies
+    them.
     """
     model: PrivateLinearModel = clone(estimator)
     schema, target = toml_files.given(model.schema), model._target()
@@ -60,7 +62,7 @@ def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
     elif isinstance(target, str):
         target = Numeric(0.0, 1.0) if target == RANGE else Categorical([0, 1])
     target = sort_target(target)  # as a fit reads it
-    whole = Schema(schema.columns, target=target, row_norm=schema.row_norm)
+    whole = replace(schema, target=target)
     # The schema is complete, so nothing else needs to be described or inferred. No
     # ledger is charged for synthetic tables.
     model.set_params(schema=whole, bounds=None, classes=None, target_bounds=None)
@@ -69,7 +71,7 @@ def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
 
 
 def is_low_steeper(model: PrivateLinearModel, schema: Schema) -> bool:
-    """Return whether the loss is steeper for the lower target, at zero weights."""
+    """Return whether, at zero weights, the loss is steeper for the lower target."""
     loss = model._loss(schema)
     numeric = isinstance(schema.target_column, Numeric)
     units = np.array([0, FEATURE_ONE if numeric else 1])
@@ -81,12 +83,13 @@ def make_game(
     estimator: PrivateLinearModel,
     *,
     group: int = 1,
+    rows_each: int = 1,
     n_rows: int = 1000,
     twins: int = 20,
 ) -> Game:
     """Return the game that fits an estimator to one of two neighbouring tables.
 
-    The parameters are those of `fit`.
+    It takes the same parameters as `fit`.
     """
     model = complete_schema(estimator)
     check(
@@ -105,6 +108,7 @@ def make_game(
         schema,
         neighbours,
         group=group,
+        rows_each=rows_each,
         n_rows=n_rows,
         twins=twins,
         low_target=is_low_steeper(model, schema),
@@ -145,6 +149,7 @@ def fit(
     estimator: PrivateLinearModel,
     *,
     group: int = 1,
+    rows_each: int = 1,
     n_trials: int | None = None,
     n_rows: int = 1000,
     twins: int = 20,
@@ -164,8 +169,12 @@ def fit(
         tables have one numeric and one categorical column.
     group : int
         Number of records in which the tables differ. If one record is protected with μ,
-        g records together are protected with g·μ. Groups of about 2/μ records need the
-        fewest fits.
+        then g records together are protected with g·μ. Groups of about 2/μ records need
+        the fewest fits.
+    rows_each : int
+        Number of rows of each of these records, to audit a claim about persons. If the
+        estimator's schema has a unit, the rows belong to one person, and the claim must
+        hold. Without a unit the claim is about rows, and several rows refute it.
     n_trials : int, optional
         Number of fits, half of them on each table. The default is enough to find noise
         that is 20 % too small with a probability of 99 %.
@@ -191,7 +200,9 @@ def fit(
     >>> audit.fit(model, n_trials=200, confidence=1 - 1e-6).passed
     True
     """
-    play = make_game(estimator, group=group, n_rows=n_rows, twins=twins)
+    play = make_game(
+        estimator, group=group, rows_each=rows_each, n_rows=n_rows, twins=twins
+    )
     if n_trials is None:
         shown = [play(other) for other in (False, True) for _ in range(4)]
         n_trials = 2 * choose_n_games(shown, group, confidence)
@@ -214,8 +225,8 @@ def choose_n_games(
 ) -> int:
     """Choose how many games per table are needed to find noise that is 20 % too small.
 
-    The distance between the tables is the median over the few games in `shown`. If the
-    tables are too close to show the bug, the number is chosen as if they were as far
+    The games in `shown` give the distance between the tables, by their median. If the
+    tables are too close to reveal such noise, they are treated as if they were as far
     apart as the claim allows.
     """
     mu = group * math.sqrt(max(trial.mu_squared for trial in shown))

@@ -1,4 +1,4 @@
-"""Play games between an auditor and a mechanism, and bound μ and ε by the results.
+"""Play games between an auditor and a mechanism, and derive bounds on μ and ε.
 
 In each game the mechanism runs on one of two tables, and the auditor guesses which.
 """
@@ -32,7 +32,7 @@ class Observation:
     residual : float64 (m,)
         (released - f(table)) / noise scale.
     shift : float64 (m,)
-        (f(other) - f(table)) / noise scale, where both sums follow the same earlier
+        (f(other) - f(table)) / noise scale. Both sums are computed at the same earlier
         releases.
     mu_squared, delta : float
         The privacy cost that was charged to the record.
@@ -96,8 +96,8 @@ class Audit:
     epsilon, delta, mu : float
         The claimed privacy of one record.
     group : int
-        Number of records in which the tables differ. For them together, a μ-GDP claim
-        allows group·μ.
+        Number of records in which the tables differ. A μ-GDP claim allows group·μ for
+        all of them together.
     n_trials : int
         Number of games, half of them on each table.
     errors : int
@@ -106,11 +106,11 @@ class Audit:
         Lower bounds on the true μ and ε of one record. They assume that the mechanism
         is μ-GDP for some μ.
     plain_epsilon_lower : float or None
-        A lower bound on the true ε without that assumption. It is None if the tables
-        differ in several records.
+        A lower bound on the true ε that needs no such assumption. It is None if the
+        tables differ in several records.
     reached : float or None
-        The exact distance μ between the two tables per record, if the noise is as
-        stated. It is None if the releases are decisions rather than numbers.
+        The exact distance μ between the two tables per record, for the stated noise. It
+        is None if decisions are released instead of numbers.
     uncharged : int
         Number of releases that were made but not charged to the record.
     confidence : float
@@ -138,7 +138,7 @@ class Audit:
 
     @property
     def violations(self) -> list[str]:
-        """The reasons why the claim is false. The list is empty if none was found."""
+        """The reasons why the claim is false. It is empty if no reason was found."""
         found = []
         if self.mu_lower > self.mu:
             found.append(f"ε ≥ {self.epsilon_lower:.3g} by the gdp bound")
@@ -262,7 +262,7 @@ def _score(trial: Observation) -> float:
 
 
 def _errors(scores: Sequence[FloatArray]) -> int:
-    """Count wrong guesses of an auditor who names the other table if the score > 0."""
+    """Count the wrong guesses, if the other table is guessed where the score is > 0."""
     return int((scores[0] > 0).sum() + (scores[1] <= 0).sum())
 
 

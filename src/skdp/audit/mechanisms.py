@@ -2,7 +2,8 @@
 
 Each entry of `MECHANISMS` makes two neighbouring tables whose sums differ by as much as
 the stated sensitivity allows. It then releases the sum of one table, with the library's
-own code and noise from the operating system. A new kind of release needs an entry here.
+own code and noise from the operating system. Add an entry here for each new kind of
+release.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from skdp.privacy.mechanism import release
 from skdp.privacy.queries import Neighbours
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema, check
+from skdp.schema import Pair as Surface
 
 Pair = tuple[queries.BoundedSum, queries.BoundedSum]
 ALL: tuple[Neighbours, ...] = queries.NEIGHBOURS
@@ -41,6 +43,8 @@ CODES = Schema(
     {"kind": Categorical(["a", "b"]), "sort": Categorical(["a", "b"])},
     target=Categorical([0, 1]),
 )
+_NUMBERS = {"a": Numeric(0, 1, knots=3), "b": Numeric(0, 1, knots=4)}
+CURVED = Schema(_NUMBERS | {"c": Surface("a", "b", 2)}, target=Categorical([0, 1]))
 #: At zero weights these slopes are ±1, which is their bound.
 SLOPES = queries.Slopes(loss=Squared(1.0))
 
@@ -61,8 +65,8 @@ class Mechanism:
     extra : float
         The share of the claimed δ that the mechanism costs in addition to its μ.
     slow : bool
-        Whether a game takes milliseconds. If so, the tables of long audits differ in
-        several records, which needs fewer games.
+        Whether a game takes milliseconds instead of microseconds. If so, the tables of
+        long audits differ in several records, because that needs fewer games.
     """
 
     game: Callable[[Neighbours, float, int, float], Game]
@@ -73,7 +77,7 @@ class Mechanism:
 
 
 def make_record(neighbours: Neighbours) -> PrivacyRecord:
-    """Return a privacy record without a limit. Its charges are the claim to test."""
+    """Return a privacy record without a limit. Its charges are the tested claim."""
     return PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=neighbours)
 
 
@@ -129,7 +133,7 @@ def make_gradients(neighbours: Neighbours, group: int) -> Pair:
 
 
 def make_mapped_gradients(neighbours: Neighbours, group: int) -> Pair:
-    """Return both tables' gradients in a metric whose matrix is not symmetric."""
+    """Return the gradients of both tables, in a metric with an asymmetric matrix."""
     d = MIXED.layout(intercept=True).n_features
     matrix = np.eye(d) + 0.5 * np.eye(d, k=1) - 0.25 * np.eye(d, k=-2)
     metric = queries.Metric.of(matrix, radius=0.5)
@@ -143,7 +147,7 @@ def make_mapped_gradients(neighbours: Neighbours, group: int) -> Pair:
 
 
 def make_grams(neighbours: Neighbours, group: int) -> Pair:
-    """Return both tables' Gram matrices of two categorical columns.
+    """Return the Gram matrices of both tables, with two categorical columns.
 
     Under replace-one, a record and its replacement have no category in common.
     """
@@ -153,17 +157,16 @@ def make_grams(neighbours: Neighbours, group: int) -> Pair:
     return first, second
 
 
-def make_centred_grams(neighbours: Neighbours, group: int) -> Pair:
-    """Return both tables' Gram matrices of a centred number and a category."""
-    layout = MIXED.layout(intercept=True)
-    pattern = queries.GramPattern.of(layout, neighbours, centred=True)
-    both = make_engines(MIXED, neighbours, group)
+def make_centred_grams(of: Neighbours, group: int, schema: Schema = MIXED) -> Pair:
+    """Return both tables' Gram matrices of centred numbers, and of other columns."""
+    pattern = queries.GramPattern.of(schema.layout(True), of, centred=True)
+    both = make_engines(schema, of, group)
     first, second = (queries.gram(engine, pattern) for engine in both)
     return first, second
 
 
 def make_counts(neighbours: Neighbours, group: int) -> Pair:
-    """Return both tables' numbers of rows per class."""
+    """Return the number of rows of each class, for both tables."""
     both = make_engines(CODES, neighbours, group)
     first, second = (queries.counts(engine, 2, neighbours) for engine in both)
     return first, second
@@ -172,7 +175,7 @@ def make_counts(neighbours: Neighbours, group: int) -> Pair:
 def make_row_count_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game that releases the number of rows, as a fit under add-remove."""
+    """Return the game that releases the number of rows, as fits under add-remove do."""
     both, noise = make_engines(MIXED, neighbours, group), Randomness()
     first, second = (queries.counts(engine, 1, neighbours) for engine in both)
     # The release spends a share of a budget. Choose the share that gives the noise
@@ -237,7 +240,7 @@ def make_levels_game(
     std = z * queries.histogram(queries.big([0]), 1, neighbours, "").sensitivity
     sides = 2 if neighbours == "replace-one" else 1
     near = math.ceil(discovery.compute_threshold(std, delta / sides) + 0.5)
-    # Lower δ a little, which puts the threshold midway between two counts.
+    # Lower δ a little, to put the threshold midway between two counts.
     delta = sides * float(ndtr(2.0**-10 - (near - 1.5) / std))
     before, after = [near, near - 1], [near - 1, near]
     if neighbours != "replace-one":
@@ -259,7 +262,7 @@ def make_levels_game(
 def make_rare_level_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game on a category that only the canary has.
+    """Return the game that looks for a category that only the canary has.
 
     The category is found with probability at most δ.
     """
@@ -301,6 +304,10 @@ MECHANISMS: dict[str, Mechanism] = {
     "centred gram": Mechanism(
         game=partial(make_release_game, make_centred_grams),
         relations=("zero-out", "add-remove"),
+    ),
+    "gram of curves": Mechanism(
+        game=partial(make_release_game, partial(make_centred_grams, schema=CURVED)),
+        relations=("add-remove",),
     ),
     "counts": Mechanism(
         game=partial(make_release_game, make_counts),

@@ -51,6 +51,7 @@ def make_neighbours(
     neighbours: Neighbours,
     *,
     group: int = 1,
+    rows_each: int = 1,
     n_rows: int = 8,
     twins: int = 0,
     replace_features: bool = False,
@@ -65,9 +66,9 @@ def make_neighbours(
     (replace-one), is zeroed out (zero-out) or is absent (add-remove). All other records
     except the canary's twins have the smallest values and the last categories. Half of
     them have the lowest target and half the highest, which keeps the fitted weights
-    near zero. There the slope of the loss on a canary is at its bound. Twins have the
-    canary's columns and opposite targets, and they keep the weights near zero over many
-    steps.
+    near zero. At zero weights, the slope of the loss on a canary is at its bound. Twins
+    have the columns of a canary, and each pair has opposite targets. They keep the
+    weights near zero over many steps.
 
     Parameters
     ----------
@@ -77,14 +78,18 @@ def make_neighbours(
         Which tables are neighbours.
     group : int
         Number of canaries.
+    rows_each : int
+        Number of equal rows that each canary has. If the schema has a unit, these are
+        the rows of one person. All other rows are persons of their own.
     n_rows : int
-        Number of rows of the first table.
+        Number of rows of the first table, if each canary has one.
     twins : int
         Number of pairs of twins.
     replace_features : bool
-        Under replace-one, replace a canary's columns and keep its target.
+        Whether, under replace-one, a canary's columns are replaced and its target is
+        kept.
     low_target : bool
-        Give canaries the lower target instead of the higher one.
+        Whether canaries have the lower target instead of the higher one.
     intercept : bool
         Whether the fit has an intercept. If so, Gram matrices are centred.
     max_weight : float
@@ -119,12 +124,16 @@ def make_neighbours(
     def make_table(
         first: Mapping[str, Any], times: int, target: Any, weight: float
     ) -> SyntheticTable:
-        weights = np.array([weight] * times + [1.0] * len(rest))
-        rows = [first] * times + rest
-        cells = [target] * times + calm
+        persons = np.repeat(np.arange(times), rows_each).tolist()
+        weights = np.array([weight] * len(persons) + [1.0] * len(rest))
+        rows = [first] * len(persons) + rest
+        cells = [target] * len(persons) + calm
+        ids = persons + [group + i for i in range(len(rest))]
         numeric = isinstance(schema.target_column, Numeric)
         whole = np.array(cells, dtype=np.float64) if numeric else cells
-        return SyntheticTable(_columns(schema, rows), whole, weights)
+        columns = _columns(schema, rows)
+        columns |= {name: np.array(ids, np.int64) for name in schema.unit_columns}
+        return SyntheticTable(columns, whole, weights)
 
     whole = make_table(canary, group, own, max_weight)
     if neighbours == "replace-one":
@@ -170,9 +179,9 @@ def _opposite(column: Numeric | Categorical | Vector) -> Any:
 def _nothing(column: Numeric | Categorical | Vector, middle: bool) -> Any:
     """Return a value of the column that adds nothing to a Gram matrix.
 
-    The record also gets weight 0, so it adds nothing to the other sums. If `middle`,
-    numbers are measured from the middle of their range (`queries.GramPattern`), so this
-    middle is the value.
+    The record also gets weight 0, so it adds nothing to the other sums. If `middle` is
+    true, numbers are measured from the middle of their range (`queries.GramPattern`),
+    so the middle is returned.
     """
     if isinstance(column, Vector):
         return [0.0] * len(column.names)

@@ -1,11 +1,11 @@
 """Audit a single fit with many canaries (Steinke, Nasr and Jagielski 2023).
 
 For each of m canaries, a fair coin decides whether the canary is in the table. After
-one fit, an auditor guesses the coins of which the auditor is most certain. If the fit
-is (ε, δ)-private, the number of correct guesses rarely exceeds that of independent
-guesses which are each correct with probability e^ε/(1 + e^ε). This holds even if the
-canaries influence each other [1]_. The lower bound on ε is weaker than that of an audit
-with many fits, but a single fit can be large.
+one fit, an auditor guesses those coins that the releases reveal best. Compare these
+guesses with independent guesses that are each correct with probability e^ε/(1 + e^ε).
+If the fit is (ε, δ)-private, the auditor is rarely right more often. This holds even if
+the canaries influence each other [1]_. An audit with many fits gives a better lower
+bound on ε, but a single fit can be large.
 
 References
 ----------
@@ -64,7 +64,7 @@ def p_value(
 def epsilon_lower(
     n_canaries: int, n_guesses: int, n_correct: int, delta: float, miss: float
 ) -> float:
-    """Return the largest ε that the guesses refute, or 0 if they refute none.
+    """Return the largest ε that the guesses refute, or 0 if they refute no ε.
 
     A true ε is refuted with probability at most `miss`.
     """
@@ -111,12 +111,12 @@ class OneRun:
     epsilon, delta, mu : float
         The claim.
     n_canaries, n_guesses, n_correct : int
-        The number of canaries, of guesses about them and of correct guesses.
+        The numbers of canaries, of guesses and of correct guesses.
     epsilon_lower : float
         The lower bound on ε that the guesses prove.
     reached : float
-        The median over canaries of the μ between a table with the canary and one
-        without it, if the noise is as stated.
+        The μ that separates a table with a canary from a table without it, for the
+        stated noise. This is the median over all canaries.
     confidence : float
         The bound is above the true ε with probability at most 1 - confidence.
     seconds : float
@@ -154,8 +154,8 @@ def one_run(
     """Audit a single fit of an estimator, without an intercept, under zero-out.
 
     Each canary is a record with a category that no other record has. No other record
-    changes the canary's coordinate of a sum, so only the noise hides whether the canary
-    is in the table.
+    affects that category's coordinate, so only noise hides whether the canary is in the
+    table.
 
     Parameters
     ----------

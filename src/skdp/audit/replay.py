@@ -1,8 +1,8 @@
 """Replay a fit: compute the exact sum behind each release, on any table.
 
-The weights of each step depend only on the earlier releases. The transcript, which is
-the list of all releases, therefore determines what the sum of each step would have been
-on any other table. Nothing is released here.
+The weights of each step depend only on the earlier releases. So the transcript, which
+lists all releases, determines the sum of each step on any other table. Nothing is
+released here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Replay:
     Attributes
     ----------
     sums : list of BoundedSum
-        The exact sums to which noise would have been added.
+        The exact sums, to which a run would add noise.
     """
 
     def __init__(
@@ -56,13 +56,14 @@ class Replay:
         self.sums: Sums = []
         self._transcript = transcript
         task = plan.make_task(engine(records), self.next_release)
-        query, update, start = plan.geometry.prepare(task)
-        self.query: Query = query
-        self.update: Update = update
-        self.start = start
+        prepared = plan.geometry.prepare(task)
+        self.query: Query = prepared.query
+        self.update: Update = prepared.update
+        self.start = prepared.start
+        self.finish = prepared.finish
 
     def next_release(self, total: queries.BoundedSum, share: float = 1.0) -> Released:
-        """Store the exact sum and return what the earlier run released for it."""
+        """Store the exact sum, and return what the earlier run released for it."""
         self.sums.append(total)
         return self._transcript[len(self.sums) - 1]
 
@@ -74,7 +75,7 @@ def replay(
     sets: Sequence[IntArray] | None = None,
     engine: MakeEngine = ReferenceEngine,
 ) -> tuple[FloatArray, list[Sums]]:
-    """Replay a run. Return its weights, and the sums of every step on each table.
+    """Replay a run, and return its weights and the sums of every step on each table.
 
     Parameters
     ----------
@@ -102,7 +103,8 @@ def replay(
                 released = run.next_release(run.query(at, theta))
             theta = runs[0].update(theta, released, at)
             weights = weights + shares[index] * theta
-    return weights, [run.sums for run in runs]
+    finished = [run.finish(weights) for run in runs]  # releases a last sum of each
+    return finished[0], [run.sums for run in runs]
 
 
 def _full_sets(plan: Plan) -> Iterator[IntArray]:

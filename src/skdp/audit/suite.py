@@ -69,7 +69,7 @@ class Setting:
         )
 
     def run_and_confirm(self, progress: Progress = None) -> Audit:
-        """Run the audit. If it refutes the claim, run it again and return that result.
+        """Run the audit. If it refutes the claim, return the result of a second run.
 
         Each of the two lower bounds refutes a correct claim by chance in at most 1 of
         1000 audits. A correct claim is therefore refuted in both runs with probability
@@ -91,9 +91,10 @@ def list_mechanism_settings(
     epsilon, delta : float
         The claim.
     single : bool
-        Whether the tables differ in a single record, which takes more trials. If False,
-        and always for slow mechanisms, they differ in as many records as make the audit
-        most sensitive. Mechanisms that release decisions always use a single record.
+        Whether the tables differ in a single record, which takes more trials. Otherwise
+        they differ in the number of records that makes the audit most sensitive. Slow
+        mechanisms always use several records, and mechanisms that release decisions
+        always use one.
     """
     settings = []
     for name, entry in MECHANISMS.items():
@@ -126,7 +127,7 @@ def make_fit_setting(
     """Return the settings of an audit of short fits.
 
     The audit finds noise that is 20 % too small if the two tables are as far apart as
-    the claim allows. Under replace-one no pair of tables is that far apart, because
+    the claim allows. Under replace-one, no two tables are that far apart, because the
     tables whose gradients differ most have the same Gram matrix. Audits under
     replace-one therefore need about five times as many trials.
     """
@@ -148,7 +149,7 @@ def make_fit_setting(
 
 
 def list_quick_settings(epsilon: float, delta: float = 1e-6) -> list[Setting]:
-    """List audits of all mechanisms and of two models' fits. They take two minutes."""
+    """List audits of all mechanisms and of fits of two models, for two minutes."""
     return [
         *list_mechanism_settings(epsilon, delta),
         *(

@@ -49,10 +49,14 @@ from skdp.cli.console import escape, format_json
 COMMANDS = [
     "demo",
     "schema",
+    "discover",
     "plan",
     "fit",
+    "summary",
     "predict",
+    "evaluate",
     "compare",
+    "export",
     "verify",
     "report",
     "ledger",
@@ -90,7 +94,9 @@ IMPORTS = (ImportError, ModuleNotFoundError)
 def main() -> NoReturn:
     """Run the command. On failure, print one sentence and exit with a nonzero code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # escape unencodable letters
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # escape characters that cannot be encoded
             stream.reconfigure(errors="backslashreplace")
     # Hide all warnings, because a warning of another library may depend on a record.
     warnings.showwarning = _ignore
@@ -111,6 +117,8 @@ def main() -> NoReturn:
     except (Interrupted, KeyboardInterrupt, typer.Abort) as error:
         _stop("Interrupted.", INTERRUPTED, error)
     except Exception as error:
+        if type(error).__module__.startswith("skdp."):
+            _stop(str(error), REFUSED, error)
         # Print neither the message nor a traceback, because they may quote a record.
         if os.environ.get("SKDP_DEBUG"):
             raise
@@ -138,11 +146,11 @@ def _describe_usage(error: Any) -> str:
 
 
 class Interrupted(Exception):
-    """An exception that replaces KeyboardInterrupt, whose notes typer would drop."""
+    """Replaces KeyboardInterrupt, whose notes typer would drop."""
 
 
 class Closed(Exception):
-    """An exception that replaces BrokenPipeError, which typer would handle itself."""
+    """Replaces BrokenPipeError, which typer would handle itself."""
 
 
 def _translate_interrupts(command: Callable[..., None]) -> Callable[..., None]:
@@ -167,7 +175,7 @@ def _translate_interrupts(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return the message of an error that skdp raised, or else a general message.
+    """Return the message of an error of skdp, or a general message for other errors.
 
     Messages of other libraries are not shown, because they may quote a record.
     """

@@ -26,6 +26,7 @@ from skdp.cli.fit_command import fit_file, summarise
 from skdp.cli.options import (
     Delta,
     Ledger,
+    MaxRowsPerUnit,
     ModelName,
     Multiline,
     Neighbours,
@@ -35,6 +36,7 @@ from skdp.cli.options import (
     Seed,
     Table,
     TargetName,
+    Unit,
     User,
     choose_model,
     choose_reader,
@@ -49,8 +51,10 @@ if TYPE_CHECKING:
     from skdp.privacy.budget import PrivacyRecord
     from skdp.schema import Schema
 
-#: Largest number of budgets, because more do not fit side by side on a terminal.
+#: Largest number of budgets. More would not fit side by side on a terminal.
 MOST = 6
+#: The scores by which models are compared. More would make each of them noisier.
+SCORES = ("log_loss", "accuracy", "auc", "r2", "rmse", "mae")
 #: Printed below the table, to explain the scores of `Side.format_lines`.
 PLUS_MINUS = (
     "±: one standard deviation of the privacy noise, without the sampling error."
@@ -78,6 +82,8 @@ def compare(
     delta: Delta = None,
     model: ModelName = None,
     neighbours: NeighboursName = Neighbours.add_remove,
+    unit: Unit = None,
+    max_rows_per_unit: MaxRowsPerUnit = 1,
     rows: Annotated[
         int | None,
         typer.Option(help="Number of rows, if it is public (add-remove only)."),
@@ -93,9 +99,9 @@ def compare(
 ) -> None:
     """Fit at several ε and show the models side by side.
 
-    Every fit and every score spends privacy, so the guarantee is that of all of them
-    together. It is computed first, and the command stops if it exceeds --total. Use
-    `skdp plan` to see what a budget may buy without spending any.
+    Every fit and every score spends privacy. Their total cost is computed first, and
+    the command stops if it exceeds --total. Use `skdp plan` to see what a budget may
+    buy without spending any.
     """
     from skdp.schema import check
 
@@ -107,7 +113,7 @@ def compare(
     )
     for budget in epsilons:
         check_out(out / f"epsilon-{budget:g}", force)
-    described = read_schema(schema, target)
+    described = read_schema(schema, target, unit)
     found = compare_budgets(
         choose_reader(file, multiline),
         described,
@@ -118,6 +124,7 @@ def compare(
         model=choose_model(model, described),
         delta=delta,
         neighbours=neighbours.value,
+        max_rows_per_unit=max_rows_per_unit,
         n_rows=rows,
         ledger=open_ledger(ledger, purpose, user),
         seed=seed,
@@ -129,7 +136,7 @@ def compare(
         _show(found, quiet)
 
 
-def _show(found: Comparison, quiet: bool) -> None:
+def _show(found: BudgetComparison, quiet: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -150,7 +157,7 @@ def _show(found: Comparison, quiet: bool) -> None:
 
 
 def compose_records(records: Sequence[PrivacyRecord], delta: float) -> float:
-    """Return the ε at δ of all releases in the records together."""
+    """Return the ε of all releases in the records together, at the given δ."""
     from skdp.privacy import accountant
 
     events = [item for record in records for item in record.events.items()]
@@ -161,7 +168,7 @@ def compose_records(records: Sequence[PrivacyRecord], delta: float) -> float:
 
 
 def compose_budgets(epsilons: Sequence[float], delta: float) -> float:
-    """Return the ε at δ of all fits and scores together, before any of them runs.
+    """Return the ε of all fits and scores together, before any of them runs.
 
     `epsilons` holds the budget of each fit and of each evaluation.
     """
@@ -184,7 +191,7 @@ class Side:
     scored: Evaluation | None
 
     def format_lines(self) -> dict[str, str]:
-        """Return the texts of this fit's column in the table, by the line's name.
+        """Return the cells of this fit's column in the table, by the name of the line.
 
         All values are public or released.
         """
@@ -208,8 +215,8 @@ class Side:
         """Return the coefficients by name, and by class if there are more than two.
 
         The coefficients of a column's categories are relative to their mean. With more
-        than two classes, they are also relative to the mean over classes. Otherwise two
-        fits could differ by a constant that changes no prediction.
+        than two classes, they are also relative to the mean over classes. Otherwise,
+        fits with the same predictions could differ by a constant.
         """
         from skdp.estimators.standard_errors import compute_class_effects
 
@@ -240,7 +247,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
+class BudgetComparison:
     """The fits at all budgets, and the δ that they share."""
 
     sides: list[Side]
@@ -303,7 +310,7 @@ def compare_budgets(
     delta: float | None,
     out: Path,
     **options: Any,
-) -> Comparison:
+) -> BudgetComparison:
     """Fit and score a model at each budget.
 
     If all fits and scores together would exceed the total, ValueError is raised before
@@ -332,7 +339,9 @@ def compare_budgets(
     rows = options["n_rows"]
     if options["neighbours"] != "add-remove":
         about = open_table(file, None, schema=schema, bounds=None, target=None)
+        persons = about.count_rows_per_unit(options["max_rows_per_unit"])
         rows = about.count_rows(options["verbose"])
+        rows = rows if persons is None else len(persons)
     delta = default_delta(rows) if delta is None else delta
     scores = [] if score is None else [score] * len(epsilons)
     for epsilon in [*epsilons, *scores]:
@@ -359,7 +368,7 @@ def compare_budgets(
                 scored=scored,
             )
         )
-    return Comparison(sides=sides, delta=delta)
+    return BudgetComparison(sides=sides, delta=delta)
 
 
 def _score(
@@ -369,11 +378,14 @@ def _score(
     options: dict[str, Any],
 ) -> Evaluation:
     import skdp
+    from skdp.evaluation.metrics import list_metrics
 
+    known = list_metrics(model, model.schema_)
     return skdp.evaluate(
         model,
         file,
         epsilon=epsilon,
+        metrics=[name for name in SCORES if name in known],
         delta=options["delta"],
         neighbours=options["neighbours"],
         n_rows=options["n_rows"],

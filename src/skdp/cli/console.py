@@ -33,8 +33,8 @@ QuietButResult = Annotated[
 #: Type of the parameter `force: Force = False`. The option replaces an existing output.
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing --out.")]
 
-#: Longest file name that --out may have, in bytes. Systems allow 255, but the temporary
-#: file that is written first has a longer name than the output.
+#: Longest file name that --out may have, in bytes. Systems allow 255 bytes, but the
+#: temporary file that is written first has a longer name.
 LONGEST = 200
 
 
@@ -58,17 +58,17 @@ def shows_progress(as_json: bool = False, quiet: bool = False) -> bool:
 
 
 def silence_compiler(as_json: bool = False, quiet: bool = False) -> None:
-    """With --json or --quiet, suppress the message that kernels are being compiled."""
+    """Suppress the message about compiling kernels if --json or --quiet is given."""
     from skdp.engines.compilation import suppress_message
 
     suppress_message(as_json or quiet)
 
 
 def escape(text: str) -> str:
-    """Return the text with every character escaped that does not print.
+    """Return the text with all unprintable characters escaped.
 
-    Models and schemas may come from strangers, whose control characters could move the
-    cursor of the terminal and hide text.
+    Models and schemas may come from strangers. Control characters in them could move
+    the cursor of the terminal and hide text.
     """
     return "".join(
         letter if letter == "\n" or letter.isprintable() else ascii(letter)[1:-1]

@@ -33,8 +33,8 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records, encode
 from skdp.schema import FloatArray, Layout, check, toml_files
 
-#: Seeds of the two public tables. Models are fitted to the first and scored on the
-#: second, which is called fresh.
+#: Seeds of two public tables. Models are fitted to the first table. They are scored on
+#: the second, which is called fresh.
 TABLE_SEED, FRESH_SEED = 0, 1
 FRESH_ROWS, MAX_ROWS = 50_000, 2_000_000
 #: Limit on the number of steps times the number of rows, which keeps the demo short. At
@@ -112,8 +112,8 @@ class _Job:
 def _plan_fits(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     """Plan the three fits of the demo.
 
-    They are a private fit in matrix geometry, a private fit by the paper's method, and
-    a fit without privacy.
+    The first is private and uses the matrix geometry. The second is private and uses
+    the paper's method. The third has no privacy.
     """
     loss = Logistic()
     facts: dict[str, Any] = {
@@ -131,9 +131,10 @@ def _plan_fits(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     )
     if isinstance(matrix.geometry, Matrix):
         words = (
-            f"{matrix.geometry.share:.1%} of the budget releases the Gram matrix and "
-            f"the class counts, with {matrix.geometry.floor:.3g} added to the "
-            f"eigenvalues; then {matrix.n_steps} steps on all {layout.n_features} "
+            f"{matrix.geometry.share:.1%} of the budget releases the Gram matrix, the "
+            "class counts and the mean residual, with "
+            f"{matrix.geometry.floor:.3g} added to the eigenvalues; then "
+            f"{matrix.n_steps} steps on all {layout.n_features} "
             "coordinates in the metric of that matrix, each record's gradient clipped "
             f"at {matrix.geometry.radius:.3g}, {_describe_noise(matrix)}"
         )
@@ -190,7 +191,7 @@ def _compute_log_losses(
 ) -> dict[str, float]:
     """Return the mean log-loss of each model on the fresh table.
 
-    Two models are added for comparison: the true weights, and the base rate alone.
+    Two models are added for comparison: one with the true weights, and the base rate.
     """
     judge = encode([fresh.batch], fresh.schema)
     target = np.concatenate([chunk.target for chunk in judge.chunks])

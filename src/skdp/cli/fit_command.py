@@ -20,9 +20,11 @@ from skdp.cli.console import (
     silence_compiler,
 )
 from skdp.cli.options import (
+    Cluster,
     Delta,
     Epsilon,
     Ledger,
+    MaxRowsPerUnit,
     ModelName,
     Multiline,
     Neighbours,
@@ -33,6 +35,7 @@ from skdp.cli.options import (
     Table,
     TargetName,
     Threads,
+    Unit,
     User,
     choose_model,
     choose_reader,
@@ -45,12 +48,13 @@ if TYPE_CHECKING:
     from skdp.estimators.base import PrivateLinearModel
     from skdp.schema import Schema
 
-#: Largest ε for which no warning is printed. Larger values hardly protect in practice.
+#: Largest ε without a warning. Larger values hardly protect anyone in practice.
 MOST = 10
 
 EXAMPLES = [
     "skdp fit stays.csv --schema stays.toml --epsilon 1 --out model",
     "skdp fit stays.parquet --schema stays.toml --epsilon 0.5 --force --out model",
+    "skdp fit stays/ --schema stays.toml --epsilon 1 --cluster host:8786 --out model",
 ]
 
 
@@ -65,11 +69,13 @@ def fit(
     delta: Delta = None,
     model: ModelName = None,
     neighbours: NeighboursName = Neighbours.add_remove,
+    unit: Unit = None,
+    max_rows_per_unit: MaxRowsPerUnit = 1,
     rows: Annotated[
         int | None,
         typer.Option(
-            help="Number of rows, if it is public. Otherwise add-remove releases it "
-            "with noise."
+            help="Number of rows, or of persons with --unit, if it is public. "
+            "Otherwise add-remove releases it with noise."
         ),
     ] = None,
     multiline: Multiline = False,
@@ -78,20 +84,21 @@ def fit(
     user: User = None,
     seed: Seed = None,
     threads: Threads = None,
+    cluster: Cluster = None,
     force: Force = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit a private model to a CSV or Parquet file.
+    """Fit a private model to CSV or Parquet files.
 
     The file may be larger than memory. Everything that is printed or saved is public,
     or was released with noise and charged to the budget.
     """
-    from skdp.reporting.statement import NEIGHBOURS
+    from skdp.reporting.statement import describe_neighbours
 
     silence_compiler(as_json, quiet)
     check_out(out, force)
-    described = read_schema(schema, target)
+    described = read_schema(schema, target, unit)
     made = fit_file(
         choose_reader(file, multiline),
         described,
@@ -99,10 +106,12 @@ def fit(
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours.value,
+        max_rows_per_unit=max_rows_per_unit,
         n_rows=rows,
         ledger=open_ledger(ledger, purpose, user),
         seed=seed,
         n_threads=threads,
+        engine="auto" if cluster is None else f"dask://{cluster}",
         verbose=shows_progress(as_json, quiet),
         out=out,
     )
@@ -111,7 +120,7 @@ def fit(
         return
     console = open_console(quiet=quiet)
     claim, tables, *_ = str(made.privacy_).splitlines()
-    hidden = NEIGHBOURS[made.privacy_.neighbours]
+    hidden = describe_neighbours(made.privacy_)
     console.print(f"[bold]{claim}[/bold]\n{tables} ({hidden})")
     if MOST < epsilon < math.inf and seed is None:  # otherwise nothing is claimed
         console.print(
@@ -144,7 +153,7 @@ def fit_file(
     schema : Schema
         Public facts about the table, including the name of its target.
     model : str
-        One of `skdp.estimators.planning.MODELS`.
+        The short name of an estimator, as `skdp.plan` takes it.
     ledger : Ledger, optional
         The ledger to charge.
     **options
@@ -188,8 +197,8 @@ def fit_file(
 def find_limit(model: PrivateLinearModel) -> str | None:
     """Return the first warning about a new fit, or None if there is none.
 
-    Warnings are about unknown labels, then doubtful columns, then a budget that is too
-    small for more than a constant model.
+    The order is: unknown labels, doubtful columns, and a budget that supports only a
+    constant model.
     """
     from skdp.estimators.fit_warnings import (
         describe_constant,
@@ -223,6 +232,7 @@ def summarise(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
         "delta": record.delta,
         "spent_epsilon": record.spent_epsilon if claims else None,
         "neighbours": record.neighbours,
+        "unit": record.unit,
         "note": find_limit(model),
         "assumptions": list(record.assumptions),
         "coefficients": [

@@ -19,7 +19,7 @@ from skdp.cli.console import (
     print_json,
     write_out,
 )
-from skdp.cli.options import Neighbours, NeighboursName, Purpose, User
+from skdp.cli.options import Neighbours, NeighboursName, Purpose, Unit, User
 
 if TYPE_CHECKING:
     from skdp.ledger import Entry, Ledger
@@ -34,9 +34,9 @@ File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.
 #: Printed below the entries.
 READING = "ε is at the ledger's δ. A commit or a stop replaces its reservation."
 
-#: Columns that are omitted, in this order, until the table fits a narrow terminal.
+#: Columns to omit, one by one in this order, until the table fits the terminal.
 OPTIONAL = ("δ", "μ²", "time (UTC)", "user", "purpose")
-#: Columns whose texts may be wrapped between words.
+#: Columns that may be wrapped between words.
 WRAPPED = ("what", "purpose")
 
 
@@ -59,6 +59,7 @@ def make(
         typer.Option(help="Part of δ for discovering categories; 0 if all are public."),
     ] = 0.0,
     neighbours: NeighboursName = Neighbours.add_remove,
+    unit: Unit = None,
     table: Annotated[
         str | None,
         typer.Option(
@@ -93,6 +94,7 @@ def make(
         delta,
         reserved_delta=reserved_delta,
         neighbours=neighbours.value,
+        unit=", ".join(unit) if unit else None,
         table=table,
         schema=None if schema is None else toml_files.read(schema),
         purpose="create the ledger",
@@ -139,10 +141,10 @@ def admit(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let a ledger that was created with one schema accept a second schema.
+    """Accept another schema in a ledger that was created with one.
 
-    Do this only if it describes the same records, because the guarantee covers one
-    table. A ledger that was created without a schema accepts every schema.
+    Do this only if both schemas describe the same records, because the guarantee covers
+    one table. A ledger that was created without a schema accepts every schema.
     """
     from skdp.schema import toml_files
 
@@ -246,6 +248,7 @@ def _summarise(opened: Ledger) -> dict[str, Any]:
         "delta": terms.delta,
         "reserved_delta": terms.reserved_delta,
         "neighbours": terms.neighbours,
+        "unit": terms.unit,
         "mu_squared": terms.mu_squared,
         "spent_epsilon": opened.spent_epsilon,
         "remaining": opened.remaining,
@@ -285,7 +288,7 @@ def _print_table(entries: list[Entry]) -> None:
 
 
 def _format_columns(entries: list[Entry]) -> dict[str, list[str]]:
-    """Return the texts of each column of the table, by the column's heading."""
+    """Return the cells of each column of the table, by the column's heading."""
     columns = {
         "#": [str(entry.seq) for entry in entries],
         "time (UTC)": [entry.time[:19].replace("T", " ") for entry in entries],
@@ -310,8 +313,8 @@ def _measure_width(columns: dict[str, list[str]]) -> int:
 def _measure_column(name: str, cells: list[str]) -> int:
     """Return the smallest width of a column.
 
-    This is the length of its longest text or, if its texts may wrap, of its longest
-    word.
+    This is the length of its longest cell, or of its longest word if the column may be
+    wrapped.
     """
     from rich.cells import cell_len
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
@@ -33,7 +34,25 @@ class Neighbours(StrEnum):
     replace_one = "replace-one"
 
 
-Table = Annotated[Path, typer.Argument(metavar="FILE", help="CSV or Parquet file.")]
+Table = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="CSV or Parquet file, or a directory or quoted pattern of such files.",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Address of a Dask scheduler, such as host:8786. Its workers read the "
+        "files and keep the rows.",
+    ),
+]
+ModelDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Directory of the saved model.")
+]
 Multiline = Annotated[
     bool,
     typer.Option(
@@ -78,6 +97,21 @@ NeighboursName = Annotated[
         "out of every sum, or replaced."
     ),
 ]
+Unit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--unit",
+        metavar="COLUMN",
+        help="Column that says whose row it is; repeat if several columns do. All rows "
+        "of a person count as one, and neighbouring tables differ in one person.",
+    ),
+]
+MaxRowsPerUnit = Annotated[
+    int,
+    typer.Option(
+        help="Let each row count 1 divided by this, instead of every person once.",
+    ),
+]
 Ledger = Annotated[
     Path | None,
     typer.Option(
@@ -90,7 +124,7 @@ Purpose = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="Purpose of the fit, written to the ledger. Use public words only.",
+        help="Purpose, written to the ledger. Use public words only.",
     ),
 ]
 User = Annotated[
@@ -109,8 +143,17 @@ Threads = Annotated[
 ]
 
 
+def load_model(path: Path) -> Any:
+    """Load a saved model, or refuse a path that is not a directory."""
+    import skdp
+    from skdp.schema import check
+
+    check(path.is_dir(), f"There is no saved model {str(path)!r}.")
+    return skdp.load(path)
+
+
 def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
-    """Return the path or, if `multiline`, a CSV reader that allows line breaks.
+    """Return the path, or a CSV reader that allows line breaks if `multiline` is true.
 
     The reader accepts line breaks inside quoted fields.
     """
@@ -137,11 +180,25 @@ def open_ledger(path: Path | None, purpose: str | None, user: str | None) -> Any
     return skdp.Ledger(path, purpose=purpose, user=user)
 
 
-def read_schema(path: Path, target: str | None) -> Schema:
-    """Read a schema from a TOML file and make column `target` its target."""
+def read_schema(
+    path: Path, target: str | None, unit: list[str] | None = None
+) -> Schema:
+    """Read a schema from a TOML file and set its target and its unit."""
     from skdp.schema import toml_files
 
-    return set_target(toml_files.read(path), target)
+    return set_unit(set_target(toml_files.read(path), target), unit)
+
+
+def set_unit(schema: Schema, unit: list[str] | None) -> Schema:
+    """Return the schema with a unit, whose columns are then not features.
+
+    If `unit` is None or empty, the schema keeps the unit that it has.
+    """
+    if not unit:
+        return schema
+    others = {key: c for key, c in schema.columns.items() if key not in unit}
+    names = unit[0] if len(unit) == 1 else tuple(unit)
+    return replace(schema, columns=others, unit=names)
 
 
 def set_target(schema: Schema, name: str | None) -> Schema:
@@ -149,7 +206,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
 
     If `name` is None, the schema must already have a named target.
     """
-    from skdp.schema import Pair, Schema, Vector, check
+    from skdp.schema import Pair, Vector, check
 
     if name is None:
         check(
@@ -165,7 +222,7 @@ def set_target(schema: Schema, name: str | None) -> Schema:
             f"{name!r}.",
         )
         target = (name, schema.target_column)
-        return Schema(schema.columns, target=target, row_norm=schema.row_norm)
+        return replace(schema, target=target)
     described = schema.columns.get(name)
     if described is None or isinstance(described, (Vector, Pair)):
         raise ValueError(
@@ -173,11 +230,11 @@ def set_target(schema: Schema, name: str | None) -> Schema:
             "name."
         )
     others = {key: column for key, column in schema.columns.items() if key != name}
-    return Schema(others, target=(name, described), row_norm=schema.row_norm)
+    return replace(schema, columns=others, target=(name, described))
 
 
 def choose_model(chosen: Model | None, schema: Schema) -> str:
-    """Return the name of the chosen model, or of the default for the target's type."""
+    """Return the chosen model, or the default model for the target's type."""
     from skdp.schema import Categorical
 
     if chosen is not None:

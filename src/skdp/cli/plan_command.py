@@ -20,11 +20,13 @@ from skdp.cli.console import (
 from skdp.cli.options import (
     Delta,
     Epsilon,
+    MaxRowsPerUnit,
     ModelName,
     Neighbours,
     NeighboursName,
     SchemaFile,
     TargetName,
+    Unit,
     choose_model,
     read_schema,
 )
@@ -50,13 +52,18 @@ EXAMPLES = [
 def plan(
     schema: SchemaFile,
     rows: Annotated[
-        int, typer.Option(help="Number of rows, or a guess if it is private.")
+        int,
+        typer.Option(
+            help="Number of rows, or of persons with --unit. A guess if it is private."
+        ),
     ],
     epsilon: Epsilon = 1.0,
     delta: Delta = None,
     target: TargetName = None,
     model: ModelName = None,
     neighbours: NeighboursName = Neighbours.add_remove,
+    unit: Unit = None,
+    max_rows_per_unit: MaxRowsPerUnit = 1,
     out: Annotated[
         Path | None, typer.Option(metavar="JSON", help="File to write the plan to.")
     ] = None,
@@ -71,12 +78,18 @@ def plan(
 
     if out is not None:
         check_out(out, force)
-    described = read_schema(schema, target)
+    described = read_schema(schema, target, unit)
     chosen = choose_model(model, described)
 
     def make_plan(budget: float) -> Plan:
         return skdp.plan(
-            described, rows, budget, delta, chosen, neighbours=neighbours.value
+            described,
+            rows,
+            budget,
+            delta,
+            chosen,
+            neighbours=neighbours.value,
+            max_rows_per_unit=max_rows_per_unit,
         )
 
     asked = make_plan(epsilon)
@@ -133,7 +146,7 @@ def plan(
 
 
 def _measure_room(console: Console, numbers: Table) -> int:
-    """Return how long bars may be beside the numbers, in characters.
+    """Return the largest length of the bars beside the numbers, in characters.
 
     Return 0, for no bars, if the terminal is too narrow.
     """

@@ -20,6 +20,7 @@ from skdp.cli.console import (
 EXAMPLES = [
     "skdp report model",
     "skdp report model --out for-the-officer.html --ledger ledger.sqlite",
+    "skdp report model --out README.md",
 ]
 
 
@@ -29,7 +30,11 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="HTML", help="File to write.  [default: DIR.html]"),
+        typer.Option(
+            metavar="FILE",
+            help="File to write: .html is a page, .md and .json are model cards.  "
+            "[default: DIR.html]",
+        ),
     ] = None,
     ledger: Annotated[
         Path | None,
@@ -39,13 +44,16 @@ def report(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a page about a saved model.
+    """Write a page or a model card about a saved model.
 
     The page says what was fitted, what is guaranteed under which assumptions, how the
-    budget was spent, how certain each coefficient is, what more rows or budget would
-    bring, and how to check all of it. It is one HTML file that loads nothing and runs
-    no script. The privacy record is verified first; no page is written if that fails.
+    budget was spent, how certain each coefficient is, what more rows or a larger budget
+    would change, and how to check all of it. It is one HTML file that loads nothing and
+    runs no script. With --out FILE.md or FILE.json, a model card for a model hub is
+    written instead. The privacy record is verified first; nothing is written if that
+    fails.
     """
+    from skdp.reporting import model_card
     from skdp.reporting.report import read_subject, render_page
     from skdp.schema import check
 
@@ -56,7 +64,13 @@ def report(
         out = named.with_name(f"{named.name}.html")
     check_out(out, force)
     about = read_subject(model, ledger)
-    write_out(out, render_page(about))
+    if out.suffix in (".md", ".json"):
+        card = model_card.make_card(about)
+        as_text = out.suffix == ".md"
+        write = model_card.render_markdown if as_text else model_card.render_json
+        write_out(out, write(card))
+    else:
+        write_out(out, render_page(about))
     claim = str(about.record).partition("\n")[0]
     if as_json:
         print_json(

@@ -71,8 +71,8 @@ def descend(
     sets : callable (K, generator) -> iterator of S
         Draws the sets of K steps: ``Sampling.sets``.
     average : callable K -> weights (K,)
-        Returns the weights of θ_1..θ_K in the average at which the next inner loop
-        starts (`descent.averages`).
+        Returns the weights of θ_1..θ_K in the average (`descent.averages`). The next
+        inner loop starts at this average.
     start : float64 (d, k)
         w⁰.
     n_steps, n_restarts : int
@@ -95,7 +95,7 @@ def descend(
     Notes
     -----
     **Guarantee.** For all queries, updates and callbacks, the result and everything
-    passed to updates and callbacks is a function of public values and of at most K·T
+    that updates and callbacks receive is a function of public values and of at most K·T
     releases, each charged to `record` (Theorem 1 of the paper, with exact accounting).
     """
     check(

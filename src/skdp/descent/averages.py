@@ -1,4 +1,4 @@
-"""Averages of the iterates θ_1..θ_K of an inner loop.
+"""Define averages of the iterates θ_1..θ_K of an inner loop.
 
 Each function returns the weight of every iterate, shape (K,).
 """
@@ -26,7 +26,7 @@ def tail(n_steps: int) -> FloatArray:
 
 
 def most(n_steps: int) -> FloatArray:
-    """Average all iterates but the first fifth.
+    """Average all iterates except the first fifth.
 
     This suits runs that move away from their start quickly.
     """
@@ -37,8 +37,8 @@ def most(n_steps: int) -> FloatArray:
 def rising(n_steps: int) -> FloatArray:
     """Weigh θ_k in proportion to k.
 
-    The influence of the start decreases as 1/K². The variance is 4/3 times that of the
-    plain mean.
+    The influence of the start decreases as 1/K². The variance is 4/3 times the variance
+    of the plain mean.
     """
     weights = np.arange(1.0, n_steps + 1.0)
     return np.asarray(weights / weights.sum())

@@ -1,4 +1,4 @@
-"""The norm in which steps are taken, and the shape of the noise.
+"""Define geometries: the norm in which steps are taken, and the shape of the noise.
 
 A geometry turns a task (records, loss, penalty) into the two functions that Algorithm 1
 needs: a query for the exact sum, and an update that sees only released values.
@@ -54,12 +54,22 @@ class Task:
         )
 
 
+def keep(weights: FloatArray) -> FloatArray:
+    """Return the weights unchanged."""
+    return weights
+
+
 class Prepared(NamedTuple):
-    """The query, the update and the start w⁰ (d, k) that Algorithm 1 takes."""
+    """What Algorithm 1 takes: the query, the update and the start w⁰ (d, k).
+
+    `finish` maps the result of Algorithm 1 to the weights of the model. It may release
+    a last sum.
+    """
 
     query: Query
     update: Update
     start: FloatArray
+    finish: Callable[[FloatArray], FloatArray] = keep
 
 
 class Geometry(Registered, ABC):
@@ -70,7 +80,7 @@ class Geometry(Registered, ABC):
     Attributes
     ----------
     share : float
-        The share of the budget (of μ²) that `prepare` spends.
+        The share of the budget (of μ²) that `prepare` and `Prepared.finish` spend.
     is_constant : bool
         Whether the model consists of an intercept only.
     """
@@ -89,7 +99,7 @@ def clip_to_box(weights: FloatArray) -> FloatArray:
 
 
 def make_diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> Update:
-    """Return an update that computes θ - ΓC(∇f + η) on S and applies the proximal map.
+    """Return an update that computes θ - ΓC(∇f + η) on S, then the proximal map.
 
     On S, ΓC is Diag(step). With Γ = PM⁻¹ and C = I_S P⁻¹ the probabilities cancel, so
     step = 1/M.
@@ -182,7 +192,7 @@ class Diagonal(Geometry):
         return np.asarray(shape / shape.max(), dtype=np.float64)
 
     def prepare(self, task: Task) -> Prepared:
-        """Return query, update and start; release a histogram if `share` is positive.
+        """Return query, update and start, after releasing a histogram if `share` > 0.
 
         The histogram of the target gives the start.
         """

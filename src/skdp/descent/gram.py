@@ -1,4 +1,4 @@
-"""Whitening by a released Gram matrix."""
+"""Whiten rows by a released Gram matrix."""
 
 from __future__ import annotations
 
@@ -26,23 +26,26 @@ class Whitening:
     root : float64 (d, d)
         B, which maps feature rows to whitened rows.
     share : float64 (d,)
-        For each whitened direction, the estimated share of A that comes from the true
-        Gram matrix rather than from noise or from `floor`. It is at most one.
+        For each whitened direction, an estimate of the share of A that comes from the
+        true Gram matrix and not from noise or `floor`. It is at most one.
     vectors : float64 (d, d)
         The whitened directions, one per column, for rows that are already centred and
         multiplied by the prior.
+    moments : float64 (d, d)
+        The estimated Gram matrix of centred rows, without most of the noise.
     """
 
     root: FloatArray
     share: FloatArray
     vectors: FloatArray
+    moments: FloatArray
 
     @property
     def dimension(self) -> float:
         """Expected squared length of a whitened row, E‖Bx‖² = tr(A⁻¹G), from 1 to d.
 
-        Noise may hide every direction. The value is still at least 1, the value for a
-        single direction, so the cap on gradients does not become too small.
+        If noise hides every direction, the value is still 1, as for a single direction.
+        Otherwise the cap on gradients could become too small.
         """
         return max(1.0, float(self.share.sum()))
 
@@ -61,9 +64,11 @@ def whiten(
         values, vectors = np.linalg.eigh(prior @ gram @ prior.T)
         metric = np.maximum(values, 0.0) + floor
         root = (vectors / np.sqrt(metric)) @ (vectors.T @ prior)
+        clean, inverse = remove_noise(values, floor), np.linalg.inv(prior)
+        moments = inverse @ ((vectors * clean) @ vectors.T) @ inverse.T
     root[:, -1] -= root @ shift / 2.0
-    share = np.clip(remove_noise(values, floor) / metric, 0.0, 1.0)
-    return Whitening(root=root, share=share, vectors=vectors)
+    share = np.clip(clean / metric, 0.0, 1.0)
+    return Whitening(root=root, share=share, vectors=vectors, moments=moments)
 
 
 def make_prior(layout: Layout) -> FloatArray:
@@ -115,7 +120,7 @@ def remove_noise(values: FloatArray, floor: float) -> FloatArray:
 def fill_gram(
     layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
 ) -> FloatArray:
-    """Return the full Gram matrix from its released entries and its known entries."""
+    """Return the full Gram matrix, made of released and of known entries."""
     full = np.zeros((layout.n_features, layout.n_features))
     full[pattern.rows, pattern.columns] = full[pattern.columns, pattern.rows] = values
     for one in (group.start for group in layout.groups if group.kind == "ones"):

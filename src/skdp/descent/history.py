@@ -1,4 +1,4 @@
-"""A callback that keeps all steps of a run. Everything kept is public or released."""
+"""Define a callback that keeps all steps of a run, which are public or released."""
 
 from __future__ import annotations
 

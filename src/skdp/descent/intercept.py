@@ -1,4 +1,4 @@
-"""Intercept-only model, used when the table is too small for the privacy budget."""
+"""Fit only an intercept, if the table is too small for the privacy budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skdp.schema import FloatArray, IntArray, check
 
 @dataclass(frozen=True, kw_only=True)
 class InterceptOnly(Geometry):
-    """Steps that move the intercept only, which learns the base rate or the mean.
+    """Steps that move only the intercept. It learns the base rate or the mean.
 
     Parameters
     ----------

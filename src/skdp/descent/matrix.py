@@ -1,4 +1,4 @@
-"""Steps in the metric of a Gram matrix that is released once before the descent."""
+"""Take steps in the metric of a Gram matrix that is released before the descent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from scipy.linalg import lu_factor, lu_solve
 
 from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
 from skdp.descent.gram import Whitening, fill_gram, make_prior, whiten
-from skdp.descent.target import ConstantModel
+from skdp.descent.level import find_shift, release_level
+from skdp.descent.target import RESIDUAL, ConstantModel
 from skdp.descent.threads import one_thread
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
@@ -40,7 +41,7 @@ class Matrix(Geometry):
     Parameters
     ----------
     radius : float
-        The cap C. If `scaled`, C is this number times (spread of the
+        The cap C. If `scaled` is true, C is this number times (spread of the
         target)·√(effective dimension).
     floor : float
         The number that is added to every eigenvalue of A.
@@ -53,7 +54,13 @@ class Matrix(Geometry):
         start. The penalty keeps noise from accumulating in directions in which the loss
         is flat.
     scaled : bool
-        Whether the cap is proportional to the spread of a numeric target.
+        Whether caps are proportional to the spread of a numeric target.
+    level_share : float
+        Share of μ² spent on the sum of slopes after the descent, which corrects the
+        intercept (`descent.level`). If it is 0, there is no correction.
+    level_cap : float
+        Cap on a record's slope in that sum, by default the bound of the loss. If
+        `scaled` is true, the cap is this number times the spread of the target.
     """
 
     radius: float
@@ -62,6 +69,8 @@ class Matrix(Geometry):
     target_share: float = 0.0
     shrinkage: float = 0.0
     scaled: bool = False
+    level_share: float = 0.0
+    level_cap: float = math.inf
     kind = "matrix"
 
     def __post_init__(self) -> None:
@@ -82,22 +91,34 @@ class Matrix(Geometry):
             f"{self.shrinkage} and {self.target_share}.",
         )
         check(
+            self.level_share >= 0 and self.level_cap > 0,
+            "level_share must be at least 0 and level_cap positive, got "
+            f"{self.level_share} and {self.level_cap}.",
+        )
+        check(
             self.target_share > 0 or not self.scaled,
             "scaled=True requires target_share > 0.",
         )
 
     @property
     def share(self) -> float:  # type: ignore[override]
-        """The share of the budget (of μ²) that `prepare` spends."""
-        return self.gram_share + self.target_share
+        """The share of the budget (of μ²) that is not spent on steps."""
+        return self.gram_share + self.target_share + self.level_share
 
     def prepare(self, task: Task) -> Prepared:
         """Return query, update and start, after releasing what they require.
 
         The releases are the Gram matrix and, if `target_share` is positive, the
-        target's histogram.
+        target's histogram. If `level_share` is positive, `finish` releases the sum of
+        slopes.
         """
         layout = task.engine.records.layout
+        if self.level_share > 0:
+            check(
+                layout.groups[-1].kind == "ones" and task.loss.canonical,
+                "level_share > 0 requires an intercept, and a loss whose slope is the "
+                "prediction minus the target.",
+            )
         pattern = queries.GramPattern.of(layout, task.neighbours, centred=True)
         gram = task.release(queries.gram(task.engine, pattern), self.gram_share)
         found = (
@@ -105,7 +126,39 @@ class Matrix(Geometry):
         )
         space = self.make_space(layout, task.loss, pattern, task.n_rows, gram, found)
         steps = _Steps(task, space)
-        return Prepared(steps.query, steps.update, space.start)
+        if self.level_share == 0:
+            return Prepared(steps.query, steps.update, space.start)
+
+        def finish(weights: FloatArray) -> FloatArray:
+            return self._correct_level(task, space, weights)
+
+        return Prepared(steps.query, steps.update, space.start, finish)
+
+    def _correct_level(
+        self, task: Task, space: Space, weights: FloatArray
+    ) -> FloatArray:
+        """Release the sum of slopes, and correct the intercept by it."""
+        cap = min(self.level_cap * space.spread, task.loss.slope_bound)
+        released = release_level(
+            task.engine,
+            task.slopes,
+            weights,
+            task.neighbours,
+            cap * task.slopes.max_weight,
+            lambda total: task.release(total, self.level_share),
+        )
+        n = task.n_rows * task.slopes.max_weight  # no shift is too long
+        mean, covariance = space.estimate_margins(weights)
+        result = weights.copy()
+        result[-1] += find_shift(
+            task.loss,
+            mean,
+            covariance,
+            released.values[0] / n,
+            float(np.max(released.noise_std)) / n,
+            space.spread * (RESIDUAL if task.loss.target_law == "normal" else 1.0),
+        )
+        return clip_to_box(result)
 
     def make_space(
         self,
@@ -123,19 +176,21 @@ class Matrix(Geometry):
         gram = fill_gram(layout, pattern, released.values, n_rows) / n_rows
         white = whiten(gram, self.floor, pattern.shift, make_prior(layout))
         start = np.zeros((layout.n_features, loss.n_outputs))
-        radius = self.radius
+        radius, spread = self.radius, 1.0
         if found is not None:
             if layout.groups[-1].kind == "ones":
                 start[-1] = found.margins
             if self.scaled:
-                scale = min(found.scale, loss.slope_bound)
-                radius *= scale * math.sqrt(white.dimension)
+                spread = min(found.scale, loss.slope_bound)
+                radius *= spread * math.sqrt(white.dimension)
         return Space(
             gram=gram,
+            shift=pattern.shift,
             white=white,
             radius=radius,
             pull=self.shrinkage * radius,
             start=start,
+            spread=spread,
         )
 
 
@@ -146,20 +201,34 @@ class Space:
     Attributes
     ----------
     gram : float64 (d, d)
-        The released Gram matrix of centred rows, divided by n.
+        The released Gram matrix of the centred rows x - shift/2, divided by n.
+    shift : float64 (d,)
+        Twice the centre of each coordinate.
     white : Whitening
         The metric computed from the Gram matrix.
     radius, pull : float
         The cap C, and the factor λ of the penalty that pulls weights to the start.
     start : float64 (d, k)
         The weights w⁰ at which the run starts.
+    spread : float
+        The spread of the target to which caps are proportional, or 1.
     """
 
     gram: FloatArray
+    shift: FloatArray
     white: Whitening
     radius: float
     pull: float
     start: FloatArray
+    spread: float
+
+    def estimate_margins(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Estimate the mean (k,) and covariance (k, k) of the margins of all rows."""
+        centred = weights.copy()
+        centred[-1] += self.shift @ weights / 2.0
+        mean = self.gram[-1, :-1] @ centred[:-1] + centred[-1]
+        squares = self.white.moments @ centred
+        return mean, centred.T @ squares - np.outer(mean, mean)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Checks of the parameters of samplings and of smoothness. All of them are public."""
+"""Check the parameters of samplings and of smoothness, which are public."""
 
 from collections.abc import Sequence
 from typing import TypeVar

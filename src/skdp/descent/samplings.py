@@ -1,4 +1,4 @@
-"""Samplings: distributions over the sets of coordinates that one step moves.
+"""Define samplings: distributions over the sets of coordinates that a step moves.
 
 A sampling draws a random set S of coordinates, with marginals p_j = P(j ∈ S). The paper
 assumes that a sampling is *proper* (every p_j > 0) and *nonvacuous* (S is never empty).
@@ -101,9 +101,9 @@ class Sampling(Registered, ABC):
         """The vector a that determines pair probabilities, or None if there is none.
 
         It is in [0, 1]^d and satisfies P(j, k ∈ S) = √(p_j a_j p_k a_k) for all j ≠ k.
-        Single coordinates have a = 0, and the full set has a = 1. If a exists, the
-        matrix of pair probabilities is diagonal plus rank one, and smoothness has a
-        closed form.
+        Single coordinates have a = 0, and the full set has a = 1. If there is such an
+        a, the matrix of pair probabilities is diagonal plus rank one, and the
+        smoothness has a closed form.
         """
         return self._coupling
 
@@ -114,7 +114,7 @@ class Sampling(Registered, ABC):
 
     @property
     def set_probabilities(self) -> FloatArray | None:
-        """P(S = U) for each set U of ``support``, or None if there is no list."""
+        """P(S = U) for each set U of ``support``, or None if ``support`` is None."""
         return self._set_probabilities
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Sampling(Registered, ABC):
         """Draw one set S, and return its indices sorted. S is never empty."""
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
-        """Draw the sets of ``n_steps`` consecutive steps, independent of each other."""
+        """Draw the sets of ``n_steps`` consecutive steps, which are independent."""
         steps = range(check_integer(n_steps, 0, None, "Sampling.sets", "n_steps"))
         return (self.draw(rng) for _ in steps)
 
@@ -177,7 +177,7 @@ class Full(Sampling):
 
 
 class SingleCoordinate(Sampling):
-    """Every step moves one coordinate, j with probability p_j: coordinate descent.
+    """Every step moves one coordinate, which is j with probability p_j.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ class SingleCoordinate(Sampling):
 
     @classmethod
     def importance(cls, smoothness: npt.ArrayLike, floor: float = 0.0) -> Self:
-        """Return the sampling with p_j ∝ M_j, mixed with the uniform one.
+        """Return the sampling with p_j ∝ M_j, mixed with uniform probabilities.
 
         The mixture ensures that p_j ≥ floor / d.
         """
@@ -327,8 +327,8 @@ class Blocks(_Partition):
     blocks : sequence of index arrays
         A partition of {0, ..., d-1}.
     probabilities : (len(blocks),) array_like
-        q, positive, with sum one. The attribute ``Blocks.set_probabilities`` holds
-        these numbers, whereas ``Blocks.probabilities`` holds one number per coordinate.
+        q, positive, with sum one. These are the ``set_probabilities`` of the sampling.
+        Its ``probabilities`` have one number per coordinate.
     """
 
     kind = "blocks"
@@ -357,7 +357,7 @@ class Blocks(_Partition):
         smoothness: npt.ArrayLike,
         floor: float = 0.0,
     ) -> Self:
-        """Return the sampling with q_B ∝ max of M_j over B, mixed with the uniform one.
+        """Return the sampling with q_B ∝ max_{j∈B} M_j, mixed with uniform ones.
 
         The mixture ensures that q_B ≥ floor / b for b blocks.
 
@@ -386,7 +386,7 @@ class Blocks(_Partition):
         distance: npt.ArrayLike,
         floor: float = 0.5,
     ) -> Self:
-        """Return the sampling with q_B ∝ √(Σ_{j∈B} M_j δ_j²), mixed with uniform.
+        """Return the sampling with q_B ∝ √(Σ_{j∈B} M_j δ_j²), mixed with uniform ones.
 
         The mixture ensures that q_B ≥ floor / b for b blocks. Here δ is a public guess
         of abs(w⁰−w*). Without the mixture, these q minimise R² = ‖w⁰−w*‖² in the norm
@@ -423,7 +423,7 @@ class Blocks(_Partition):
 
 
 class ShuffledBlocks(_Partition):
-    """Blocks in random order, where every cycle visits block i exactly counts[i] times.
+    """Blocks in random order. Every cycle visits block i exactly counts[i] times.
 
     Each single step has the same distribution as in ``Blocks`` with
     q = counts / Σ counts, but the steps of a cycle depend on each other.
@@ -547,8 +547,8 @@ class Independent(Sampling):
                 "lie in (0, 1]",
                 f"{pi.max()}",
             )
-        # P(j is the first of S) = π_j Π_{i<j} (1−π_i). The sum over j is Z. Computing Z
-        # in this way avoids the cancellation in 1 − Π, so tiny π lose no digits.
+        # P(j is the first of S) = π_j Π_{i<j} (1−π_i). The sum over j is Z. This avoids
+        # the cancellation in 1 − Π, so no digits are lost if all π are tiny.
         before = np.concatenate([[1.0], np.cumprod(1 - pi)[:-1]])
         first = pi * before
         support, likelihood = _nonempty_subsets(pi)
@@ -575,7 +575,7 @@ class Independent(Sampling):
     def draw(self, rng: np.random.Generator) -> IntArray:
         """Draw the smallest coordinate of S, then the larger ones independently.
 
-        No draw is rejected, so small π take no longer than large ones.
+        No draw is rejected, so small probabilities π take no longer than large ones.
         """
         first = int(np.searchsorted(self._first, rng.random(), side="right"))
         later = self.inclusion[first + 1 :]
@@ -638,7 +638,7 @@ def _mix_with_uniform(
 def _nonempty_subsets(
     pi: FloatArray,
 ) -> tuple[list[IntArray] | None, FloatArray | None]:
-    """Return all nonempty sets and their likelihoods, before they are normalised.
+    """Return all nonempty sets and their likelihoods, which are not normalised.
 
     If there are too many sets, return None for both.
     """
@@ -659,7 +659,7 @@ def _example_blocks(d: int) -> list[IntArray]:
 
 
 def _example_explicit(d: int) -> ExplicitSets:
-    """Return a sampling of pairs of adjacent coordinates, and sometimes of all.
+    """Return a sampling of adjacent pairs of coordinates, and of all of them together.
 
     Pairs further to the right are more likely.
     """
@@ -686,4 +686,4 @@ SAMPLINGS: dict[str, Callable[[int], Sampling]] = {
     "independent": lambda d: Independent(np.linspace(0.15, 0.6, d)),
     "explicit": _example_explicit,
 }
-"""An example of each sampling by name, for any d ≥ 1; the tests run through them."""
+"""An example of each sampling by name, for any d ≥ 1. The tests check each of them."""

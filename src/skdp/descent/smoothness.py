@@ -1,4 +1,4 @@
-"""Smoothness of a convex f along a sampling: the M of the step w_j −= g_j / M_j.
+"""Compute the smoothness M of a convex f, for steps w_j −= g_j / M_j on random sets.
 
 Let f'' ⪯ H everywhere. A step on a random set S is safe in expectation if v satisfies
 the expected separable overapproximation (ESO) of Qu and Richtárik (2016)::
@@ -39,7 +39,7 @@ RELATIVE_FLOOR = 1e-9
 """Smallest curvature given to a coordinate, relative to the largest entry of H."""
 
 ROUND_UP = 1 + 1e-12
-"""Covers the rounding of an eigenvalue: v may be too large, never too small."""
+"""Covers the rounding of an eigenvalue. v may be too large, but never too small."""
 
 
 def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
@@ -69,9 +69,9 @@ def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
     Returns
     -------
     (d,) array
-        v > 0. If h_j is below ``RELATIVE_FLOOR`` times the largest entry of H, it is
-        raised to that product. An example is a column that is always zero. A larger v
-        is always valid, and this keeps the step 1/v finite. For H = 0, v = 1.
+        v > 0. If h_j is below ``RELATIVE_FLOOR`` times the largest entry of H, for
+        example for a column of zeros, it is raised to that product. This keeps the step
+        1/v finite, and a larger v is always valid. For H = 0, v = 1.
     """
     hess = _check_hessian(hessian, sampling.n_coordinates, "from_hessian")
     scale = np.abs(hess).max()
@@ -197,12 +197,12 @@ def is_valid_for_bounds(
 ) -> bool:
     """Return whether v is proved valid for all tables within the public bounds.
 
-    The bounds are those of `from_bounds`. Let u = v − λ and c_S =
-    β sup_x Σ_{j∈S} x_j²/u_j = β Σ_G max_{j∈G∩S} 1/u_j. Then v is proved valid if
-    E[c_S | j ∈ S] ≤ 1 for every j, or if no entry of v is below that of
+    The public bounds are those that `from_bounds` assumes. Let u = v − λ and c_S = β
+    sup_x Σ_{j∈S} x_j²/u_j = β Σ_G max_{j∈G∩S} 1/u_j. Then v is proved valid if E[c_S |
+    j ∈ S] ≤ 1 for every j, or if no entry of v is below the same entry of
     ``from_bounds``. For the full set, single coordinates and partitions this test is
-    exact, so False means that v fails for some table. For other samplings, False may
-    be returned for a v that is valid.
+    exact, so False means that v fails for some table. For other samplings, the result
+    may be False even if v is valid.
 
     Parameters
     ----------

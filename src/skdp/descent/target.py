@@ -22,11 +22,14 @@ from skdp.schema import FloatArray
 
 #: Number of equal bins for a numeric target.
 N_BINS = 32
-#: Prior guesses: variance of a class's share, variance of the mean of a number in
-#: [-1, 1], and that number's mean distance from its median.
+#: Prior guesses: the variance of a class's share, the variance of the mean of a numeric
+#: target in [-1, 1], and its mean distance from the median.
 CLASS_VARIANCE, MEAN_VARIANCE, USUAL_SCALE = 0.08, 0.1, 0.25
-#: If the error of the distribution function has this size, the estimated scale and the
-#: prior guess get equal weight.
+#: Spread of the residuals relative to the spread of the target, if the model explains
+#: two thirds of the target's variance.
+RESIDUAL = 0.6
+#: Error of the distribution function at which the estimated scale and the prior guess
+#: get equal weight.
 DOUBTFUL = 0.15
 
 
@@ -50,16 +53,15 @@ def release_constant(
 ) -> ConstantModel:
     """Release the target's histogram and fit a constant model to it."""
     if loss.n_classes:
-        counts = engine.counts(loss.n_classes)
-        query = f"counts of {loss.n_classes} classes"
-        total = queries.histogram(counts, 1, neighbours, query)
+        total = queries.counts(engine, loss.n_classes, neighbours)
         return fit_constant(release(total), loss, n_rows)
     fine = engine.counts((1 << FEATURE_BITS) + 1)
     fine[-2] += fine[-1]  # the largest value belongs to the last bin
     starts = np.arange(0, 1 << FEATURE_BITS, (1 << FEATURE_BITS) // N_BINS)
     counts = np.add.reduceat(fine[:-1], starts)
     query = f"histogram of the target, {N_BINS} bins"
-    total = queries.histogram(counts, 1, neighbours, query)
+    one = engine.records.one
+    total = queries.histogram(counts, 1, neighbours, query, one)
     return fit_constant(release(total), loss, n_rows)
 
 
@@ -87,7 +89,7 @@ def estimate_variance(released: Released, n_rows: float) -> tuple[float, float]:
 
 
 def _error(released: Released, n_rows: float) -> float:
-    """Return the standard deviation of the noise in one bin's share of the rows."""
+    """Return the standard deviation of the noise in the share of one bin."""
     return float(np.max(released.noise_std)) / n_rows
 
 

@@ -1,8 +1,8 @@
 """Run linear algebra on small matrices on one thread.
 
-BLAS libraries split even the decomposition of a small matrix over all cores, and wait
-for the slowest core after each piece. If cores are busy, this can take a hundred times
-longer than on one core.
+BLAS libraries split the decomposition of even a small matrix over all cores, and wait
+for the slowest core after each piece. If the cores are busy, this can take a hundred
+times as long as on one core.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ONE_AT_A_TIME = Lock()
 
 @contextmanager
 def one_thread(n_rows: int) -> Iterator[None]:
-    """Limit linear algebra to one thread if `n_rows`, a matrix's size, is small."""
+    """Limit linear algebra to one thread, if a matrix has few rows."""
     if n_rows > SMALL:
         yield
         return
@@ -33,5 +33,5 @@ def one_thread(n_rows: int) -> Iterator[None]:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """Return the loaded libraries. The result is cached, as the search takes time."""
+    """Return the loaded libraries. The result is cached, because the search is slow."""
     return ThreadpoolController()

@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from os import PathLike
+from typing import Any
 
 from skdp.privacy.encoding import Records
 from skdp.privacy.queries import Engine
 from skdp.schema import check
+from skdp.tables.placed import PlacedTable
+
+#: Makes the engine for encoded records.
+MakeEngine = Callable[[Records], Engine]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +34,14 @@ class EngineEntry:
         The optional package that the engine imports.
     threaded : bool
         Whether the class takes ``n_threads``.
+    addressed : bool
+        Whether the class takes ``address``, which follows the name: ``name://address``.
     """
 
     location: str
     package: str | None = None
     threaded: bool = False
+    addressed: bool = False
 
     def is_installed(self) -> bool:
         """Return whether the engine's package can be imported."""
@@ -54,6 +63,12 @@ ENGINES: dict[str, EngineEntry] = {
     ),
     "reference": EngineEntry(location="skdp.engines.reference:ReferenceEngine"),
     "cuda": EngineEntry(location="skdp.engines.cuda:CudaEngine", package="cupy"),
+    "dask": EngineEntry(
+        location="skdp.engines.dask_engine:DaskEngine",
+        package="distributed",
+        threaded=True,
+        addressed=True,
+    ),
 }
 
 
@@ -63,34 +78,67 @@ def name_engine(name: str = "auto") -> str:
     Parameters
     ----------
     name : str
-        A name in `ENGINES`, or ``"auto"``.
+        A name in `ENGINES`, with or without an address, or ``"auto"``.
     """
     if name == "auto":
         installed = (known for known, one in ENGINES.items() if one.is_installed())
         name = os.environ.get("SKDP_ENGINE") or next(installed)
     names = ["auto", *ENGINES]
-    check(name in names, f"engine must be one of {names}, got {name!r}.")
+    known = isinstance(name, str) and name.partition("://")[0] in names
+    check(known, f"engine must be one of {names}, got {name!r}.")
     return name
 
 
-def choose_engine(
-    name: str = "auto", n_threads: int | None = None
-) -> Callable[[Records], Engine]:
+def choose_engine(name: str = "auto", n_threads: int | None = None) -> MakeEngine:
     """Return a function that takes encoded records and makes the named engine for them.
 
     Parameters
     ----------
     name : str
-        A name in `ENGINES`, or ``"auto"``. The choice never changes a result.
+        A name in `ENGINES`, or ``"auto"``. ``"dask://host:port"`` also says where the
+        cluster's scheduler is. The choice never changes a result.
     n_threads : int, optional
         The number of threads, for engines that use threads. By default the engine
         decides, and usually uses all cores.
     """
-    name = name_engine(name)
+    name, _, address = name_engine(name).partition("://")
     entry = ENGINES[name]
+    check(not address or entry.addressed, f"engine={name!r} takes no address.")
     if not entry.is_installed():
         raise ImportError(
             f"engine={name!r} requires {entry.package}, which is not installed."
         )
     engine = entry.load()
-    return partial(engine, n_threads=n_threads) if entry.threaded else engine
+    options: dict[str, Any] = {"n_threads": n_threads} if entry.threaded else {}
+    options |= {"address": address} if address else {}
+    return partial(engine, **options) if options else engine
+
+
+def place_table(
+    table: Any, y: Any, sample_weight: Any, name: str, n_threads: int | None
+) -> tuple[Any, Any, Any, MakeEngine]:
+    """Return the table, target and weights of a fit where they are read, and an engine.
+
+    A Dask data frame, and files if the engine is ``"dask"``, are read by the workers of
+    a cluster. All others are returned unchanged, and are read by this process.
+    """
+    frame = any(one.__module__.split(".")[0] == "dask" for one in type(table).__mro__)
+    placed = isinstance(table, PlacedTable)
+    chosen = name_engine(name)
+    if (frame or placed) and name == "auto" and not chosen.startswith("dask"):
+        chosen = "dask"
+    engine = choose_engine(chosen, n_threads)
+    kind, _, address = chosen.partition("://")
+    check(
+        kind == "dask" or not (frame or placed),
+        f"A Dask data frame requires engine='dask', got {name!r}.",
+    )
+    if kind != "dask" or not (frame or isinstance(table, (str, PathLike))):
+        return table, y, sample_weight, engine
+    from skdp.engines.dask_client import Cluster
+    from skdp.engines.dask_table import place_files, place_frame
+
+    cluster = Cluster(address or None, n_threads)
+    if frame:
+        return *place_frame(table, y, sample_weight, cluster), engine
+    return place_files(table, cluster), y, sample_weight, engine

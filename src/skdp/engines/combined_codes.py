@@ -1,6 +1,6 @@
 """Combine several columns of codes into one column with a code per combination.
 
-Reading one byte per row instead of three, for example, makes full steps faster. When
+Full steps are faster if they read one byte per row instead of, for example, three. When
 weights change, the change of the margin for a combination is the sum of the changes for
 its groups. Conversely, the sum for a code of a group is the total over all combinations
 with that code. Both are exact integers, so combining changes no bit of a result.
@@ -23,7 +23,7 @@ MOST_COMBINATIONS = 256
 
 
 class CombinedCodes(NamedTuple):
-    """Several groups of codes that are read as one.
+    """Several groups of codes that are read as one group.
 
     A slot is a position in the kernels' arrays (see `skdp.engines.compiled.Slots`).
 
@@ -56,7 +56,7 @@ class CombinedCodes(NamedTuple):
         return total
 
     def spread(self, moves: FloatArray) -> None:
-        """Write the sums of the groups' moves for all combinations into `moves`.
+        """For each combination, write the sum of its groups' moves into `moves`.
 
         `moves` (k, slots) holds the changes of the weights.
         """
@@ -67,7 +67,7 @@ class CombinedCodes(NamedTuple):
         moves[:, self.start : self.start + self.size] = total
 
     def gather(self, sums: npt.NDArray[np.int64]) -> None:
-        """Add the sums for all combinations to the sums for their groups, in `sums`."""
+        """Add the sum for each combination to the sums for its groups, in `sums`."""
         own = sums[:, self.start : self.start + self.size].reshape(-1, *self.shape)
         axes = set(range(1, own.ndim))
         for axis, (slot, width) in enumerate(zip(self.slots, self.shape, strict=True)):
@@ -82,7 +82,7 @@ def combine_codes(layout: Layout, start: int) -> list[CombinedCodes]:
     layout : Layout
         The coordinates.
     start : int
-        The first free slot, from which on the slots of the combinations are placed.
+        The first free slot. The slots of the combinations begin here.
     """
     widths = {g: c.width + 1 for g, c in enumerate(layout.groups) if c.kind == "code"}
     bins: list[list[int]] = [[]]

@@ -1,4 +1,4 @@
-"""Tell the user when kernels are being compiled, so a first fit does not seem stuck.
+"""Tell the user when kernels are being compiled, so the first fit does not seem stuck.
 
 numba reports the start of each compilation. It compiles only what its disk cache does
 not contain. Which kernels are compiled depends only on the plan and on the types of
@@ -12,7 +12,7 @@ from typing import Any
 
 from numba.core import event
 
-#: Roughly how many seconds compiling takes.
+#: The rough number of seconds that compiling takes.
 SECONDS = 10
 #: Whether the message is suppressed.
 _quiet = False
@@ -25,7 +25,7 @@ def suppress_message(quiet: bool) -> None:
 
 
 class CompilationListener(event.Listener):
-    """Writes one line to standard error at the first compilation in a process.
+    """A listener that reports the first compilation in a process, on standard error.
 
     Parameters
     ----------

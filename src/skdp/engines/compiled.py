@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numba
@@ -27,24 +28,21 @@ from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, Group, IntArray, Layout, check, split_hats
 
-#: Largest number of rows that one kernel call adds up in float64, where sums stay below
+#: Largest number of rows that one kernel call adds up in float64. Sums then stay below
 #: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
 MOST_ROWS = 1 << 18
 #: Rough number of column entries that are enough work for a thread.
 TASK_ENTRIES = 1 << 21
-#: Number of ranges of rows per thread, so that all threads end at about the same time.
-RANGES = 8
+#: Number of ranges of rows per thread. Short ranges let all threads end together.
+RANGES = 16
 #: Number of rows whose products of features float64 adds up exactly.
 GRAM_ROWS = 1 << 24
-#: How many numbers are expanded to float64 at a time, for matrix products.
+#: How many numbers are converted to float64 at a time, for matrix products.
 PIECE = 1 << 19
-#: How many sets of coordinates have their programs kept for later steps.
+#: Number of sets of coordinates whose programs are kept for later steps.
 KNOWN_PROGRAMS = 64
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
-
-#: Ranges of rows: the index of a chunk, the first row and the end of the rows.
-Ranges = list[tuple[int, int, int]]
 
 report_compilation(kernels.__name__)
 
@@ -102,8 +100,8 @@ class Formula(NamedTuple):
 class Slots:
     """The positions (slots) of coordinates in the kernels' arrays.
 
-    The coordinates of each group are followed by a spare slot. The code of a row
-    without any of the group's levels points to that slot.
+    A spare slot follows the coordinates of each group. If a row has none of the group's
+    levels, its code points to the spare slot.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -111,8 +109,8 @@ class Slots:
         self.group_of = layout.group_of
         self.of = np.arange(layout.n_features) + self.group_of
         self.count = layout.n_features + len(layout.groups)
-        #: The number of feature units that a stored 1 stands for. Numbers and hats are
-        #: in units, but codes and the intercept are added up as ones.
+        #: The number of feature units in a stored 1. Numbers and hats are stored in
+        #: units, but codes and the intercept are added up as ones.
         self.worth = np.array(
             [
                 1 if group.kind in ("dense", "hats") else FEATURE_ONE
@@ -295,8 +293,8 @@ def _as_matrix(part: AnyArray) -> AnyArray:
 def _as_positions(part: AnyArray, group: Group) -> AnyArray:
     """Return positions of hats as contiguous uint32 (n, axes).
 
-    A kernel reads the knots below and above a position. Rows for which these are not
-    coordinates of the group must have no fraction and the index of the spare slot.
+    A kernel reads the knots below and above a position. If these are not coordinates of
+    the group, the position must be the spare slot, without a fraction.
     """
     check(
         len(group.axes) in (1, 2) and part.shape[1] == len(group.axes),
@@ -317,12 +315,11 @@ class NumbersFirst:
 
     Attributes
     ----------
-    dense : the coordinates of numbers, in groups of kind "dense" and "ones"
-    slots : the first place of each group of codes, which ends with a spare place
-    hats : the groups of hats, and the first place of each; a spare place follows each
-    of : the place of each coordinate in the new order
-    count : the number of places
-    worth : the number of feature units that a stored 1 of each coordinate stands for
+    dense : the coordinates of numbers, in groups of kind "dense" and "ones" slots : the
+    first place of each group of codes, which ends with a spare place hats : the groups
+    of hats, and the first place of each; a spare place follows each of : the place of
+    each coordinate in the new order count : the number of places worth : the number of
+    feature units in a stored 1, for each coordinate
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -356,8 +353,8 @@ class NumbersFirst:
         """Yield pieces of rows, as a slice, numbers (n, m) and codes (groups, n).
 
         Numbers are in feature units. `width` is the number of further columns per row
-        that the caller computes. The larger it is, the fewer rows are in a piece. The
-        next piece may use the same memory.
+        that the caller computes. A larger `width` makes pieces shorter. The next piece
+        may use the same memory.
         """
         length = max(64, PIECE // max(1, len(self.dense) + width))
         dense, codes = np.empty((0, 0)), np.empty((0, 0), np.uint16)
@@ -391,8 +388,25 @@ class NumbersFirst:
         )
 
 
+class Ranges:
+    """Ranges of rows, which threads take one after another.
+
+    A range is the index of a chunk, the first row and the end of the rows. Threads that
+    iterate over the same object share its ranges, and so do kernels, which take them
+    from `array` (m, 3) and count them in `taken`.
+    """
+
+    def __init__(self, ranges: list[tuple[int, int, int]]) -> None:
+        self.array = np.array(ranges, np.int64).reshape(-1, 3)
+        self.taken = np.zeros(1, np.int64)
+        self._left = iter(ranges)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        return self._left
+
+
 class CompiledEngine:
-    """Computes sums over records that equal those of `ReferenceEngine` for every table.
+    """Computes the same sums over records as `ReferenceEngine`, for every table.
 
     One sweep over the rows updates the margins by the change of the weights and adds up
     the requested columns. It reads only those columns and the columns whose weights
@@ -403,9 +417,9 @@ class CompiledEngine:
     records : Records
         The encoded table, whose arrays are read in place.
     n_threads : int, optional
-        The number of threads. By default it is ``NUMBA_NUM_THREADS`` if that is set,
-        and otherwise all cores. Sums are exact integers, so the number of threads
-        changes no bit of them.
+        The number of threads. The default is ``NUMBA_NUM_THREADS`` if it is set, and
+        otherwise the number of cores. Sums are exact integers, so the number of threads
+        does not change them.
     """
 
     def __init__(self, records: Records, n_threads: int | None = None) -> None:
@@ -429,39 +443,45 @@ class CompiledEngine:
         self._margins: list[FloatArray] = []
         self._asked: FloatArray | None = None
         self._known_programs: dict[tuple[bytes, bytes], tuple[Any, Any]] = {}
+        self._known_caps: tuple[Any, Any, Any] = (None, None, None)
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         self._n_threads = n_threads or int(default)
         self._pool: ThreadPoolExecutor | None = None
 
-    def _run(self, work: Callable[[Ranges], Any], entries: int) -> list[Any]:
-        """Divide all rows among the threads and return what `work` returns for each.
+    def _run(
+        self, work: Callable[[Ranges], Any], entries: int, only: set[int] | None = None
+    ) -> list[Any]:
+        """Divide all rows among the threads, and return the results of `work`.
 
-        A row counts as `entries` units of work, so small tables use fewer threads.
+        A row counts as `entries` units of work, so small tables use fewer threads. If
+        `only` is given, it has the indices of the chunks whose rows are divided.
         """
-        sizes = [rows.n_rows for rows in self._rows]
+        sizes = [
+            rows.n_rows if only is None or index in only else 0
+            for index, rows in enumerate(self._rows)
+        ]
         enough = -(-sum(sizes) * entries // TASK_ENTRIES)
         n_threads = max(1, min(self._n_threads, enough))
-        length = -(-sum(sizes) // (RANGES * n_threads * kernels.TILE)) * kernels.TILE
-        length = min(max(length, kernels.TILE), MOST_ROWS)
-        ranges = [
-            (index, start, min(start + length, size))
-            for index, size in enumerate(sizes)
-            for start in range(0, size, length)
-        ]
+        length = max(kernels.TILE, sum(sizes) // (RANGES * n_threads))
+        ranges = []
+        for index, size in enumerate(sizes):
+            pieces = max(1, -(-size // min(length, MOST_ROWS)))
+            step = max(1, -(-size // (pieces * kernels.TILE))) * kernels.TILE
+            ranges += [(index, s, min(s + step, size)) for s in range(0, size, step)]
         if any(self._rests):  # memory must be released after each range
-            shares = [ranges[place : place + 1] for place in range(len(ranges))]
+            shares = [Ranges([one]) for one in ranges]
         else:
-            shares = [ranges[place::n_threads] for place in range(n_threads)]
+            shares = [Ranges(ranges)] * min(n_threads, len(ranges))
 
         def work_and_rest(share: Ranges) -> Any:
             result = work(share)
-            for index in {index for index, *_ in share}:
-                rest = self._rests[index]
-                if rest is not None:
-                    rest()
+            if any(self._rests):
+                for index in share.array[:, 0].tolist():
+                    rest = self._rests[index]
+                    if rest is not None:
+                        rest()
             return result
 
-        shares = [share for share in shares if share]
         if n_threads == 1 or len(shares) < 2:
             return list(map(work_and_rest, shares))
         if self._pool is None:
@@ -488,22 +508,15 @@ class CompiledEngine:
             combined.spread(moves)
         lanes = 4 if slots.wide * n_outputs <= 1 << 14 else 1
         programs, bounds = self._make_programs(changed, at)
-        chunks = np.zeros((len(self._rows), 9), np.int64)
-        chunks[:, 5:] = bounds
-        kept = []  # keeps the arrays alive as long as their addresses are used
-        for index, rows in enumerate(self._rows):
-            chunks[index, :2] = rows.addresses
-            chunks[index, 4] = rows.n_rows
-            if slopes.caps is not None:
-                kept.append(_chunk_caps(slopes, index, rows.n_rows))
-                chunks[index, 2] = kept[-1].ctypes.data
-            if kept_margins:
-                chunks[index, 3] = self._margins[index].ctypes.data
+        chunks = self._described.copy()
+        chunks[:, 2] = self._find_caps(slopes)
+        chunks[:, 3] = [array.ctypes.data for array in self._margins] or 0
+        chunks[:, 5:9] = bounds
 
         def sweep(share: Ranges) -> npt.NDArray[np.int64]:
             totals = np.zeros((n_outputs, slots.wide), np.int64)
-            ranges = np.array(share, np.int64)
-            kernels.sweep(ranges, chunks, programs, moves, lanes, totals, *formula)
+            ranges = share.array, share.taken.ctypes.data
+            kernels.sweep(*ranges, chunks, programs, moves, lanes, totals, *formula)
             return totals
 
         entries = n_outputs * (16 + len(changed) + len(at))
@@ -518,13 +531,38 @@ class CompiledEngine:
             self._weights = self._asked
         return big(total[:, slots.of[at]].T * slots.worth[at, None])
 
+    @cached_property
+    def _described(self) -> npt.NDArray[np.int64]:
+        """The chunks as the kernel `sweep` reads them, without caps and margins."""
+        chunks = np.zeros((len(self._rows), 10), np.int64)
+        for index, rows in enumerate(self._rows):
+            chunks[index, :2] = rows.addresses
+            chunks[index, 4] = rows.n_rows
+            chunks[index, 9] = self.records.chunks[index].divisor
+        return chunks
+
+    def _find_caps(self, slopes: Slopes) -> npt.NDArray[np.int64] | int:
+        """Return the addresses of the caps of each chunk, or 0 if there are none.
+
+        Steps share their caps, so the last ones are kept.
+        """
+        if slopes.caps is None:
+            return 0
+        if self._known_caps[0] is not slopes.caps:
+            arrays = [
+                _chunk_caps(slopes, i, rows.n_rows) for i, rows in enumerate(self._rows)
+            ]
+            where = np.array([array.ctypes.data for array in arrays], np.int64)
+            self._known_caps = slopes.caps, arrays, where
+        addresses: npt.NDArray[np.int64] = self._known_caps[2]
+        return addresses
+
     def _choose_start(self, units: FloatArray) -> tuple[FloatArray, bool]:
-        """Return the weights from which to update margins, and whether to keep margins.
+        """Return the weights to update margins from, and whether to keep the margins.
 
         A step that changes all weights computes the margins from scratch, starting at
-        weights of zero. This takes as long as updating them and needs no memory.
-        Margins are kept from the first step on that changes fewer weights than are
-        nonzero.
+        weights of zero. This takes as long as updating them and needs no memory. Once a
+        step changes fewer weights than are nonzero, margins are kept from then on.
         """
         nothing = np.zeros_like(units)
         if self._weights is not None and self._weights.shape == units.shape:
@@ -563,7 +601,7 @@ class CompiledEngine:
         return self._known_programs[key]
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         order = NumbersFirst(self._slots)
 
         def work(share: Ranges) -> npt.NDArray[np.int64]:
@@ -582,12 +620,21 @@ class CompiledEngine:
                         kernels.add_hat_pairs(order.slots, *piece, *hats, matrix)
             return total + matrix.astype(np.int64)
 
-        total = np.zeros((order.count, order.count), np.int64)
-        for part in self._run(work, len(order.dense) ** 2 + order.count):
-            total += part
-        total = np.tril(total) + np.tril(total, -1).T
-        exact = total[np.ix_(order.of, order.of)]
-        return big(exact * np.multiply.outer(order.worth, order.worth))
+        def find_share(index: int) -> int:
+            return self.records.find_share(self.records.chunks[index])
+
+        entries = len(order.dense) ** 2 + order.count
+        result = big(np.zeros((len(order.of), len(order.of))))
+        indices = sorted(range(len(self._rows)), key=find_share)
+        for one, own in groupby(indices, find_share):
+            total = np.zeros((order.count, order.count), np.int64)
+            for part in self._run(work, entries, set(own)):
+                total += part
+            total = np.tril(total) + np.tril(total, -1).T
+            exact = total[np.ix_(order.of, order.of)]
+            exact = exact * np.multiply.outer(order.worth, order.worth)
+            result = result + big(exact) * one
+        return result
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[npt.NDArray[np.int32]]:
         """Return the cap of each row, from the row's exact product with the metric."""
@@ -616,19 +663,27 @@ class CompiledEngine:
         return caps
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
         """
-        total = np.zeros(n_classes, np.int64)
-        for rows in self._rows:
-            for start in range(0, rows.n_rows, MOST_ROWS):
-                at = slice(start, start + MOST_ROWS)
-                counted = (n_classes == 1) | (rows.weight[at] > 0)
-                inside = np.minimum(rows.target[at][counted], np.uint16(n_classes - 1))
-                total += np.bincount(inside, minlength=n_classes)
-        return big(total)
+        if n_classes == 1:
+            chunks = self.records.chunks
+            shares = (len(c.target) * self.records.find_share(c) for c in chunks)
+            return big([sum(shares)])
+
+        def work(share: Ranges) -> npt.NDArray[np.int64]:
+            total = np.zeros(n_classes, np.int64)
+            for index, start, stop in share:
+                rows, counts = self._rows[index], np.zeros(n_classes, np.int64)
+                at = slice(start, stop)
+                kernels.count_classes(rows.target[at], rows.weight[at], counts)
+                parts = self.records.find_share(self.records.chunks[index])
+                total += counts * parts
+            return total
+
+        return big(sum(self._run(work, 1), start=np.zeros(n_classes, np.int64)))
 
 
 def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:

@@ -1,9 +1,8 @@
 """Compute the same sums as the reference engine, on a GPU.
 
-Rows are copied to the GPU once, together with what belongs to rows: targets, weights,
-caps and margins. Only weights go to the GPU in a step, and only sums come back. If the
-table does not fit into the GPU's memory, the rest of it is copied in pieces, in each
-step.
+Rows are copied to the GPU once, with their targets, weights, caps and margins. In a
+step, only the model's weights go to the GPU, and only sums come back. If the table does
+not fit into the GPU's memory, each step copies the rest of it in pieces.
 
 A table of single numbers and categories, with a loss of one output, is swept by one
 kernel of ``cuda_kernels.cu``. For all other tables, tiles of rows are expanded to
@@ -32,7 +31,7 @@ from skdp.engines.cuda_rows import (
     slice_rows,
 )
 from skdp.privacy.encoding import Records
-from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
+from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, SLOPE_BITS, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray
 
@@ -42,6 +41,8 @@ MEMORY_SHARE = 0.6
 TILE_ENTRIES = 1 << 27
 #: Largest number of rows of a tile. Sums over its rows stay below 2⁵³.
 TILE_ROWS = 1 << 22
+#: The same if rows belong to persons, because slopes are then on a finer grid.
+UNIT_TILE_ROWS = 1 << 18
 #: Threads of a block, and blocks per processor of the GPU.
 THREADS, BLOCKS = 256, 2
 #: Most columns of each kind that one sweep reads, as the kernels define it.
@@ -110,7 +111,7 @@ def _launch(kernel: Any, n: int, *arguments: Any, shared: int = 0) -> None:
 
 
 class CudaEngine:
-    """Computes sums over records on a GPU. They equal those of `ReferenceEngine`.
+    """Computes the same sums over records as `ReferenceEngine`, on a GPU.
 
     Parameters
     ----------
@@ -150,7 +151,7 @@ class CudaEngine:
         """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
         formula = Formula.of(slopes, self._unit)
         caps = self._caps_on_gpu(slopes)
-        if units.shape[1] == 1 and self._may_sweep:
+        if units.shape[1] == 1 and self._may_sweep and slopes.bits <= SLOPE_BITS:
             shared = self._shared_bytes(formula)
             if shared <= MOST_SHARED:
                 return self._sweep(units, at, formula, caps, shared)
@@ -200,7 +201,7 @@ class CudaEngine:
     ) -> BigInts:
         """Return the sums of one kernel that reads only the columns it needs.
 
-        Margins are kept on the GPU if a step is about some columns only.
+        Margins are kept on the GPU if a step moves only some columns.
         """
         places, d = self._places, len(units)
         kept = len(set(at.tolist())) < d and self._resident
@@ -279,7 +280,8 @@ class CudaEngine:
         weights, table = cupy.asarray(units), self._table(formula)
         kernel = _compile("slopes", FORMULA=formula.code)
         total = np.zeros((len(units), k), np.int64)
-        for index, slab, rows in self._tiles(len(units) + 2 * k):
+        most = TILE_ROWS if self.records.layout.unit is None else UNIT_TILE_ROWS
+        for index, slab, rows in self._tiles(len(units) + 2 * k, most):
             block = self._block(slab, rows)
             margins = cupy.ascontiguousarray(block.T @ weights)
             slope = cupy.empty_like(margins)
@@ -296,14 +298,16 @@ class CudaEngine:
                 slab.weight[rows],
                 _NULL if own is None else own,
                 table,
-                _describe(formula),
+                _describe(formula, slab.divisor),
             )
             total += cupy.asnumpy(block @ slope).astype(np.int64)
         return big(total[at])
 
-    def _tiles(self, width: int) -> Iterator[tuple[int, Slab, slice]]:
-        """Yield tiles of rows, for which `width` doubles per row are needed."""
-        length = max(1, min(TILE_ROWS, TILE_ENTRIES // width))
+    def _tiles(
+        self, width: int, most: int = TILE_ROWS
+    ) -> Iterator[tuple[int, Slab, slice]]:
+        """Yield tiles of at most `most` rows, each of `width` doubles."""
+        length = max(1, min(most, TILE_ENTRIES // width))
         for index, slab in self._on_gpu():
             for start in range(0, slab.n_rows, length):
                 yield index, slab, slice(start, min(start + length, slab.n_rows))
@@ -336,13 +340,14 @@ class CudaEngine:
         return cupy.asarray(self._places.list_coordinates())
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         d = self._places.layout.n_features
-        total = np.zeros((d, d), np.int64)
+        total = big(np.zeros((d, d)))
         for _, slab, rows in self._tiles(d):
             block = self._block(slab, rows)
-            total += cupy.asnumpy(block @ block.T).astype(np.int64)
-        return big(total)
+            own = big(cupy.asnumpy(block @ block.T))
+            total = total + own * (self.records.one // slab.divisor)
+        return total
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[Any]:
         """Return the cap of each row, from the row's exact product with the metric."""
@@ -366,26 +371,27 @@ class CudaEngine:
         return Caps(found, [slab.chunks for slab in self._slabs])
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
         """
         total = np.zeros(n_classes, np.int64)
         for _, slab in self._on_gpu():
-            n = slab.n_rows
+            n, share = slab.n_rows, self.records.one // slab.divisor
             if n_classes == 1:
-                total[0] += n
+                total[0] += n * share
                 continue
             classes = cupy.minimum(slab.target[:n], np.uint16(n_classes - 1))
             counted = classes[slab.weight[:n] > 0]
             found = cupy.bincount(counted, minlength=n_classes)
-            total += cupy.asnumpy(found)[:n_classes].astype(np.int64)
+            total += cupy.asnumpy(found)[:n_classes].astype(np.int64) * share
         return big(total)
 
 
-def _describe(formula: Formula) -> Any:
-    """Return the struct that the kernels read a formula from."""
+def _describe(formula: Formula, divisor: int = 1) -> Any:
+    """Return a formula as the struct that kernels read, divided by `divisor`."""
     described = np.zeros(1, _FORMULA)
     described[0] = (*formula.parameters, len(formula.table) - 1)
+    described["scale"] /= divisor
     return described

@@ -16,7 +16,7 @@ from skdp.privacy.encoding import SPARSE_WIDTH, Chunk
 from skdp.schema import FloatArray, Layout
 from skdp.schema.layout import Group
 
-#: Chunks are joined until they have this many rows, so that each sweep is long.
+#: Chunks are joined until they have this many rows, to make each sweep long.
 SLAB_ROWS = 1 << 26
 #: Rows of a slab are a multiple of this number.
 ALIGNMENT = 64
@@ -25,10 +25,10 @@ ALIGNMENT = 64
 class Places:
     """Where coordinates are stored, and their slots in the kernels' arrays.
 
-    Numbers and codes are stored by column. Several columns of codes may be combined to
-    one more column, which full steps read instead of them. The slots of each group end
-    with a spare slot, which the code of a row without any of the group's levels refers
-    to. The slots of combined columns come after all others.
+    Numbers and codes are stored by column. Several columns of codes may be combined
+    into a further column, which full steps read instead. The slots of each group end
+    with a spare slot. If a row has none of the group's levels, its code refers to the
+    spare slot. The slots of combined columns come after all others.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -99,7 +99,7 @@ class Slab:
     """Rows on the GPU, one array per kind of column, with one row per column.
 
     `chunks` are the lengths of the chunks that were joined. Rows after the last one
-    have weight 0.
+    have weight 0. All chunks have the same `divisor`.
     """
 
     chunks: list[int]
@@ -110,10 +110,11 @@ class Slab:
     sparse: list[Any]
     target: Any
     weight: Any
+    divisor: int = 1
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, without those that fill the slab up."""
+        """Number of rows, without those that only fill up the slab."""
         return sum(self.chunks)
 
     def on_gpu(self) -> Slab:
@@ -127,6 +128,7 @@ class Slab:
             self.sparse,
             cupy.asarray(self.target),
             cupy.asarray(self.weight),
+            self.divisor,
         )
 
 
@@ -146,6 +148,7 @@ def join_chunks(chunks: Sequence[Chunk], places: Places, xp: Any) -> Slab:
         [],
         xp.zeros(rows, np.uint16),
         xp.zeros(rows, np.float32),
+        chunks[0].divisor,
     )
     start = 0
     for chunk, length in zip(chunks, lengths, strict=True):
@@ -198,10 +201,16 @@ class Caps(Sequence[Any]):
 
 
 def group_chunks(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """Yield lists of consecutive chunks that are joined to slabs."""
+    """Yield lists of consecutive chunks that are joined to slabs.
+
+    All chunks of a list have the same divisor.
+    """
     joined: list[Chunk] = []
     rows = 0
     for chunk in chunks:
+        if joined and joined[0].divisor != chunk.divisor:
+            yield joined
+            joined, rows = [], 0
         joined.append(chunk)
         rows += len(chunk.target)
         if rows >= SLAB_ROWS:
@@ -218,7 +227,7 @@ def count_bytes(chunk: Chunk) -> int:
 
 
 def slice_rows(parts: list[Any], lengths: list[int], rows: slice) -> FloatArray:
-    """Return some rows of sparse or dense parts that are stacked, as floats."""
+    """Return some rows of stacked parts, sparse or dense, as floats."""
     found: list[Any] = []
     start = 0
     for part, length in zip(parts, lengths, strict=True):

@@ -8,8 +8,8 @@ their margins and slopes to stay in the fastest cache.
 
 The compiler may reorder and fuse loops that only add exact integers (marked
 ``integers``), because such sums are exact in any order. Slopes are rounded, so their
-loops keep the order of operations of `models.formulas` and `SlopeGrid.units`. They
-equal those functions bit for bit.
+loops keep the order of operations of `models.formulas` and `SlopeGrid.units`, and give
+the same bits.
 """
 
 from __future__ import annotations
@@ -85,6 +85,25 @@ def _pointer_to(kind: Any) -> Any:
         return pointer(kind)(numba.types.int64), codegen
 
     return intrinsic(cast)
+
+
+def _add_one(typing_context: Any, address: Any) -> Any:
+    """Return the number at an address and add one to it, in one step for all threads.
+
+    This is the definition of the compiled function `_take_next`.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer: Any = numba.types.CPointer
+        kind = context.get_value_type(pointer(numba.types.int64))
+        one = context.get_constant(numba.types.int64, 1)
+        where = builder.inttoptr(values[0], kind)
+        return builder.atomic_rmw("add", where, one, "monotonic")
+
+    return numba.types.int64(numba.types.int64), codegen
+
+
+_take_next: Any = intrinsic(_add_one)
 
 
 _int64, _int16, _uint8, _uint16, _int32, _uint32, _float32, _float64 = (
@@ -264,8 +283,8 @@ def _add_codes(
     third: Floats,
     fourth: Floats,
 ) -> None:
-    # Rows use four accumulators in turn, so adjacent rows with the same code need not
-    # wait for each other.
+    # Rows use four accumulators in turn, because adjacent rows with the same code would
+    # otherwise wait for each other.
     whole = len(s) // 4 * 4
     for i in range(0, whole, 4):
         first[codes[i]] += s[i]
@@ -422,7 +441,7 @@ def _interpolate(
     """
     last, most = float(len(table) - 1), np.int32(len(table) - 2)
     for i in range(len(values)):
-        # The comparison is written such that even nan becomes a valid index.
+        # This comparison turns even nan into a valid index.
         inside = values[i] if values[i] > low else low
         place = min((inside - low) * steps, last)
         index[i] = min(np.int32(place), most)
@@ -531,6 +550,7 @@ def _round(
 @kernel()
 def sweep(
     ranges: npt.NDArray[np.int64],
+    taken: int,
     chunks: npt.NDArray[np.int64],
     programs: Program,
     moves: Floats,
@@ -547,11 +567,15 @@ def sweep(
     ranges : int64 (m, 3)
         The index of a chunk, the first row and the end of the rows. A range has so few
         rows that float64 adds them up exactly.
-    chunks : int64 (chunks, 9)
+    taken : int
+        The address of the number of ranges that threads have taken (int64). Each thread
+        takes the next range until none is left.
+    chunks : int64 (chunks, 10)
         The addresses of a chunk's targets (uint16), weights (float32), caps (int32) and
         margins (float64), and its number of rows. The address is 0 if rows have no
         caps, or if margins are not kept. Then come the first line and the end of two
         programs: for the columns whose weights changed, and for the columns to add up.
+        The last number is the divisor of the chunk's slopes.
     programs : int64 (lines, 5)
         The programs of all chunks.
     moves : float64 (k, slots)
@@ -567,7 +591,8 @@ def sweep(
     sums = np.zeros((lanes, k, moves.shape[1]))
     slopes, scratch = np.empty((k, TILE)), np.empty((2, TILE))
     index, fresh = np.empty(TILE, np.int32), np.zeros((k, TILE))
-    for place in range(len(ranges)):
+    place = _take_next(taken)
+    while place < len(ranges):
         rows, start, stop = chunks[ranges[place, 0]], ranges[place, 1], ranges[place, 2]
         moving, adding = programs[rows[5] : rows[6]], programs[rows[7] : rows[8]]
         for first in range(start, stop, TILE):
@@ -592,13 +617,27 @@ def sweep(
                 scratch,
                 index,
             )
-            _round(slopes, weight, caps, parameters[SCALE], parameters[CAP])
+            _round(slopes, weight, caps, parameters[SCALE] / rows[9], parameters[CAP])
             _add(adding, sums, slopes, first, last)
         for lane in range(lanes):
             for c in range(k):
                 for slot in range(moves.shape[1]):
                     totals[c, slot] += np.int64(sums[lane, c, slot])
         sums[:] = 0.0
+        place = _take_next(taken)
+
+
+@kernel(integers=True)
+def count_classes(
+    target: npt.NDArray[np.uint16],
+    weight: npt.NDArray[np.float32],
+    counts: npt.NDArray[np.int64],
+) -> None:
+    """Add the number of rows of each class, without null rows, to `counts`."""
+    last = len(counts) - 1
+    for i in range(len(target)):
+        if weight[i] > 0:
+            counts[target[i] if target[i] < last else last] += 1
 
 
 @kernel()
@@ -609,7 +648,7 @@ def cap_rows(
     cap: float,
     caps: npt.NDArray[np.int32],
 ) -> None:
-    """Compute `Metric.caps` of the images (n, r) of rows, in the same order."""
+    """Compute `Metric.caps` from the images (n, r) of rows, with the same bits."""
     for i in range(len(images)):
         squares = 0.0
         for r in range(images.shape[1]):
@@ -719,7 +758,7 @@ def add_hat_images(
 ) -> None:
     """Add the part of B z_i that belongs to hats to images[i], for each row i.
 
-    Places and values are those of `add_hat_pairs`.
+    Places and values have the same meaning as in `add_hat_pairs`.
     """
     for i in range(len(images)):
         out = images[i]

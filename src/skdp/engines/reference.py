@@ -88,25 +88,26 @@ class ReferenceEngine:
         return total
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         at = np.arange(self._layout.n_features)
         total = big(np.zeros((len(at), len(at))))
         for _, chunk, rows in self._pieces():
             block = to_dense(chunk, rows, at, self._layout)
-            total = total + big(block.T @ block)
+            total = total + big(block.T @ block) * self.records.find_share(chunk)
         return total
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
         """
         total = big(np.zeros(n_classes))
         for _, chunk, rows in self._pieces():
             classes = np.minimum(chunk.target[rows].astype(np.intp), n_classes - 1)
             counted = (n_classes == 1) | (chunk.weight[rows] > 0)
-            total = total + big(np.bincount(classes, counted, n_classes))
+            counts = big(np.bincount(classes, counted, n_classes))
+            total = total + counts * self.records.find_share(chunk)
         return total
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[FloatArray]:

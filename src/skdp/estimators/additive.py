@@ -13,10 +13,11 @@ from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
 from skdp.estimators.classifiers import LogisticRegression
 from skdp.estimators.drawn_curves import (
     draw_figure,
-    estimate_shares,
     make_frame,
     make_pairs_frame,
 )
+from skdp.estimators.preparation import OpenedTable
+from skdp.estimators.purified import estimate_shares, make_purifying_matrix
 from skdp.estimators.regressors import (
     HuberRegressor,
     LinearRegression,
@@ -52,9 +53,11 @@ class AdditiveMixin(PrivateLinearModel):
         own = super()._get_param_names()
         return sorted({*own, *PrivateLinearModel._get_param_names(), "knots", "pairs"})
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
+    ) -> Self:
         """Fit a private model; see `LogisticRegression.fit`."""
-        super().fit(X, y, sample_weight)
+        super().fit(X, y, sample_weight, unit)
         self._known_shares = estimate_shares(self)
         return self
 
@@ -62,6 +65,12 @@ class AdditiveMixin(PrivateLinearModel):
     def _shares(self) -> FloatArray | None:
         """The share of rows at each category and knot, from what was released."""
         return self.__dict__.get("_known_shares")
+
+    def _make_centring_matrix(self) -> FloatArray:
+        return make_purifying_matrix(self.schema_, self._layout, self._shares)
+
+    def _centre(self, weights: FloatArray) -> FloatArray:
+        return self._make_centring_matrix() @ weights
 
     @property
     def curves_(self) -> Any:
@@ -102,9 +111,9 @@ class AdditiveMixin(PrivateLinearModel):
         check_is_fitted(self, "weights_")
         return draw_figure(self, columns)
 
-    def _check_parameters(self, target: Target, rows: int | None) -> float:
+    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
         check_choices(self.knots, self.pairs)
-        return super()._check_parameters(target, rows)
+        return super()._check_parameters(opened, rows)
 
     def _is_described(self, schema: Schema) -> bool:
         return False

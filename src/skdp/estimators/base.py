@@ -6,11 +6,10 @@ not change them. Fitted attributes depend on records only through releases.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
 
@@ -18,9 +17,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.engines.choice import choose_engine
+from skdp.engines.choice import MakeEngine, place_table
+from skdp.estimators.balanced import release_balanced_weights
 from skdp.estimators.decisions import DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
+from skdp.estimators.exports import ExportsMixin
 from skdp.estimators.feature_map import compute_margins, convert_to_user_units
 from skdp.estimators.fit_warnings import (
     describe_doubts,
@@ -29,6 +30,7 @@ from skdp.estimators.fit_warnings import (
     warn_if_labels_unknown,
     warn_of_doubts,
 )
+from skdp.estimators.foreign_options import ForeignOptionsMixin
 from skdp.estimators.inputs import (
     accept_column,
     accept_table,
@@ -41,15 +43,18 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.preparation import count_rows, open_table, read_records
-from skdp.estimators.sklearn_export import make_pipeline
+from skdp.estimators.persons import (
+    ROWS_GIVEN,
+    check_unit,
+    count_given,
+    name_counted,
+)
+from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
 from skdp.planning.plan import release_row_count, run
-from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
-from skdp.privacy.discovery import release_shares
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, Schema, check
@@ -58,14 +63,17 @@ from skdp.schema import FloatArray, Layout, Schema, check
 DISCOVERY_SHARE = 0.1
 #: Share of μ² spent on releasing the number of rows, if it is private and not given.
 COUNT_SHARE = 0.01
-#: Share of the budget (of μ²) spent on the places of knots.
-KNOTS_SHARE = 0.05
 #: All estimators by short name. A class that sets `short_name` is added automatically.
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
 
 class PrivateLinearModel(
-    DecisionsMixin, NotebookMixin, StandardErrorsMixin, BaseEstimator
+    DecisionsMixin,
+    NotebookMixin,
+    ExportsMixin,
+    StandardErrorsMixin,
+    ForeignOptionsMixin,
+    BaseEstimator,
 ):
     """A linear model fitted by DP-SkGD; see `LogisticRegression` for the parameters.
 
@@ -104,7 +112,7 @@ class PrivateLinearModel(
         alpha: float | str = "auto",
         l1_ratio: float = 0.0,
         fit_intercept: bool = True,
-        class_weight: Mapping[Any, float] | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         max_weight: float = 1.0,
         sampling: Any = "auto",
         geometry: Any = "auto",
@@ -114,6 +122,7 @@ class PrivateLinearModel(
         calibration: str = "exact",
         neighbours: str = "add-remove",
         n_rows: int | None = None,
+        max_rows_per_unit: int = 1,
         ledger: Any = None,
         engine: str = "auto",
         n_threads: int | None = None,
@@ -139,24 +148,31 @@ class PrivateLinearModel(
         self.calibration = calibration
         self.neighbours = neighbours
         self.n_rows = n_rows
+        self.max_rows_per_unit = max_rows_per_unit
         self.ledger = ledger
         self.engine = engine
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
+    ) -> Self:
         """Fit a private model.
 
         Parameters
         ----------
         X : table
-            A pandas or polars frame, pyarrow table, numpy array, scipy sparse matrix,
-            dict of columns, or the path of a CSV or Parquet file.
+            A pandas, polars or Dask frame, pyarrow table, numpy array, scipy sparse
+            matrix, dict of columns, or the path of CSV or Parquet files.
         y : column, optional
             The target. Leave it out if the schema names the target's column in `X`.
         sample_weight : column or str, optional
             The weight of each record, clipped to ``max_weight``.
+        unit : column, str or list of str, optional
+            Whose row it is: an array of ids, or the names of the columns that hold
+            them. All rows of a person then count as one record, and privacy protects
+            persons. The default is the schema's unit.
 
         Returns
         -------
@@ -164,41 +180,58 @@ class PrivateLinearModel(
             The fitted estimator.
         """
         private_rows = self.neighbours == "add-remove"
+        placed = place_table(X, y, sample_weight, self.engine, self.n_threads)
+        table, y, weight, engine = placed
         opened = open_table(
-            X,
+            table,
             y,
             schema=self.schema,
             bounds=self.bounds,
             target=self._target(),
+            unit=unit,
             empty=private_rows,
         )
+        check_unit(
+            opened.ids,
+            solver=self.solver,
+            max_rows_per_unit=self.max_rows_per_unit,
+            neighbours=self.neighbours,
+        )
+        balanced = isinstance(self.class_weight, str)
         read = partial(
             read_records,
             opened.table,
             target=opened.y,
-            sample_weight=accept_column(sample_weight, "sample_weight"),
-            class_weight=self.class_weight,
+            sample_weight=accept_column(weight, "sample_weight"),
+            class_weight=None if balanced else self.class_weight,
             intercept=self.fit_intercept,
             max_weight=self.max_weight,
             verbose=self.verbose,
+            unit=opened.ids,
+            n_threads=self.n_threads,
         )
-        schema, target = opened.schema, opened.typical_target
+        schema = opened.schema
         share = DISCOVERY_SHARE * opened.infers_levels
-        rows, records = self.n_rows, None
-        if not private_rows:
+        rows = count_given(self.n_rows, opened.ids, self.max_rows_per_unit)
+        records, counts = None, None
+        if not private_rows and opened.ids is not None:
+            counts = opened.count_rows_per_unit(self.max_rows_per_unit)
+            rows = len(counts or ())
+            check(rows > 0, "The table has no row with an id.")
+        elif not private_rows:
             # With a ledger, rows are counted but no record is read before the charge.
             readable = schema if self.ledger is None else None
             described = readable is not None and self._is_described(readable)
             if readable is not None and described and opened.source.n_rows is None:
                 # Counting would read the whole file, so read and count in one pass.
                 records = read(readable)
-                rows = count_rows(records)
+                rows = records.count()
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
-        delta = self._check_parameters(target, rows)
+        delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        assumptions = opened.assumptions + self._row_assumption()
+        assumptions = opened.assumptions + self._row_assumption(opened.ids)
         noise = Randomness(choose_seed(self.random_state))
         record = PrivacyRecord(
             epsilon=self.epsilon,
@@ -206,21 +239,36 @@ class PrivateLinearModel(
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
             assumptions=assumptions,
             reserved_delta=delta * share,
+            unit=opened.unit_name,
         )
         query = f"fit of {type(self).__name__}"
         ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
+            if counts is None and opened.ids is not None:
+                counts = opened.count_rows_per_unit(self.max_rows_per_unit)
+            read = partial(read, row_counts=counts)
             if schema is None:
-                schema = opened.infer_schema(record, DISCOVERY_SHARE, noise)
+                schema = opened.infer_schema(record, DISCOVERY_SHARE, noise, counts)
                 schema = self._adapt_target(schema) if opened.infers_target else schema
             reasons: tuple[str, ...] = ()
             if not self._is_described(schema):
-                lines = partial(read, draw_lines(schema))
-                schema, rows, reasons = self._resolve(
-                    schema, rows, lines, record, noise
-                )
+                lines = cache(partial(read, draw_lines(schema)))
+                if rows is None:
+                    rows = self._release_rows(lines(), record, noise, engine)
+                schema, reasons = self._resolve(schema, rows, lines, record, noise)
+                del lines
             records = read(schema) if records is None else records
-            fit = self._run(records, schema, rows, record, noise, reasons)
+            if balanced:
+                weights = release_balanced_weights(
+                    records,
+                    schema,
+                    record,
+                    engine=engine,
+                    noise=noise,
+                    max_weight=self.max_weight,
+                )
+                records = read(schema, class_weight=weights)
+            fit = self._run(records, schema, rows, record, noise, engine, reasons)
             # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)
             fitted._set_fitted(fit.weights, schema, opened.named)
@@ -244,12 +292,12 @@ class PrivateLinearModel(
         rows: int | None,
         record: PrivacyRecord,
         noise: Randomness,
+        engine: MakeEngine,
         reasons: tuple[str, ...],
     ) -> Outcome:
         """Release the row count if it is needed, then plan and run the fit."""
-        engine = choose_engine(self.engine, self.n_threads)
         if rows is None:
-            rows = self._release_rows(records, record, noise)
+            rows = self._release_rows(records, record, noise, engine)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
@@ -266,44 +314,21 @@ class PrivateLinearModel(
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
     def _release_rows(
-        self, records: Records, record: PrivacyRecord, noise: Randomness
-    ) -> int:
-        engine = choose_engine(self.engine, self.n_threads)
-        return release_row_count(records, record, COUNT_SHARE, engine, noise)
-
-    def _resolve(
         self,
-        schema: Schema,
-        rows: int | None,
-        read_lines: Callable[[], Records],
+        records: Records,
         record: PrivacyRecord,
         noise: Randomness,
-    ) -> tuple[Schema, int, tuple[str, ...]]:
-        """Choose curves and pairs; release the row count if it is needed.
-
-        If there are knots to place, the shares that they follow are released too.
-        """
-        lines = None
-        if rows is None:
-            lines = read_lines()
-            rows = self._release_rows(lines, record, noise)
-        names = self._find_curves(schema)
-        chosen, reasons = self._describe(schema, rows, record)
-        if any(chosen.columns[name].n_knots for name in names):  # type: ignore[union-attr]
-            lines = read_lines() if lines is None else lines
-            z = accountant.noise_multiplier(math.sqrt(record.budget * KNOTS_SHARE), 1)
-            shares = release_shares(lines, names, z, noise, record)
-            chosen, reasons = self._describe(schema, rows, record, shares=shares)
-        return chosen, rows, reasons
+        engine: MakeEngine,
+    ) -> int:
+        return release_row_count(records, record, COUNT_SHARE, engine, noise)
 
     def _adapt_target(self, schema: Schema) -> Schema:
         """Change an inferred description of the target to suit the loss."""
         return schema
 
-    def _row_assumption(self) -> tuple[str, ...]:
-        if self.neighbours == "add-remove" and self.n_rows is not None:
-            return ("The number of rows given is public.",)
-        return ()
+    def _row_assumption(self, unit: Any) -> tuple[str, ...]:
+        given = self.neighbours == "add-remove" and self.n_rows is not None
+        return (ROWS_GIVEN.format(name_counted(unit)),) if given else ()
 
     def _target(self) -> Any:
         raise NotImplementedError
@@ -345,39 +370,6 @@ class PrivateLinearModel(
         table = accept_table(X)
         check_width(table, self.n_features_in_, type(self).__name__)
         return compute_margins(table, self.schema_, self._layout, self.weights_)
-
-    def to_sklearn(self) -> Any:
-        """Return a fitted scikit-learn ``Pipeline`` that makes the same predictions.
-
-        The pipeline is computed from released weights alone, so it is as private as
-        this model. `skdp.estimators.sklearn_export.make_pipeline` says which cells the
-        pipeline accepts.
-        """
-        check_is_fitted(self, "weights_")
-        return make_pipeline(self)
-
-    def to_onnx(self) -> Any:
-        """Return an ``onnx.ModelProto`` that makes the same predictions.
-
-        The graph is computed from released weights alone, so it is as private as this
-        model. `skdp.estimators.onnx_export.make_onnx_model` describes the graph's
-        inputs and outputs.
-        """
-        from skdp.estimators.onnx_export import make_onnx_model  # needs an extra
-
-        check_is_fitted(self, "weights_")
-        return make_onnx_model(self)
-
-    def save(self, directory: str | PathLike[str]) -> None:
-        """Write the fitted model to a directory of text files; `skdp.load` reads it.
-
-        Nothing is pickled, and a seed is never written. If `directory` is a saved
-        model, it is replaced. If it exists and is anything else, an error is raised.
-        """
-        from skdp.estimators.saving import save  # which imports this file
-
-        check_is_fitted(self, "weights_")
-        save(self, directory)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -1,4 +1,4 @@
-"""The classifiers: logistic regression and the linear support vector machine."""
+"""Define the classifiers: logistic regression and linear support vector machines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from skdp.estimators.fit_warnings import ScoreMixin
 from skdp.estimators.preparation import LEVELS
 from skdp.models.losses import Logistic, Loss, SmoothedHinge, Softmax
 from skdp.schema import Categorical, FloatArray, Schema, Target, check
+from skdp.schema.validation import list_values
 
 
 class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
     """The base class of all classifiers, which handles labels and decisions."""
 
     def _target(self) -> Any:
-        return LEVELS if self.classes is None else Categorical(list(self.classes))
+        if self.classes is None:
+            return LEVELS
+        return Categorical(list_values(self.classes, "classes"))
 
     def _set_fitted(self, weights: FloatArray, schema: Schema, named: bool) -> None:
         super()._set_fitted(weights, schema, named)
@@ -53,7 +56,9 @@ def count_classes(target: Target, at_most: int | None = None) -> int:
     check(
         isinstance(target, Categorical) and len(target.levels) >= 2,
         "A classifier needs a categorical target with two classes or more. Describe "
-        "it as Categorical([...]) in the schema, or pass classes=[...].",
+        "it in the schema: Categorical([...]) in Python, kind = 'categorical' in a "
+        "TOML file. Or pass classes=[...]. LinearRegression, or --model linear, "
+        "predicts numbers.",
     )
     assert isinstance(target, Categorical)
     check(
@@ -96,8 +101,10 @@ class LogisticRegression(PrivateClassifier):
         whose weights are smaller.
     fit_intercept : bool
         Whether to fit an intercept.
-    class_weight : dict, optional
-        Public weight of each class. It multiplies the sample weights.
+    class_weight : dict or "balanced", optional
+        Public weight of each class. It multiplies the sample weights. "balanced" gives
+        all classes the same total weight. It releases the counts of the classes for a
+        fiftieth of the budget, and reads the table twice.
     max_weight : float
         Sample weights are clipped to this bound. The noise grows with the bound.
     sampling : str or Sampling
@@ -116,17 +123,25 @@ class LogisticRegression(PrivateClassifier):
         Exact Gaussian accounting, or the constant of the paper's Theorem 1.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         Which pairs of tables must be hard to distinguish. They differ in one row, which
-        is added or removed, left out of every sum, or replaced, respectively. Under
+        is added or removed, left out of every sum, or replaced, respectively. If the
+        schema has a unit, they differ in all rows of one person instead. Under
         add-remove the number of rows is private. A noisy count is released for a
         hundredth of the budget, unless `n_rows` is given. Under the other two relations
         the number of rows is public.
     n_rows : int, optional
-        The number of rows, which add-remove uses. Give it only if it is public.
+        The number of rows, which add-remove uses. Give it only if it is public. With a
+        unit, it is the number of persons, or of rows if `max_rows_per_unit` is above 1.
+    max_rows_per_unit : int
+        How the rows of a person are weighted, if there is a unit. By default every
+        person counts once, however many rows there are. If this is m > 1, each row
+        counts 1/m, but all rows of a person together count at most once. Use it to
+        model rows, not persons. It requires neighbours="add-remove".
     ledger : Ledger or absolute path, optional
         The ledger that keeps the table's total budget. It is charged before a record
         is read; see `skdp.Ledger`.
     engine : str
-        "auto" or an engine of `skdp.engines.choice.ENGINES`. All engines give the same
+        "auto" or an engine of `skdp.engines.choice.ENGINES`, such as "dask", or
+        "dask://host:port" for the address of a cluster. All engines give the same
         result, bit for bit.
     n_threads : int, optional
         Number of threads of the compiled engine.
@@ -195,8 +210,8 @@ class LogisticRegression(PrivateClassifier):
 class LinearSVC(PrivateClassifier):
     """A linear support vector machine for two classes, under differential privacy.
 
-    The corner of the hinge loss is rounded by a parabola of width ½. Parameters and
-    attributes are those of `LogisticRegression`, but there are no probabilities.
+    A parabola of width ½ rounds the corner of the hinge loss. It has the parameters and
+    attributes of `LogisticRegression`, but does not predict probabilities.
     """
 
     short_name = "svc"

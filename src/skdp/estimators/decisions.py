@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from skdp.engines.choice import choose_engine
+from skdp.estimators.balanced import BALANCED
 from skdp.estimators.other_solvers import OWN, check_solver
+from skdp.estimators.preparation import OpenedTable
 from skdp.models.losses import Loss
 from skdp.planning.curves import choose_curves, find_auto_columns
 from skdp.planning.decide import check_options, make_plan
 from skdp.planning.plan import Plan, check_budget, default_delta
+from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.discovery import release_shares
+from skdp.privacy.encoding import Records
+from skdp.privacy.randomness import Randomness
 from skdp.schema import Layout, Schema, Target, check
 
+#: Share of μ² spent on the histograms that the places of knots follow.
+KNOTS_SHARE = 0.05
 #: The number of rows that the check of the budget assumes if the number is not known.
 EXPECTED_ROWS = 1000
 
@@ -27,7 +34,7 @@ class DecisionsMixin:
     alpha: float | str
     l1_ratio: float
     fit_intercept: bool
-    class_weight: Mapping[Any, float] | None
+    class_weight: Mapping[Any, float] | str | None
     max_weight: float
     sampling: Any
     geometry: Any
@@ -66,6 +73,26 @@ class DecisionsMixin:
         )
         return choice.schema, choice.reasons
 
+    def _resolve(
+        self,
+        schema: Schema,
+        rows: int,
+        read_lines: Callable[[], Records],
+        record: PrivacyRecord,
+        noise: Randomness,
+    ) -> tuple[Schema, tuple[str, ...]]:
+        """Choose knots and pairs; release the shares that the places of knots follow.
+
+        Nothing is released if there are no knots to place.
+        """
+        names = self._find_curves(schema)
+        chosen, reasons = self._describe(schema, rows, record)
+        if any(getattr(chosen.columns[name], "n_knots", None) for name in names):
+            z = accountant.noise_multiplier(math.sqrt(record.budget * KNOTS_SHARE), 1)
+            shares = release_shares(read_lines(), names, z, noise, record)
+            chosen, reasons = self._describe(schema, rows, record, shares=shares)
+        return chosen, reasons
+
     def _plan(
         self,
         schema: Schema,
@@ -75,6 +102,7 @@ class DecisionsMixin:
     ) -> Plan:
         """Make the plan from public facts and the budget that is left."""
         layout = schema.layout(self.fit_intercept)
+        geometry = self._choose_geometry(layout)
         return make_plan(
             layout,
             self._loss(schema),
@@ -86,7 +114,7 @@ class DecisionsMixin:
             alpha=self.alpha,
             l1_ratio=self.l1_ratio,
             sampling=self.sampling,
-            geometry=self._choose_geometry(layout),
+            geometry=geometry,
             n_steps=self.n_steps,
             calibration=self.calibration,
             assumptions=tuple(record.assumptions),
@@ -96,20 +124,25 @@ class DecisionsMixin:
     def _choose_geometry(self, layout: Layout) -> Any:
         return self.geometry
 
-    def _check_parameters(self, target: Target, rows: int | None) -> float:
+    def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
         """Refuse wrong parameters before anything is spent, and return δ."""
-        choose_engine(self.engine, self.n_threads)
         check(
             0 < self.max_weight < 1e30,
             f"max_weight must be in (0, 1e30), got {self.max_weight}.",
         )
+        given = self.class_weight
         check(
-            self.class_weight is None or isinstance(self.class_weight, Mapping),
-            f"class_weight must map classes to weights, got {self.class_weight!r}.",
+            given is None or isinstance(given, Mapping) or given == BALANCED,
+            "class_weight must be 'balanced' or map classes to weights, got "
+            f"{given!r}.",
         )
-        loss = self._make_loss(target)
+        loss = self._make_loss(opened.typical_target)
+        check(
+            given != BALANCED or loss.n_classes > 0,
+            "class_weight='balanced' requires a categorical target.",
+        )
         if self.solver != OWN:
-            check_solver(self, loss)
+            check_solver(self, loss, opened.table)
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         check_options(

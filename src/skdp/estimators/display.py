@@ -24,6 +24,22 @@ class NotebookMixin:
         diagram: Any = super()._repr_html_inner  # type: ignore[misc]
         return f"{diagram()}{render_promise(self)}"
 
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the coefficients with their 95 % intervals; return matplotlib's axes.
+
+        The coefficients are the same as in ``summary()``. No budget is spent.
+
+        Parameters
+        ----------
+        axes : matplotlib axes, optional
+            Where to draw. By default a new figure is made.
+        """
+        from skdp.estimators.coefficient_plots import (
+            plot_coefficients,  # which imports this file
+        )
+
+        return plot_coefficients(self, axes)
+
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle: Any = super()._repr_mimebundle_  # type: ignore[misc]
         shown: dict[str, str] = bundle(**kwargs)

@@ -1,4 +1,4 @@
-"""The curves and surfaces of an additive model, as values, frames and figures.
+"""Show the curves and surfaces of an additive model as values, frames and figures.
 
 Everything here is computed from released values.
 """
@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.descent.gram import fill_gram
 from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
-from skdp.planning.plan import Plan
-from skdp.privacy.queries import GramPattern, count_in_words
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, check
 from skdp.tables.readers import library
 
@@ -40,8 +37,8 @@ class Curve:
     numeric : tuple of bool
         Whether each column is a number.
     effects : float64 (m, k)
-        The effect at each knot or level, or combination of them, for each output. Its
-        mean over the rows of the table is about zero.
+        The effect at each knot or level, or at each combination of them, for each
+        output. The mean over the rows of the table is about zero.
     std : float64 (m,), optional
         The standard error of the effects, from sampling and privacy. It is infinite
         where noise hides the effect.
@@ -68,34 +65,6 @@ class Curve:
         if self.std is None:
             return np.full_like(self.effects, math.nan)
         return Z * self.std[:, None] * np.ones_like(self.effects)
-
-
-def estimate_shares(model: Any) -> FloatArray | None:
-    """Estimate the mean of each coordinate over the rows, shape (d,).
-
-    For a category or a knot, this is the share of rows that are there. It follows from
-    the released Gram matrix. Return None if no matrix was released.
-    """
-    plan = model.plan_
-    if not isinstance(plan, Plan) or not model.fit_intercept:
-        return None
-    pattern = GramPattern.of(plan.layout, plan.neighbours, centred=True)
-    query = (
-        f"{count_in_words(len(pattern.rows), 'entry', 'entries')} of the Gram matrix"
-    )
-    transcript = model.privacy_.transcript
-    released = next((one for one in transcript if one.query == query), None)
-    if released is None:
-        return None
-    gram = fill_gram(plan.layout, pattern, released.values, plan.n_rows)
-    shares = np.maximum(gram[:, -1] / plan.n_rows + pattern.shift / 2.0, 0.0)
-    for group in plan.layout.groups:
-        if group.kind in ("code", "hats"):
-            own = shares[group.coordinates]
-            total = float(own.sum())
-            even = np.full(group.width, 1.0 / group.width)
-            shares[group.coordinates] = own / total if total > 0 else even
-    return shares
 
 
 def list_curves(model: Any) -> list[Curve]:
@@ -231,8 +200,8 @@ def _draw_curve(panel: Any, model: Any, curve: Curve) -> None:
         if curve.numeric[0]:
             x, effect, low, high = trace(column, curve, k)
             panel.plot(x, effect, label=label)
-            if np.isfinite(low).all():
-                panel.fill_between(x, low, high, alpha=0.25, linewidth=0)
+            known = np.isfinite(low) & np.isfinite(high)
+            panel.fill_between(x, low, high, where=known, alpha=0.25, linewidth=0)
         else:
             places = np.arange(len(curve.effects)) + 0.1 * k
             reach = curve.high[:, k] - curve.effects[:, k]

@@ -115,37 +115,34 @@ def convert_to_user_units(
         offsets, divisors = schema.columns[group.name].find_units()
         for place in np.flatnonzero(offsets).tolist():
             intercept -= coef[:, group.start + place] * offsets[place]
-        coef[:, group.coordinates] /= divisors
+        with np.errstate(over="ignore"):  # a range may be as short as 5e-324
+            coef[:, group.coordinates] /= divisors
     return coef, intercept
 
 
-def centre_categories(
-    layout: Layout, weights: FloatArray, shares: FloatArray | None = None
-) -> FloatArray:
+def centre_categories(layout: Layout, weights: FloatArray) -> FloatArray:
     """Move the mean weight of each column's categories or knots to the intercept.
 
-    The mean is over categories or knots or, if the `shares` of rows (d,) are given,
-    over rows. Without an intercept nothing is moved. The margin of a row stays the same
-    if the row has a level in every categorical column.
+    Without an intercept nothing is moved. The margin of a row stays the same if the row
+    has a level in every categorical column.
     """
     moved = weights.copy()
     if layout.groups[-1].kind == "ones":
         for group in layout.groups:
             if group.kind in ("code", "hats"):
-                own = None if shares is None else shares[group.coordinates]
-                mean = np.average(moved[group.coordinates], axis=0, weights=own)
+                mean = moved[group.coordinates].mean(axis=0)
                 moved[group.coordinates] -= mean
                 moved[-1] += mean
     return moved
 
 
 def convert_to_numbers(levels: Sequence[Any]) -> FloatArray | None:
-    """Return levels as floats, or None if some level is not a number or boolean."""
+    """Return levels as floats, or None unless all of them are numbers or booleans."""
     if all(isinstance(level, (int, float, np.number, np.bool_)) for level in levels):
         return np.array([float(level) for level in levels])
     return None
 
 
 def convert_to_text(level: object) -> str:
-    """Return a level as the text that cells are compared with."""
+    """Return a level as the string that cells are compared with."""
     return level if isinstance(level, str) else level_key(level)

@@ -1,4 +1,4 @@
-"""Every warning that a fit or a score can raise.
+"""Define every warning that a fit or a score can raise.
 
 A warning must not depend on a single cell, because it would reveal something about the
 person whose cell it is. So unexpected cells are handled silently. A cell that is not a
@@ -36,7 +36,7 @@ from skdp.planning.plan import Plan
 from skdp.privacy.queries import GramPattern
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
 
-#: Warn if a smaller share than this of the cells or labels is among the levels.
+#: Warn if the share of cells or labels that are among the levels is below this.
 EXPECTED = 0.5
 #: Thresholds below which a column is in doubt, for values scaled to [0, 1].
 #: AT_END: mean distance from an end of the range, or share of rows that do not have the
@@ -48,7 +48,7 @@ AT_END, AT_DEFAULT, STILL = 0.02, 0.008, 0.0008
 FALSE_ALARM, SURELY = 1e-3, 4.0
 #: Allowance for the rounding of cells to the grid.
 EXACT = 1e-6
-#: Most sentences in a warning. Only the number of further sentences is given.
+#: Largest number of sentences in a warning. The others are only counted.
 MOST = 3
 
 
@@ -72,7 +72,7 @@ class _Sums:
     surely: float
 
     def is_negligible(self, value: float, noise: float, most: float) -> bool:
-        """Return whether a value may be zero and is surely smaller than `most`."""
+        """Return whether a value may be zero, and is certainly below `most`."""
         room = self.surely * math.hypot(noise, self.count_noise) + EXACT
         return value < room and value + room < most
 
@@ -112,7 +112,8 @@ def _find_released_sums(model: Any) -> _Sums | None:
     one = next((r for r in transcript if r.query == query), None)
     if one is None or not np.any(one.noise_std):
         return None
-    counts = [r.noise_std for r in transcript if r.query == "number of rows"]
+    counted = f"number of {plan.layout.counted}"
+    counts = [r.noise_std for r in transcript if r.query == counted]
     std = np.broadcast_to(one.noise_std, one.values.shape)
     n_tests = 4 * len(plan.layout.groups)
     return _Sums(
@@ -246,9 +247,10 @@ def describe_unknown_labels(model: Any) -> str | None:
             share = max(0.0, counted) / rows
             return (
                 "The released counts of the classes add up to about "
-                f"{share:.0%} of {rows:,} rows. Most labels are not among the levels "
-                "and are ignored. Compare how they are written ('no' is not 'No', 0 is "
-                "not 'no'), and check that the file is UTF-8."
+                f"{share:.0%} of {rows:,} {model.plan_.layout.counted}. Most labels "
+                "are not among the levels and are ignored. Compare how they are "
+                "written ('no' is not 'No', 0 is not 'no'), and check that the file is "
+                "UTF-8."
             )
     return None
 
@@ -332,7 +334,7 @@ class ScoreMixin:
 
 
 def _warn_if_training(model: Any, table: Any) -> None:
-    """Warn, once per fit, if the table is the one that the model was fitted to."""
+    """Warn, once per fit, if the model was fitted to this table."""
     fitted_to = _FITTED_TO.get(model, lambda: None)()
     if isinstance(table, PathLike):
         table = str(table)

@@ -1,4 +1,4 @@
-"""Accept the tables and columns that users of scikit-learn pass.
+"""Accept the tables, columns and bounds that users of scikit-learn pass.
 
 Shapes, types and lengths are public, and wrong ones are refused. Nothing here reads a
 cell, because no error or warning may depend on a cell.
@@ -7,14 +7,18 @@ cell, because no error or warning may depend on a cell.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
 from sklearn.exceptions import DataConversionWarning
 
-from skdp.schema import check
+from skdp.schema import Schema, check
+from skdp.schema.validation import check_numbers
 from skdp.tables import arrays
-from skdp.tables.readers import TABLES
+from skdp.tables.readers import TABLES, Source
 
 _LIBRARIES = {root for root, _ in TABLES} - {"builtins"}
 
@@ -61,6 +65,11 @@ def accept_table(X: Any, *, empty: bool = True) -> Any:
 def _stack_rows(rows: Any) -> Any:
     """Turn a list of rows into an array whose shape the first row decides."""
     first = _list_cells(rows[0]) if rows else None
+    check(
+        not (rows and isinstance(rows[0], dict)),
+        "A list of dicts does not say which columns there are. Pass "
+        "pandas.DataFrame(rows), or a dict with one list per column.",
+    )
     if first is None:
         return np.empty(len(rows), dtype=object)  # the caller refuses 1-D
     if first and isinstance(first[0], (list, tuple)):
@@ -115,6 +124,16 @@ def accept_column(y: Any, what: str = "y") -> Any:
     return y.iloc[:, 0] if hasattr(y, "iloc") else y.reshape(-1)
 
 
+def check_pair(given: Any, what: str = "bounds") -> tuple[Any, Any]:
+    """Return a public pair (low, high), or refuse anything else."""
+    listed = isinstance(given, (tuple, list)) or np.ndim(given) > 0
+    check(
+        listed and len(given) == 2,
+        f"{what} must be a pair (low, high), got {given!r}.",
+    )
+    return given[0], given[1]
+
+
 def check_width(X: Any, n_features: int, name: str) -> None:
     """Refuse an array or sparse matrix that does not have `n_features` columns."""
     if isinstance(X, np.ndarray) or hasattr(X, "tocsr"):
@@ -122,6 +141,66 @@ def check_width(X: Any, n_features: int, name: str) -> None:
             X.shape[1] == n_features,
             f"X has {X.shape[1]} features, but {name} is expecting {n_features} "
             "features as input.",
+        )
+
+
+def name_target(schema: Schema | None, name: str, target: Any) -> Schema:
+    """Return the schema with column `name` as its target, if `y` is that name."""
+    check(
+        schema is not None,
+        f"y is the text {name!r}. To name a column of the table, describe it in a "
+        f"schema: Schema({{...}}, target=({name!r}, ...)). Without a schema, pass the "
+        f"column itself: fit(df.drop(columns=[{name!r}]), df[{name!r}]).",
+    )
+    assert schema is not None
+    described = target if schema.target is None else schema.target
+    if isinstance(described, tuple):
+        check(
+            described[0] == name,
+            f"The schema's target is {described[0]!r}, but y is {name!r}. Leave y out, "
+            "or change the schema.",
+        )
+        return schema
+    check(
+        not isinstance(described, str),
+        f"The schema does not describe the target {name!r}. Add target=({name!r}, "
+        "...) to it.",
+    )
+    return replace(schema, target=(name, described))
+
+
+def list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
+    """Return each column's (low, high), from a pair of numbers or a pair of arrays."""
+    if bounds is None:
+        return [None] * n_columns
+    lists = [np.ravel(list(end) if np.ndim(end) else end) for end in check_pair(bounds)]
+    for ends in lists:
+        check(
+            len(ends) in (1, n_columns),
+            f"bounds must have one low and one high per column, {n_columns} of each, "
+            f"or two numbers for all columns, got {len(ends)}.",
+        )
+        check_numbers("bounds", **{f"end {i}": e for i, e in enumerate(ends.tolist())})
+    shaped = [np.broadcast_to(np.asarray(b, float), (n_columns,)) for b in lists]
+    return [(float(low), float(high)) for low, high in zip(*shaped, strict=True)]
+
+
+def refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> None:
+    """Refuse columns of a file that are dates, times or nested values by their type.
+
+    All their cells would be missing. A file states its types, so they are public. The
+    types of a table in memory may have been inferred from its cells, where one odd cell
+    turns dates into texts. Such columns are therefore never refused, and all their
+    cells are missing. A warning after the fit follows from released sums.
+    """
+    if not isinstance(table, (str, PathLike)):
+        return
+    types = dict(zip(source.names or names, source.kinds, strict=False))
+    for name in names:
+        check(
+            types.get(name) != "other",
+            f"Column {name!r} holds dates, times or nested values, which are neither "
+            "numbers nor categories. Convert it, or leave it out.",
         )
 
 

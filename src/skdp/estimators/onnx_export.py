@@ -32,18 +32,18 @@ def make_onnx_model(model: Any) -> Any:
     Notes
     -----
     The graph has one input per column, with the column's name and shape (n, 1). Inputs
-    are doubles, with nan for a missing cell and 1 and 0 for true and false. If the
-    levels of a categorical column are not all numbers or booleans, its input is text,
-    written as in the schema. Any other text, such as an empty one, is unknown. If the
-    model was fitted to an array and no input is text, there is a single input ``X`` of
-    doubles instead.
+    are doubles, with nan for a missing cell and 1 and 0 for true and false. The input
+    of a categorical column is a string, written as in the schema, unless all of its
+    levels are numbers or booleans. Any other string, such as an empty one, is an
+    unknown level. If the model was fitted to an array and no input is a string, there
+    is a single input ``X`` of doubles instead.
 
     The outputs of a classifier are ``label`` and ``probabilities``, or ``label`` and
     ``margin`` if the model has no probabilities. The output of a regressor is
     ``variable``. Outputs have shape (n,) or (n, k). The graph computes in double
-    precision, so numbers agree to about 1e-12. A label, or the bin of a value on a log
-    scale, can differ only where rounding decides. The graph's metadata contain the
-    privacy record under the key ``privacy``.
+    precision, so numbers agree to about 1e-12. Labels, and the bins of values on a log
+    scale, can differ where rounding decides. The graph's metadata contain the privacy
+    record under the key ``privacy``.
     """
     check(
         model.schema_.row_norm is None,
@@ -83,7 +83,7 @@ def make_onnx_model(model: Any) -> Any:
 
 
 def _holds_texts(column: Any) -> bool:
-    """Return whether the graph takes the cells of a column as texts."""
+    """Return whether the graph takes the cells of a column as strings."""
     if not isinstance(column, Categorical):
         return False
     return convert_to_numbers(column.levels) is None
@@ -262,7 +262,7 @@ def _render_pair(
 def _render_categorical(
     graph: _Graph, column: Categorical, cells: list[str], weights: FloatArray
 ) -> str:
-    """Pick the weights of each cell's level, and of `default_code` if it is unknown."""
+    """Pick the weights of each cell's level. Unknown levels count as `default_code`."""
     return _pick_rows(graph, _find_codes(graph, column, cells[0]), weights)
 
 
@@ -299,13 +299,13 @@ RENDERERS: dict[type, Callable[[_Graph, Any, list[str], FloatArray], str]] = {
 
 
 def _clip(graph: _Graph, values: str, low: float, high: float) -> str:
-    """Clip values, none of which is nan, by Min and Max; runtimes differ on Clip."""
+    """Clip values (without nan) by Min and Max, because runtimes differ on Clip."""
     most = graph.node("Min", values, graph.constant(float(high)))
     return graph.node("Max", most, graph.constant(float(low)))
 
 
 def _pick_rows(graph: _Graph, codes: str, weights: FloatArray) -> str:
-    """Pick the row of weights of each code (n, 1); a code past the last picks zeros."""
+    """Pick the row of weights of each code (n, 1), or zeros past the last row."""
     padded = np.vstack([weights, np.zeros((1, weights.shape[1]))])
     rows = graph.node("Gather", graph.constant(padded), codes)
     shape = graph.constant(np.array([-1, weights.shape[1]]))

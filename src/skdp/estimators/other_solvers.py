@@ -14,6 +14,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check
+from skdp.tables.placed import PlacedTable
 from skdp.typed_files import to_json
 
 #: Name of DP-SkGD, the default algorithm, which is planned before the data is read.
@@ -34,9 +35,17 @@ def find_delta_share(solver: Any) -> float:
     return float(_find_solver(solver).delta_share)
 
 
-def check_solver(model: Any, loss: Loss) -> None:
-    """Refuse a solver that is unknown or does not support the model's parameters."""
+def check_solver(model: Any, loss: Loss, table: Any = None) -> None:
+    """Refuse a solver that is unknown or does not support the model's parameters.
+
+    A solver that reads rows itself does not support a table that is read elsewhere.
+    """
     solver = _find_solver(model.solver)
+    check(
+        not (solver.reads_rows and isinstance(table, PlacedTable)),
+        f"solver={model.solver!r} needs all rows in one process, but a cluster keeps "
+        "them on its workers. Use solver='skgd'.",
+    )
     check(
         not solver.losses or loss.name in solver.losses,
         f"solver={model.solver!r} fits the loss {' or '.join(solver.losses)} only, got "

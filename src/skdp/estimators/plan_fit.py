@@ -6,8 +6,10 @@ from os import PathLike
 from typing import Any
 
 from skdp.estimators.additive import find_estimator
+from skdp.estimators.balanced import BALANCED, BALANCED_SHARE
 from skdp.estimators.base import COUNT_SHARE, ESTIMATORS
 from skdp.estimators.other_solvers import OWN
+from skdp.estimators.persons import check_unit, count_given
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
 from skdp.planning.plan import Plan, check_budget_types, default_delta
 from skdp.privacy.budget import PrivacyRecord
@@ -29,14 +31,16 @@ def plan(
     schema : Schema or path
         The complete public description of the table, including the target.
     n_rows : int
-        Number of rows, or a guess if the number is private. Under add-remove, which is
-        the default, the plan is for a fit that releases the number of rows. So a
-        hundredth of the budget is set aside for that release, and δ is 1e-9 by default.
+        Number of rows, or a guess if the number is private. If the schema has a unit,
+        `n_rows` is the number of persons, or of rows if ``max_rows_per_unit`` is set.
+        Under add-remove, which is the default, the plan is for a fit that releases the
+        number of rows. So a hundredth of the budget is set aside for that release, and
+        δ is 1e-9 by default.
     epsilon, delta : float
         The privacy budget.
     model : {"logistic", "linear", "huber", "svc", "poisson", "additive"}
-        Short name of the estimator. "additive" is a classifier or a regressor, as the
-        target demands.
+        Short name of the estimator. "additive" is a classifier or a regressor,
+        depending on the target.
     **parameters
         Other parameters of the estimator.
 
@@ -69,15 +73,26 @@ def plan(
         estimator.solver == OWN,
         f"Only solver='skgd' has a plan before the fit, got {estimator.solver!r}.",
     )
+    unit, most = described.unit_name, estimator.max_rows_per_unit
+    check_unit(
+        unit,
+        solver=estimator.solver,
+        max_rows_per_unit=most,
+        neighbours=estimator.neighbours,
+    )
+    n_rows = count_given(n_rows, unit, most) or 0
     private_rows = estimator.neighbours == "add-remove"
     usual = default_delta(None if private_rows else n_rows)
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=usual if delta is None else delta,
         neighbours=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption()),
+        assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption(unit)),
+        unit=unit,
     )
-    record.budget *= 1.0 - COUNT_SHARE if private_rows else 1.0
+    share = COUNT_SHARE if private_rows else 0.0
+    share += BALANCED_SHARE if estimator.class_weight == BALANCED else 0.0
+    record.budget *= 1.0 - share
     reasons: tuple[str, ...] = ()
     if not estimator._is_described(described):
         described, reasons = estimator._describe(described, n_rows, record)

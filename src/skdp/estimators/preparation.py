@@ -8,9 +8,10 @@ reads a file guesses it from the cells, so a single cell may decide it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,20 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.display import show_reading
-from skdp.estimators.inputs import accept_column, accept_table, has_names
+from skdp.estimators.inputs import (
+    accept_column,
+    accept_table,
+    has_names,
+    list_ranges,
+    name_target,
+    refuse_dates,
+)
+from skdp.estimators.labels import sort_target, type_labels
 from skdp.privacy import discovery
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
+from skdp.privacy.units import RowCounts
 from skdp.schema import (
     Categorical,
     Numeric,
@@ -30,14 +40,16 @@ from skdp.schema import (
     Target,
     Vector,
     check,
-    level_key,
     toml_files,
 )
-from skdp.tables import arrays, batches, readers
-from skdp.tables.cells import numbers, text_number
+from skdp.tables import readers
+from skdp.tables.batches import check_rows, read_cells
+from skdp.tables.cells import numbers
+from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.larger_than_memory import encode_all
-from skdp.tables.readers import Source
+from skdp.tables.larger_than_memory import read_rows
+from skdp.tables.placed import PlacedCells, PlacedTable
+from skdp.tables.readers import Source, count_rows, positions
 
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
@@ -62,6 +74,8 @@ class OpenedTable:
         Description of the target, or RANGE or LEVELS if it must be inferred.
     row_norm : float, optional
         As in `Schema`.
+    ids : Ids, optional
+        The place of the ids that identify persons, if privacy protects persons.
     named : bool
         Whether the columns have names of their own.
     assumptions : tuple of str
@@ -79,6 +93,7 @@ class OpenedTable:
     columns: dict[str, Any]
     target: Any
     row_norm: float | None
+    ids: Ids | None
     named: bool
     assumptions: tuple[str, ...]
     table: Any
@@ -115,7 +130,20 @@ class OpenedTable:
         """The schema, or None if any entry must be inferred."""
         if self.stages:
             return None
-        return Schema(self.columns, target=self.target, row_norm=self.row_norm)
+        return self._make_schema(self.columns, self.target)
+
+    @property
+    def unit(self) -> Any:
+        """The schema's unit."""
+        return None if self.ids is None else self.ids.unit
+
+    @property
+    def unit_name(self) -> str | None:
+        """The unit's columns in one text, or None if privacy protects rows."""
+        return None if self.ids is None else self.ids.name
+
+    def _make_schema(self, columns: Any, target: Any) -> Schema:
+        return Schema(columns, target=target, row_norm=self.row_norm, unit=self.unit)
 
     @property
     def typical_target(self) -> Target:
@@ -126,18 +154,20 @@ class OpenedTable:
 
     def count_rows(self, verbose: int = 0) -> int:
         """Count the rows; only used if `neighbours` makes their number public."""
-        if self.source.n_rows is not None:
-            return self.source.n_rows
-        if self.source.count is not None:
-            shown = show_reading("counting rows") if verbose else nullcontext()
-            with shown as progress:
-                return self.source.count(progress)
-        return sum(readers.length(cells[0]) for cells in self.source.read([0], ROWS))
+        shown = verbose and self.source.n_rows is None
+        with show_reading("counting rows") if shown else nullcontext() as progress:
+            return count_rows(self.source, progress)
 
     def infer_schema(
-        self, record: PrivacyRecord, share: float, noise: Randomness
+        self,
+        record: PrivacyRecord,
+        share: float,
+        noise: Randomness,
+        counts: RowCounts | None = None,
+        part: float = 1.0,
     ) -> Schema:
-        """Infer what the schema lacks for a `share` of the budget; return it."""
+        """Infer what the schema lacks for `share` of μ² and `part` · `share` of δ."""
+        check((counts is None) == (self.ids is None), "A unit requires counts.")
         stages = self.stages
         each = record.budget * share / max(len(stages), 1)
         z = 0.0 if each == math.inf else 1.0 / math.sqrt(each)
@@ -150,10 +180,11 @@ class OpenedTable:
                 if not names:
                     continue
             some = ["target"] if names is None else names
+            own = self._read_divisors(counts, names is None)
             if what == KIND:
                 parts = self._read(names, magnitudes)
                 bounds, worded = discovery.release_ranges_and_texts(
-                    parts, some, z, noise, record
+                    parts, some, z, noise, record, own
                 )
                 found = {
                     name: LEVELS if name in worded else Numeric(*pair)
@@ -161,12 +192,12 @@ class OpenedTable:
                 }
             elif what == RANGE:
                 cells = self._read(names, numbers)
-                bounds = discovery.release_ranges(cells, some, z, noise, record)
+                bounds = discovery.release_ranges(cells, some, z, noise, record, own)
                 found = {name: Numeric(*pair) for name, pair in bounds.items()}
             else:
-                delta = record.delta * share / n_levels
+                delta = record.delta * share * part / n_levels
                 texts = discovery.release_levels(
-                    self._read(names, keys), some, z, delta, noise, record
+                    self._read(names, keys), some, z, delta, noise, record, own
                 )
                 found = {n: Categorical(t or [NOTHING_FOUND]) for n, t in texts.items()}
             if names is not None:
@@ -174,57 +205,34 @@ class OpenedTable:
             elif what == RANGE:
                 target = found["target"]
             else:
-                target = _type_labels(found["target"])
-        return Schema(known, target=target, row_norm=self.row_norm)
+                target = type_labels(found["target"])
+        return self._make_schema(known, target)
+
+    def count_rows_per_unit(self, max_rows_per_unit: int) -> RowCounts | None:
+        """Count the rows of each person, or return None if there is no unit."""
+        least = RowCounts(max_rows_per_unit).least
+        return None if self.ids is None else self.ids.count(self.source, least)
+
+    def _read_divisors(self, counts: RowCounts | None, whole: bool) -> Any:
+        """Return the divisors of the batches of `_read`, or None without a unit."""
+        if self.ids is None or counts is None:
+            return None
+        read = map(counts.find_divisors, self.ids.read(self.source, ROWS))
+        return [np.concatenate([*read])] if whole else read
 
     def _read(
         self, names: list[str] | None, typed: Callable[[Any], Any]
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterable[dict[str, Any]] | PlacedCells:
         """Read the named columns once, or the target if `names` is None."""
-        if names is None:
-            yield {"target": typed(self.apart)}
-            return
-        places = {name: place for place, name in enumerate(self.columns)}
-        for cells in self.source.read([places[name] for name in names], ROWS):
-            yield {n: typed(column) for n, column in zip(names, cells, strict=True)}
+        every = list(self.columns)
+        read = partial(read_cells, names=names, typed=typed, every=every, rows=ROWS)
+        if isinstance(self.table, PlacedTable):
+            return PlacedCells(self.table, read)
+        return read(self.table, self.y)
 
 
 def _is(column: Any, what: str) -> bool:
     return isinstance(column, str) and column == what
-
-
-def _type_labels(column: Categorical) -> Categorical:
-    """Sort released labels, and give them a type that follows from the labels alone.
-
-    They are booleans if they are true and false, integers if all are integers, else
-    texts. The type of the table's column is ignored, because one cell can change it.
-    Integers become floats if one is missing, and texts if one is not a number.
-    """
-    check(
-        len(column.levels) >= 2,
-        "A classifier needs more than one class, and the labels could not be inferred "
-        "within the budget. Pass classes=[...] with all possible labels, or use a "
-        "regressor if the target is continuous.",
-    )
-    texts = sorted(str(level) for level in column.levels)
-    if set(texts) <= {"false", "true"}:
-        return Categorical([False, True])
-    values = [_parse_number(text) for text in texts]
-    if any(math.isnan(value) for value in values):
-        return Categorical(texts)
-    check(
-        all(math.isinf(v) or v == int(v) for v in values),
-        "Unknown label type: continuous. Pass classes=[...] if numbers with decimals "
-        "are labels.",
-    )
-    return Categorical(sorted(values))
-
-
-def _parse_number(text: str) -> float:
-    """Return a label as a number (an exact int for an integer), or nan."""
-    digits = text.removeprefix("-")
-    plain = digits.isascii() and digits.isdigit() and len(digits) <= 18
-    return int(text) if plain else text_number(text)
 
 
 def open_table(
@@ -234,6 +242,7 @@ def open_table(
     schema: Schema | str | PathLike[str] | None,
     bounds: Any,
     target: Any,
+    unit: Any = None,
     empty: bool = True,
 ) -> OpenedTable:
     """Open a table and collect its public description, without reading a cell.
@@ -249,6 +258,8 @@ def open_table(
         the norm of a row.
     target : Numeric, Categorical, RANGE or LEVELS
         The target's description, used if the schema has none.
+    unit : str, list of str or column, optional
+        Names of columns that identify persons, or ids. The default is the schema's.
     empty : bool
         Whether the table may have no rows.
     """
@@ -258,12 +269,18 @@ def open_table(
         "A RecordBatchReader can be read only once, and a fit may read a table more "
         "often. Pass reader.read_all() or a Parquet file.",
     )
-    apart = None if y is None else readers.column(y, "target")
     schema = toml_files.given(schema)
+    if isinstance(y, str):
+        schema, y = name_target(schema, y, target), None
+    apart = None if y is None else readers.column(y, "target")
+    if unit is None and schema is not None:
+        unit = schema.unit
+    ids = None if unit is None else Ids.of(unit)
+    columns_of_ids = [] if ids is None else ids.columns
+    opened = partial(OpenedTable, table=X, y=y, apart=apart, ids=ids)
     if schema is not None:
-        read = [*schema.inputs, schema.target_name]
-        source = readers.source(X, schema.inputs)
-        _refuse_dates(source, read, apart)
+        source = readers.source(X, [*schema.inputs, *columns_of_ids])
+        refuse_dates(X, source, [*schema.inputs, schema.target_name])
         described = schema.target
         if isinstance(described, tuple) and y is not None:
             described = described[1]
@@ -271,16 +288,13 @@ def open_table(
             y is not None or isinstance(described, tuple),
             "fit needs the target. Pass y, or name its column in the schema.",
         )
-        return OpenedTable(
+        return opened(
             columns=dict(schema.columns),
             target=sort_target(target if described is None else described),
             row_norm=schema.row_norm,
             named=source.names is not None and named,
             assumptions=(SCHEMA_IS_PUBLIC,),
-            table=X,
-            y=y,
             source=source,
-            apart=apart,
         )
     check(
         y is not None,
@@ -290,84 +304,35 @@ def open_table(
     check(
         not isinstance(X, (str, PathLike)) or Path(X).suffix.lower() not in TEXT_FILES,
         "A text file does not say what its columns are. Pass a schema; "
-        "skdp.schema_template writes a form to complete.",
+        "skdp.schema_template writes a form, and skdp.discover finds a schema.",
     )
     source = readers.source(X)
+    check_rows(source.n_rows in (None, readers.length(apart)), "y")
     names = source.names or [f"x{i}" for i in range(len(source.kinds))]
-    _refuse_dates(source, names, apart)
+    positions(names, columns_of_ids)  # refuses names that the table does not have
+    refuse_dates(X, source, names)
     columns: dict[str, Any] = {}
     if hasattr(X, "tocsr"):
         columns["x"] = Vector(names, norm=1.0 if bounds is None else float(bounds[1]))
     else:
-        pairs = _list_ranges(bounds, len(names))
+        pairs = list_ranges(bounds, len(names))
         for name, kind, pair in zip(names, source.kinds, pairs, strict=True):
+            if name in columns_of_ids:
+                continue
             known: Any = KIND if pair is None else Numeric(*pair)
             columns[name] = LEVELS if kind == "category" else known
     public = ["Column names"]
     public += ["which columns are categories"] if "category" in source.kinds else []
     public += [] if bounds is None else ["the bounds given"]
     given = " and ".join([", ".join(public[:-1]), public[-1]] if public[1:] else public)
-    given += " are public."
-    return OpenedTable(
+    return opened(
         columns=columns,
         target=sort_target(target),
         row_norm=None,
         named=source.names is not None and named,
-        assumptions=(given,),
-        table=X,
-        y=y,
+        assumptions=(f"{given} are public.",),
         source=source,
-        apart=apart,
     )
-
-
-def _refuse_dates(source: Source, names: Sequence[str | None], apart: Any) -> None:
-    """Refuse columns of dates, times or nested values, which would all be missing.
-
-    A single cell cannot give a column such a type, so the error reveals nothing. But it
-    can decide between texts and numbers, so these types are never refused.
-    """
-    types = dict(zip(source.names or names, source.kinds, strict=False))
-    other = [name for name in names if types.get(name) == "other"][:1]
-    if apart is not None and arrays.kind_of(apart) == "other":
-        other = ["y"]
-    for name in other:
-        check(
-            False,
-            f"Column {name!r} holds dates, times or nested values, which are neither "
-            "numbers nor categories. Convert it, or leave it out.",
-        )
-
-
-def _list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]:
-    """Return each column's (low, high), from a pair of numbers or a pair of arrays."""
-    if bounds is None:
-        return [None] * n_columns
-    check(len(bounds) == 2, "bounds must be a pair (low, high) of numbers or arrays.")
-    shaped = [np.broadcast_to(np.asarray(b, float), (n_columns,)) for b in bounds]
-    return [(float(low), float(high)) for low, high in zip(*shaped, strict=True)]
-
-
-def sort_target(target: Any) -> Any:
-    """Return a target's description with its levels sorted, if it has levels.
-
-    Classes are sorted as scikit-learn sorts them, whatever their order in the schema.
-    Scorers take ``classes_[1]`` as the positive class, and expect the columns of
-    ``predict_proba`` in the order of sorted labels. The order is that of ``np.unique``:
-    numbers by value, False before True, texts by code point. If levels have several
-    types, numpy converts them to one type first, so numbers among texts become texts.
-    """
-    if isinstance(target, tuple):
-        name, column = target
-        return name, sort_target(column)
-    if not isinstance(target, Categorical):
-        return target
-    try:
-        order = np.argsort(np.array(target.levels), kind="stable").tolist()
-    except TypeError:  # objects that numpy cannot compare
-        keys = [level_key(level) for level in target.levels]
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-    return Categorical([target.levels[at] for at in order], target.other)
 
 
 def read_records(
@@ -380,20 +345,24 @@ def read_records(
     intercept: bool,
     max_weight: float,
     verbose: int,
+    unit: Any = None,
+    row_counts: RowCounts | None = None,
+    n_threads: int | None = None,
 ) -> Records:
     """Read and encode a table. Records that outgrow memory are kept in a file."""
+    read = partial(
+        read_rows,
+        schema=schema,
+        class_weight=class_weight,
+        intercept=intercept,
+        max_weight=max_weight,
+        unit=unit,
+        row_counts=row_counts,
+    )
+    if isinstance(table, PlacedTable):
+        weighted = sample_weight is not None
+        return table.encode(schema.layout(intercept), max_weight, read, weighted)
     with show_reading() if verbose else nullcontext() as progress:
-        read = batches(
-            table,
-            schema,
-            target=target,
-            sample_weight=sample_weight,
-            class_weight=class_weight,
-            progress=progress,
+        return read(
+            table, target, sample_weight, n_threads=n_threads, progress=progress
         )
-        return encode_all(read, schema, intercept=intercept, max_weight=max_weight)
-
-
-def count_rows(records: Records) -> int:
-    """Count the rows of records; only used if `neighbours` makes the number public."""
-    return sum(len(chunk.target) for chunk in records.chunks)

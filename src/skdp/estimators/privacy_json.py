@@ -2,8 +2,8 @@
 
 The releases in a file must add up to the ε that the file states. The file also has the
 digest of the plan that was run and the digest of the released values. `model_digest`
-covers the whole file and the model. A ledger's entry contains that digest, so that a
-saved model can be compared with the ledger.
+covers the whole file and the model. A ledger's entry contains that digest, so a saved
+model can be compared with the ledger.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class RecordForm(Form, frozen=True, kw_only=True):
     assumptions: list[str]
     releases: list[ReleaseForm]
     spent_epsilon: Epsilon
+    unit: str | None = None
 
 
 def make_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordForm:
@@ -90,19 +91,19 @@ def make_form(record: PrivacyRecord, summary: dict[str, Any]) -> RecordForm:
             for event, times in record.events.items()
         ],
         spent_epsilon=to_json(record.spent_epsilon),
+        unit=record.unit,
     )
 
 
 def read_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord:
     """Return the privacy record that privacy.json describes.
 
-    Refuse it if it belongs to another plan, if its releases do not add up to the ε that
-    it states, or if that ε is above its budget.
+    Refuse the file if it belongs to another plan, if its releases do not add up to the
+    stated ε, or if this ε exceeds the budget.
     """
     check(
         form.plan_digest == summary_digest(summary),
-        "privacy.json is the record of another plan than that of model.json. One of "
-        "them was changed.",
+        "privacy.json and model.json have different plans. One of them was changed.",
     )
     common: dict[str, Any] = {
         "epsilon": float(form.epsilon),
@@ -112,6 +113,7 @@ def read_form(form: RecordForm, summary: dict[str, Any]) -> PrivacyRecord:
         "seeded": form.seeded,
         "reserved_delta": form.reserved_delta,
         "transcript_digest": form.transcript_digest,
+        "unit": form.unit,
     }
     search = None if form.search is None else structs.asdict(form.search)
     record = PrivacyRecord(**common) if not search else SearchRecord(**search, **common)

@@ -1,10 +1,10 @@
-"""The regressors: least squares, Huber regression and Poisson regression."""
+"""Define the regressors: least squares, Huber regression and Poisson regression."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn import linear_model
@@ -13,17 +13,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.fit_warnings import ScoreMixin
+from skdp.estimators.inputs import accept_column, check_pair
 from skdp.estimators.preparation import RANGE
 from skdp.models.losses import Huber, Loss, Poisson, Squared
 from skdp.schema import FloatArray, Numeric, Schema, Target, check
+from skdp.tables.batches import Exposure
 
 
 def check_numeric_target(target: Target) -> Numeric:
     """Return the target's description; refuse a target that is not a linear range."""
     if not isinstance(target, Numeric):
         raise ValueError(
-            "A regressor needs a numeric target. Describe it as Numeric(low, high) in "
-            "the schema, or pass target_bounds=(low, high)."
+            "A regressor needs a numeric target. Describe it in the schema: "
+            "Numeric(low, high) in Python, kind = 'numeric' in a TOML file. Or pass "
+            "target_bounds=(low, high). LogisticRegression, or --model logistic, "
+            "predicts classes."
         )
     check(
         target.scale == "linear"
@@ -37,6 +41,25 @@ def check_numeric_target(target: Target) -> Numeric:
     return target
 
 
+def accept_exposure(model: Any, sample_weight: Any, exposure: Any) -> Exposure:
+    """Return exposures as weights. Only models of counts accept them."""
+    check(
+        model.link == "log",
+        f"exposure is for models of counts, got a {type(model).__name__}.",
+    )
+    check(
+        sample_weight is None,
+        "exposure is a weight, so pass either exposure or sample_weight.",
+    )
+    described = model.schema is not None or model.target_bounds is not None
+    check(
+        described,
+        "With an exposure, the range of counts per unit of exposure must be public. "
+        "Pass target_bounds=(0, high) or a schema.",
+    )
+    return Exposure(accept_column(exposure, "exposure"))
+
+
 class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
     """The base class of all regressors.
 
@@ -45,7 +68,9 @@ class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
     """
 
     def _target(self) -> Any:
-        return RANGE if self.target_bounds is None else Numeric(*self.target_bounds)
+        if self.target_bounds is None:
+            return RANGE
+        return Numeric(*check_pair(self.target_bounds, "target_bounds"))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -80,7 +105,7 @@ class LinearRegression(PrivateRegressor):
 
     The target is scaled to [-1, 1] by its public range, which ``target_bounds`` gives.
     Each record's residual on this scale is clipped to ``slope_bound``. The default is
-    2, the length of the whole range. Parameters and attributes are those of
+    2, the length of the whole range. It has the parameters and attributes of
     `LogisticRegression`.
     """
 
@@ -97,8 +122,8 @@ class HuberRegressor(PrivateRegressor):
     """Huber regression under differential privacy.
 
     The target is scaled to [-1, 1]. The loss is linear in residuals beyond
-    ``slope_bound`` (0.1 by default), which resists outliers and needs less noise.
-    Parameters and attributes are those of `LogisticRegression`.
+    ``slope_bound`` (0.1 by default), which resists outliers and needs less noise. It
+    has the parameters and attributes of `LogisticRegression`.
     """
 
     short_name = "huber"
@@ -115,8 +140,13 @@ class PoissonRegressor(PrivateRegressor):
 
     The predicted rate is exp(x·w) times the largest count of the target's public range,
     which must start at 0. Slopes are clipped to ``slope_bound``. The default is 1,
-    which corresponds to the whole range of counts. Parameters and attributes are those
+    which corresponds to the whole range of counts. It has the parameters and attributes
     of `LogisticRegression`.
+
+    If rows were observed for different lengths of time, pass these to ``fit`` as
+    `exposure`. The model then predicts rates, which are counts per unit of exposure.
+    ``target_bounds`` is the range of the rates, and exposures are clipped to
+    ``max_weight``.
     """
 
     short_name = "poisson"
@@ -140,8 +170,37 @@ class PoissonRegressor(PrivateRegressor):
         return replace(schema, target=Numeric(0.0, high if high > 0 else 1.0))
 
     def _target_units(self) -> tuple[float, float]:
-        """Return what is added to margins (the log of the largest count), and one."""
+        """Return the log of the largest count, which is added to margins, and one."""
         return math.log(check_numeric_target(self.schema_.target_column).high), 1.0
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        unit: Any = None,
+        *,
+        exposure: Any = None,
+    ) -> Self:
+        """Fit a private model.
+
+        Parameters
+        ----------
+        X, y, sample_weight, unit
+            As for `LogisticRegression`.
+        exposure : column or str, optional
+            How long, or how much, each row was observed, clipped to ``max_weight``. The
+            logarithm of the exposure is the offset of the linear predictor. A row whose
+            exposure is not positive is ignored.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+        """
+        if exposure is not None:
+            sample_weight = accept_exposure(self, sample_weight, exposure)
+        return super().fit(X, y, sample_weight, unit)
 
     def predict(self, X: Any) -> FloatArray:
         """Return predicted rates, shape (n,)."""

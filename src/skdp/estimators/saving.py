@@ -11,7 +11,7 @@ A saved model is a directory of three files:
     The privacy record: budget, neighbouring relation, assumptions, every release, and
     the digest of the plan.
 
-Loading executes nothing. It reads numbers and texts through typed forms
+Loading executes nothing. It reads numbers and strings through typed forms
 (`skdp.typed_files`), and recomputes the ε that the releases add up to. A seed is never
 written.
 """
@@ -22,6 +22,7 @@ import os
 import platform
 import shutil
 import tempfile
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -35,7 +36,7 @@ import skdp
 from skdp.estimators import privacy_json, standard_errors
 from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
 from skdp.estimators.classifiers import PrivateClassifier
-from skdp.estimators.preparation import sort_target
+from skdp.estimators.labels import sort_target
 from skdp.estimators.privacy_json import RecordForm, Size
 from skdp.planning.plan_files import plan_summary
 from skdp.schema import Categorical, Schema, check, toml_files
@@ -58,7 +59,7 @@ FILES = {
     "schema.toml": toml_files.LARGEST,
     "privacy.json": 1 << 24,
 }
-#: Types that classes may have. Texts have at most 99,999 letters, because numpy
+#: Types that classes may have. Strings have at most 99,999 characters, because numpy
 #: allocates as much memory as a type asks for.
 DTYPE = r"^([<>|][biuf][1248]|[<>]f16|[<>]U[0-9]{1,5}|[|]O)\Z"
 #: Parameters that are converted to be saved, and the types of the saved values.
@@ -66,7 +67,7 @@ SAVED_AS: dict[str, Any] = {
     "epsilon": Epsilon,
     "max_weight": Epsilon,
     "schema": str | None,
-    "class_weight": list[tuple[bool | int | float | str, int | float]] | None,
+    "class_weight": list[tuple[bool | int | float | str, int | float]] | str | None,
 }
 
 
@@ -81,6 +82,8 @@ class PlanNumbers(msgspec.Struct):
     n_restarts: Count = 0
     slope_bound: Size = 0.0
     radius: Size | None = None
+    level_share: Size = 0.0
+    level_cap: Size | None = None
 
 
 class ModelForm(Form, frozen=True, kw_only=True):
@@ -198,7 +201,7 @@ def make_estimator(about: ModelForm) -> PrivateLinearModel:
     known = {kind.__name__: kind for kind in ESTIMATORS.values()}
     check(
         about.estimator in known,
-        f"model.json must have an estimator of {sorted(known)}, got "
+        f"The estimator in model.json must be one of {sorted(known)}, got "
         f"{about.estimator[:99]!r}.",
     )
     kind = known[about.estimator]
@@ -261,10 +264,11 @@ def list_parameters(model: PrivateLinearModel) -> tuple[dict[str, Any], list[str
     if given["ledger"] is not None:  # a loaded model charges the same file
         given["ledger"] = os.path.abspath(os.fsdecode(given["ledger"]))
     if given["schema"] is not None:
-        # For a path, save the fitted schema, because the file may have changed since.
+        # If a path was given, save the fitted schema, because the file may have
+        # changed.
         own = isinstance(given["schema"], Schema)
         given["schema"] = toml_files.dumps(given["schema"] if own else model.schema_)
-    if given["class_weight"] is not None:
+    if isinstance(given["class_weight"], Mapping):
         given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
     for name in ("bounds", "classes", "target_bounds"):
         if given[name] is not None:
@@ -281,13 +285,13 @@ def read_parameters(
 ) -> dict[str, Any]:
     """Return saved parameters as an estimator's constructor takes them.
 
-    Their names and types are checked here, because the constructor accepts anything.
+    Names and types are checked here, because the constructor accepts anything.
     """
     known = kind().get_params(deep=False)
     for name in given:
         check(
             name in known and name != "random_state",
-            f"model.json has a parameter {name!r}, which {kind.__name__} has not.",
+            f"{kind.__name__} has no parameter {name!r}, but model.json has.",
         )
     typed = {
         name: convert(given[name], form, f"model.json has a wrong parameter {name}")
@@ -299,7 +303,7 @@ def read_parameters(
             typed[name] = float(typed[name])
     if typed.get("schema") is not None:
         typed["schema"] = toml_files.loads(typed["schema"])
-    if typed.get("class_weight") is not None:
+    if isinstance(typed.get("class_weight"), list):
         typed["class_weight"] = dict(typed["class_weight"])
     return given | typed
 
@@ -331,7 +335,7 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
     assert isinstance(column, Categorical)  # the loss has checked it
     check(
         sort_target(column) == column,
-        "The classes of a saved model must be sorted, but those of its schema are not.",
+        "The classes in schema.toml must be sorted, but they are not.",
     )
     labels, typed = np.array(column.levels), None
     if dtype is not None:
@@ -342,7 +346,7 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
     check(
         typed is not None
         and all(a == b for a, b in zip(typed.tolist(), column.levels, strict=True)),
-        f"model.json says that classes are of type {dtype!r}, which those of "
-        "schema.toml are not.",
+        f"model.json says that classes have type {dtype!r}, but the classes in "
+        "schema.toml do not.",
     )
     return typed

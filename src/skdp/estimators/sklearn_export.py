@@ -112,7 +112,7 @@ def _join_columns(
 ) -> ColumnTransformer:
     """Join the transformers of all columns, and fit the result to example rows."""
     listed = [
-        (key, Pipeline(part.steps) if part.steps else "drop", at)
+        (_make_step_name(key), Pipeline(part.steps) if part.steps else "drop", at)
         for key, (part, at) in parts.items()
     ]
     examples = [
@@ -133,6 +133,19 @@ def _join_columns(
         (key, ours.get(key, step), at) for key, step, at in whole.transformers_
     ]
     return whole
+
+
+def _make_step_name(column: str) -> str:
+    """Return a name for a column's transformer that scikit-learn accepts.
+
+    It refuses names that contain two underscores, and the names of its own arguments.
+    """
+    own = {"self", "remainder", *ColumnTransformer([]).get_params()}
+    return (
+        f"column {column}".replace("__", "_ _")
+        if (column in own or "__" in column)
+        else column
+    )
 
 
 def _render_vector(column: Vector, weights: FloatArray) -> Part:

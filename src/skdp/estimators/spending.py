@@ -41,9 +41,9 @@ def reserve_budget(
 ) -> Iterator[EnterModel]:
     """Reserve a fit's budget in the ledger, and settle the reservation afterwards.
 
-    If the fit raises an error, a note is added to the error that says what was spent.
-    Releases are charged before noise is drawn, so neither the ledger nor the note ever
-    states less than was spent. Both contain only public and released facts.
+    If the fit raises an error, a note in the error says what was spent. Releases are
+    charged before noise is drawn, so neither the ledger nor the note understates what
+    was spent. Both contain only public and released facts.
     """
     with ExitStack() as stack:
         reservation = None
@@ -68,9 +68,9 @@ def reserve_budget(
 def model_digest(model: Any, record: PrivacyRecord | None = None) -> str:
     """Return the SHA-256 of a model, the values released for it, and their cost.
 
-    The digest is a function of public facts and released values, and a saved model
-    contains all of them. The bound on sample weights is one of these facts, because
-    `skdp.verify` relies on it.
+    The digest is computed from public facts and released values, all of which a saved
+    model contains. It covers the bound on sample weights, because `skdp.verify` relies
+    on that bound.
 
     Parameters
     ----------

@@ -10,15 +10,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import structs
 
 from skdp.estimators.feature_map import centre_categories, convert_to_user_units
 from skdp.inference import covariances
 from skdp.planning.plan import Plan
-from skdp.schema import FloatArray, Layout, check
+from skdp.schema import FloatArray, Layout, Pair, check
 from skdp.typed_files import Form
 
-#: Standard errors of more coefficients would take minutes and gigabytes.
+#: In models with more coefficients, the coefficients of pairs have no standard errors.
+MOST_WITH_PAIRS = 250
+#: Largest number of coefficients. More would take minutes and gigabytes.
 MOST_COORDINATES = 1000
 #: The reason why a loaded or selected model may have no standard errors.
 NOT_KEPT = "The released values that standard errors follow from were not kept."
@@ -67,6 +70,14 @@ class StandardErrorsMixin:
     #: Standard errors, or the reason why there are none; None before first use.
     _errors: StandardErrors | str | None
 
+    def _make_centring_matrix(self) -> FloatArray:
+        """Return the matrix (d, d) that maps weights to centred weights."""
+        return make_centring_matrix(self._layout)  # type: ignore[attr-defined]
+
+    def _centre(self, weights: FloatArray) -> FloatArray:
+        """Return centred weights, which make the same predictions."""
+        return centre_categories(self._layout, weights)  # type: ignore[attr-defined]
+
     def _standard_errors(self) -> StandardErrors | str:
         """Return the standard errors, or a sentence that says why there are none."""
         known = self._errors
@@ -112,17 +123,23 @@ class StandardErrorsMixin:
         form = getattr(self, like)
         return float(part[0]) if isinstance(form, float) else part.reshape(form.shape)
 
-    def summary(self) -> Any:
+    def summary(self, ratios: bool = False) -> Any:
         """Return a table of coefficients, standard errors and 95 % intervals.
 
         Print the table, or show it in a notebook. Coefficients of categories are
         relative to the mean of their column. If there are three classes or more, the
         coefficients of a class are relative to the mean of all classes, and there are
         no standard errors. ``docs/guide/intervals.md`` says what intervals cover.
+
+        Parameters
+        ----------
+        ratios : bool
+            Whether to show exp(coefficient): odds ratios of two classes, or rate ratios
+            of counts. z and p belong to the coefficients.
         """
         from skdp.estimators.summary import summarise  # which imports this file
 
-        return summarise(self)
+        return summarise(self, ratios)
 
 
 def compute_standard_errors(model: Any) -> StandardErrors | str:
@@ -142,14 +159,37 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
     if len(transcript) < plan.n_steps + 1:
         return NOT_KEPT
     found = covariances.estimate(plan, transcript, model.weights_)
-    errors = found.errors(*make_unit_matrices(model))
+    plain, contrasts = make_unit_matrices(model)
+    asked = _choose_asked(model)
+    errors = found.errors(plain[asked], contrasts[asked])
+
+    def spread(values: FloatArray, rest: float) -> FloatArray:
+        whole = np.full(len(plain), rest)
+        whole[asked] = values
+        return whole
+
     return StandardErrors(
-        noise_std=errors.noise_std,
-        std=errors.std,
+        noise_std=spread(errors.noise_std, 0.0),
+        std=spread(errors.std, math.inf),
         effects=compute_model_effects(model),
-        effects_noise_std=errors.contrasts_noise_std,
-        effects_std=errors.contrasts_std,
+        effects_noise_std=spread(errors.contrasts_noise_std, 0.0),
+        effects_std=spread(errors.contrasts_std, math.inf),
     )
+
+
+def _choose_asked(model: Any) -> npt.NDArray[np.bool_]:
+    """Return the coefficients whose errors are computed.
+
+    These are all coefficients or, if there are too many, all except those of pairs.
+    """
+    layout = model._layout
+    every = sum(group.width for group in layout.groups if group.kind != "ones") + 1
+    asked = np.ones(every, bool)
+    if every > MOST_WITH_PAIRS:
+        for group in layout.groups:
+            if isinstance(model.schema_.columns.get(group.name), Pair):
+                asked[group.coordinates] = False
+    return asked
 
 
 def make_unit_matrices(model: Any) -> tuple[FloatArray, FloatArray]:
@@ -160,8 +200,7 @@ def make_unit_matrices(model: Any) -> tuple[FloatArray, FloatArray]:
     layout, d = model._layout, len(model.weights_)
     coef, intercept = convert_to_user_units(model.schema_, layout, np.eye(d))
     to_coefficients = _find_target_units(model)[1] * np.vstack([coef.T, intercept])
-    shares = getattr(model, "_shares", None)
-    return to_coefficients, to_coefficients @ make_centring_matrix(layout, shares)
+    return to_coefficients, to_coefficients @ model._make_centring_matrix()
 
 
 def compute_model_effects(model: Any) -> FloatArray:
@@ -173,23 +212,21 @@ def compute_class_effects(model: Any) -> FloatArray:
     """Return the centred coefficients of each output, shape (width + 1, k).
 
     The intercept is last. The categories of each column are relative to their mean, and
-    the mean is part of the intercept. In an additive model, the mean is over rows. If
-    there are several classes, the coefficients of each class are relative to the mean
-    of all classes. Centring changes no prediction.
+    the mean is part of the intercept. `skdp.estimators.purified` says what the effects
+    of an additive model are. If there are several classes, the coefficients of each
+    class are relative to the mean of all classes. Centring changes no prediction.
     """
     middle, scale = _find_target_units(model)
     weights = model.weights_ * scale
     if weights.shape[1] > 1:
         weights = weights - weights.mean(axis=1, keepdims=True)
     layout = model._layout
-    moved = centre_categories(layout, weights, getattr(model, "_shares", None))
+    moved = model._centre(weights)
     coef, intercept = convert_to_user_units(model.schema_, layout, moved)
     return np.vstack([coef.T, middle + intercept])
 
 
-def make_centring_matrix(
-    layout: Layout, shares: FloatArray | None = None
-) -> FloatArray:
+def make_centring_matrix(layout: Layout) -> FloatArray:
     """Return the (d, d) matrix C for which C @ w equals `centre_categories` of w.
 
     The margin of a row stays the same if the row has a level in every categorical
@@ -199,10 +236,8 @@ def make_centring_matrix(
     for group in layout.groups:
         if group.kind in ("code", "hats") and layout.groups[-1].kind == "ones":
             at = group.coordinates
-            even = np.full(group.width, 1.0 / group.width)
-            own = even if shares is None else shares[at]
-            matrix[np.ix_(at, at)] -= own
-            matrix[-1, at] += own
+            matrix[np.ix_(at, at)] -= 1.0 / group.width
+            matrix[-1, at] += 1.0 / group.width
     return matrix
 
 
@@ -212,7 +247,7 @@ def _find_target_units(model: Any) -> tuple[float, float]:
 
 
 def make_form(model: Any) -> ErrorsForm | str:
-    """Return a model's standard errors as a form to save, or the reason for none."""
+    """Return a model's standard errors as a form, or the reason why there are none."""
     known = model._standard_errors()
     if isinstance(known, str):
         return known
@@ -224,9 +259,9 @@ def make_form(model: Any) -> ErrorsForm | str:
 
 
 def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
-    """Return the standard errors, or the reason for none, that `make_form` saved.
+    """Return the standard errors that `make_form` saved, or the reason for none.
 
-    Their number must be the number of the model's coefficients.
+    There must be as many of them as the model has coefficients.
     """
     if isinstance(form, str):
         return form

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from scipy.special import ndtr
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.fit_warnings import describe_constant, describe_doubts
@@ -17,13 +18,16 @@ from skdp.estimators.standard_errors import (
     compute_class_effects,
     compute_model_effects,
 )
-from skdp.schema import Numeric
+from skdp.schema import Numeric, check
 
 #: A standard normal lies within ±Z with a probability of 95 %.
 Z = 1.959964
-HEAD = ("coef", "privacy", "std err", "z", "[0.025", "0.975]")
+HEAD = ("coef", "sampling", "privacy", "std err", "z", "p", "[0.025", "0.975]")
+#: The name of exp(coefficient), for models in which it is a ratio.
+RATIOS = {"logit": "odds ratio", "log": "rate ratio"}
 ERRORS = (
-    "std err: sampling and privacy together; privacy: noise of the mechanism alone."
+    "std err: sampling and privacy together; privacy: noise of the mechanism alone. z "
+    "and p use std err. Privacy makes z smaller, so a large p may only mean noise."
 )
 CATEGORIES = (
     "Categories are relative to the mean of their column, which is in the intercept."
@@ -38,9 +42,9 @@ HIDDEN = (
     "more rows."
 )
 CLASSES = "Classes are relative to their mean, which changes no prediction."
-#: Most classes that are printed side by side. Further classes follow below.
-MOST_COLUMNS = len(HEAD)
-#: Most columns on a log scale that a note names. Further columns are only counted.
+#: Largest number of classes that are printed side by side. Others follow below.
+MOST_COLUMNS = 6
+#: Largest number of columns on a log scale that a note names. Others are counted.
 MOST_NAMES = 4
 
 
@@ -59,23 +63,78 @@ class Line:
 
     @property
     def z(self) -> float:
-        """The coefficient divided by its standard error, or nan if that is unknown."""
+        """The coefficient divided by its standard error, or nan if unknown."""
         return self.coef / self.std if 0 < self.std < math.inf else math.nan
+
+    @property
+    def p(self) -> float:
+        """Probability of a larger |z| if the true coefficient were 0, or nan."""
+        return float(2.0 * ndtr(-abs(self.z)))
+
+    @property
+    def sampling_std(self) -> float:
+        """The part of the standard error that is not due to privacy."""
+        if not self.std < math.inf:
+            return self.std
+        return math.sqrt(max(0.0, self.std**2 - self.noise_std**2))
 
     @property
     def interval(self) -> tuple[float, float]:
         """The ends of the 95 % interval."""
         return self.coef - Z * self.std, self.coef + Z * self.std
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers by name. Unknown and infinite numbers become None."""
+        low, high = self.interval
+        numbers = {
+            "coef": self.coef,
+            "sampling_std": self.sampling_std,
+            "noise_std": self.noise_std,
+            "std": self.std,
+            "z": self.z,
+            "p": self.p,
+            "low": low,
+            "high": high,
+        }
+        kept = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
+        return {"column": self.column, "label": self.label} | kept
+
     def format_cells(self) -> list[str]:
         """Format the numbers. Numbers that are unknown or infinite become empty."""
-        numbers = [self.coef, self.noise_std, self.std, self.z, *self.interval]
-        return [_format_number(v, 2 if i == 3 else None) for i, v in enumerate(numbers)]
+        numbers = [self.coef, self.sampling_std, self.noise_std, self.std, self.z]
+        cells = [
+            _format_number(v, 2 if i == 4 else None) for i, v in enumerate(numbers)
+        ]
+        p = "" if math.isnan(self.p) else f"{self.p:.3f}"
+        return [*cells, p, *(_format_number(v, None) for v in self.interval)]
+
+
+class RatioLine(Line):
+    """A line of a summary, about the exponential of a coefficient.
+
+    z and p belong to the coefficient. The interval is the exponential of the
+    coefficient's interval.
+    """
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of the 95 % interval of the ratio."""
+        low, high = super().interval
+        return _exponentiate(low), _exponentiate(high)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the ratio beside the numbers of the coefficient."""
+        return super().to_dict() | {"ratio": _exponentiate(self.coef)}
+
+    def format_cells(self) -> list[str]:
+        """Format the ratio, z, p and the interval."""
+        cells = super().format_cells()
+        return [_format_number(_exponentiate(self.coef), None), *cells[4:]]
 
 
 @dataclass(frozen=True)
 class ClassLine:
-    """A line of a summary: the coefficients of all classes, no standard errors."""
+    """A line of a summary: the coefficients of all classes, without standard errors."""
 
     column: str
     label: str
@@ -85,16 +144,56 @@ class ClassLine:
         """Format the numbers."""
         return [_format_number(coef, None) for coef in self.coefs]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the coefficients of all classes, in their order."""
+        return {"column": self.column, "label": self.label, "coefs": list(self.coefs)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The summary of a model, which can be printed as text or shown as HTML."""
+    """The summary of a model: print it, show it in a notebook, or take its numbers.
+
+    Attributes
+    ----------
+    title : str
+        The name of the model's class, and of its target if that has a name.
+    facts, notes : tuple of str
+        Sentences above and below the table.
+    head : tuple of str
+        The names of the columns.
+    lines : tuple
+        The lines of the table, one per coefficient.
+    """
 
     title: str
     facts: tuple[str, ...]
     head: tuple[str, ...] = HEAD
     lines: tuple[Line, ...] | tuple[ClassLine, ...]
     notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all texts and numbers as plain values."""
+        return {
+            "title": self.title,
+            "facts": list(self.facts),
+            "head": list(self.head),
+            "coefficients": [line.to_dict() for line in self.lines],
+            "notes": list(self.notes),
+        }
+
+    def to_frame(self) -> Any:
+        """Return the lines as a pandas frame, with one row per coefficient.
+
+        The index has the names of the column and of the level. Numbers that are unknown
+        are missing.
+        """
+        from skdp.tables.readers import library
+
+        rows = [line.to_dict() for line in self.lines]
+        if any(isinstance(line, ClassLine) for line in self.lines):
+            for row in rows:
+                row |= dict(zip(self.head, row.pop("coefs"), strict=True))
+        return library("pandas").DataFrame(rows).set_index(["column", "label"])
 
     def __str__(self) -> str:
         rows = [("", [*self.head]), *self._list_rows()]
@@ -103,8 +202,9 @@ class Summary:
             max(len(cells[i]) for _, cells in rows if cells)
             for i in range(len(self.head))
         ]
-        starts = range(0, len(widths), MOST_COLUMNS)
-        parts = [slice(start, start + MOST_COLUMNS) for start in starts]
+        by_class = any(isinstance(line, ClassLine) for line in self.lines)
+        many = MOST_COLUMNS if by_class else len(widths)
+        parts = [slice(start, start + many) for start in range(0, len(widths), many)]
         total = first + max(sum(w + 2 for w in widths[part]) for part in parts)
         text = [self.title, *(w for f in self.facts for w in textwrap.wrap(f, total))]
         for part in parts:
@@ -156,9 +256,16 @@ class Summary:
         )
 
 
-def summarise(model: Any) -> Summary:
-    """Return the summary of a fitted model."""
+def summarise(model: Any, ratios: bool = False) -> Summary:
+    """Return the summary of a fitted model, with coefficients or with `ratios`."""
     check_is_fitted(model, "weights_")
+    several = model.weights_.shape[1] > 1
+    check(
+        not ratios or (model.link in RATIOS and not several),
+        "ratios=True needs a model of two classes (odds ratios) or of counts (rate "
+        f"ratios), got a {type(model).__name__}"
+        + (" of several classes." if several else "."),
+    )
     known = model._standard_errors()
     layout, record = model._layout, model.privacy_
     names = [
@@ -174,7 +281,10 @@ def summarise(model: Any) -> Summary:
     claim = f"ε {epsilon}, δ {record.delta:g}, {record.neighbours} neighbours"
     released = model.neighbours == "add-remove" and model.n_rows is None
     about = "about " if released else ""
-    facts = [f"{about}{n_rows:,} rows; {claim}; {model.n_iter_} steps."]
+    facts = [
+        describe_modelled(model),
+        f"{about}{n_rows:,} {layout.counted}; {claim}; {model.n_iter_} steps.",
+    ]
     if record.seeded or math.isinf(record.epsilon):
         facts.append(str(record).splitlines()[0])
     head: tuple[str, ...] = HEAD
@@ -200,6 +310,9 @@ def summarise(model: Any) -> Summary:
                 names, compute_class_effects(model).tolist(), strict=True
             )
         )
+    if ratios:
+        head = (RATIOS[model.link], *HEAD[4:])
+        lines = tuple(RatioLine(*_list_values(line)) for line in lines)
     before, after = ([known], []) if isinstance(known, str) else ([ERRORS], [INTERVALS])
     constant = describe_constant(model)
     first = () if constant is None else (constant,)
@@ -210,6 +323,27 @@ def summarise(model: Any) -> Summary:
         f" of {target[0]}" if isinstance(target, tuple) else ""
     )
     return Summary(title=title, facts=tuple(facts), head=head, lines=lines, notes=notes)
+
+
+def describe_modelled(model: Any) -> str:
+    """Return a sentence that says what the coefficients refer to."""
+    levels = getattr(model, "classes_", None)
+    if levels is None:
+        what = "mean of the target"
+        what = f"logarithm of the {what}" if model.link == "log" else what
+        return f"Coefficients are of the {what}."
+    if len(levels) > 2:
+        return "Coefficients are of each class, on the scale of log-probabilities."
+    scale = "the log-odds of class" if model.link == "logit" else "the margin of class"
+    return f"Coefficients are of {scale} {levels[1]} against {levels[0]}."
+
+
+def _list_values(line: Any) -> tuple[Any, ...]:
+    return line.column, line.label, line.coef, line.noise_std, line.std
+
+
+def _exponentiate(value: float) -> float:
+    return math.exp(min(value, 700.0)) if math.isfinite(value) else math.inf
 
 
 def note_units(model: Any) -> Iterator[str]:

@@ -7,19 +7,28 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
+from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.inputs import accept_column, accept_table
+from skdp.estimators.persons import (
+    ROWS_GIVEN,
+    check_unit,
+    count_given,
+    name_counted,
+)
 from skdp.estimators.preparation import open_table
-from skdp.estimators.regressors import check_numeric_target
+from skdp.estimators.regressors import accept_exposure, check_numeric_target
 from skdp.estimators.spending import open_ledger, reserve_budget
-from skdp.evaluation.metrics import Scale, choose_metrics, choose_scale
+from skdp.evaluation.metrics import choose_metrics, choose_scale, list_columns
 from skdp.evaluation.results import Evaluation
+from skdp.evaluation.score_formulas import DEVIANCE, RESIDUALS, TARGET, Scale
 from skdp.evaluation.scoring import encode_table, release_scores
 from skdp.planning.plan import check_budget, check_budget_types, default_delta
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check
+from skdp.tables.ids import GIVEN
 
 MODEL_IS_PUBLIC = (
     "The evaluated model and its schema are public, or were paid for elsewhere."
@@ -36,12 +45,15 @@ def evaluate(
     metrics: Sequence[str] | None = None,
     neighbours: str = "add-remove",
     n_rows: int | None = None,
+    unit: Any = None,
     sample_weight: Any = None,
+    exposure: Any = None,
     max_weight: float = 1.0,
     max_loss: float = 5.0,
     max_residual: float | None = None,
     confidence: float = 0.95,
     ledger: Any = None,
+    engine: str | None = None,
     random_state: int | None = None,
 ) -> Evaluation:
     """Score a model on a private table, with a budget for the scores alone.
@@ -57,33 +69,45 @@ def evaluate(
         The budget. δ has the same default as in estimators. If epsilon is infinite, the
         exact scores are released and no privacy is claimed.
     metrics : sequence of str, optional
-        The scores to release. All classifiers have ``"accuracy"``. Classifiers that
-        predict probabilities also have ``"log_loss"``. With two classes there is
-        ``"auc"`` and, if probabilities are predicted, ``"calibration"``. Regressors
-        have ``"r2"``, ``"rmse"``, ``"mae"`` and ``"mse"``. By default, all scores
-        except mse are released. Each score increases the noise of the others, so
-        request only those that you need.
+        The scores to release. Classifiers have ``"accuracy"``,
+        ``"balanced_accuracy"``, ``"precision"``, ``"recall"``, ``"f1"`` and
+        ``"confusion"``. Classifiers that predict probabilities also have
+        ``"log_loss"`` and ``"d2"``. With two classes there is ``"auc"`` and, if
+        probabilities are predicted, ``"calibration"`` and ``"ece"``. Regressors have
+        ``"r2"``, ``"rmse"``, ``"mae"`` and ``"mse"``; models of counts also have
+        ``"deviance"`` and ``"d2"``. By default, all scores except mse are released.
+        Each column of cells increases the noise of the others, so request only what
+        you need. All scores of the confusion matrix share one column, and so do
+        calibration and ece, and r2, rmse, mae and mse.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         As for estimators.
     n_rows : int, optional
-        The number of rows, if it is public (add-remove only).
+        The number of rows, or of persons, if it is public (add-remove only).
+    unit : column, str or list of str, optional
+        Whose row it is, as for ``fit``. The default is the unit of the model's schema.
     sample_weight : column or str, optional
         Weight of each row, clipped to `max_weight`.
+    exposure : column or str, optional
+        As for `PoissonRegressor.fit`. Scores are then those of rates, weighted by the
+        exposure, and the deviance is per unit of exposure.
     max_weight : float
-        Public bound on weights.
+        Public bound on weights and exposures.
     max_loss : float
         Public bound, at most 16, at which the log-loss of a row is clipped. The noise
         of log_loss is proportional to this bound. A log-loss of 5 means that the
         predicted probability of the true class was 0.007.
     max_residual : float, optional
         Public bound, in the target's units, at which a regressor's residuals are
-        clipped. The default is the width of the target's range. The noise of mae is
-        proportional to the bound, and the noise of mse to the square of the bound.
+        clipped. By default a bound that few residuals exceed is found privately, for a
+        tenth of the budget. The noise of mae is proportional to the bound, and the
+        noise of mse to the square of the bound.
     confidence : float
         The confidence level of the intervals.
     ledger : Ledger or absolute path, optional
         The ledger of the data set that `table` is from. It is charged before a record
         is read.
+    engine : str, optional
+        As for estimators. The default is the model's engine.
     random_state : int, optional
         A seed, for tests. A seeded evaluation claims no privacy.
 
@@ -91,18 +115,22 @@ def evaluate(
     -------
     Evaluation
         The scores, which can be printed. ``scores`` has values, standard errors and
-        intervals. ``privacy_`` is the privacy record.
+        intervals. ``confusion`` and ``calibration`` are tables, ``plot()`` draws the
+        ROC and the calibration curve, and ``privacy_`` is the privacy record. Every
+        number is a possible one, and a number that noise hides is printed as "too noisy
+        to say".
 
     Notes
     -----
     Scores are computed from columns of cells (`score_cells`). Every row divides one
     unit among the cells of each column, and the sums of all columns are released
-    together. AUC and calibration count rows in bins of the margin. These bins have
-    about equal numbers of rows. An earlier release, which takes a tenth of the budget,
-    finds their edges. The number of bins grows with (n μ)^0.4. With more bins there
-    would be more noise, and with fewer bins more ties. A row whose class is not in the
-    schema counts as a wrong answer with the largest loss. Predictions of a regressor
-    are clipped to the target's range.
+    together. Several scores share a column. AUC and calibration count rows in bins of
+    the margin. These bins have about equal numbers of rows. An earlier release, which
+    takes a tenth of the budget, finds their edges. The number of bins of the AUC grows
+    with (n μ)^0.4. With more bins there would be more noise, and with fewer bins more
+    ties. A calibration table has as many lines as noise allows. A row whose class is
+    not in the schema counts as a wrong answer with the largest loss. Predictions of a
+    regressor are clipped to the target's range.
 
     **Guarantee.** For all tables that are neighbours, the result is post-processing of
     at most two Gaussian releases charged to ``privacy_``, which is (epsilon,
@@ -128,53 +156,98 @@ def evaluate(
     check(0 < confidence < 1, f"confidence must be in (0, 1), got {confidence}.")
     check_budget_types(epsilon, delta)
     book = open_ledger(ledger, epsilon, random_state)
+    name = model.engine if engine is None else engine
+    placed = place_table(table, y, sample_weight, name, model.n_threads)
+    table, y, sample_weight, _ = placed
     table, y = accept_table(table), accept_column(y)
     sample_weight = accept_column(sample_weight, "sample_weight")
-    about = open_table(table, y, schema=model.schema_, bounds=None, target=None)
-    public_rows = n_rows if neighbours == "add-remove" else about.count_rows()
+    if exposure is not None:
+        sample_weight = accept_exposure(model, sample_weight, exposure)
+    unit = model.schema_.unit if unit is None else unit
+    check(
+        not (isinstance(unit, str) and unit == GIVEN),
+        "The model was fitted to ids that were passed as an array. Pass those of this "
+        "table as unit=.",
+    )
+    about = open_table(
+        table, y, schema=model.schema_, bounds=None, target=None, unit=unit
+    )
+    most, persons = model.max_rows_per_unit, None
+    check_unit(about.ids, max_rows_per_unit=most, neighbours=neighbours)
+    public_rows = count_given(n_rows, about.ids, most)
+    if neighbours != "add-remove":
+        persons = about.count_rows_per_unit(most)
+        public_rows = about.count_rows() if persons is None else len(persons)
     delta = default_delta(public_rows) if delta is None else delta
     guess = public_rows or EXPECTED_ROWS
     check_budget(epsilon, delta, guess)
     given = neighbours == "add-remove" and n_rows is not None
+    # Shares of rows are rounded down, so their sum is not quite the number of persons.
+    weighted = sample_weight is not None or about.ids is not None
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
         assumptions=(MODEL_IS_PUBLIC,)
-        + (("The number of rows given is public.",) if given else ()),
+        + ((ROWS_GIVEN.format(name_counted(about.ids)),) if given else ()),
+        unit=about.unit_name,
     )
     query = f"evaluation of a {type(model).__name__}"
     with reserve_budget(record, book, query=query, described=about):
         found = release_scores(
             model,
-            encode_table(model, table, y, sample_weight, max_weight),
+            encode_table(model, table, y, sample_weight, max_weight, about, persons),
             wanted,
             budget=record.budget,
-            n_rows=None if sample_weight is not None else public_rows,
+            n_rows=None if weighted else public_rows,
             expected_rows=float(guess),
             weighted=sample_weight is not None,
             scale=scale,
+            find_bounds=_list_bounds(model, wanted, max_residual),
             confidence=confidence,
             noise=Randomness(random_state),
             record=record,
         )
     return Evaluation(
         scores=found.scores,
+        confusion=found.confusion,
         calibration=found.calibration,
+        roc=found.roc,
         n_rows=found.n_rows,
         confidence=confidence,
-        notes=tuple(_list_notes(model, wanted, scale)),
+        notes=tuple(_list_notes(model, wanted, found.scale)),
         privacy_=record,
     )
 
 
-def _list_notes(
-    model: PrivateLinearModel, wanted: Sequence[str], scale: Scale
-) -> Iterator[str]:
+def _list_bounds(
+    model: PrivateLinearModel, wanted: Sequence[str], max_residual: float | None
+) -> list[str]:
+    """Return the names of the bounds that must be found privately."""
+    columns = {column for name in wanted for column in list_columns(name, model)}
+    found = ["largest"] if RESIDUALS in columns and max_residual is None else []
+    found += ["deviance"] if DEVIANCE in columns else []
+    return found + (["target"] if TARGET in columns else [])
+
+
+def _list_notes(model: Any, wanted: Sequence[str], scale: Scale) -> Iterator[str]:
+    """Yield sentences about classes and clipped values."""
+    averaged = [name for name in ("precision", "recall", "f1") if name in wanted]
+    if averaged and len(model.classes_) == 2:
+        yield f"{', '.join(averaged)}: of class {model.classes_[1]}."
+    elif averaged:
+        yield f"{', '.join(averaged)}: means over all classes."
     if "log_loss" in wanted:
         yield f"The log-loss of a row is clipped at {scale.largest:g}."
+    columns = {column for name in wanted for column in list_columns(name, model)}
     if model._loss(model.schema_).n_classes == 0:
         column = check_numeric_target(model.schema_.target_column)
         yield f"Predictions are clipped to [{column.low:g}, {column.high:g}]."
-        if scale.largest < scale.width:
-            yield f"Residuals are clipped at {scale.largest:g}."
+        if RESIDUALS in columns and scale.largest < scale.width:
+            yield f"Residuals are clipped at {scale.largest:.4g}."
+        if DEVIANCE in columns:
+            yield f"The deviance of a row is clipped at {scale.deviance:.4g}."
+        if TARGET in columns and scale.target != (0.0, 1.0):
+            low, high = (column.low + end * scale.width for end in scale.target)
+            what = "entropy" if model.link == "log" else "variance"
+            yield f"For its {what}, the target is clipped to [{low:.4g}, {high:.4g}]."

@@ -1,4 +1,4 @@
-"""Divide a table into folds. The fold of a row does not depend on other rows."""
+"""Divide a table into folds. A row's fold does not depend on the rows of others."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from skdp.privacy.encoding import Coded
 from skdp.privacy.randomness import Randomness
 from skdp.schema import IntArray, check
+from skdp.tables import readers
+from skdp.tables.ids import find_ids
+from skdp.tables.placed import PlacedColumn, PlacedTable
 
 
 class RandomFolds:
@@ -48,6 +52,9 @@ class RandomFolds:
     The number of rows in a fold needs the same protection as the number of rows in the
     table.
 
+    If rows belong to persons, pass their ids as ``groups``. Then one fold is drawn for
+    each person, and the guarantee and its proof hold with persons in place of rows.
+
     Examples
     --------
     >>> import skdp
@@ -80,27 +87,38 @@ class RandomFolds:
         ----------
         X : table
             The table to divide. Only its number of rows is used.
-        y, groups : ignored
-            They are part of scikit-learn's interface. groups must be None.
+        y : ignored
+            It is part of scikit-learn's interface.
+        groups : column, optional
+            The ids that say whose row it is. All rows of a person are in one fold. A
+            row without an id is in a fold of its own draw.
         """
-        check(
-            groups is None,
-            "RandomFolds does not support groups, because it draws a fold for each row "
-            "independently.",
-        )
         if isinstance(X, dict):
             X = next(iter(X.values()))
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
-        words = Randomness(self.random_state).words(n_rows)
-        fold = (words % np.uint64(self.n_splits)).astype(np.int64)
+        noise = Randomness(self.random_state)
+        fold = self._draw(noise, n_rows)
+        if groups is not None:
+            coded = isinstance(groups, Coded)
+            ids = groups if coded else find_ids([readers.column(groups, "groups")])
+            check(len(ids.codes) == n_rows, "groups must have as many rows as X.")
+            drawn, known = self._draw(noise, len(ids.values)), ids.codes >= 0
+            fold[known] = drawn[ids.codes[known]]
         for one in range(self.n_splits):
             yield np.flatnonzero(fold != one), np.flatnonzero(fold == one)
+
+    def _draw(self, noise: Randomness, size: int) -> IntArray:
+        """Draw folds independently of one another."""
+        words = noise.words(size) % np.uint64(self.n_splits)
+        return np.asarray(words.astype(np.int64))
 
 
 def take_rows(table: Any, at: IntArray) -> Any:
     """Return the rows `at` of a table or column, or None if the table is None."""
-    if table is None:
+    if table is None or isinstance(table, PlacedColumn):  # then the table divides it
         return table
+    if isinstance(table, PlacedTable):
+        return table.take(at)
     if isinstance(table, dict):
         return {name: take_rows(column, at) for name, column in table.items()}
     if isinstance(table, np.ndarray):
@@ -125,7 +143,7 @@ def take_weights(weights: Any, at: IntArray, n_rows: int) -> Any:
 
     If `weights` is the name of the column that holds the weights, return the name.
     """
-    if isinstance(weights, str):
+    if isinstance(weights, (str, PlacedColumn)):
         return weights
     check(
         weights is None or len(weights) == n_rows,

@@ -10,15 +10,21 @@ to the grid moves a feature by at most 2⁻¹⁴ and a margin by at most 2⁻¹�
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from skdp.engines.reference import ROWS, to_dense
-from skdp.models.formulas import TABLE_LOW, TABLE_STEPS, exp_table, interpolate
+from skdp.models.formulas import (
+    TABLE_LOW,
+    TABLE_STEPS,
+    exp_table,
+    interpolate,
+    sigmoid_table,
+)
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.schema import FloatArray, IntArray, Layout
@@ -38,25 +44,35 @@ class Rows:
     margin : float64 (n, k)
         The exact margins x·w.
     target : array (n,)
-        The class codes. For a numeric target, the integers 0..2¹⁴ stand for [0, 1].
+        The class codes. A numeric target in [0, 1] is an integer in 0..2¹⁴.
     known : bool (n,)
         Whether the class of the row is in the schema.
     weight : int64 (n,)
         The weight of the row, an integer in 0..`WEIGHT_ONE`.
+    divisor : int
+        The number m, if every row counts 1/m, as in `Chunk`.
     """
 
     margin: FloatArray
     target: IntArray
     known: Any
     weight: IntArray
+    divisor: int = 1
+
+    def predict_class(self) -> IntArray:
+        """Return the code of each row's predicted class, shape (n,)."""
+        codes: IntArray = np.argmax(self.margin, axis=1)
+        if self.margin.shape[1] == 1:
+            codes = (self.margin[:, 0] > 0).astype(np.int64)
+        return codes
 
     def find_right(self) -> Any:
         """Return for each row whether the predicted class is right, shape (n,)."""
-        if self.margin.shape[1] == 1:
-            predicted = (self.margin[:, 0] > 0).astype(np.int64)
-        else:
-            predicted = np.argmax(self.margin, axis=1)
-        return (predicted == self.target) & self.known
+        return (self.predict_class() == self.target) & self.known
+
+    def compute_chance(self) -> FloatArray:
+        """Return each row's predicted probability of class 1, shape (n,)."""
+        return interpolate(sigmoid_table(), self.margin[:, 0])
 
     def compute_log_loss(self, largest: float) -> FloatArray:
         """Return each row's log-loss divided by `largest`, clipped to [0, 1]."""
@@ -87,9 +103,35 @@ class Rows:
         size = np.abs(predicted - self.scale_target()) / largest
         return np.asarray(np.minimum(size, 1.0))
 
-    def scale_target(self) -> FloatArray:
-        """Return each row's numeric target, scaled to [0, 1]."""
-        return self.target / float(FEATURE_ONE)
+    def compute_deviance(self, largest: float) -> FloatArray:
+        """Return each row's Poisson deviance divided by `largest`, clipped to [0, 1].
+
+        With target t and prediction e^m, both divided by the largest count, the
+        deviance is 2 (t log t - t m - t + e^m). It is in units of that count.
+        """
+        margin = np.clip(self.margin[:, 0], TABLE_LOW, 0.0)
+        rate = interpolate(exp_table(0.0), margin)
+        t = self.scale_target()
+        half = _tabulate_entropy()[self.target] - t * margin - t + rate
+        return np.asarray(np.clip(2.0 * half / largest, 0.0, 1.0))
+
+    def compute_entropy(self, high: float) -> FloatArray:
+        """Return -e u log u of each row, where u = t/`high` for the scaled target t.
+
+        The result is in [0, 1]. Targets above `high` are clipped to it.
+        """
+        t = self.scale_target()
+        part = (_tabulate_entropy()[self.target] - t * math.log(high)) / high
+        return np.asarray(np.clip(np.where(t < high, -math.e * part, 0.0), 0.0, 1.0))
+
+    def scale_target(self, low: float = 0.0, high: float = 1.0) -> FloatArray:
+        """Return each row's numeric target, scaled to [0, 1].
+
+        If a part [`low`, `high`] of that range is given, the target is clipped to it
+        and scaled to [0, 1] again.
+        """
+        t = self.target / float(FEATURE_ONE)
+        return np.asarray(np.clip((t - low) / (high - low), 0.0, 1.0))
 
 
 def predict_rows(
@@ -125,7 +167,25 @@ def predict_rows(
                 target=chunk.target[piece].astype(np.int64),
                 known=known,
                 weight=weight,
+                divisor=chunk.divisor,
             )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PredictedRows:
+    """The rows of a table with their margins, which are worked on where they are."""
+
+    records: Records
+    weights: FloatArray
+    weighted: bool
+
+    def add_up(self, work: Callable[[Iterable[Rows]], Any]) -> Any:
+        """Return the sum of `work` over the rows of all parts of the table."""
+        return self.records.add_up(partial(_apply, work, self.weights, self.weighted))
+
+
+def _apply(work: Any, weights: FloatArray, weighted: bool, records: Records) -> Any:
+    return work(predict_rows(records, weights, weighted))
 
 
 def bound_margins(layout: Layout, weights: FloatArray) -> tuple[float, float]:
@@ -163,3 +223,10 @@ def _tabulate_logarithm(largest: int) -> FloatArray:
     `interpolate` expects tables that start at -16, so it must be called with x - 17.
     """
     return np.log1p(np.arange((largest - 1) * TABLE_STEPS + 2) / TABLE_STEPS)
+
+
+@cache
+def _tabulate_entropy() -> FloatArray:
+    """Return t log t for each value t of a scaled target, in steps of 2⁻¹⁴."""
+    t = np.arange(FEATURE_ONE + 1) / FEATURE_ONE
+    return np.asarray(t * np.log(np.where(t > 0, t, 1.0)))

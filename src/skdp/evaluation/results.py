@@ -1,13 +1,17 @@
-"""Hold the results of an evaluation: scores, standard errors and intervals."""
+"""Hold the results of an evaluation: scores, tables, standard errors and intervals."""
 
 from __future__ import annotations
 
-import math
+import html
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from skdp.ledger import released_digest
 from skdp.privacy.budget import PrivacyRecord
+
+#: Printed in place of a number that noise hides.
+TOO_NOISY = "too noisy to say"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,13 +21,15 @@ class Score:
     Attributes
     ----------
     value : float
-        The score, computed from released sums.
+        The score, computed from released sums. It is in the score's range.
     noise_std : float
         The standard error that the privacy noise causes.
     sampling_std : float
-        The standard error that comes from having only these rows of a population.
+        The standard error due to having only these rows of a population.
     low, high : float
         A confidence interval for the model's true score. It allows for both errors.
+    too_noisy : bool
+        Whether the privacy noise is so large that `value` says little.
     """
 
     value: float
@@ -31,20 +37,25 @@ class Score:
     sampling_std: float
     low: float
     high: float
+    too_noisy: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bin:
-    """The rows whose predicted probability is in [low, high).
+    """The rows whose predicted probability of class 1 is in [low, high).
 
     Attributes
     ----------
     predicted : float
-        The approximate mean of the predicted probabilities.
+        The mean of the predicted probabilities.
     count, positives : float
         The number of rows and the number of rows of class 1, both with noise.
     rate, rate_std : float
         positives / count, and the standard error of this ratio.
+    rate_low, rate_high : float
+        A confidence interval for the rate.
+    too_noisy : bool
+        Whether the noise is so large that `rate` says little.
     """
 
     low: float
@@ -54,6 +65,29 @@ class Bin:
     positives: float
     rate: float
     rate_std: float
+    rate_low: float
+    rate_high: float
+    too_noisy: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """The numbers of rows by true class and predicted class.
+
+    Attributes
+    ----------
+    classes : tuple
+        The classes, in the order of rows and columns.
+    counts : tuple of tuples of float
+        One row per true class, one column per predicted class. Negative counts, which
+        noise can cause, are shown as 0.
+    noise_std : float
+        The standard error that the privacy noise causes in each count.
+    """
+
+    classes: tuple[Any, ...]
+    counts: tuple[tuple[float, ...], ...]
+    noise_std: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +98,13 @@ class Evaluation:
     ----------
     scores : dict of str to Score
         The scores, by the name of the metric.
+    confusion : Confusion, optional
+        The confusion matrix, if it was requested.
     calibration : tuple of Bin
         The calibration table. It is empty unless ``"calibration"`` was requested.
+    roc : tuple of (float, float)
+        Points of the ROC curve: the shares of class 0 and of class 1 that are above a
+        margin. It is empty unless ``"auc"`` was requested.
     n_rows : float
         The number of rows if it is public. Otherwise the released number, or the
         released sum of the rows' weights.
@@ -78,7 +117,9 @@ class Evaluation:
     """
 
     scores: dict[str, Score]
-    calibration: tuple[Bin, ...]
+    confusion: Confusion | None = None
+    calibration: tuple[Bin, ...] = ()
+    roc: tuple[tuple[float, float], ...] = ()
     n_rows: float
     confidence: float
     notes: tuple[str, ...]
@@ -92,12 +133,34 @@ class Evaluation:
         """The value of each score, by the name of the metric."""
         return {name: score.value for name, score in self.scores.items()}
 
+    def to_frame(self) -> Any:
+        """Return the scores as a pandas frame with one row per metric."""
+        from skdp.tables.readers import library
+
+        rows = {name: asdict(score) for name, score in self.scores.items()}
+        return library("pandas").DataFrame.from_dict(rows, orient="index")
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the ROC and calibration curves, and return matplotlib's axes.
+
+        Everything that is drawn was released. `axes` may be a list of two axes.
+        """
+        from skdp.evaluation.score_plots import plot_evaluation  # needs an extra
+
+        return plot_evaluation(self, axes)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values of everything except the record's transcript."""
         record = self.privacy_
+        confusion = None
+        if self.confusion is not None:
+            classes = [_to_plain(level) for level in self.confusion.classes]
+            confusion = asdict(self.confusion) | {"classes": classes}
         return {
             "scores": {name: asdict(score) for name, score in self.scores.items()},
+            "confusion": confusion,
             "calibration": [asdict(one) for one in self.calibration],
+            "roc": [list(point) for point in self.roc],
             "n_rows": self.n_rows,
             "confidence": self.confidence,
             "notes": list(self.notes),
@@ -107,6 +170,7 @@ class Evaluation:
                 "delta": record.delta,
                 "spent_epsilon": record.spent_epsilon,
                 "neighbours": record.neighbours,
+                "unit": record.unit,
                 "released": released_digest(record),
                 "releases": [
                     asdict(event) | {"times": times}
@@ -118,19 +182,57 @@ class Evaluation:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))  # for notebooks
 
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
     def __str__(self) -> str:
-        level = f"{self.confidence:.0%}"
-        lines = []
+        lines = [
+            *self._list_scores(),
+            *self._list_confusion(),
+            *self._list_calibration(),
+        ]
+        return "\n".join([*lines, *self.notes, str(self.privacy_)])
+
+    def _list_scores(self) -> Iterator[str]:
+        level, first = f"{self.confidence:.0%}", max(map(len, self.scores), default=0)
         for name, score in self.scores.items():
-            lines.append(
-                f"{name:<9} {score.value:8.4f}   {level} in [{score.low:.4f}, "
-                f"{score.high:.4f}]   (noise ±{score.noise_std:.2g}, sampling "
+            shown = TOO_NOISY if score.too_noisy else f"{score.value:8.4f}"
+            yield (
+                f"{name:<{first}}  {shown:<8}  {level} in [{score.low:.4f}, "
+                f"{score.high:.4f}]  (noise ±{score.noise_std:.2g}, sampling "
                 f"±{score.sampling_std:.2g})"
             )
-        if self.calibration:
-            lines.append("predicted  observed         rows")
+
+    def _list_confusion(self) -> Iterator[str]:
+        if self.confusion is None:
+            return
+        names = [str(level) for level in self.confusion.classes]
+        first = max(len("true class"), *map(len, names))
+        widths = [max(len(name), 9) for name in names]
+        yield f"confusion matrix, each count with noise ±{self.confusion.noise_std:.0f}"
+        yield f"{'true class':<{first}}" + "".join(
+            f"  {name:>{width}}" for name, width in zip(names, widths, strict=True)
+        )
+        for name, counts in zip(names, self.confusion.counts, strict=True):
+            yield f"{name:<{first}}" + "".join(
+                f"  {count:>{width}.0f}"
+                for count, width in zip(counts, widths, strict=True)
+            )
+
+    def _list_calibration(self) -> Iterator[str]:
+        if not self.calibration:
+            return
+        level = f"{self.confidence:.0%}"
+        counted = "rows" if self.privacy_.unit is None else "persons"
+        yield f"predicted  observed  {level:<16}  {counted}"
         for one in self.calibration:
-            rate = "-" if math.isnan(one.rate) else f"{one.rate:.3f}"
-            spread = "" if math.isnan(one.rate) else f" ±{one.rate_std:.3f}"
-            lines.append(f"{one.predicted:9.3f}  {rate:>8}{spread:<8} {one.count:9.0f}")
-        return "\n".join([*lines, *self.notes, str(self.privacy_)])
+            rate = "-" if one.too_noisy else f"{one.rate:.3f}"
+            between = f"[{one.rate_low:.3f}, {one.rate_high:.3f}]"
+            yield f"{one.predicted:9.3f}  {rate:>8}  {between:<16}  {one.count:.0f}"
+        if any(one.too_noisy for one in self.calibration):
+            yield f"-: {TOO_NOISY}"
+
+
+def _to_plain(level: Any) -> Any:
+    """Return a class label as one of Python's own types."""
+    return level.item() if hasattr(level, "item") else level

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Self
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
-from sklearn.utils import get_tags
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
+from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.fit_warnings import (
@@ -21,11 +18,13 @@ from skdp.estimators.fit_warnings import (
 )
 from skdp.estimators.inputs import accept_column
 from skdp.estimators.other_solvers import OWN, find_delta_share
+from skdp.estimators.persons import check_unit, count_given, name_counted
 from skdp.estimators.preparation import OpenedTable, open_table
 from skdp.estimators.spending import open_ledger, reserve_budget
+from skdp.evaluation.best_model import BestModelMixin
 from skdp.evaluation.folds import RandomFolds, take_rows, take_weights
 from skdp.evaluation.metrics import (
-    CALIBRATION,
+    METRICS,
     choose_metrics,
     choose_scale,
     list_metrics,
@@ -54,19 +53,19 @@ HELD_OUT = (
     "Each row was assigned independently to fit or, one in five, to score, at no extra "
     "cost."
 )
+#: The same assumption if rows belong to persons.
+HELD_OUT_PERSONS = (
+    "Each person was assigned independently, with all rows, to fit or, one in five, to "
+    "score, at no extra cost."
+)
 
 
-def _delegate(name: str) -> Callable[[Any], Any]:
-    """Offer a method of the search if the best model, or the estimator, has it."""
-
-    def has_method(search: Any) -> bool:
-        return hasattr(getattr(search, "best_estimator_", search.estimator), name)
-
-    decorator: Callable[[Any], Any] = available_if(has_method)
-    return decorator
+def _part_rows(model: PrivateLinearModel, rows: int, held_out: float) -> int:
+    """Return the ``n_rows`` of a fit to the rows that are not held out."""
+    return max(1, round((rows - held_out) * model.max_rows_per_unit))
 
 
-class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Choose hyper-parameters by released scores, all within one budget.
 
     scikit-learn's searches compare scores without noise. ``cv_results_``,
@@ -109,7 +108,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     best_estimator_ : estimator
         The best model. Its ``privacy_`` is the record of the whole search.
     best_params_, best_score_
-        The parameters and the released score of the best model.
+        The parameters and the released score of the best model. As in scikit-learn,
+        higher is better: a loss has a negative sign.
     results_ : list of Trial
         The parameters and the released score of each candidate. A random search lists
         only the best, because the budget does not cover the others.
@@ -175,15 +175,20 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.ledger = ledger
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
+    ) -> Self:
         """Run the search and keep the best model.
 
         Parameters
         ----------
         X, y : table and column
-            As for the estimator's ``fit``, but the table must be in memory.
+            As for the estimator's ``fit``. Files must be read by a cluster.
         sample_weight : column or str, optional
             Weight of each record in the fits. Scores weight all records equally.
+        unit : column, str or list of str, optional
+            Whose row it is, as for the estimator's ``fit``. All rows of a person are in
+            the same part, so privacy protects persons.
         """
         check(
             isinstance(self.estimator, PrivateLinearModel),
@@ -209,20 +214,36 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         book = open_ledger(ledger, self.epsilon, self.random_state)
         model = self.estimator
         private_rows = model.neighbours == "add-remove"
-        weights = accept_column(sample_weight, "sample_weight")
+        place = model.engine, model.n_threads
+        table, y, weights, _ = place_table(X, y, sample_weight, *place)
+        weights = accept_column(weights, "sample_weight")
         given = {"schema": model.schema, "bounds": model.bounds}
         target = model._target()
-        about = open_table(X, y, target=target, empty=private_rows, **given)
-        rows = model.n_rows if private_rows else about.count_rows()
+        about = open_table(
+            table, y, target=target, unit=unit, empty=private_rows, **given
+        )
+        check_unit(
+            about.ids,
+            solver=model.solver,
+            max_rows_per_unit=model.max_rows_per_unit,
+            neighbours=model.neighbours,
+        )
+        rows = count_given(model.n_rows, about.ids, model.max_rows_per_unit)
+        if not private_rows:
+            persons = about.count_rows_per_unit(model.max_rows_per_unit)
+            rows = about.count_rows() if persons is None else len(persons)
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         stop = self._choose_stop(len(candidates), delta, book is not None)
-        assumptions = (*about.assumptions, *model._row_assumption(), HELD_OUT)
-        record = self._open_record(assumptions, delta, len(candidates), stop)
+        given_rows = model._row_assumption(about.ids)
+        held_out = HELD_OUT if about.ids is None else HELD_OUT_PERSONS
+        assumptions = (*about.assumptions, *given_rows, held_out)
+        terms = delta, len(candidates), stop, about.unit_name
+        record = self._open_record(assumptions, *terms)
         parts = about.table, about.y, weights
         trials = self._prepare_trials(about, parts, rows, record)
         public = ("Models are public to the rows that score them.",)
-        score_record = self._open_record(public, delta, len(candidates), stop)
+        score_record = self._open_record(public, *terms)
         many = count_in_words(len(candidates), "candidate")
         query = f"search among {many} of {type(model).__name__}"
         with reserve_budget(record, book, query=query, described=about) as tell:
@@ -232,7 +253,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 found = run_all(trials, candidates, record, score_record)
             else:
                 found = [run_random(trials, candidates, record, score_record, stop)]
-            best = max(found, key=lambda one: one.rank)
+            best = max(found, key=lambda one: one.trial.score)
             tell(best.model)
         # The next two lines read the model's own record, which is then replaced.
         best.model._standard_errors()
@@ -255,6 +276,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         delta: float,
         n_trials: int,
         stop: float | None,
+        unit: str | None,
     ) -> SearchRecord:
         """Return a new privacy record of the search, to which nothing is charged."""
         if stop is None:
@@ -273,6 +295,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             assumptions=(*assumptions, scope),
             n_trials=n_trials,
             stop=stop,
+            unit=unit,
         )
 
     def _prepare_trials(
@@ -292,27 +315,30 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         scoring = self.scoring or list_metrics(model, schema)[0]
         choose_metrics(model, schema, scoring)
         check(
-            scoring != CALIBRATION,
-            "scoring must be a single number, got 'calibration'. log_loss rewards it.",
+            scoring in METRICS and scoring != "ece",
+            f"scoring must be a single number that noise does not bias, got "
+            f"{scoring!r}. Use log_loss, which rewards calibration too.",
         )
         private_rows = record.neighbours == "add-remove"
         check(
             private_rows or (rows is not None and rows >= FEWEST_ROWS),
-            f"A search needs at least {FEWEST_ROWS} rows, got {rows}.",
+            f"A search needs at least {FEWEST_ROWS} {name_counted(about.ids)}, got "
+            f"{rows}.",
         )
-        # The true number of rows decides only how many folds are drawn.
         table, y, weights = given
-        n_rows = about.count_rows()
+        n_rows = about.count_rows()  # only decides how many folds are drawn
         folds = RandomFolds(PARTS, random_state=self.random_state)
-        kept, out = next(folds.split(range(n_rows)))
+        whole = None if about.ids is None else about.ids.read_whole(about.source)
+        kept, out = next(folds.split(range(n_rows), groups=whole))
         weights = take_weights(weights, kept, n_rows)
+        ids = [None if about.ids is None else about.ids.take(at) for at in (kept, out)]
         guess = (rows or EXPECTED_ROWS) / PARTS
         return Trials(
             estimator=model,
-            fit_part=(take_rows(table, kept), take_rows(y, kept), weights),
-            score_part=(take_rows(table, out), take_rows(y, out)),
-            fit_rows=max(1, round(rows - guess)) if private_rows and rows else None,
-            score_rows=None if private_rows else len(out),
+            fit_part=(take_rows(table, kept), take_rows(y, kept), weights, ids[0]),
+            score_part=(take_rows(table, out), take_rows(y, out), ids[1]),
+            fit_rows=_part_rows(model, rows, guess) if private_rows and rows else None,
+            score_rows=None if private_rows or whole is not None else len(out),
             expected_rows=guess,
             scoring=scoring,
             scale=choose_scale(model, schema, self.max_loss, self.max_residual),
@@ -350,50 +376,3 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             return None
         each = accountant.gdp_mu(self.epsilon, delta) / math.sqrt(n_candidates)
         return stop if trial_mu(self.epsilon, delta, stop) > each else None
-
-    def _get_best(self) -> Any:
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_
-
-    @_delegate("predict")
-    def predict(self, X: Any) -> Any:
-        """Return the predictions of the best model."""
-        return self._get_best().predict(X)
-
-    @_delegate("predict_proba")
-    def predict_proba(self, X: Any) -> Any:
-        """Return the probabilities of the best model."""
-        return self._get_best().predict_proba(X)
-
-    @_delegate("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithms of the probabilities of the best model."""
-        return self._get_best().predict_log_proba(X)
-
-    @_delegate("decision_function")
-    def decision_function(self, X: Any) -> Any:
-        """Return the margins of the best model."""
-        return self._get_best().decision_function(X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the best model's exact score, on rows that need no protection."""
-        return float(self._get_best().score(X, y, sample_weight))
-
-    @property
-    def classes_(self) -> Any:
-        """The class labels of the best model."""
-        return self._get_best().classes_
-
-    @property
-    def n_features_in_(self) -> int:
-        """The number of columns of the table that was fitted."""
-        return int(self._get_best().n_features_in_)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        inner = get_tags(self.estimator)
-        tags.estimator_type = inner.estimator_type
-        tags.classifier_tags = inner.classifier_tags
-        tags.regressor_tags = inner.regressor_tags
-        tags.input_tags = inner.input_tags
-        return tags

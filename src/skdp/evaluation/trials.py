@@ -16,7 +16,9 @@ from skdp.estimators.fit_warnings import (
     DoubtfulSchemaWarning,
     UnknownLabelsWarning,
 )
-from skdp.evaluation.metrics import METRICS, Scale
+from skdp.estimators.preparation import open_table
+from skdp.evaluation.metrics import METRICS
+from skdp.evaluation.score_formulas import Scale
 from skdp.evaluation.scoring import encode_table, release_scores
 from skdp.privacy import accountant
 from skdp.privacy.budget import Event, PrivacyRecord
@@ -25,12 +27,14 @@ from skdp.privacy.queries import Neighbours
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.selection import SearchRecord, number_of_trials
 from skdp.schema import check
+from skdp.tables.ids import Ids
 
-#: Parameters that candidates must not change. The search sets them, or they must be the
-#: same for all candidates.
+#: Parameters that candidates must not change. The search sets them, or all candidates
+#: must share them.
 FIXED = (
     *("epsilon", "delta", "ledger", "random_state", "neighbours", "n_rows"),
     *("schema", "bounds", "classes", "target_bounds", "solver", "calibration"),
+    "max_rows_per_unit",
 )
 
 
@@ -43,7 +47,8 @@ class Trial:
     params : dict
         The parameters of the candidate.
     score, noise_std : float
-        The released score and the standard deviation of its noise.
+        The released score and the standard deviation of its noise. As in scikit-learn,
+        higher is better: a loss has a negative sign.
     """
 
     params: dict[str, Any]
@@ -52,7 +57,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Outcome:
+class TrialResult:
     """The outcome of a trial.
 
     Attributes
@@ -63,15 +68,11 @@ class Outcome:
         The fitted model, with the privacy record of the fit.
     score_record : PrivacyRecord
         The privacy record of the score.
-    rank : float
-        The score, with its sign changed if needed to make higher better. An undefined
-        score has rank -inf.
     """
 
     trial: Trial
     model: PrivateLinearModel
     score_record: PrivacyRecord
-    rank: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -82,9 +83,9 @@ class Trials:
     ----------
     estimator : PrivateLinearModel
         The model whose parameters the candidates change.
-    fit_part, score_part : (table, column, weights) and (table, column)
-        The rows that fit the models and the rows that score them. No row is in both
-        parts. `RandomFolds` drew them.
+    fit_part, score_part : (table, column, weights, ids) and (table, column, ids)
+        The rows that fit the models and the rows that score them. No row, and no
+        person, is in both parts. `RandomFolds` drew them.
     fit_rows : int, optional
         The ``n_rows`` of each fit, derived from the ``n_rows`` that the user stated to
         be public. It is None if each fit counts its rows itself.
@@ -103,8 +104,8 @@ class Trials:
     """
 
     estimator: PrivateLinearModel
-    fit_part: tuple[Any, Any, Any]
-    score_part: tuple[Any, Any]
+    fit_part: tuple[Any, Any, Any, Ids | None]
+    score_part: tuple[Any, Any, Ids | None]
     fit_rows: int | None
     score_rows: int | None
     expected_rows: float
@@ -115,7 +116,7 @@ class Trials:
     noise: Randomness
     random_state: int | None
 
-    def run(self, params: dict[str, Any], budget: float, index: int) -> Outcome:
+    def run(self, params: dict[str, Any], budget: float, index: int) -> TrialResult:
         """Fit and score a candidate with a budget of μ². `index` numbers the trial.
 
         Notes
@@ -147,10 +148,14 @@ class Trials:
             epsilon=compute_epsilon(spent, self.delta),
             delta=self.delta,
             neighbours=self.neighbours,
+            unit=model.privacy_.unit,
         )
+        table, y, ids = self.score_part
+        schema = model.schema_
+        opened = open_table(table, y, schema=schema, bounds=None, target=None, unit=ids)
         found = release_scores(
             model,
-            encode_table(model, *self.score_part, None, 1.0),
+            encode_table(model, table, y, None, 1.0, opened),
             [self.scoring],
             budget=min(spent, record.budget),
             n_rows=self.score_rows,
@@ -162,13 +167,14 @@ class Trials:
         )
         score = found.scores[self.scoring]
         sign = 1.0 if METRICS[self.scoring].higher_is_better else -1.0
-        rank = -math.inf if math.isnan(score.value) else sign * score.value
-        trial = Trial(params=params, score=score.value, noise_std=score.noise_std)
-        return Outcome(trial=trial, model=model, score_record=record, rank=rank)
+        trial = Trial(
+            params=params, score=sign * score.value, noise_std=score.noise_std
+        )
+        return TrialResult(trial=trial, model=model, score_record=record)
 
 
 def compute_epsilon(budget: float, delta: float) -> float:
-    """Return the ε at δ that corresponds to a budget of μ², rounded down."""
+    """Return the ε that a budget of μ² gives at δ, rounded down."""
     if budget == math.inf:
         return math.inf
     epsilon = accountant.gdp_epsilon(math.sqrt(budget) * (1 - 1e-9), delta)
@@ -217,7 +223,7 @@ def run_all(
     candidates: list[dict[str, Any]],
     record: SearchRecord,
     score_record: SearchRecord,
-) -> list[Outcome]:
+) -> list[TrialResult]:
     """Fit and score every candidate, each with an equal part of the budget."""
     part = record.budget / len(candidates)
     found = []
@@ -234,7 +240,7 @@ def run_random(
     record: SearchRecord,
     score_record: SearchRecord,
     stop: float,
-) -> Outcome:
+) -> TrialResult:
     """Fit and score candidates that are drawn at random. Return only the best trial."""
     coins = Coins(trials.noise)
     charged, best = record.begin(record.budget), None
@@ -243,7 +249,7 @@ def run_random(
         one = trials.run(params, record.budget, index)
         # Of equal scores, keep the first. This equals a random choice, because trials
         # are exchangeable.
-        if best is None or one.rank > best.rank:
+        if best is None or one.trial.score > best.trial.score:
             best = one
     assert best is not None  # there is at least one trial
     _enter(best, charged, record, score_record)
@@ -251,7 +257,7 @@ def run_random(
 
 
 def _enter(
-    one: Outcome, charged: Event, record: SearchRecord, score_record: SearchRecord
+    one: TrialResult, charged: Event, record: SearchRecord, score_record: SearchRecord
 ) -> None:
     """Add the releases of a trial to the records of the fits and of the scores."""
     score_record.end(score_record.begin(charged.mu_squared), [one.score_record])

@@ -1,4 +1,4 @@
-"""The uncertainty of released weights, computed from released values alone.
+"""Compute the uncertainty of released weights, from released values alone.
 
 Near the optimum the descent is a linear recursion in whitened coordinates u = B⁻ᵀw, so
 the Hessian H determines the covariance of the result exactly:
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
-from scipy.stats import ncx2, norm
+from scipy.stats import ncx2
 
 from skdp.descent import samplings, target
 from skdp.descent.matrix import Matrix, Space
 from skdp.descent.threads import one_thread
-from skdp.inference import surrogate_rows, variances
-from skdp.inference.plausible import Learning, solve_recursion
+from skdp.inference import capped_slopes, surrogate_rows, variances
+from skdp.inference.corrected_intercept import Correction
+from skdp.inference.plausible import EFFECT_ROOM, Learning, solve_recursion
 from skdp.models.penalties import ElasticNet
 from skdp.planning.plan import Plan
 from skdp.privacy import queries
@@ -35,8 +35,6 @@ from skdp.schema import FloatArray, Layout
 
 #: Smallest share of a target's variance that is assumed to be unexplained.
 UNEXPLAINED = 0.05
-#: Number of Newton steps that correct weights for the bias from capped slopes.
-N_NEWTON = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,11 +50,11 @@ class Covariances:
     sampling : float64 (d, d)
         Due to sampling the records.
     shrinkage : float64 (d, d)
-        Due to shrinkage and early stopping, if the true weights are as large as the
-        released ones.
+        Due to shrinkage and early stopping, for true weights as large as the released
+        ones.
     bias : float64 (d,)
         Due to capped slopes. In directions that change no prediction (all levels of a
-        column against the intercept), also due to noise in the metric.
+        column against the intercept), the bias is also due to noise in the metric.
     """
 
     noise: FloatArray
@@ -94,29 +92,42 @@ class Uncertainty:
     ----------
     usual : Covariances
         The covariances, as if the released moments were exact.
+    usual_level : float
+        The usual size of the effect of a category: one in log-odds, or a standard
+        deviation of the residuals.
     learning : Learning
         Computes errors for other moments that are possible.
+    correction : Correction, optional
+        How the intercept was corrected after the last step.
     gram, known : ReleasedGram, Moments
         The released moments, and the best estimate of the true moments.
     """
 
     usual: Covariances
+    usual_level: float
     learning: Learning
+    correction: Correction | None
     gram: variances.ReleasedGram
     known: surrogate_rows.Moments
 
     def errors(self, plain: FloatArray, contrasts: FloatArray) -> Errors:
         """Return the errors of `plain` @ weights and of `contrasts` @ weights.
 
-        Each row of `plain` (m, d) is a row of `contrasts` plus a level that no record
-        can determine. The variance of this level is added.
+        A row of `plain` (m, d) is the same row of `contrasts` plus a level that no
+        record can determine. The variance of this level is added.
         """
         noise_std, std = np.zeros(len(contrasts)), np.full(len(contrasts), np.inf)
-        some = contrasts.any(axis=1)  # a column of one category has no contrast
+        fixed = self.correction
+        maps = contrasts if fixed is None else fixed.move(contrasts)
+        some = maps.any(axis=1)  # a column of one category has no contrast
         with one_thread(plain.shape[1]):
-            varies = variances.measure_remaining(self.gram, self.known, contrasts[some])
-            found = self.learning.errors(contrasts[some], varies)
-            noise_std[some], std[some] = found
+            varies = variances.measure_remaining(self.gram, self.known, maps[some])
+            noise_std[some], std[some] = self.learning.errors(maps[some], varies)
+        if fixed is not None:
+            own = np.abs(contrasts[:, -1])
+            noise_std = np.hypot(noise_std, own * math.sqrt(fixed.noise))
+            std = np.hypot(std, own * math.sqrt(fixed.noise + fixed.sampling))
+        std = np.hypot(std, self.usual_level * _weigh_untold(plain, contrasts, std))
         level = self.usual.std(plain) ** 2 - self.usual.std(contrasts) ** 2
         noise = self.usual.noise_std(plain) ** 2 - self.usual.noise_std(contrasts) ** 2
         return Errors(
@@ -137,6 +148,21 @@ class Errors(NamedTuple):
     std: FloatArray
     contrasts_noise_std: FloatArray
     contrasts_std: FloatArray
+
+
+def _weigh_untold(
+    plain: FloatArray, contrasts: FloatArray, std: FloatArray
+) -> FloatArray:
+    """Return how much each contrast depends on undetermined categories, (m,).
+
+    A category is compared with the mean over its column, which includes categories
+    whose effects cannot be determined.
+    """
+    weights = np.zeros(len(contrasts))
+    for k in np.flatnonzero(np.isinf(std)):
+        if np.count_nonzero(plain[k]) == 1:
+            weights += contrasts[:, np.flatnonzero(plain[k])[0]] ** 2
+    return np.sqrt(weights)
 
 
 def find_obstacle(plan: Plan) -> str | None:
@@ -173,7 +199,7 @@ def estimate(
     plan : Plan
         A plan for which `find_obstacle` returns None.
     transcript : sequence of Released
-        The releases of the run, in order. Releases made before the run may precede.
+        The releases of the run, in order. Earlier releases may come first.
     weights : float64 (d, 1)
         The result of the run.
     exact : Released, optional
@@ -184,7 +210,8 @@ def estimate(
         raise ValueError(reason)
     geometry = plan.geometry
     assert isinstance(geometry, Matrix)
-    first = len(transcript) - plan.n_steps - 1 - (geometry.target_share > 0)
+    last = len(transcript) - 1 - (geometry.level_share > 0)  # the last step
+    first = last - plan.n_steps - (geometry.target_share > 0)
     pattern = queries.GramPattern.of(plan.layout, plan.neighbours, centred=True)
     histogram = transcript[first + 1] if geometry.target_share > 0 else None
     found = None
@@ -199,7 +226,7 @@ def estimate(
         released=transcript[first] if exact is None else exact,
         n_rows=plan.n_rows,
     )
-    noise_std = float(np.max(transcript[-1].noise_std)) / plan.n_rows
+    noise_std = float(np.max(transcript[last].noise_std)) / plan.n_rows
     w = weights[:, 0]
     variance = math.nan
     if histogram is not None and plan.loss.n_classes == 0:
@@ -210,7 +237,20 @@ def estimate(
     rows = surrogate_rows.make_rows(gram.layout, known)
     with one_thread(len(w)):
         usual, learning = _learn(plan, space, known, rows, w, noise_std, variance)
-    return Uncertainty(usual=usual, learning=learning, gram=gram, known=known)
+    correction = None
+    if geometry.level_share > 0:
+        released_std = float(np.max(transcript[-1].noise_std))
+        steep = capped_slopes.derive_uncapped(plan.loss.target_law, rows @ w)
+        spread = float(steep.mean()) if math.isnan(variance) else variance
+        correction = Correction.of(rows, steep, released_std, spread, plan.n_rows)
+    return Uncertainty(
+        usual=usual,
+        usual_level=1.0 if math.isnan(variance) else math.sqrt(variance),
+        learning=learning,
+        correction=correction,
+        gram=gram,
+        known=known,
+    )
 
 
 def _learn(
@@ -226,9 +266,9 @@ def _learn(
     caps = space.radius / np.maximum(np.linalg.norm(rows @ root.T, axis=1), 1e-12)
     caps = np.minimum(caps, plan.loss.slope_bound)
     slopes = (
-        _average_bernoulli(rows @ w, caps)
+        capped_slopes.average_bernoulli(rows @ w, caps)
         if plan.loss.target_law == "bernoulli"
-        else _average_normal(caps, math.sqrt(variance))
+        else capped_slopes.average_normal(caps, math.sqrt(variance))
     )
     recoloured = rows @ _make_recolouring(root, rows, known)
     second = recoloured.T @ recoloured / n
@@ -254,7 +294,7 @@ def _learn(
     prior = max(0.0, float((seen @ away) @ away - np.diag(seen) @ expected)) / reached
     bias = _compute_placing(plan.layout, known.complete, space, w)
     if plan.loss.target_law == "bernoulli":
-        bias = bias + _compute_capping(rows, w, caps)
+        bias = bias + capped_slopes.compute_capping(rows, w, caps)
     usual = Covariances(
         noise=noises,
         sampling=sampling,
@@ -271,6 +311,7 @@ def _learn(
         away=away,
         prior=prior,
         bias=bias,
+        effect_room=EFFECT_ROOM * bool((caps < plan.loss.slope_bound).any()),
         noise_std=noise_std,
         curvature=plan.loss.curvature,
         pull=space.pull,
@@ -284,8 +325,8 @@ def _make_recolouring(
 ) -> FloatArray:
     """Return a matrix M (d, d) such that rows @ M have exactly the known moments.
 
-    The moments of surrogate rows are only close to these, and not even close if some
-    columns nearly determine others.
+    Surrogate rows have only roughly these moments, and not even roughly if some columns
+    nearly determine others.
     """
     wanted = known.covariance + np.outer(known.mean, known.mean)
     power = _raise_power(root @ (rows.T @ rows / len(rows)) @ root.T, -0.5)
@@ -318,31 +359,6 @@ def _project_seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
     return np.asarray(kept @ kept.T)
 
 
-@dataclass(frozen=True, eq=False)
-class _Slopes:
-    """The mean derivative and the mean square of capped slopes, for each row, (n,)."""
-
-    curvature: FloatArray
-    square: FloatArray
-
-
-def _average_bernoulli(margins: FloatArray, caps: FloatArray) -> _Slopes:
-    """Return the means for slopes σ(m) - y, where y is 1 with probability σ(m)."""
-    chance = expit(margins)
-    below, above = np.minimum(chance, caps), np.minimum(1.0 - chance, caps)
-    steep = chance * (1.0 - chance)
-    free = (1.0 - chance) * (chance < caps) + chance * (1.0 - chance < caps)
-    return _Slopes(steep * free, (1.0 - chance) * below**2 + chance * above**2)
-
-
-def _average_normal(caps: FloatArray, std: float) -> _Slopes:
-    """Return the means for slopes that are normally distributed residuals."""
-    z = caps / std
-    free = 2.0 * norm.cdf(z) - 1.0
-    square = std**2 * (free - 2.0 * z * norm.pdf(z)) + caps**2 * (1.0 - free)
-    return _Slopes(np.asarray(free), np.asarray(square))
-
-
 def _estimate_residual_variance(
     histogram: Released, gram: variances.ReleasedGram, w: FloatArray
 ) -> float:
@@ -361,8 +377,8 @@ def _compute_placing(
     """Return the offset of weights along directions in which rows do not vary.
 
     Such a direction v is 1 on the levels of a column and -1 on the intercept. Steps in
-    the metric A keep vᵀA(w - w⁰) at zero. The true weights, however, are defined as
-    those whose levels sum to zero. The offset is the difference between the two.
+    the metric A keep vᵀA(w - w⁰) at zero. The levels of the true weights, however, sum
+    to zero by definition. The offset is the difference.
     """
     groups = [g for g, whole in zip(layout.groups, complete, strict=True) if whole]
     if not groups:
@@ -376,24 +392,3 @@ def _compute_placing(
     across = inverse.T @ free  # in whitened coordinates A is the identity
     away = inverse.T @ (level - space.start[:, 0])
     return np.asarray(-free @ np.linalg.lstsq(across, away, rcond=None)[0])
-
-
-def _compute_capping(rows: FloatArray, w: FloatArray, caps: FloatArray) -> FloatArray:
-    """Return the bias w - w* of the weights due to capped slopes of classes.
-
-    Caps affect the slopes of a rare class more often than those of other classes.
-    Suppose that classes are drawn with the true weights w*. The mean capped slope is
-    then zero at other weights w. Given w, the true weights w* solve
-    Σ_i x_i ((1 - σ(x·w*)) min(p, c) - σ(x·w*) min(1 - p, c)) = 0 with p = σ(x·w).
-    """
-    chance = expit(rows @ w)
-    below, above = np.minimum(chance, caps), np.minimum(1.0 - chance, caps)
-    true = w.copy()
-    for _ in range(N_NEWTON):
-        guess = expit(rows @ true)
-        excess = (1.0 - guess) * below - guess * above
-        weight = guess * (1.0 - guess) * (below + above)
-        normal = (rows * weight[:, None]).T @ rows
-        normal += 1e-6 * np.trace(normal) / len(w) * np.eye(len(w))
-        true += np.linalg.solve(normal, rows.T @ excess)
-    return np.asarray(w - true)

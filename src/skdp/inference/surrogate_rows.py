@@ -1,9 +1,9 @@
-"""Surrogate rows: artificial rows that have the moments of a released Gram matrix.
+"""Make surrogate rows: artificial rows with the moments of a released Gram matrix.
 
 The Gram matrix of the records is known up to noise. The lengths of rows, the capped
 slopes and the curvature of a loss cannot be computed from it. They require rows in
-which a column has one category, or a number in its range. This module makes such rows,
-with the released moments. This is post-processing, because no record is read.
+which each column has one category, or a number in its range. This module makes such
+rows, with the released moments. This is post-processing, because no record is read.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, Group, Layout
 
-#: Covariances below this many standard deviations of the noise are set to zero.
-VISIBLE = 4.0
+#: Covariances that may be noise are set to zero. The threshold lets noise alone pass
+#: this many times per column. With a stricter one, columns that nearly determine each
+#: other would seem to be independent.
+FALSE_COVARIANCES = 0.5
 #: Number of surrogate rows: at least `N_ROWS`, and this many per coordinate.
 N_ROWS, ROWS_PER_COORDINATE = 2048, 20
 #: Relative addition to variances before columns are regressed on each other.
@@ -60,7 +62,8 @@ def estimate_moments(
     mean = gram[:, -1].copy()
     mean[-1] = 1.0
     covariance = gram - np.outer(mean, mean)
-    covariance[np.abs(covariance) < VISIBLE * noise] = 0.0
+    visible = float(ndtri(1.0 - FALSE_COVARIANCES / (2.0 * len(mean))))
+    covariance[np.abs(covariance) < visible * noise] = 0.0
     mean[:-1] += pattern.shift[:-1] / 2.0
     variances = _estimate_positive(np.diag(gram) - gram[:, -1] ** 2, np.diag(noise))
     complete = []
@@ -102,8 +105,8 @@ def _make_valid(
 ) -> FloatArray:
     """Return a valid covariance matrix close to the given one.
 
-    Negative eigenvalues become zero, and so does the variance of the sum of each
-    complete group, since that sum is constant.
+    Negative eigenvalues become zero. The sum of a complete group is constant, so its
+    variance becomes zero too.
     """
     for group, whole in zip(layout.groups, complete, strict=True):
         if whole:
@@ -130,7 +133,7 @@ def make_rows(layout: Layout, known: Moments) -> FloatArray:
     """
     d = layout.n_features
     n = max(N_ROWS, ROWS_PER_COORDINATE * d)
-    redundant = np.zeros(d, bool)  # in a complete group, the others give the last
+    redundant = np.zeros(d, bool)  # the last coordinate of each complete group
     for group, whole in zip(layout.groups, known.complete, strict=True):
         redundant[group.start + group.width - 1] = whole or group.kind == "ones"
     free = np.flatnonzero(~redundant)

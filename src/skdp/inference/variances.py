@@ -1,4 +1,4 @@
-"""Estimates of how much a column varies, from a released Gram matrix.
+"""Estimate how much a column varies, from a released Gram matrix.
 
 A coefficient is learnt from the variance of its column given the other columns. This
 module estimates that variance from the released matrix. It also computes the standard
@@ -18,8 +18,8 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, Layout
 
-#: Ridge on the Gram matrix, in standard deviations of the noise. A combination of
-#: columns matters only if its variance is not far below this ridge.
+#: Ridge on the Gram matrix, in standard deviations of the noise. Combinations of
+#: columns whose variance is far below this ridge do not matter.
 DOUBT = 1.645
 #: The smallest addition to the diagonal of a matrix before it is inverted.
 TINY = 1e-9
@@ -75,7 +75,7 @@ class ReleasedGram:
         return values, np.sqrt(variances)
 
     def centre(self, functionals: FloatArray) -> FloatArray:
-        """Convert functionals aᵀw (m, d) for encoded rows to those for centred rows."""
+        """Convert functionals aᵀw (m, d) from encoded rows to centred rows."""
         half = self.pattern.shift / 2.0
         return np.asarray(functionals - np.outer(functionals[:, -1], half))
 
@@ -88,7 +88,7 @@ class ReleasedGram:
 
 @dataclass(frozen=True, eq=False)
 class Varies:
-    """The variance of each coefficient's column, given the other columns.
+    """The variance of the column of each coefficient, given the other columns.
 
     Attributes
     ----------
@@ -97,8 +97,8 @@ class Varies:
         noise in it.
     residuals : float64 (m, d)
         For each coefficient, the weights q whose margins have this variance. Adding q
-        to the weights changes the coefficient by one. Among all such q, the margins of
-        this one have the smallest variance, as far as noise allows.
+        to the weights changes the coefficient by one. Among all such q, this one has
+        the smallest variance of its margins, as far as the noise allows.
     """
 
     estimate: FloatArray
@@ -128,7 +128,7 @@ def measure_remaining(
 
 
 def measure_explained(gram: ReleasedGram, weights: FloatArray) -> float:
-    """Return a low estimate of the variance that the margins of weights (d,) have.
+    """Return a low estimate of the variance of the margins of weights (d,).
 
     This is the variance according to the released matrix, minus one standard deviation
     of its noise. It is low on purpose, because the weights of columns that hardly vary

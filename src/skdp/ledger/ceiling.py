@@ -23,8 +23,9 @@ reaches 2δ (`tests/ledger/test_ceiling.py` computes 1.96 δ).
    ∫ p₁ (1 - e^ε q₁/(c p₁))₊ ≤ h(ε - log c, μ₁) + d₁. The mixture of these h's is what
    two Gaussian mechanisms reach, h(ε, √(μ₁² + μ₂²)) (Dong, Roth & Su 2022, Corollary
    3.3).
-2. *The whole.* All queries together, including those of processes that run at the same
-   time, are a sequence of releases. Each release has a (μᵢ, dᵢ) that is chosen knowing
+2. *The whole.* All queries together, including queries of processes that run at the
+same time, are a sequence of releases. Each release has a (μᵢ, dᵢ) that is chosen
+knowing
    all earlier answers, and the sums stay within m and r. Such a sequence is (√m, r).
    The proof is by induction on the number of releases. The first release has constants
    (μ₁, d₁). For each answer to it, the other releases are such a sequence within
@@ -47,10 +48,10 @@ ledger is made for one relation and refuses the others.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
@@ -60,18 +61,18 @@ from skdp.privacy.queries import NEIGHBOURS, Neighbours
 from skdp.schema import check
 from skdp.typed_files import Count
 
-#: Relative error that a privacy record's sums may have. `PrivacyRecord.charge` allows
-#: 10⁻¹², and the rest covers rounding.
+#: Relative error allowed in the sums of a privacy record. `PrivacyRecord.charge` itself
+#: allows 10⁻¹². The rest covers rounding.
 ROUNDING = 2.0**-30
-#: A number read from a file. It is limited so that sums of such numbers stay finite.
+#: A number read from a file. The limit keeps sums of such numbers finite.
 Finite = Annotated[float, Meta(ge=0, lt=1e300)]
-#: A ledger allows the noise draws of this many full runs per unit of ε, and of at least
-#: `RUNS` full runs.
+#: A ledger allows as many noise draws as this many full runs make: `RUNS_PER_EPSILON`
+#: per unit of ε, and at least `RUNS`.
 RUNS_PER_EPSILON, RUNS = 4096, 64
 
 
 class Amount(NamedTuple):
-    """An amount of budget, as exact sums of μ² and of δ and a number of noise draws."""
+    """An amount of budget: exact sums of μ² and δ, and a number of noise draws."""
 
     mu_squared: Fraction
     delta: Fraction
@@ -101,7 +102,7 @@ class Amount(NamedTuple):
         )
 
     def within(self, other: Amount) -> bool:
-        """Return whether each of the three numbers is at most that of `other`."""
+        """Return whether no part of this amount exceeds the same part of `other`."""
         return (
             self.mu_squared <= other.mu_squared
             and self.delta <= other.delta
@@ -110,7 +111,7 @@ class Amount(NamedTuple):
 
 
 def round_towards(value: Fraction, towards: float) -> float:
-    """Round a fraction to the nearest float in the direction of `towards`."""
+    """Round a fraction up or down to a float, in the direction of `towards`."""
     near = float(value)
     right = near >= value if towards > near else near <= value
     return near if right else math.nextafter(near, towards)
@@ -128,9 +129,12 @@ class Terms:
     epsilon, delta : float
         The privacy that all releases together guarantee.
     reserved_delta : float
-        The part r of delta that is kept for releases that are not Gaussian.
+        The part r of delta that is set aside for releases that are not Gaussian.
     neighbours : str
         Which tables are neighbours.
+    unit : str or None
+        The names of the columns that identify a person, if neighbouring tables differ
+        in one person. Otherwise they differ in one row.
     mu_squared : float
         The limit m on the sum of μ².
     n_draws : int
@@ -143,6 +147,7 @@ class Terms:
     neighbours: Neighbours
     mu_squared: Finite
     n_draws: Count
+    unit: str | None = None
 
     @classmethod
     def of(
@@ -151,6 +156,7 @@ class Terms:
         delta: float,
         reserved_delta: float = 0.0,
         neighbours: Neighbours = "add-remove",
+        unit: str | None = None,
     ) -> Terms:
         """Compute the limits m and D from (ε, δ) and return all terms."""
         check(
@@ -177,16 +183,30 @@ class Terms:
             neighbours=neighbours,
             mu_squared=mu_squared,
             n_draws=n_draws,
+            unit=unit,
         )
+
+    def to_values(self) -> dict[str, Any]:
+        """Return the fields that are written to a ledger. `unit` is, if there is one.
+
+        Ledgers that were made before there were units have the same text.
+        """
+        values = asdict(self)
+        if self.unit is None:
+            del values["unit"]
+        return values
 
     def check(self) -> None:
         """Raise an error unless m and D are the limits that follow from ε and δ.
 
-        This protects against terms in a file that was edited.
+        Terms that were edited in the file are refused in this way.
         """
         fresh = Terms.of(self.epsilon, self.delta, self.reserved_delta, self.neighbours)
         near = math.isclose(self.mu_squared, fresh.mu_squared, rel_tol=1e-9)
-        check(near and self.n_draws == fresh.n_draws, "m or D are not those of (ε, δ)")
+        check(
+            near and self.n_draws == fresh.n_draws,
+            "m or D does not follow from ε and δ",
+        )
 
     @cached_property
     def ceiling(self) -> Amount:
@@ -205,9 +225,9 @@ class Terms:
 
 
 def find_epsilon(left: Amount, delta: float, reserved_delta: float = 0.0) -> float:
-    """Return the largest ε, to four digits, of a fit that the amount `left` can pay.
+    """Return the largest ε, to four digits, of a fit that `left` can pay for.
 
-    The result is 0 if it cannot pay any fit.
+    The result is 0 if `left` cannot pay for any fit.
     """
     most = delta - reserved_delta * (1 + 2.0**-25)  # as PrivacyRecord does
     short = left.delta < reserved_delta or left.n_draws < ALLOWED_DRAWS

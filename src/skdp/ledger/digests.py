@@ -24,20 +24,22 @@ def schema_digest(schema: Any) -> str:
     """Return the SHA-256 digest of a schema's columns, target and row norm.
 
     The order of the columns matters, but the name of the target does not. `schema` is a
-    `Schema` or any object with the attributes `columns`, `target` and `row_norm`. If
-    the type of a column is not known yet, the column may be a text.
+    `Schema` or any object with the attributes `columns`, `target` and `row_norm`. A
+    column whose type is not known yet is a string.
     """
     target = schema.target
     target = target[1] if isinstance(target, tuple) else target
     columns = [[name, _to_lists(column)] for name, column in schema.columns.items()]
     whole = [columns, _to_lists(target), _to_lists(schema.row_norm)]
+    if getattr(schema, "unit", None) is not None:
+        whole.append(_to_lists(schema.unit))
     return hashlib.sha256(json.dumps(whole).encode()).hexdigest()
 
 
 def _to_lists(value: Any) -> Any:
-    """Convert a description to nested lists and texts.
+    """Convert a description to nested lists of strings.
 
-    The numbers 1, 1.0 and numpy's 1 give the same text.
+    The numbers 1, 1.0 and numpy's 1 become the same string.
     """
     if value is None or isinstance(value, str):
         return value
@@ -73,8 +75,8 @@ def released_digest(record: PrivacyRecord, result: Any = None) -> str:
     record : PrivacyRecord
         The privacy record of the run.
     result : plain values, optional
-        The result that was computed from the releases, such as a model's weights and
-        public facts. ``json`` must be able to write it.
+        What was computed from the releases, such as a model's weights and public facts.
+        It must be possible to write it as JSON.
     """
     charged = [[*astuple(event), times] for event, times in record.events.items()]
     whole = {
@@ -86,5 +88,7 @@ def released_digest(record: PrivacyRecord, result: Any = None) -> str:
         "search": [getattr(record, name, None) for name in ("n_trials", "stop")],
         "result": result,
     }
+    if record.unit is not None:
+        whole["unit"] = record.unit
     text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -3,12 +3,12 @@
 **Which table.** A ledger belongs to one table, which has a public name. Every model of
 that table is charged to the ledger, whatever columns and target the model uses, because
 costs add up in the same way for any schema. skdp cannot check that the records really
-are those of the named table. Only a person can know that. A ledger that was made with a
+belong to the named table. Only a person can know that. A ledger that was made with a
 schema notices some mistakes, because it refuses any other schema until `Ledger.admit`
 adds that schema. The ledger stores only the digest of a schema.
 
-**Who and why.** Each entry states the user who made it and the purpose. Both are public
-texts, like the table's name. A ledger never contains a value of the table. It contains
+**Who and why.** Each entry states the user who made it and the purpose. Both are
+public, like the table's name. A ledger never contains a value of the table. It contains
 released values only as a digest (see `digests`).
 """
 
@@ -18,7 +18,7 @@ import csv
 import getpass
 import io
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -79,8 +79,8 @@ class Entry(Form, frozen=True, kw_only=True):
     seq : int
         The number of the entry, counted from 0. It is not part of the written text.
     hash : str
-        The hash of this entry and all earlier ones (see `skdp.ledger.log`). It is not
-        part of the written text.
+        The hash of this entry and of all earlier entries (see `skdp.ledger.log`). It is
+        not part of the written text.
     """
 
     kind: Kind
@@ -114,22 +114,22 @@ class Entry(Form, frozen=True, kw_only=True):
         """Return the fields that are written to the ledger."""
         found = structs.asdict(self)
         del found["seq"], found["hash"]
-        return found | {"terms": None if self.terms is None else asdict(self.terms)}
+        return found | {"terms": None if self.terms is None else self.terms.to_values()}
 
     def text(self) -> str:
-        """Return the text that is written to the ledger and hashed."""
+        """Return the entry as it is written to the ledger and hashed."""
         return write_line(self.values())
 
     @classmethod
     def read(cls, head: Head, text: str) -> Entry:
         """Read an entry from the text that `text` returned.
 
-        Raise ValueError if skdp would not have written exactly this text. This refuses
-        keys that are missing, repeated or in another order, and numbers that are
-        written differently.
+        Raise ValueError if skdp would not have written exactly this text. For example,
+        a key may be missing or repeated, keys may be in another order, or a number may
+        be written differently.
         """
         found = parse_json(text, cls, "The entry")
-        check(found.text() == text, "The entry is written in another way.")
+        check(found.text() == text, "The entry is not written as skdp writes it.")
         return structs.replace(found, seq=head.size - 1, hash=head.hash)
 
     @property
@@ -167,7 +167,7 @@ class Requester:
 
 
 def check_label(given: Any, name: str) -> str:
-    """Return a public text unchanged, or raise an error if it is not a valid label.
+    """Return a public label unchanged, or raise an error if it is not valid.
 
     A label must be printable, not blank and not too long.
     """
@@ -206,7 +206,7 @@ def new_entry(
     of: int | None = None,
     table: str | None = None,
 ) -> Entry:
-    """Make an entry with the present time. Only an "open" entry contains the terms."""
+    """Make an entry with the current time. Only an "open" entry contains the terms."""
     return Entry(
         kind=kind,
         time=datetime.now(UTC).isoformat(timespec="microseconds"),

@@ -2,9 +2,9 @@
 
 A ledger is made once with a ceiling (ε, δ) and a neighbour relation. Each fit
 *reserves* its whole budget before it reads a record. Afterwards it *settles* the
-reservation, which lowers the charge to what was spent. If the process is killed first,
-the reservation stays counted in full. A request above the ceiling is refused before a
-record is read, except that rows may be counted if their number is public. Scores that
+reservation, which lowers the charge to what was spent. If the process is killed before
+that, the full reservation stays charged. A request above the ceiling is refused before
+a record is read, except that rows may be counted if their number is public. Scores that
 scikit-learn's searches compute from held-out rows are not charged to a ledger.
 
 **Parts of the table.** The guarantee is about the table that the ledger belongs to. It
@@ -42,26 +42,28 @@ from skdp.schema import Schema, check
 
 
 class Ledger:
-    """The total budget of a table, in a file that all fits of the table charge.
+    """A file that keeps the total budget of a table and is charged by every fit.
 
     Parameters
     ----------
     path : path
-        The file. If it does not exist, it is made, which requires epsilon and delta.
+        The file. If it does not exist, it is created, which requires epsilon and delta.
     epsilon, delta : float, optional
         The ceiling. If the file exists, leave them out or repeat the file's values.
     reserved_delta : float, optional
         The part of delta kept for releases that are not Gaussian, 0 by default. A fit
-        that has to find categories or labels spends a tenth of its own delta from it.
+        that discovers categories or labels takes a tenth of its delta from it.
     neighbours : {"replace-one", "zero-out", "add-remove"}, optional
-        Which tables must be hard to tell apart, "add-remove" by default.
+        Which tables are neighbours, "add-remove" by default.
+    unit : str, optional
+        The column that identifies a person, or several names joined by ", ". The budget
+        then protects persons. By default it protects rows.
     table : str, optional
-        The public name of the table, such as "hospital stays 2025". By default it is
-        the file's name without its ending. If the file exists, leave the name out or
-        repeat the file's value.
+        The public name of the table, such as "hospital stays 2025". The default is the
+        file's name without its ending.
     schema : Schema, optional
-        Accept only this schema and those that `admit` adds. By default any model of the
-        table may be charged.
+        The only schema that is accepted, apart from those that `admit` adds. By default
+        every schema is accepted.
     purpose : str, optional
         The purpose of the fits, in public words. Every entry made through this object
         states it. See `for_purpose`.
@@ -119,6 +121,7 @@ class Ledger:
         *,
         reserved_delta: float | None = None,
         neighbours: Neighbours | None = None,
+        unit: str | None = None,
         table: str | None = None,
         schema: Schema | None = None,
         purpose: str | None = None,
@@ -130,6 +133,7 @@ class Ledger:
         named = None if table is None else check_label(table, "table")
         given: dict[str, Any] = {"epsilon": epsilon, "delta": delta}
         given |= {"reserved_delta": reserved_delta, "neighbours": neighbours}
+        given["unit"] = unit
         given = {name: value for name, value in given.items() if value is not None}
         digest = None if schema is None else schema_digest(schema)
         if {"epsilon", "delta"} <= set(given) and not os.path.lexists(self.path):
@@ -150,7 +154,7 @@ class Ledger:
                 f"The ledger {self.path!r} belongs to the table {self.table!r}, got "
                 f"{named!r}."
             )
-        self._check_schema(digest)
+        self._totals.refuse_schema(digest, self.path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.path, self._log.seen, self.requester)
@@ -181,7 +185,7 @@ class Ledger:
 
     @property
     def terms(self) -> Terms:
-        """The ceiling and the neighbour relation, as fixed when the ledger was made."""
+        """The ceiling and the neighbour relation, which never change."""
         terms = self._totals.terms or self._read().terms
         if terms is None:
             raise LedgerError(f"The ledger {self.path!r} has no ceiling.")
@@ -207,7 +211,7 @@ class Ledger:
 
     @property
     def head(self) -> Head:
-        """The number of entries and the last hash. Note it elsewhere for `check`."""
+        """The number of entries and the last hash. `check` takes an earlier copy."""
         return self._read().head
 
     @property
@@ -241,13 +245,13 @@ class Ledger:
         Parameters
         ----------
         expected_head : Head or str, optional
-            A head that was noted earlier. The file must still contain it. Without a
-            noted head, a file that was rewritten as a whole cannot be recognised.
+            A head that was copied earlier. The file must still contain it. Without such
+            a copy, nobody can tell whether the whole file was rewritten.
 
         Returns
         -------
         Head
-            The present head, which you should note elsewhere.
+            The current head. Keep a copy elsewhere.
         """
         noted = Head.of(expected_head) if isinstance(expected_head, str) else None
         log = Log(self.path, noted or expected_head)  # type: ignore[arg-type]
@@ -262,10 +266,10 @@ class Ledger:
         return export_entries(self.entries(), form)
 
     def admit(self, schema: Schema) -> None:
-        """Allow another schema of the same table, in a ledger made with a schema.
+        """Accept another schema of the same table, if the ledger was made with one.
 
-        Such a ledger refuses other schemas, to notice if the wrong table is charged.
-        Only a person can know that another schema describes the same records.
+        Other schemas are refused, because they may mean another table. Only a person
+        can know that two schemas describe the same records.
         """
         terms, digest = self.terms, schema_digest(schema)
 
@@ -291,8 +295,9 @@ class Ledger:
         schema: Any = None,
         n_draws: int = ALLOWED_DRAWS,
         fit_delta: float | None = None,
+        unit: str | None = None,
     ) -> Reservation:
-        """Charge the most that a fit may spend. Settle it when the true cost is known.
+        """Charge the most that a fit may spend, until the reservation is settled.
 
         Parameters
         ----------
@@ -307,7 +312,10 @@ class Ledger:
         n_draws : int
             The largest number of noise values that the fit may draw.
         fit_delta : float, optional
-            The δ for the affordable ε in an error message, by default the ledger's.
+            The δ at which error messages state the affordable ε (default: the
+            ledger's).
+        unit : str, optional
+            The unit that the fit protects. It must be the ledger's.
 
         Raises
         ------
@@ -322,16 +330,12 @@ class Ledger:
         ledger's guarantee holds as if this had not been called.
         """
         terms, amount = self.terms, Amount.of(mu_squared, delta, n_draws)
-        if neighbours != terms.neighbours:
-            raise LedgerError(
-                f"The ledger {self.path!r} is for {terms.neighbours} neighbours, and "
-                f"budgets of different relations do not add up, got {neighbours!r}."
-            )
+        self._totals.refuse_relation(neighbours, unit, self.path)
         digest = None if schema is None else schema_digest(schema)
 
         def decide() -> Entry:
-            self._check_schema(digest)
             totals = self._totals
+            totals.refuse_schema(digest, self.path)
             totals.refuse_excess(amount, fit_delta or terms.delta, query, self.path)
             return new_entry(
                 "reserve", query, terms, amount, requester=self.requester, schema=digest
@@ -343,18 +347,18 @@ class Ledger:
     def spend(
         self, record: PrivacyRecord, *, query: str, schema: Any = None
     ) -> Iterator[Reservation]:
-        """Reserve a record's whole budget. After the block, settle to what was spent.
+        """Reserve a record's whole budget, and settle it after the block.
 
-        If the record's (ε, δ) is at most the ledger's, its μ² is limited to the
-        ledger's, which is slightly smaller because the ledger allows more noise draws.
-        If the block raises, the reservation is settled to what the record has spent by
-        then. If the process dies, the whole reservation stays counted.
+        After the block, the charge is lowered to what the record has spent, even if the
+        block raises. If the process dies, the whole reservation stays charged. If the
+        record has the ledger's (ε, δ), its μ² is lowered to the ledger's μ², which
+        allows for more noise draws.
         """
         refuse_unpaid(record.epsilon, record.seeded)
         terms = self.terms
         if record.epsilon <= terms.epsilon and record.delta <= terms.delta:
             record.budget = min(record.budget, terms.mu_squared)
-        check(not record.events, "A ledger is charged before the first release.")
+        check(not record.events, "The ledger must be charged before the first release.")
         reservation = self.reserve(
             record.budget,
             record.reserved_delta,
@@ -362,6 +366,7 @@ class Ledger:
             query=query,
             schema=schema,
             fit_delta=record.delta,
+            unit=record.unit,
         )
         try:
             yield reservation
@@ -381,19 +386,9 @@ class Ledger:
     def _append(self, decide: Callable[[], Entry]) -> int:
         return self._log.append(self._totals, lambda: decide().text())
 
-    def _check_schema(self, digest: str | None) -> None:
-        known = self._totals.schemas
-        if digest is not None and known and digest not in known:
-            raise LedgerError(
-                f"The ledger {self.path!r} was made for certain schemas of the table "
-                f"{self.table!r}, and this one is not among them (column names, types, "
-                "bounds and classes count). If it describes the same table, admit it: "
-                "ledger.admit(schema), or `skdp ledger admit`."
-            )
-
 
 def _reopen(path: str, seen: Head, requester: Requester) -> Ledger:
-    """Return a ledger object for a file that must still contain the head `seen`."""
+    """Return the ledger of a file, which must still contain the head `seen`."""
     ledger = Ledger.__new__(Ledger)
     ledger.path, ledger.requester = path, requester
     ledger._log, ledger._totals = Log(path, seen), Totals()

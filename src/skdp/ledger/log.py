@@ -1,4 +1,4 @@
-"""Keep a log on disk to which entries can be added, but not changed or removed.
+"""Keep a log on disk. Entries can be added, but not changed or removed.
 
 The file is an SQLite database with two tables. The table ``entries`` has one row
 (seq, body, hash) per entry. Here seq counts 0, 1, 2, …, body is JSON on one line, and
@@ -10,8 +10,8 @@ entries and the last hash. Anybody can recompute the hashes from the bodies.
 
 If a row is edited, removed or inserted, the hashes no longer agree. If the last rows
 are removed, the head no longer agrees. Somebody who rewrites the *whole* file can write
-any history. Only a head that was noted elsewhere reveals this. `Log` objects remember
-the last head they saw.
+any history. Only a copy of the head, kept elsewhere, reveals this. `Log` objects
+remember the last head they saw.
 
 Each entry is written in its own transaction, with the rollback journal and
 ``synchronous = EXTRA``. Once `Log.append` returns, the entry survives kills and power
@@ -41,8 +41,8 @@ PATIENCE = 60.0
 LARGEST, LONGEST = 1 << 28, 1 << 16
 START = "0" * 64
 APPLICATION = 0x736B6470  # "skdp"
-#: The last bytes of an SQLite journal that names another file, which happens only in
-#: transactions over several databases.
+#: How an SQLite journal ends if it names another file. Only transactions over several
+#: databases have such journals.
 _NAMED = bytes.fromhex("d9d505f920a163d7")
 _STOP = "BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END"
 TABLES = {
@@ -59,8 +59,9 @@ TRIGGERS = {
     "no_loss": f"CREATE TRIGGER no_loss BEFORE DELETE ON head {_STOP}",
 }
 
-# A process has at most one connection at a time, and none while it forks. SQLite's
-# locks belong to the process, and a child must not inherit a connection in use.
+# A process has at most one connection at a time, and no connection while it forks.
+# SQLite's locks belong to the process, and a child must not inherit a connection in
+# use.
 _TURN = threading.Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -71,7 +72,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class LedgerError(ValueError):
-    """The error raised if a file was changed, is not a ledger, or cannot be used."""
+    """Raised if a file was changed, is not a ledger, or cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Head:
 
     @classmethod
     def of(cls, text: str) -> Head:
-        """Read a head that was noted as text, in the form number:hash."""
+        """Read a head from a string of the form number:hash."""
         size, _, digits = text.strip().partition(":")
         if not (size.isdecimal() and len(size) < 18 and len(digits) == 64):
             raise LedgerError(f"A head is written as number:hash, got {text[:99]!r}.")
@@ -93,7 +94,7 @@ class Head:
         return f"{self.size}:{self.hash}"
 
     def after(self, body: str) -> Head:
-        """Return the head of the log after an entry with this body is added."""
+        """Return the head that the log will have after an entry with this body."""
         joined = f"{self.hash}\n{body}".encode()
         return Head(self.size + 1, hashlib.sha256(joined).hexdigest())
 
@@ -155,7 +156,7 @@ class Log:
             _sync_folder(folder)
 
     def read(self, reader: Reader) -> Head:
-        """Check all entries that are new to a reader, and return the head."""
+        """Check the entries that the reader has not seen, and return the head."""
         with self._transaction("BEGIN") as database:
             return self._follow(database, reader)
 
@@ -182,7 +183,7 @@ class Log:
                 database, "SELECT hash FROM entries WHERE seq = ?", at.size - 1
             )
             if found != [(at.hash,)]:
-                self.refuse("entries that were seen before are gone or were rewritten")
+                self.refuse("entries that were seen before were removed or rewritten")
         select = "SELECT seq, body, hash FROM entries WHERE seq >= ? ORDER BY seq"
         for seq, body, stored in _rows(database, select, at.size):
             number = at.size
@@ -196,21 +197,23 @@ class Log:
             try:
                 reader.take(at, body)
             except (ValueError, OverflowError):
-                self.refuse(f"entry {number} is not one that skdp writes")
+                self.refuse(f"entry {number} was not written by skdp")
         if heads != [(at.size, at.hash)] or not self.seen.size <= at.size > 0:
-            self.refuse(f"its head does not fit its {at.size} entries: some are gone")
+            self.refuse(
+                f"its head does not match its {at.size} entries; some are missing"
+            )
         self.seen = at
         return at
 
     def _check_form(self, database: sqlite3.Connection) -> None:
-        """Refuse a database whose tables, triggers or settings are not a ledger's."""
+        """Refuse a database that lacks the tables, triggers or settings of a ledger."""
         found = _rows(database, "SELECT name, sql FROM sqlite_master")
         if sorted(found) != sorted([*TABLES.items(), *TRIGGERS.items()]):
             self.refuse("it is not a ledger, or its triggers were removed")
         if _rows(database, "PRAGMA journal_mode") != [("delete",)]:
             self.refuse("its journal mode was changed")
         if _rows(database, "SELECT seq FROM entries WHERE seq < 0 LIMIT 1"):
-            self.refuse("an entry was put before the first")
+            self.refuse("an entry was inserted before the first one")
 
     def check_pages(self) -> None:
         """Refuse a file whose pages SQLite finds damaged."""
@@ -219,7 +222,7 @@ class Log:
                 self.refuse("pages of the file are damaged")
 
     def refuse(self, why: str) -> NoReturn:
-        """Raise the LedgerError that says why the file must not be trusted."""
+        """Raise a LedgerError that says why the file cannot be trusted."""
         raise LedgerError(
             f"The ledger {self.path!r} is refused: {why}. Nothing was read or spent. "
             "Restore it from a copy that has every entry, and find out who changed it."
@@ -227,7 +230,7 @@ class Log:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        """Open a connection and a transaction for the length of a block.
+        """Open a connection and a transaction, which end with the block.
 
         The transaction is rolled back unless the block commits it.
         """
@@ -242,7 +245,7 @@ class Log:
                         database.execute("ROLLBACK")
 
     def _check_file(self) -> None:
-        """Refuse a path that is not a regular file with only one name.
+        """Refuse a path that is not a regular file, or a file with several names.
 
         This does not open the file, because closing it would release SQLite's locks.
         """
@@ -337,9 +340,9 @@ def _names_a_file(journal: str) -> bool:
 def _rows(
     database: sqlite3.Connection, select: str, *values: object
 ) -> list[tuple[Any, ...]]:
-    """Return all rows of a query.
+    """Return all rows of a query, read to the end.
 
-    A cursor that is only partly read, for example in a traceback, would keep its lock.
+    A cursor that is not read to the end keeps its lock, for example in a traceback.
     """
     return database.execute(select, values).fetchall()
 
@@ -353,7 +356,7 @@ def _insert(database: sqlite3.Connection, head: Head, text: str) -> Head:
 
 
 def _sync_folder(folder: str) -> None:
-    """Make a new file name survive a power failure, if the system supports it."""
+    """Flush a folder to disk, so a new file survives a power failure."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Reservation:
     """A reserved part of a ledger's budget, made by `Ledger.reserve`.
 
-    It counts in full until it is settled. The attributes below are written to the entry
-    that settles it.
+    The full amount is charged until the reservation is settled. The attributes below
+    are written to the entry that settles it.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Reservation:
     ) -> None:
         """Replace the reserved amount by what was spent.
 
-        Raise ValueError if more was spent than reserved. The reservation then stays.
+        If more was spent than was reserved, raise ValueError and keep the reservation.
 
         Parameters
         ----------
@@ -92,7 +92,7 @@ class Reservation:
     def settle_record(
         self, record: PrivacyRecord, kind: Literal["commit", "stop"]
     ) -> None:
-        """Settle to the total cost in a privacy record, rounded up."""
+        """Settle the reservation to the total cost in a privacy record, rounded up."""
         refuse_unpaid(record.epsilon, record.seeded)
         self.released = self.released or released_digest(record)
         spent, events = record.spent * (1 + 2.0**-40), record.events.items()

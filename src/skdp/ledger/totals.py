@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from skdp.ledger.ceiling import NOTHING, Amount, Terms, find_epsilon
 from skdp.ledger.entries import Entry
-from skdp.ledger.log import Head
+from skdp.ledger.log import Head, LedgerError
 from skdp.privacy.budget import BudgetError
 from skdp.schema import check
 
@@ -38,12 +38,13 @@ class Totals:
         return find_epsilon(self.left, delta, reserved_delta)
 
     def describe(self, terms: Terms) -> str:
-        """Return a text that says how much of the ceiling is spent and what is left."""
+        """Describe how much of the ceiling is spent and how much is left."""
         spent = self.spent
         lines = [
             f"table: {self.table}",
             f"ceiling: ({terms.epsilon:g}, {terms.delta:g})-differential privacy, "
-            f"neighbouring tables: {terms.neighbours}",
+            f"neighbouring tables: {terms.neighbours}"
+            + ("" if terms.unit is None else f", of one person ({terms.unit})"),
             f"spent: ε = {terms.epsilon_of(spent):.6g}, by μ² = "
             f"{float(spent.mu_squared):.6g} of {terms.mu_squared:.6g} and δ = "
             f"{float(spent.delta):.3g} of {terms.reserved_delta:.3g}",
@@ -54,12 +55,38 @@ class Totals:
         ]
         return "\n".join(lines)
 
+    def refuse_relation(self, neighbours: str, unit: str | None, path: str) -> None:
+        """Raise LedgerError if a fit protects against another change of the table."""
+        terms = self.terms
+        assert terms is not None  # the first entry has them
+        if neighbours != terms.neighbours:
+            raise LedgerError(
+                f"The ledger {path!r} is for {terms.neighbours} neighbours, got "
+                f"{neighbours!r}. Budgets of different relations do not add up."
+            )
+        if unit != terms.unit:
+            raise LedgerError(
+                f"The ledger {path!r} protects {terms.unit or 'single rows'}, got "
+                f"{unit or 'single rows'}. Budgets of different units do not add up. "
+                "Make another ledger with unit=."
+            )
+
+    def refuse_schema(self, digest: str | None, path: str) -> None:
+        """Raise LedgerError if the ledger was made for other schemas."""
+        if digest is not None and self.schemas and digest not in self.schemas:
+            raise LedgerError(
+                f"The ledger {path!r} was made for certain schemas of the table "
+                f"{self.table!r}, and this one is not among them (column names, types, "
+                "bounds and classes count). If it describes the same table, admit it: "
+                "ledger.admit(schema), or `skdp ledger admit`."
+            )
+
     def refuse_excess(
         self, wanted: Amount, delta: float, query: str, path: str
     ) -> None:
-        """Raise BudgetError if more is wanted than is left.
+        """Raise BudgetError if `wanted` is more than what is left.
 
-        The message says which ε a fit with this δ could still have.
+        The message names the largest ε that a fit with this δ can still have.
         """
         left, kept = self.left, self.terms.reserved_delta if self.terms else 0.0
         if wanted.within(left):
@@ -67,9 +94,9 @@ class Totals:
         wanted_delta = float(wanted.delta)
         if wanted.delta > left.delta:
             why = (
-                f"δ = {wanted_delta:.3g} for what is not Gaussian, but "
-                f"{float(left.delta):.3g} is left of the {kept:.3g} kept for it. A "
-                "schema with all categories and classes needs none of it"
+                f"δ = {wanted_delta:.3g} for releases that are not Gaussian, but "
+                f"only {float(left.delta):.3g} of the {kept:.3g} set aside for them is "
+                "left. A schema that lists all categories and classes needs no such δ"
             )
         elif wanted.n_draws > left.n_draws:
             why = (
@@ -79,9 +106,8 @@ class Totals:
         else:
             why = (
                 f"μ² = {float(wanted.mu_squared):.6g}, but "
-                f"{float(left.mu_squared):.6g} is left: "
-                f"epsilon={self.affordable(delta, wanted_delta):.4g} could be afforded "
-                f"at δ = {delta:g}"
+                f"only {float(left.mu_squared):.6g} is left. At δ = {delta:g}, "
+                f"epsilon={self.affordable(delta, wanted_delta):.4g} is affordable"
             )
         n = len(self.unsettled)
         many = "1 unsettled reservation counts" if n == 1 else ""
@@ -92,17 +118,21 @@ class Totals:
     def take(self, head: Head, text: str) -> None:
         """Add one entry to the sums.
 
-        Raise ValueError, and change nothing, if the text is not a valid next entry.
+        If the text is not a valid next entry, raise ValueError and change nothing.
         """
         entry = Entry.read(head, text)
         amount, spent, seq = entry.amount, self.spent, head.size - 1
-        check((entry.kind == "open") == (seq == 0), "an opening that is not the first")
-        check((entry.terms is None) == (seq > 0), "terms that are not the first's")
+        check(
+            (entry.kind == "open") == (seq == 0), "only the first entry opens a ledger"
+        )
+        check((entry.terms is None) == (seq > 0), "only the first entry has terms")
         terms = self.terms or entry.terms
         assert terms is not None  # the first entry has them
         if self.terms is None:
             terms.check()
-        check((entry.table is None) == (seq > 0), "a name that is not the first's")
+        check(
+            (entry.table is None) == (seq > 0), "only the first entry names the table"
+        )
         check(entry.neighbours == terms.neighbours, "another relation")
         settles = entry.kind in ("commit", "stop")
         check(settles == (entry.of is not None), "a settlement of nothing")

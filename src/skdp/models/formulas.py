@@ -1,4 +1,4 @@
-"""Define the formulas of slopes, which give the same bits on every engine.
+"""Define the formulas for slopes. They give the same bits on every engine.
 
 A slope is the derivative of a loss in the margin. A formula uses only additions,
 multiplications, divisions and table look-ups in one fixed order, and never a library's
@@ -44,7 +44,7 @@ def tabulate(
 ) -> FloatArray:
     """Return the table of ``function(points, *parameters)`` on [-16, high].
 
-    Tables are cached by function and parameters. So pass a named function, because each
+    Tables are cached by function and parameters. Pass a named function, because every
     new lambda would be tabulated again.
     """
     points = np.arange(TABLE_LOW, high + 0.5 / TABLE_STEPS, 1 / TABLE_STEPS)
@@ -90,7 +90,7 @@ class SlopeFormula:
     table : float64, optional
         The table of T, as `tabulate` returns it.
     target_unit : float
-        The value of one unit of a stored target, 1 for classes and 2⁻¹⁴ for numbers.
+        The value of one unit of a stored target: 1 for classes, 2⁻¹⁴ for numbers.
     """
 
     kind: Literal["mean", "residual", "ramp", "softmax"]
@@ -126,7 +126,7 @@ class SlopeFormula:
 
 
 def is_class(target: npt.ArrayLike, n_classes: int) -> FloatArray:
-    """Return one-hot rows (n, n_classes) of class codes.
+    """Return class codes as one-hot rows (n, n_classes).
 
     A code that is not a class gives a row of zeros.
     """

@@ -41,18 +41,21 @@ class Loss(Registered, ABC):
     slope_bound : float
         Bound on the norm of a record's slopes.
     usual_curvature : float
-        The second derivative to expect at the margins of most rows, by default
-        `curvature`. It is used to choose the number of steps, never as a bound.
+        The second derivative that most rows have at their margins, by default
+        `curvature`. It helps to choose the number of steps and is never used as a
+        bound.
     target_law : {"bernoulli", "normal"} or None
         The distribution of a target given its margin, which standard errors need. None
         if standard errors are not available.
     no_errors : str
         The message that says why there are no standard errors, if `target_law` is None.
     one_sign : bool
-        Whether the class of a record determines the sign of its slope at every margin.
+        Whether a record's class alone determines the sign of its slope, at all margins.
+    canonical : bool
+        Whether the slope is the predicted mean minus the target, except where it is
+        clipped.
     score : str
-        The score in which accuracy is forecast, a key of
-        `skdp.planning.calibration.CALIBRATIONS`.
+        The score that is forecast, a key of `skdp.planning.calibration.CALIBRATIONS`.
     """
 
     n_outputs: int = 1
@@ -61,6 +64,7 @@ class Loss(Registered, ABC):
     slope_bound: float
     target_law: ClassVar[Literal["bernoulli", "normal"] | None] = None
     one_sign: ClassVar[bool] = False
+    canonical: ClassVar[bool] = False
     score: ClassVar[str] = "loss"
     no_errors: ClassVar[str] = (
         "Standard errors are not available for this loss, because it is not a "
@@ -74,7 +78,7 @@ class Loss(Registered, ABC):
 
     @property
     def usual_curvature(self) -> float:
-        """The second derivative to expect at the margins of most rows."""
+        """The second derivative that most rows have at their margins."""
         return self.curvature
 
     @property
@@ -113,6 +117,7 @@ class Logistic(Loss):
     curvature = 0.25
     slope_bound = 1.0
     one_sign = True
+    canonical = True
     target_law = "bernoulli"
     score = "log-loss"
 
@@ -142,6 +147,7 @@ class Softmax(Loss):
     kind = "softmax"
     curvature = 0.5
     slope_bound = math.sqrt(2.0)
+    canonical = True
     score = "log-loss"
     no_errors = "Standard errors are available for two classes, not for more."
 
@@ -187,13 +193,14 @@ class Softmax(Loss):
 class Squared(Loss):
     """The squared loss ½ (m - y)² for y in [-1, 1], with its slope clipped.
 
-    Where the slope would exceed ±slope_bound, the loss continues as a straight line. So
+    Where the slope would exceed ±slope_bound, the loss continues as a straight line, so
     it stays convex.
     """
 
     slope_bound: float = 2.0
     kind = "squared"
     curvature = 1.0
+    canonical = True
     target_law = "normal"
     score = "R²"
 
@@ -228,6 +235,7 @@ class Huber(Squared):
 
     slope_bound: float = 0.1
     kind = "huber"
+    canonical = False  # it is clipped too often
 
 
 @dataclass(frozen=True)
@@ -267,9 +275,9 @@ class SmoothedHinge(Loss):
         return inside**2 / (2 * self.width) + np.maximum(missing - self.width, 0.0)
 
     def constant(self, target: FloatArray) -> FloatArray:
-        """Return the second class's share minus the first's.
+        """Return the share of the second class minus the share of the first.
 
-        Its sign is that of the more frequent class.
+        The result has the sign of the more frequent class.
         """
         return target[1:] - target[:1]
 
@@ -284,6 +292,7 @@ class Poisson(Loss):
 
     slope_bound: float = 1.0
     kind = "poisson"
+    canonical = True
     score = "D² (deviance explained)"
     no_errors = (
         "No standard errors for counts: clipping leaves a bias that we cannot "
@@ -303,10 +312,10 @@ class Poisson(Loss):
 
     @property
     def usual_curvature(self) -> float:
-        """The value ⅓, which is a high guess.
+        """The value ⅓, which is high for most tables.
 
-        Means usually lie far below the largest count. Tables with a curvature of 1/9 to
-        1/23 did best with 320 to 640 steps, and a value of ⅓ gives 480 steps.
+        Means usually lie far below the largest count. Tables with a curvature between
+        1/23 and 1/9 did best with 320 to 640 steps. The value ⅓ gives 480 steps.
         """
         return 1 / 3
 

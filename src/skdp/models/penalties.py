@@ -1,4 +1,4 @@
-"""Define separable penalties and their proximal maps, which are applied after noise.
+"""Define separable penalties and their proximal maps, which act after the noise.
 
 ``prox(w, metric, at)`` is argmin_u ½ Σ_j metric_j (u_j - w_j)² + Σ_j ψ_j(u_j) over the
 coordinates `at`, where ψ is the penalty. It is post-processing and costs no privacy.

@@ -1,8 +1,9 @@
 """Register classes that can be saved. Defining a class registers it.
 
-Losses, penalties, samplings and geometries are the families of such classes. An object
-is saved as ``{"kind": name, ...}`` with the arguments of its constructor. A subclass
-that defines a `kind` is added to the `kinds` of its family. There is no other list.
+There are four families of such classes: losses, penalties, samplings and geometries. An
+object is saved as ``{"kind": name, ...}`` with the arguments of its constructor. A
+subclass that defines a `kind` is added to the `kinds` of its family. There is no other
+list.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Registered:
             cls.kinds[cls.kind] = cls
 
     def parameters(self) -> dict[str, Any]:
-        """Return the constructor arguments of an equal object.
+        """Return the arguments with which the constructor makes an equal object.
 
         They are the fields of a dataclass. Other classes must override this method.
         """

@@ -1,4 +1,4 @@
-"""Measured constants that turn a linearised cost into the cost of real fits.
+"""Keep the measured constants that turn a linearised cost into the cost of real fits.
 
 ``make bench NAME=forecasts`` compares plans with fits and derives all numbers here. The
 page docs/evidence/utility/forecasts.md shows how often the forecast ranges hold on
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 #: sampling error is d/2n. In R² it is (1 - R²) d/n, and 1 - R² is often about a half.
 #: The same number is assumed for hinge loss and deviance.
 SAMPLING = 0.5
-#: A range is widened by this share of the sampling error. A private fit may differ by
-#: that much from a fit without privacy, although neither of them is better.
+#: Ranges are widened by this share of the sampling error. A private fit and a fit
+#: without privacy may differ by that much, although neither is better.
 SLACK = 0.5
 
 
@@ -23,7 +23,7 @@ class Calibration:
     """The measured cost of privacy for a loss, and words to describe it.
 
     The typical cost is ``factor * linearised**power``. In 80 % of the fits, the cost
-    lies between `below` and `above` times the typical one. This range is widened on
+    lies between `below` and `above` times the typical cost. This range is widened on
     both sides by `SLACK` times the sampling error.
 
     Attributes
@@ -70,10 +70,10 @@ _MEASURED = {
         score="log-loss",
         constant="the base rate",
         clipped="Rare classes",
-        factor=0.71,
-        power=0.73,
-        below=0.36,
-        above=2.7,
+        factor=1.1,
+        power=0.78,
+        below=0.31,
+        above=3.3,
         gain=0.16,
         n_tables=13,
     ),
@@ -105,8 +105,8 @@ _MEASURED = {
         clipped="Large counts",
         factor=3.5,
         power=0.54,
-        below=0.15,
-        above=5.5,
+        below=0,
+        above=9.7,
         gain=0.21,
         n_tables=6,
     ),

@@ -60,13 +60,13 @@ def choose_curves(
     loss : Loss
         The loss.
     n_rows, mu, neighbours
-        The public or released number of rows, the Gaussian-DP parameter of what is left
-        of the budget, and the relation.
+        The public or released number of rows, the Gaussian-DP parameter of the
+        remaining budget, and the neighbour relation.
     knots : int, "auto" or None
-        The number of knots of each number whose description does not say it.
+        The number of knots of each numeric column that does not state one.
     pairs : "auto", "all", list of pairs of names, or None
-        The pairs to add: as many as the rows carry, all pairs of columns, these, or
-        none.
+        The pairs to add: as many as the rows support ("auto"), all pairs of columns,
+        the listed pairs, or none.
     shares : mapping of names to arrays, optional
         Released shares of rows in equal bins of a column's scaled range. The knots of
         such a column follow them, see `place_knots`.
@@ -140,7 +140,7 @@ def find_auto_columns(schema: Schema, knots: Any) -> list[str]:
 
 
 def check_choices(knots: Any, pairs: Any) -> None:
-    """Refuse values of `knots` and `pairs` that are wrong for every table."""
+    """Refuse values of `knots` and `pairs` that no table allows."""
     Numeric(0, 1, knots=knots)  # refuses a wrong number
     named = isinstance(pairs, Sequence) and all(
         isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2

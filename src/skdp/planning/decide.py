@@ -1,4 +1,4 @@
-"""Decide everything that a fit will do, from public facts alone."""
+"""Decide what a fit will do, from public facts alone."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from skdp.planning.rule import (
 from skdp.privacy import accountant, queries
 from skdp.schema import Layout, check
 
-#: Number of accelerated passes without noise. About √(smoothness/alpha) passes halve
-#: the error.
+#: Number of accelerated passes in runs without noise. About √(smoothness/alpha) passes
+#: halve the error.
 NOISELESS_FULL = 6000
 #: Largest number of coordinates for which a Gram matrix is worth its noise and memory.
 MATRIX_LIMIT = 1000
@@ -79,7 +79,7 @@ def check_options(
     n_steps: int | str,
     calibration: Any,
 ) -> None:
-    """Raise if options of `make_plan` are invalid for every table."""
+    """Raise if an option of `make_plan` is invalid, whatever the table."""
     _check_penalty(alpha, l1_ratio)
     check(
         isinstance(sampling, samplings.Sampling) or sampling in SAMPLING_CHOICES,

@@ -43,10 +43,10 @@ from skdp.schema import FloatArray, Group, Layout
 RESIDUAL_VARIANCE = 0.04
 #: Variance of x·w* under the prior, for losses that are not squared.
 SIGNAL_VARIANCE = 3.0
-#: `TOO_FEW` is the least signal that supports any model. Below this multiple of it, the
-#: caps on gradients may be the largest cost.
+#: Caps on gradients may be the largest cost if the signal is below this multiple of
+#: `TOO_FEW`, the smallest signal that supports a model.
 FEW = 10.0
-#: Largest factor by which a description suggests to increase the number of rows.
+#: Largest increase of the number of rows that a description suggests, as a factor.
 MOST_FACTOR = 1e4
 
 
@@ -92,13 +92,12 @@ def prior_spectrum(layout: Layout) -> tuple[FloatArray, FloatArray]:
     """Return the eigenvalues of E[x xᵀ] under the prior, and their multiplicities.
 
     The coordinates of a group have equal moments and are orthogonal, so contrasts
-    between them have the eigenvalue E[x²]. What remains is one direction per group, the
-    sum of its coordinates. With means z and second moments s of these sums, the
-    remaining matrix is diag(s - z²) + zzᵀ. The entries of s - z² take few distinct
-    values. Consider the groups that share one value. Every direction among them that is
-    orthogonal to z has this value as its eigenvalue, and one further direction is left.
-    Thus only a matrix with one row per distinct value has to be decomposed, so a
-    thousand columns take hardly any time.
+    between them have the eigenvalue E[x²]. One direction per group remains, the sum of
+    its coordinates. If these sums have means z and second moments s, the remaining
+    matrix is diag(s - z²) + zzᵀ. The entries of s - z² take few distinct values. Among
+    the groups that share a value, every direction orthogonal to z has this value as its
+    eigenvalue, and one direction is left. So only a matrix with one row per distinct
+    value must be decomposed, and a thousand columns take hardly any time.
     """
     widths = np.array([group.width for group in layout.groups], dtype=np.float64)
     moments = np.array([prior_moments(group) for group in layout.groups])
@@ -174,8 +173,8 @@ def linearise_cost(plan: Plan) -> float:
     reach = loss.slope_bound * difference / n
     seconds = [prior_moments(group)[1] for group in layout.groups]
     curves = curved * np.array(seconds)[layout.group_of]
-    # A weight that has converged has the noise of an averaged gradient. A weight that
-    # has not has the sum of the noise of all steps.
+    # Once a weight has converged, it has the noise of an averaged gradient. Before
+    # that, it has the sum of the noise of all steps.
     learnt = z * reach / np.sqrt(plan.n_steps * p) / curves
     walked = z * reach * np.sqrt(plan.n_steps * p) / plan.geometry.smoothness
     noise = 0.5 * k * float((curves * np.minimum(learnt, walked) ** 2).sum())
@@ -184,7 +183,7 @@ def linearise_cost(plan: Plan) -> float:
 
 
 def find_rows_to_halve(plan: Plan) -> float | None:
-    """Return the factor by which more rows would halve the forecast excess.
+    """Return by what factor the rows must grow to halve the forecast excess.
 
     Return None if the factor would be above 10⁴.
     """
@@ -209,14 +208,21 @@ def find_rows_to_halve(plan: Plan) -> float | None:
 def describe_plan(plan: Plan) -> str:
     """Describe a plan and its expected cost in words."""
     columns = sum(group.kind != "ones" for group in plan.layout.groups)
+    counted = plan.layout.counted
     lines = [
         f"{plan.loss.name} model of {count_in_words(columns, 'column')}, "
         f"{count_in_words(plan.layout.n_features, 'coefficient')}, {plan.n_rows:,} "
-        f"{'row' if plan.n_rows == 1 else 'rows'}",
+        f"{counted[:-1] if plan.n_rows == 1 else counted}",
         f"budget: ε = {plan.epsilon:g}, δ = {plan.delta:g}, "
         f"{plan.neighbours} neighbours",
         *plan.reasons,
     ]
+    if plan.layout.unit is not None:
+        lines.append(
+            f"unit: {plan.layout.unit}; all rows of a person count as one record. With "
+            "max_rows_per_unit=m each row counts 1/m, for the noise of (rows, at most "
+            "m of a person)/m records"
+        )
     if isinstance(plan.geometry, Matrix):
         matrix = plan.geometry
         cap = f"{matrix.radius:.3g}"
@@ -230,6 +236,11 @@ def describe_plan(plan: Plan) -> str:
             lines.append(
                 f"start: a constant model, from a histogram of the target for "
                 f"{matrix.target_share:.1%} of the budget"
+            )
+        if matrix.level_share:
+            lines.append(
+                "end: the intercept is corrected, so that predictions are right on "
+                f"average, for {matrix.level_share:.1%} of the budget"
             )
     elif isinstance(plan.geometry, InterceptOnly):
         lines.append("geometry: the intercept alone, a constant model")
@@ -251,8 +262,9 @@ def describe_plan(plan: Plan) -> str:
 def describe_outlook(plan: Plan) -> str:
     """Describe the expected cost of a plan.
 
-    Also say what limits the result, and how to halve the error.
+    The description also says what limits the result, and how to halve the error.
     """
+    counted = plan.layout.counted
     if isinstance(plan.geometry, InterceptOnly):
         return describe_constant(
             loss=plan.loss.kind,
@@ -263,7 +275,7 @@ def describe_outlook(plan: Plan) -> str:
         )
     seen, known = forecast(plan), CALIBRATIONS[plan.loss.score]
     sampling = f"{seen.sampling_excess:.1g} from sampling error"
-    sampling += f", with {plan.n_rows:,} rows"
+    sampling += f", with {plan.n_rows:,} {counted}"
     if plan.epsilon == math.inf:
         return f"Expected cost in {seen.score}: {sampling}. There is no noise."
     text = [
@@ -273,23 +285,27 @@ def describe_outlook(plan: Plan) -> str:
     private = seen.privacy_excess > seen.sampling_excess
     if seen.privacy_excess > known.gain / 2:
         text.append(
-            "Noise may hide the model: this budget and these rows hardly support "
+            f"Noise may hide the model: this budget and these {counted} hardly support "
             f"{count_in_words(plan.layout.n_features, 'coefficient')}."
         )
     elif private:
         text.append("The budget limits the result.")
     else:
-        text.append("The number of rows limits the result, not privacy.")
+        text.append(f"The number of {counted} limits the result, not privacy.")
     rows = find_rows_to_halve(plan)
     if rows is not None:
         fewer = ", or half as many coefficients" if private else ""
-        text.append(f"To halve the error, use {rows:.2g} times as many rows{fewer}.")
+        text.append(
+            f"To halve the error, use {rows:.2g} times as many {counted}{fewer}."
+        )
     if not isinstance(plan.geometry, Matrix):
         text.append(
             "The range was measured with the matrix geometry and is rough here."
         )
     elif (
-        _signal(plan.n_rows, plan.epsilon, plan.delta, plan.neighbours) < FEW * TOO_FEW
+        plan.geometry.level_share == 0
+        and _signal(plan.n_rows, plan.epsilon, plan.delta, plan.neighbours)
+        < FEW * TOO_FEW
     ):
         text.append(f"{known.clipped} may be under-predicted.")
     return " ".join(text)
@@ -305,7 +321,7 @@ def format_range(seen: Forecast) -> str:
 def describe_constant(
     *, loss: str, n_rows: int, epsilon: float, delta: float, neighbours: str
 ) -> str:
-    """Explain that a plan fits only a constant, and how many rows a model requires."""
+    """Explain why a plan fits only a constant, and how many rows a model requires."""
     constant = CALIBRATIONS[LOSSES[loss].score].constant
     # Part of the budget may have been spent on ranges or the number of rows.
     factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, neighbours), 1.1)

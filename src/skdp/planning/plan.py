@@ -1,4 +1,4 @@
-"""`Plan`, which is made before any data is read, and `run`, which executes a plan."""
+"""Define `Plan`, which is made before data is read, and `run`, which executes it."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Plan:
     penalty : Penalty
         Added to the mean loss. Steps apply its proximal map.
     average : Average
-        Determines the average of iterates that an inner loop returns.
+        How an inner loop averages its iterates.
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     calibration : {"exact", "paper"}
-        Exact Gaussian-DP accounting, or the constant of Theorem 1.
+        Whether the noise follows from exact Gaussian-DP accounting or from Theorem 1.
     rate : Rate, optional
         The bound on the excess risk from which K was chosen.
     assumptions : tuple of str
@@ -110,7 +110,7 @@ class Plan:
     def noise_multiplier(self, budget: float) -> float:
         """Return the noise multiplier of every step in a run that may spend `budget`.
 
-        `budget` is a value of μ², including the share that the geometry spends.
+        `budget` is a sum of μ² that includes the share of the geometry.
         """
         releases = self.n_steps * self.n_restarts
         share = math.sqrt(budget * (1.0 - self.geometry.share))
@@ -179,7 +179,7 @@ def check_budget_types(epsilon: Any, delta: Any) -> None:
 
 
 def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
-    """Raise if a budget is meaningless, that is, if ε ≤ 0, δ ≤ 0 or δ ≥ 1/n."""
+    """Raise if a budget is meaningless: if ε ≤ 0, δ ≤ 0 or δ ≥ 1/n."""
     check_budget_types(epsilon, delta)
     check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
     check(
@@ -197,6 +197,15 @@ def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
     )
     if calibration == "paper" and epsilon < math.inf:
         paper_noise_multiplier(epsilon, delta, 1)  # raises if ε is too large
+
+
+def check_unit(record: PrivacyRecord, layout: Layout) -> None:
+    """Raise if a record claims to protect another unit than the queries do."""
+    check(
+        record.unit == layout.unit,
+        f"The record must have the unit of the schema, {layout.unit}, got "
+        f"{record.unit}.",
+    )
 
 
 def default_delta(n_rows: float | None) -> float:
@@ -245,10 +254,10 @@ def run(
         "The records must have the plan's layout. Were they encoded by another schema?",
     )
     if plan.neighbours != "add-remove":  # the number of rows is public
-        n_rows = sum(len(chunk.target) for chunk in records.chunks)
+        n_rows, what = records.count(), plan.layout.counted
         check(
             n_rows == plan.n_rows,
-            f"The table must have {plan.n_rows} rows, as planned, got {n_rows}.",
+            f"The table must have {plan.n_rows} {what}, as planned, got {n_rows}.",
         )
     randomness = noise or Randomness(random_state)
     record = record or PrivacyRecord(
@@ -257,7 +266,9 @@ def run(
         neighbours=plan.neighbours,
         assumptions=plan.assumptions,
         seeded=randomness.seeded,
+        unit=plan.layout.unit,
     )
+    check_unit(record, plan.layout)
     check(
         record.neighbours == plan.neighbours,
         "The record and the plan must have the same neighbours, got "
@@ -275,13 +286,13 @@ def run(
         return release(total, z, randomness, record)
 
     task = plan.make_task(engine(records), release_geometry)
-    query, update, start = plan.geometry.prepare(task)
+    prepared = plan.geometry.prepare(task)
     weights = descend(
-        query=query,
-        update=update,
+        query=prepared.query,
+        update=prepared.update,
         sets=plan.sampling.sets,
         average=plan.average,
-        start=start,
+        start=prepared.start,
         n_steps=plan.n_steps,
         n_restarts=plan.n_restarts,
         noise_multiplier=noise_multiplier,
@@ -289,7 +300,7 @@ def run(
         record=record,
         callback=callback,
     )
-    return Fit(weights=weights, record=record, plan=plan)
+    return Fit(weights=prepared.finish(weights), record=record, plan=plan)
 
 
 def release_row_count(
@@ -299,13 +310,14 @@ def release_row_count(
     engine: Callable[[Records], queries.Engine] = ReferenceEngine,
     noise: Randomness | None = None,
 ) -> int:
-    """Release the number of rows, for a `share` of the budget.
+    """Release the number of rows, or of persons, for a `share` of the budget.
 
-    This is necessary for add-remove neighbours, for which the number is private. The
-    release is charged to `record`. Pass the same record to `run`.
+    Under add-remove the number is private, so a run needs this release. It is charged
+    to `record`. Pass the same record to `run`.
     """
+    check_unit(record, records.layout)
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     counted = queries.counts(engine(records), 1, record.neighbours)
-    total = replace(counted, query="number of rows")
+    total = replace(counted, query=f"number of {records.layout.counted}")
     released = release(total, z, noise or Randomness(), record)
     return max(1, round(float(released.values[0])))

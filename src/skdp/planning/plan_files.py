@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -26,7 +27,7 @@ _WHAT = f"This is not a plan of format {FORMAT}"
 class PlanForm(Form, frozen=True, kw_only=True):
     """The keys and types of a saved `Plan`.
 
-    Loss, penalty, sampling and geometry are saved as their kind and their parameters.
+    The loss, penalty, sampling and geometry are saved by kind and parameters.
     """
 
     format: Literal[1]
@@ -69,8 +70,10 @@ def dumps(plan: Plan) -> str:
 
 
 def _write_layout(layout: Layout) -> dict[str, Any]:
-    """Return the layout without the axes and scales that only curves and pairs have."""
+    """Return the layout without what only curves, pairs and units have."""
     state = asdict(layout)
+    if layout.unit is None:
+        del state["unit"]
     for group in state["groups"]:
         if not group["axes"]:
             del group["axes"]
@@ -97,12 +100,12 @@ def loads(text: str) -> Plan:
 def plan_summary(plan: Any) -> dict[str, Any]:
     """Summarise a plan in numbers and names.
 
-    A loaded model has this summary instead of a plan. The value of ``digest`` is the
-    digest of the plan in the ledger's entry.
+    A loaded model has this summary instead of a plan. Its ``digest`` is also in the
+    ledger's entry.
     """
     if isinstance(plan, dict):
         return plan
-    penalty = plan.penalty
+    penalty, level_cap = plan.penalty, getattr(plan.geometry, "level_cap", math.inf)
     return {
         "n_rows": int(plan.n_rows),
         "epsilon": to_json(plan.epsilon),
@@ -114,6 +117,8 @@ def plan_summary(plan: Any) -> dict[str, Any]:
         "sampling": type(plan.sampling).__name__,
         "geometry": type(plan.geometry).__name__,
         "radius": getattr(plan.geometry, "radius", None),
+        "level_share": getattr(plan.geometry, "level_share", 0.0),
+        "level_cap": None if level_cap == math.inf else level_cap,
         "n_steps": int(plan.n_steps),
         "n_restarts": int(plan.n_restarts),
         "average": getattr(plan.average, "__name__", "average"),
@@ -127,7 +132,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
 def plan_digest(plan: Any) -> str | None:
     """Return the SHA-256 of a plan's JSON, or None if the plan cannot be written.
 
-    It cannot if it is only a summary, or has parts that a user defined.
+    Summaries cannot be written, nor can plans with parts that a user defined.
     """
     if isinstance(plan, dict):
         return None
@@ -168,7 +173,7 @@ def _read_plan(form: PlanForm) -> Plan:
 
 
 def _read_part(state: dict[str, Any]) -> dict[str, Any]:
-    """Replace the texts "inf" and "-inf", which stand for infinity, by numbers."""
+    """Replace the strings "inf" and "-inf" by infinite numbers."""
     infinite = ("inf", "-inf")
     return {
         name: float(value) if isinstance(value, str) and value in infinite else value

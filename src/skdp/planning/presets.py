@@ -1,4 +1,4 @@
-"""Plans for the paper's methods, by name.
+"""Make plans for the paper's methods, by name.
 
 Each method is a choice of a sampling, a geometry and a number of steps.
 """
@@ -76,10 +76,10 @@ def preset(
     name : str
         ``"skgd"`` (one column per step, no noise), ``"dp_gd"`` (all coordinates in each
         step), ``"dp_cd"`` (one coordinate per step), ``"dp_skgd"`` (one column per
-        step, all columns equally likely), ``"dp_skgd_importance"`` (columns with
-        probabilities from public bounds on M; these bounds are equal for all columns,
-        so this is the same as ``"dp_skgd"``) or ``"dp_skgd_shuffled"`` (one column per
-        step, in shuffled cycles).
+        step, all columns equally likely), ``"dp_skgd_importance"`` (columns drawn with
+        probabilities that follow from public bounds on M; these are equal for all
+        columns, so this is the same as ``"dp_skgd"``) or ``"dp_skgd_shuffled"`` (one
+        column per step, in shuffled cycles).
     layout, loss, n_rows, epsilon, delta
         As in `Plan`. `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
@@ -145,8 +145,8 @@ def choose_rate(
 ) -> theory.Rate:
     """Return the best number of steps K* and the utility bound that it achieves.
 
-    For the full set the bound is that of Diag(M) ⪰ H (`theory.convex_tight`). For other
-    samplings it is that of the ESO (`theory.convex_eso`).
+    The bound for full steps is `theory.convex_tight`, which requires Diag(M) ⪰ H. The
+    bound for other samplings is `theory.convex_eso`.
     """
 
     def lipschitz(at: IntArray) -> float:

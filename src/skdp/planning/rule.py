@@ -1,4 +1,4 @@
-"""The untuned rule, which chooses geometry, caps, floor, shrinkage and steps.
+"""Choose geometry, caps, floor, shrinkage and steps by the untuned rule.
 
 The rule uses public facts alone, so privacy does not depend on its choices.
 `docs/guide/method.md` derives the constants below and says what else was tried.
@@ -17,7 +17,7 @@ from skdp.descent.geometry import Diagonal
 from skdp.descent.gram import make_prior
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
-from skdp.descent.target import USUAL_SCALE
+from skdp.descent.target import RESIDUAL, USUAL_SCALE
 from skdp.models.losses import Loss
 from skdp.planning.plan import Plan, check_budget, default_delta
 from skdp.privacy import accountant, queries
@@ -31,8 +31,13 @@ GRAM_SHARE = 0.15
 #: Shares of μ² spent on the target's histogram: the smallest for classes, the smallest
 #: for numbers, and the largest.
 CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
-#: Number of rows divided by the noise of the target's histogram. The histogram's share
-#: is raised until this ratio is reached, but not above the largest share.
+#: Smallest share of μ² spent on the sum of slopes that corrects the intercept.
+LEVEL_SHARE = 0.02
+#: Desired number of rows divided by the noise of that sum. For classes, the share is
+#: raised to reach this ratio, up to the largest share.
+LEVEL_RECORDS = 20.0
+#: Desired number of rows divided by the noise of the target's histogram. The share of
+#: the histogram is raised to reach this ratio, up to the largest share.
 CLASS_RECORDS, NUMBER_RECORDS = 10.0, 30.0
 #: The same ratio for wide tables, whose intercept hardly moves away from its start.
 WIDE_RECORDS = 50.0
@@ -40,15 +45,14 @@ WIDE_RECORDS = 50.0
 FLOOR = 0.5
 #: Ratio of the cap on gradients to (nν)^(1/3), for classes.
 CAP = 0.25
+#: Below this nν, the cap for classes decreases faster, as (nν)^(5/6).
+LOW_SIGNAL = 500.0
 #: Share of the clipped amount that remains as bias. The rest cancels, because residuals
 #: have both signs.
 COHERENCE = 0.1
-#: Spread of the residuals relative to that of the target, if the model explains two
-#: thirds of the target's variance.
-RESIDUAL = 0.6
 #: Ratio of the shrinkage to √p·cap/(nν).
 SHRINKAGE = 0.2
-#: Norm of the weights that steps on a wide table aim to reach.
+#: Norm of the weights that a run on a wide table aims for.
 WIDE_NORM = 10.0
 #: Largest cost of noise on a wide table, in nats. A fit gains some tenths of a nat.
 WIDE_COST = 0.05
@@ -86,10 +90,10 @@ def choose_geometry(
     """Return the geometry of the untuned rule.
 
     All choices follow from nν and from p, the number of coordinates. A coordinate that
-    shrinking assumes to vary less, as `make_prior` says, counts less. Here ν is μ
-    divided by the largest change of a sum, in units of one record's bound. So ν = μ/2
-    under replace-one and ν = μ otherwise, and nν is the size of the table in units of
-    the noise. If nν is below 40, only an intercept is fitted.
+    shrinking assumes to vary less, as `make_prior` says, counts less. Here ν is μ/2
+    under replace-one, where a record may change a sum by twice its bound, and μ
+    otherwise. So nν is the size of the table in units of the noise. If nν is below 40,
+    only an intercept is fitted.
 
     Parameters
     ----------
@@ -123,16 +127,35 @@ def choose_geometry(
     )
     target_share = min(max(least, (needed / signal) ** 2), MOST_SHARE)
     p = float(np.sum((make_prior(layout) / layout.scales[:, None]) ** 2))
+    level_share = LEVEL_SHARE if loss.canonical and intercept else 0.0
+    if level_share and not number:
+        level_share = min(max(LEVEL_SHARE, (LEVEL_RECORDS / signal) ** 2), MOST_SHARE)
     pattern = queries.GramPattern.of(layout, neighbours, centred=True)
     noise = pattern.sensitivity / (n_rows * mu * math.sqrt(GRAM_SHARE))
-    steps = signal * math.sqrt(1.0 - GRAM_SHARE - target_share)
+    steps = signal * math.sqrt(1.0 - GRAM_SHARE - target_share - level_share)
+    shrinkage, level_cap = SHRINKAGE * math.sqrt(p) / steps, math.inf
+    if number:
+        radius = RESIDUAL * choose_cap(steps, p)
+        if level_share > 0:
+            level_cap = choose_cap(signal * math.sqrt(level_share), 1, 1.0)
+            # Counts have long tails, and a model explains little of them.
+            level_cap *= RESIDUAL if loss.target_law == "normal" else 1.0
+    else:
+        radius = CAP * signal ** (1 / 3)
+        if level_share > 0 and signal < LOW_SIGNAL:
+            # The lower cap costs only the level, which is corrected. The penalty, which
+            # is the product of radius and shrinkage, stays the same.
+            lower = math.sqrt(signal / LOW_SIGNAL)
+            radius, shrinkage = radius * lower, shrinkage / lower
     return Matrix(
-        radius=RESIDUAL * choose_cap(steps, p) if number else CAP * signal ** (1 / 3),
+        radius=radius,
         floor=max(FLOOR * noise * math.sqrt(2.0 * p), NOISELESS_FLOOR),
         gram_share=GRAM_SHARE,
         target_share=target_share,
-        shrinkage=SHRINKAGE * math.sqrt(p) / steps,
+        shrinkage=shrinkage,
         scaled=number,
+        level_share=level_share,
+        level_cap=level_cap,
     )
 
 
@@ -143,7 +166,7 @@ def choose_wide_geometry(
     mu: float,
     neighbours: queries.Neighbours = "replace-one",
 ) -> tuple[Diagonal | InterceptOnly, int]:
-    """Return the geometry and the steps for tables that are too wide for a Gram matrix.
+    """Return the geometry and the steps for tables too wide for a Gram matrix.
 
     The run takes full steps in the norm of public bounds. It starts at a constant model
     and stops early. The noise is isotropic, and a row has length at most R. Noise of
@@ -175,15 +198,16 @@ def choose_wide_geometry(
     return geometry, max(1, round(time * float(smoothness[0])))
 
 
-def choose_cap(signal: float, p: float) -> float:
+def choose_cap(signal: float, p: float, coherence: float = COHERENCE) -> float:
     """Return the best cap c, as a multiple of the mean of |residual|·‖Bx‖.
 
     Suppose that this product v has an exponential distribution with mean m. A cap at cm
     then removes E(v - cm)₊ = m e⁻ᶜ from a gradient on average. A share α of the removed
-    amount remains as bias. The noise costs p (cm/nν)². The total cost, divided by m²,
-    is α² e⁻²ᶜ + p c²/(nν)². It is smallest where 2c e²ᶜ = 2 (α nν)²/p.
+    amount, the `coherence`, remains as bias. The noise costs p (cm/nν)². The total
+    cost, divided by m², is α² e⁻²ᶜ + p c²/(nν)². It is smallest where
+    2c e²ᶜ = 2 (α nν)²/p.
     """
-    return float(lambertw(2.0 * (COHERENCE * signal) ** 2 / p).real) / 2.0
+    return float(lambertw(2.0 * (coherence * signal) ** 2 / p).real) / 2.0
 
 
 def _choose_intercept(loss: Loss, signal: float) -> InterceptOnly:
@@ -211,8 +235,8 @@ def make_default_plan(
     layout, loss, n_rows, epsilon, delta
         As in `Plan`. `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
-        The number of steps. The default is that of `choose_n_steps`, or 20 for a model
-        with an intercept only.
+        The number of steps. By default `choose_n_steps` chooses it, or it is 20 for a
+        model with an intercept only.
     **options
         Further parameters of `Plan`: penalty, neighbours (replace-one by default), …
     """

@@ -1,9 +1,9 @@
-"""Table 1 of the paper as numbers, both as printed and corrected.
+"""Compute Table 1 of the paper, both as printed and corrected.
 
-The printed columns are the bounds that the proof of Theorem 2 gives with the factors in
-the table, including the table's typographical errors. The corrected columns are
-`convex_tight` and `strongly_convex_corrected` with the right factors (erratum 9). As in
-the paper, all rows use the same M. They hold if Diag(M) ⪰ H.
+The printed columns use the proof of Theorem 2 with the factors in the paper's table,
+including its typographical errors. The corrected columns are `convex_tight` and
+`strongly_convex_corrected` with the right factors (erratum 9). As in the paper, all
+rows use the same M. They hold if Diag(M) ⪰ H.
 """
 
 import math
@@ -189,7 +189,7 @@ def _partition_rows(
     lipschitz: ArrayLike,
     probabilities: ArrayLike,
 ) -> list[_Factors]:
-    """Return three rows: for given, for uniform and for importance probabilities."""
+    """Return the rows for given, uniform and importance probabilities."""
     smoothness, mu = np.asarray(problem.smoothness), problem.strong_convexity
     label = np.empty(problem.n_coordinates, dtype=np.intp)  # B(i), for i in [d]
     for i, block in enumerate(blocks):
@@ -214,7 +214,7 @@ def _block_rows(problem: Problem) -> list[_Factors]:
 
 
 def _coordinate_rows(problem: Problem) -> list[_Factors]:
-    """Return the rows of blocks with one coordinate each (b = d), and that of DP-CD.
+    """Return the rows for blocks of one coordinate (b = d), and the row of DP-CD.
 
     The row of DP-CD is the uniform row with the modulus μ_M in place of μ.
     """
@@ -230,9 +230,9 @@ def _coordinate_rows(problem: Problem) -> list[_Factors]:
 
 
 def _full_rows(problem: Problem) -> list[_Factors]:
-    """Return the rows of all coordinates in one block (b = 1), with M and with M_max I.
+    """Return the rows for one block (b = 1), with M and with M_max I.
 
-    The row with M_max I is that of DP-SGD. For every M_max, its factors are L√d·R_I
+    The row with M_max I is the row of DP-SGD. For every M_max, its factors are L√d·R_I
     (convex) and L²d/μ (strongly convex).
     """
     smoothness = np.asarray(problem.smoothness)

@@ -1,4 +1,4 @@
-"""The noise of Theorem 1 and the μ of pure ε-DP, to compare with exact accounting.
+"""Compute the noise of Theorem 1 and the μ of pure ε-DP, for comparisons.
 
 References
 ----------
@@ -79,14 +79,14 @@ def pure_mu(epsilon: float) -> float:
 
     Notes
     -----
-    **Guarantee.** For all ε > 0, every (ε, 0)-DP mechanism is pure_mu(ε)-GDP, so its
-    μ² adds to that of other mechanisms (Dong, Roth & Su 2022, Theorem 3.2).
+    **Guarantee.** For all ε > 0, every (ε, 0)-DP mechanism is pure_mu(ε)-GDP, so its μ²
+    adds to the μ² of other mechanisms (Dong, Roth & Su 2022, Theorem 3.2).
 
     Proof. The trade-off curve of ε-DP consists of two segments, from (0, 1) and from
     (1, 0), that meet at c = 1/(1 + e^ε) on the diagonal (Proposition 2.5 of the same
     paper). The curve of μ-GDP is convex, has the same ends and crosses the diagonal at
-    Φ(-μ/2). By convexity, the curve of μ-GDP lies below that of ε-DP everywhere if and
-    only if it does so on the diagonal, that is, if Φ(-μ/2) ≤ c.
+    Φ(-μ/2). By convexity, the curve of μ-GDP lies below the curve of ε-DP everywhere if
+    and only if it does so on the diagonal, that is, if Φ(-μ/2) ≤ c.
     """
     check_range(epsilon=epsilon)
     if epsilon < 1:  # Φ(μ/2) - 1/2 = tanh(ε/2)/2 loses no digits near 1/2

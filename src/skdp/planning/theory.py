@@ -1,4 +1,4 @@
-r"""Utility of DP-SkGD in numbers: Theorem 2 of the paper [1]_, printed and corrected.
+r"""Compute the utility bounds of Theorem 2 of the paper [1]_, printed and corrected.
 
 One step of Algorithm 1 draws a set S and moves the coordinates j in S by
 :math:`-(\nabla_j f(θ) + η_j)/M_j`, where :math:`η ∼ N(0, σ_S^2 I)`. With
@@ -69,7 +69,7 @@ _ACCOUNTING = ("exact", "paper")
 
 
 def _check_numbers(function: str, *, zero: bool = False, **values: float) -> None:
-    """Raise if a number is not finite and positive. If `zero`, 0 is allowed too."""
+    """Raise if a number is not finite and positive (or zero, if `zero` is true)."""
     rule = "be a finite number " + ("of at least 0" if zero else "greater than 0")
     for name, value in values.items():
         if not (0 < value < math.inf or (zero and value == 0)):
@@ -91,9 +91,9 @@ class Budget:
         at most 2L for "replace-one", and by at most L for the others.
     accounting : {"exact", "paper"}
         How μ is computed from (ε, δ): exactly, or by Theorem 1. The noise variance of
-        Theorem 1, 3·(2L)²·K·T·log(1/δ)/(nε)², is that of μ = ε/√(3 log(1/δ)). The paper
-        states the theorem for ε ≤ 1. Its proof holds for ε ≤ 1.101·log(1/δ), which is
-        checked (erratum 2).
+        Theorem 1, 3·(2L)²·K·T·log(1/δ)/(nε)², corresponds to μ = ε/√(3 log(1/δ)). The
+        paper states the theorem for ε ≤ 1. Its proof holds for ε ≤ 1.101·log(1/δ),
+        which is checked (erratum 2).
     """
 
     n_rows: int
@@ -155,7 +155,7 @@ class Prior:
     def distance_squared(
         self, weights: ArrayLike, blocks: Sequence[ArrayLike]
     ) -> float:
-        """Return the largest Σ weights_j (w0 - w*)_j² that the prior allows."""
+        """Return the largest Σ_j weights_j (w0 - w*)_j² that the prior allows."""
         weights = check_positive(weights, None, "distance_squared", "weights")
         if self.displacement is not None:
             return float(weights @ np.square(self.displacement))
@@ -236,9 +236,8 @@ def sigma_squared(
     Parameters
     ----------
     sampling : Sampling
-        The distribution of S. The theorems assume independent draws. The draws of
-        `ShuffledBlocks` are not, and it gets the value of `Blocks` with the same
-        marginals.
+        The distribution of S. The theorems assume independent draws. `ShuffledBlocks`
+        draws dependent sets, and gets the value of `Blocks` with the same marginals.
     smoothness : array of shape (n_coordinates,)
         M.
     lipschitz : float, array of shape (n_sets,) or callable S -> L_S
@@ -254,7 +253,7 @@ def step_sigma_squared(
 ) -> float:
     """Return E[L_S² Σ_{j∈S} 1/M_j], which `convex_eso` uses.
 
-    Multiplied by ν²KT, it is the amount that the noise of one step adds to 2f.
+    Multiplied by ν²KT, it is what the noise of one step adds to 2f.
     """
     smoothness = check_positive(smoothness, None, "step_sigma_squared", "smoothness")
     return _expected_set_sum(sampling, 1.0 / smoothness, lipschitz)
@@ -481,8 +480,8 @@ def strongly_convex_printed(
     sigma_squared, excess : float
         Σ² and f(w0) - f*.
     budget : Budget
-        Only n, ε and δ are used. Neighbours are replace-one, and the noise is that of
-        Theorem 1.
+        Only n, ε and δ are used. Neighbours are replace-one, and the noise is the noise
+        of Theorem 1.
     """
     _check_numbers("strongly_convex_printed", condition=condition, excess=excess)
     _check_numbers("strongly_convex_printed", sigma_squared=sigma_squared)
@@ -539,18 +538,18 @@ def strongly_convex_weighted(
     sigma_squared: float,
     budget: Budget,
 ) -> Rate:
-    """Return the strongly convex rate of one run averaged with weights (1 - μ̃)^(-k).
+    """Return the strongly convex rate of one run, averaged with weights (1 - μ̃)^(-k).
 
-    K minimises `weighted_bound`. Diag(M) ⪰ H is required. By the same lemma, the noise
-    term of a run with restarts is 4/log 2 = 5.8 times as large, to leading order
+    K minimises `weighted_bound`. Diag(M) ⪰ H is required. The same lemma gives a noise
+    term that is 4/log 2 = 5.8 times as large for a run with restarts, to leading order
     (erratum 7).
 
     Parameters
     ----------
     modulus : float
         μ̃, the modulus of strong convexity in the norm M P⁻¹, which is at least
-        μ/max_i(M_i/p_i). Any smaller number is valid too. A smaller number gives a
-        better bound if μ̃ is near p_min.
+        μ/max_i(M_i/p_i). Any smaller number is valid too, and gives a better bound if
+        μ̃ is near p_min.
     probabilities : array of shape (n_coordinates,)
         p.
     distance_squared, sigma_squared : float
@@ -562,9 +561,7 @@ def strongly_convex_weighted(
     _check_numbers("strongly_convex_weighted", sigma_squared=sigma_squared)
     p = check_positive(probabilities, None, "strongly_convex_weighted", "probabilities")
     if not 0 < modulus < p.min():
-        rule = (
-            f"be in (0, {p.min()}), the smallest probability; any smaller one is valid"
-        )
+        rule = f"be in (0, {p.min()}), where the upper end is the smallest probability"
         raise make_error("strongly_convex_weighted", "modulus", rule, repr(modulus))
     ratio = modulus / float(p.min())
     loss = ratio if np.ptp(p) <= 1e-12 * p.max() else math.sqrt(ratio)

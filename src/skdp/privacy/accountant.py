@@ -7,9 +7,8 @@ compositions obey μ² = Σ μᵢ², and μ-GDP is the same as (ε, δ(ε))-DP f
 
 .. math:: δ(ε) = Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2)
 
-[1]_, [2]_. Every function here rounds to the safe side. No returned ε, δ or noise
-multiplier is below its exact value in real numbers, and no returned μ of a budget is
-above its exact value.
+[1]_, [2]_. Every function here rounds to the safe side. A returned ε, δ or noise
+multiplier is never below the exact value. A returned μ of a budget is never above it.
 
 **Sampler slack.** A noise sampler on a real machine rounds each value to a cell. The
 probability of each cell is within factors e^±η of the ideal one, where η =
@@ -45,15 +44,15 @@ SLACK_PER_DRAW = 2.0**-50
 """Bound η on |log(real / ideal cell probability)| of one draw of the sampler."""
 
 # gdp_delta has a relative error of at most 4e-13, plus 5e-15 μ from ε/μ - μ/2. These
-# two constants, one fixed and one per unit of μ, raise the result by more than that.
+# two constants (the second is per unit of μ) raise the result by more than that.
 _ROUND_UP, _ROUND_UP_PER_MU = 2e-12, 1e-14
-# For μ above _MU_MAX, doubles cannot tell δ from 1. For δ below _DELTA_MIN, φ(a) is
-# subnormal, so _DELTA_MIN is reported instead. _ULPS is four units in the last place,
-# which cover rounding errors.
+# For μ above _MU_MAX, δ rounds to 1. For δ below _DELTA_MIN, φ(a) is subnormal, so
+# _DELTA_MIN is returned instead. _ULPS covers rounding errors by four units in the last
+# place.
 _MU_MAX, _DELTA_MIN, _ULPS = 1e9, 1e-300, 2.0**-50
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _RULES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "epsilon": (lambda x: x > 0, "above 0 and the sampler's slack"),
+    "epsilon": (lambda x: x > 0, "above 0"),
     "delta": (lambda x: 0 < x < 1, "in (0, 1) and above the δ already spent"),
     "mu": (lambda x: x >= 0, "at least 0"),
     "n_releases": (lambda n: 1 <= n <= 2**53, "in [1, 2**53]"),
@@ -62,7 +61,7 @@ _RULES: dict[str, tuple[Callable[[float], bool], str]] = {
 
 
 def check_range(**arguments: float) -> None:
-    """Raise an error if an argument is outside its range. A nan is never in range."""
+    """Raise an error if an argument is out of range. A nan is always out of range."""
     for name, value in arguments.items():
         valid, rule = _RULES[name]
         check(valid(value), f"{name} must be {rule}, got {value!r}.")
@@ -74,10 +73,10 @@ def _mills(x: ArrayLike) -> NDArray[np.float64]:
 
 
 def _find_switch(before: Callable[[float], bool]) -> tuple[float, float]:
-    """Find, by bisection, where a condition on floats ≥ 0 changes from true to false.
+    """Find by bisection where a condition on floats ≥ 0 changes from true to false.
 
     Return adjacent floats lo < hi such that ``before(hi)`` is false and ``before(lo)``
-    is true. A lo of 0 is assumed to be true and not tested.
+    is true. The condition is assumed to be true at 0 and is not tested there.
     """
     lo, hi = 0.0, 1.0
     while before(hi):
@@ -94,9 +93,9 @@ def gdp_delta(epsilon: float, mu: float) -> float:
 
     .. math:: δ(ε) = Φ(a) - φ(a) m(t+h) = φ(a) ∫_{t-h}^{t+h} (1 - x m(x)) dx ,
 
-    where the integrand is -m'. For small μ the first formula loses all digits by
-    cancellation. The integral loses none, and for μ < 1 a Gauss rule with eight nodes
-    computes it up to rounding errors.
+    where the integrand is -m'. For small μ, cancellation destroys all digits of the
+    first formula but none of the integral. For μ < 1, a Gauss rule with eight nodes
+    computes the integral up to rounding errors.
 
     Parameters
     ----------
@@ -247,8 +246,13 @@ def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
     2.13, and the sampler slack lemma of this module).
     """
     check_range(epsilon=epsilon, delta=delta, n_draws=n_draws)
-    left = epsilon * (1 - _ULPS) - 2 * n_draws * SLACK_PER_DRAW
-    check_range(epsilon=left)
+    slack = 2 * n_draws * SLACK_PER_DRAW
+    left = epsilon * (1 - _ULPS) - slack
+    check(
+        left > 0,
+        f"epsilon must be above {slack:.2g}, which the sampler's slack over {n_draws} "
+        f"draws takes, got {epsilon!r}. Use 0.001 or more.",
+    )
     # δ is lowered by 1e-11, so that spent_epsilon never reports more than epsilon.
     return gdp_mu(left, delta * math.exp(-n_draws * SLACK_PER_DRAW) * (1 - 1e-11))
 
@@ -256,7 +260,7 @@ def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
 def spent_epsilon(
     mu: float, delta: float, n_draws: int, extra_delta: float = 0.0
 ) -> float:
-    """Return the smallest ε that a run satisfies at δ after it has spent μ.
+    """Return the smallest ε, at the given δ, of a run that has spent μ.
 
     The result includes the slack of a real noise sampler over `n_draws` draws.
 

@@ -9,22 +9,26 @@ from skdp.privacy import accountant
 from skdp.privacy.queries import NEIGHBOURS, Neighbours
 from skdp.schema import check
 
-#: Number of noise draws that every budget allows. The sampler's slack over 2²⁴ draws
-#: adds 2⁻²⁵ to ε.
+#: Number of noise draws that every budget allows. The sampler's slack over so many
+#: draws adds 2⁻²⁵ to ε.
 ALLOWED_DRAWS = 1 << 24
 SCOPE = (
     "Protects one row. Not protected: several rows of one person, run time, memory, "
     "score(), cv_results_."
 )
+UNIT_SCOPE = (
+    "Protects one person, with all rows that have the same {unit}. Not protected: run "
+    "time, memory, score(), cv_results_."
+)
 
 
 class BudgetError(ValueError):
-    """The error raised, before any noise is drawn, if the budget is too small."""
+    """Raised before any noise is drawn, if the budget is too small."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One release, which is μ-GDP except with probability `delta`.
+    """A release that is μ-GDP, except with probability `delta`.
 
     Its μ is 1/noise_multiplier.
     """
@@ -57,10 +61,13 @@ class PrivacyRecord:
         Whether the noise came from a seed. Anyone who knows the seed can remove the
         noise.
     reserved_delta : float
-        The part of delta that is kept for releases that are not Gaussian.
+        The part of delta that is set aside for releases that are not Gaussian.
+    unit : str, optional
+        The names of the columns that identify a person. Neighbouring tables then differ
+        in all rows of one person. By default they differ in one row.
     transcript_digest : str, optional
-        The SHA-256 digest of the released values. It is set only if the record was read
-        from a file, which does not contain the values themselves.
+        The SHA-256 digest of the released values. Only a record that was read from a
+        file has it, because the file does not contain the values themselves.
     """
 
     epsilon: float
@@ -69,6 +76,7 @@ class PrivacyRecord:
     assumptions: Sequence[str] = ()
     seeded: bool = False
     reserved_delta: float = 0.0
+    unit: str | None = None
     events: dict[Event, int] = field(default_factory=dict)
     transcript: list[Any] = field(default_factory=list, repr=False)
     transcript_digest: str | None = field(default=None, repr=False)
@@ -96,7 +104,7 @@ class PrivacyRecord:
 
     @property
     def spent_epsilon(self) -> float:
-        """The ε that holds at the record's δ for all releases so far."""
+        """The ε of all releases so far, at the record's δ."""
         draws, extra = int(self._total("n_draws")), self._total("delta")
         mu = math.sqrt(self.spent)
         return accountant.spent_epsilon(mu, self.delta, draws, extra)
@@ -127,9 +135,11 @@ class PrivacyRecord:
         claim = ("seeded" if self.seeded else "no noise") + ": no privacy claim"
         if not self.seeded and self.budget < math.inf:
             claim = f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy"
-        lines = [claim, f"neighbouring tables: {self.neighbours}"]
+        scope = SCOPE if self.unit is None else UNIT_SCOPE.format(unit=self.unit)
+        whose = "" if self.unit is None else f", of one person ({self.unit})"
+        lines = [claim, f"neighbouring tables: {self.neighbours}{whose}"]
         for e, times in self.events.items():
             noise = f"noise {e.noise_multiplier:.5g} × {e.sensitivity:.5g}"
             cost = f"μ² {e.mu_squared:.4g}" + (f", δ {e.delta:.3g}" if e.delta else "")
             lines.append(f"{times} × {e.query}: {noise}, {cost} each")
-        return "\n".join([*lines, *self.assumptions, SCOPE])
+        return "\n".join([*lines, *self.assumptions, scope])

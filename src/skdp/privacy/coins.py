@@ -1,8 +1,9 @@
-"""Toss coins and draw integers exactly, from the same random bits as all other noise.
+"""Toss coins and draw integers with exact probabilities.
 
-Nothing is computed in floating point. A probability is a fraction of two integers, and
-a uniform integer below a bound is drawn from random bits by rejection. The
-probabilities are exact, so the accountant need not allow for sampling errors.
+The random bits come from the same source as all other noise. Nothing is computed in
+floating point: a probability is a fraction of two integers, and a uniform integer below
+a bound is drawn by rejection. The probabilities are exact, so the accountant need not
+allow for sampling errors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ WORDS = 512
 
 
 class Coins:
-    """Draws exact coins from the random bits of a run. Each bit is used only once."""
+    """Coins tossed with the random bits of a run. Each bit is used only once."""
 
     def __init__(self, noise: Randomness) -> None:
         self._noise = noise

@@ -1,18 +1,20 @@
-"""Infer types, ranges and categories privately, if a schema does not give them.
+"""Infer the types, ranges and categories that a schema lacks, privately.
 
-Each of these is found from a noisy histogram. Types and ranges use public bins: a
-logarithmic grid of positive and negative numbers, and one bin for texts that are not
-numbers. The count of that last bin decides whether a column holds texts. Categories
-are not public, so a category is shown only if its noisy count exceeds a threshold. The
-count of a category that a single record has exceeds the threshold with probability at
-most δ.
+All of them come from noisy histograms. Types and ranges use public bins: a logarithmic
+grid of positive and negative numbers, and one bin for strings that are not numbers. The
+count of this last bin decides whether a column contains strings. Categories are not
+public, so a category is shown only if its noisy count exceeds a threshold. If only one
+record has the category, this happens with probability at most δ.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import ndtri
@@ -20,9 +22,10 @@ from scipy.special import ndtri
 from skdp.privacy import grid, queries
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.encoding import Coded, Records
+from skdp.privacy.grid import UNIT_BITS
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray
+from skdp.schema import FloatArray, IntArray
 
 #: Bins cover magnitudes from 2⁻³² to 2⁴⁸ in half octaves, so each bin spans a factor
 #: of √2. Smaller and larger magnitudes are clipped.
@@ -34,15 +37,29 @@ FALSE_ALARM = 0.01
 N_SHARES = 64
 #: Counts below this many standard deviations of the noise are taken for noise.
 HIDDEN = 3.5
-#: The bin of empty cells, and the bin of texts that are not numbers.
+#: The bin of empty cells, and the bin of strings that are not numbers.
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
+#: Number of parts into which a person is divided when categories are counted. A person
+#: has at most this many categories in a column.
+LEVEL_PARTS = 1 << 12
+
+
+class Elsewhere(Protocol):
+    """Cells of a table whose parts are read by other processes."""
+
+    def add_up(self, work: Callable[[Any], Any]) -> Any:
+        """Return the sum of ``work(batches)`` over the parts of the table."""
+
+
+#: Cells of each column, some rows at a time.
+Batches = Iterable[Mapping[str, Any]] | Elsewhere
 
 
 def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     """Return the number of the bin of each value.
 
     Bins are numbered in this order: negative numbers, zero, positive numbers, nan
-    (empty cells), and masked values (texts).
+    (empty cells), and masked values (strings).
     """
     texts, values = np.ma.getmaskarray(values), np.ma.getdata(values)
     mantissa, exponent = np.frexp(np.abs(np.where(np.isfinite(values), values, 1.0)))
@@ -55,51 +72,69 @@ def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
 
 
 def list_edges() -> FloatArray:
-    """Return the lower edges of all bins of numbers, then the last one's upper edge."""
+    """Return the edges of all bins of numbers, in increasing order."""
     size = np.power(2.0, LOWEST + np.arange(SIDE + 1) / 2)
     return np.concatenate([-size[::-1], size[:1], size[1:]])
 
 
 def release_ranges(
-    batches: Iterable[Mapping[str, FloatArray]],
+    batches: Batches,
     names: Sequence[str],
     noise_multiplier: float,
     noise: Randomness,
     record: PrivacyRecord,
+    divisors: Iterable[IntArray] | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Release only the ranges of `release_ranges_and_texts`."""
-    return release_ranges_and_texts(batches, names, noise_multiplier, noise, record)[0]
+    return release_ranges_and_texts(
+        batches, names, noise_multiplier, noise, record, divisors
+    )[0]
+
+
+def _list_shares(
+    divisors: Iterable[IntArray] | None, one: int
+) -> Iterator[IntArray | None]:
+    """Return for each batch how many of `one` parts each of its rows counts as.
+
+    A divisor m gives ⌊one/m⌋ parts, so the parts of a person's rows add up to at most
+    `one`. Without divisors, rows have no shares: each counts as one record.
+    """
+    if divisors is None:
+        yield from repeat(None)
+    else:
+        for own in divisors:
+            yield np.where(own > 0, one // np.maximum(own, 1), 0)
 
 
 def release_ranges_and_texts(
-    batches: Iterable[Mapping[str, FloatArray]],
+    batches: Batches,
     names: Sequence[str],
     noise_multiplier: float,
     noise: Randomness,
     record: PrivacyRecord,
+    divisors: Iterable[IntArray] | None = None,
 ) -> tuple[dict[str, tuple[float, float]], set[str]]:
-    """Release a range for each column and the set of columns that hold texts.
+    """Release a range for each column, and the set of columns that contain strings.
 
     A range extends from the lowest to the highest bin whose noisy count exceeds the
     level that noise alone would reach. The range is (0, 1) if no bin exceeds that
     level. Values outside the range will be clipped later. A column counts as texts if
     the noisy count of its texts exceeds that level as well as the noisy count of its
-    numbers. In `batches`, texts are masked and nan stands for an empty cell.
+    numbers. In `batches`, texts are masked and nan stands for an empty cell. If rows
+    belong to persons, `divisors` has an array of `RowCounts.find_divisors` per batch.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables, the ranges and types are post-processing
     of one Gaussian release of a histogram. A record adds one to that histogram for each
-    column.
+    column. All rows of a person together add at most one.
     """
-    n_bins = TEXT + 1
-    total = np.zeros((len(names), n_bins), dtype=np.int64)
-    for columns in batches:
-        for row, name in enumerate(names):
-            bins = find_bins(columns[name])
-            total[row] += np.bincount(bins, minlength=n_bins)
+    one = 1 if divisors is None else 1 << UNIT_BITS
+    count = partial(count_magnitudes, names=names, divisors=divisors)
+    total = _add_up(batches, count)
     query = f"magnitudes of {queries.count_in_words(len(names), 'column')}"
-    asked = queries.histogram(queries.big(total), len(names), record.neighbours, query)
+    value, relation = queries.big(total), record.neighbours
+    asked = queries.histogram(value, len(names), relation, query, one)
     counts = release(asked, noise_multiplier, noise, record)
     threshold = counts.noise_std * ndtri(1.0 - FALSE_ALARM / total.size)
     edges, found, texts = list_edges(), {}, set()
@@ -132,7 +167,23 @@ def release_shares(
     -----
     **Guarantee.** For all neighbouring tables, the shares are post-processing of one
     Gaussian release of a histogram. A record adds one to the counts of each column, or
-    nothing at all if its weight is zero.
+    nothing at all if its weight is zero. The rows of a person add at most one together.
+    """
+    total = records.add_up(partial(count_shares, names=tuple(names)))
+    query = f"shares of {queries.count_in_words(len(names), 'column')}"
+    asked = queries.histogram(
+        queries.big(total), len(names), record.neighbours, query, records.one
+    )
+    counts = release(asked, noise_multiplier, noise, record)
+    seen = np.where(counts.values > HIDDEN * counts.noise_std, counts.values, 0.0)
+    whole = np.maximum(seen.sum(axis=1, keepdims=True), 1.0)
+    return dict(zip(names, seen / whole, strict=True))
+
+
+def count_shares(records: Records, names: Sequence[str]) -> IntArray:
+    """Count the rows in each bin of each column, shape (columns, bins).
+
+    A row counts as many parts as `Records.find_share` says, and a null row none.
     """
     groups = [group.name for group in records.layout.groups]
     total = np.zeros((len(names), N_SHARES), dtype=np.int64)
@@ -141,70 +192,116 @@ def release_shares(
             units = chunk.parts[groups.index(name)][chunk.weight > 0, 0]
             bins = units.astype(np.int64) * N_SHARES >> grid.FEATURE_BITS
             bins = np.clip(bins, 0, N_SHARES - 1)
-            total[row] += np.bincount(bins, minlength=N_SHARES)
-    query = f"shares of {queries.count_in_words(len(names), 'column')}"
-    asked = queries.histogram(queries.big(total), len(names), record.neighbours, query)
-    counts = release(asked, noise_multiplier, noise, record)
-    seen = np.where(counts.values > HIDDEN * counts.noise_std, counts.values, 0.0)
-    whole = np.maximum(seen.sum(axis=1, keepdims=True), 1.0)
-    return dict(zip(names, seen / whole, strict=True))
+            counts = np.bincount(bins, minlength=N_SHARES)
+            total[row] += counts * records.find_share(chunk)
+    return total
 
 
-def compute_threshold(noise_std: float, delta: float) -> float:
+def count_magnitudes(
+    batches: Iterable[Mapping[str, FloatArray]],
+    names: Sequence[str],
+    divisors: Iterable[IntArray] | None,
+) -> IntArray:
+    """Count the cells of each column in each bin, shape (columns, bins)."""
+    n_bins = TEXT + 1
+    one = 1 if divisors is None else 1 << UNIT_BITS
+    total = np.zeros((len(names), n_bins), dtype=np.int64)
+    for columns, shares in zip(batches, _list_shares(divisors, one), strict=False):
+        for row, name in enumerate(names):
+            bins = find_bins(columns[name])
+            total[row] += np.bincount(bins, shares, n_bins).astype(np.int64)
+    return total
+
+
+def count_levels(
+    batches: Iterable[Mapping[str, Coded]],
+    names: Sequence[str],
+    divisors: Iterable[IntArray] | None,
+) -> Counter[tuple[str, str]]:
+    """Count the cells of each column that have each text."""
+    one = 1 if divisors is None else LEVEL_PARTS
+    counter: Counter[tuple[str, str]] = Counter()
+    for columns, shares in zip(batches, _list_shares(divisors, one), strict=False):
+        for name in names:
+            cells = columns[name]
+            inside = (cells.codes >= 0) & (cells.codes < len(cells.values))
+            own = None if shares is None else shares[inside]
+            counts = np.bincount(cells.codes[inside], own, len(cells.values))
+            for value, count in zip(cells.values, counts.tolist(), strict=True):
+                counter[name, str(value)] += int(count)
+    return counter
+
+
+def _add_up(batches: Batches, count: Callable[[Any], Any]) -> Any:
+    """Return the counts of all batches, which are counted where they are."""
+    elsewhere = getattr(batches, "add_up", None)
+    return count(batches) if elsewhere is None else elsewhere(count)
+
+
+def compute_threshold(noise_std: float, delta: float, n_levels: int = 1) -> float:
     """Return the threshold for the noisy counts of categories.
 
     The noisy count of a category that only one record has exceeds the threshold with
-    probability at most `delta`.
+    probability at most `delta`. A person may have up to `n_levels` such categories,
+    whose counts c_k add up to at most one.
 
     Notes
     -----
     **Guarantee.** For all noise_std and delta, P(rounded(1 + noise) > threshold) is at
     most delta. Counts are rounded to multiples of at most 2⁻¹⁰ of the noise's standard
     deviation, so the threshold is 2⁻¹⁰ standard deviations above the normal quantile.
+    With several categories, the probabilities that any of them is shown add up to at
+    most delta. The probability g(c) that a count c is shown is convex in c up to the
+    threshold, so Σ g(c_k) ≤ Σ (c_k g(1) + (1 - c_k) g(0)) ≤ g(1) + n_levels g(0), and
+    each of the two terms is at most delta/2.
     """
+    if n_levels > 1:
+        alone = compute_threshold(noise_std, delta / 2)
+        return max(alone, compute_threshold(noise_std, delta / (2 * n_levels)) - 1.0)
     return 1.0 - noise_std * (float(ndtri(delta)) - 2.0**-10)
 
 
 def release_levels(
-    batches: Iterable[Mapping[str, Coded]],
+    batches: Batches,
     names: Sequence[str],
     noise_multiplier: float,
     delta: float,
     noise: Randomness,
     record: PrivacyRecord,
+    divisors: Iterable[IntArray] | None = None,
 ) -> dict[str, list[str]]:
     """Release the categories that are frequent enough, sorted by name.
+
+    `divisors` are those of `release_ranges_and_texts`.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables, the categories that both tables have are
-    post-processing of a Gaussian release. The probability that any category is shown
-    that only one of the two tables has is at most `delta` over all columns. If a record
-    may be replaced, both tables may have such a category in each column, and `delta`
-    covers both. Counts that do not differ get the same noise on both tables, so at most
-    two draws per column can distinguish the tables.
+    post-processing of a Gaussian release. Consider the categories that only one of the
+    two tables has. The probability that any of them is shown, in any column, is at most
+    `delta`. If a record may be replaced, both tables may have such a category in each
+    column, and `delta` covers both. Counts that do not differ get the same noise on
+    both tables, so at most two draws per column can distinguish the tables, or two for
+    each of the `LEVEL_PARTS` categories that a person may have.
     """
-    counters: dict[str, Counter[str]] = {name: Counter() for name in names}
-    for columns in batches:
-        for name in names:
-            cells = columns[name]
-            inside = cells.codes[(cells.codes >= 0) & (cells.codes < len(cells.values))]
-            counts = np.bincount(inside, minlength=len(cells.values))
-            for value, count in zip(cells.values, counts.tolist(), strict=True):
-                counters[name][str(value)] += count
-    keys = [(name, key) for name in names for key, n in counters[name].items() if n > 0]
-    value = queries.big([counters[name][key] for name, key in keys])
+    one = 1 if divisors is None else LEVEL_PARTS
+    count = partial(count_levels, names=names, divisors=divisors)
+    counter = _add_up(batches, count)
+    # The order must not depend on where the cells were counted.
+    keys = sorted(key for key, n in counter.items() if n > 0)
+    value = queries.big([counter[key] for key in keys])
     query = f"categories of {queries.count_in_words(len(names), 'column')}"
-    asked = queries.histogram(value, len(names), record.neighbours, query)
+    asked = queries.histogram(value, len(names), record.neighbours, query, one)
     sides = 2 if record.neighbours == "replace-one" else 1
-    n_draws, z = sides * len(names), noise_multiplier
+    n_draws, z = sides * len(names) * one, noise_multiplier
     record.charge(Event(query, asked.sensitivity, z, n_draws, delta))
-    # The number of keys is private, and the release would record it. So the release is
-    # charged above and given a record that is thrown away.
+    # The number of keys is private, and the release would record it. So the release was
+    # charged above, and here gets a record that is thrown away.
     private = PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=record.neighbours)
     noisy = release(asked, z, noise, private)
     record.seeded |= noise.seeded
-    threshold = compute_threshold(z * asked.sensitivity, delta / (sides * len(names)))
+    part = delta / (sides * len(names))
+    threshold = compute_threshold(z * asked.sensitivity, part, one)
     found: dict[str, list[str]] = {name: [] for name in names}
     for (name, key), count in zip(keys, noisy.values.tolist(), strict=True):
         if count > threshold or z == 0:

@@ -3,8 +3,10 @@
 Every encoded row is bounded, whatever the cells of the table contain.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,11 +45,15 @@ class Batch:
         The target.
     weight : floats (n,), optional
         The weights of the records, before they are clipped.
+    divisor : integers (n,), optional
+        The number m for each row that counts 1/m, from `RowCounts.find_divisors`.
+        It is required if the schema has a unit.
     """
 
     columns: Mapping[str, Any]
     target: Any
     weight: AnyArray | None = None
+    divisor: AnyArray | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,11 +74,15 @@ class Chunk:
     weight : float32 (n,)
         The factor, in [0, max_weight], that multiplies each row's slope. A row of
         weight 0 is called null and adds nothing to a gradient.
+    divisor : int
+        The number m of which every row of the chunk counts 1/m, because each belongs to
+        a person with at most m rows.
     """
 
     parts: tuple[Any, ...]
     target: AnyArray
     weight: npt.NDArray[np.float32]
+    divisor: int = 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,6 +92,42 @@ class Records:
     layout: Layout
     chunks: tuple[Chunk, ...]
     max_weight: float = 1.0
+
+    @property
+    def one(self) -> int:
+        """Number of parts that a record has in counts: 1, or 2²⁰ for a person."""
+        return 1 if self.layout.unit is None else 1 << grid.UNIT_BITS
+
+    def find_share(self, chunk: Chunk) -> int:
+        """Return the number of parts that each row of a chunk counts as.
+
+        Notes
+        -----
+        **Guarantee.** For every person, the parts of all rows add up to at most `one`,
+        because m ⌊one/m⌋ ≤ one.
+        """
+        return self.one // chunk.divisor
+
+    def count(self) -> int:
+        """Count rows or persons; only used if `neighbours` makes the number public."""
+        rows: dict[int, int] = self.add_up(_count_rows)
+        return sum(total // divisor for divisor, total in rows.items())
+
+    def add_up(self, work: Callable[["Records"], Any]) -> Any:
+        """Return the sum of `work` over the parts of the table.
+
+        A table in this process has a single part. A table whose rows are elsewhere has
+        its parts worked on where they are.
+        """
+        return work(self)
+
+
+def _count_rows(records: Records) -> Counter[int]:
+    """Count the rows with each divisor."""
+    rows: Counter[int] = Counter()
+    for chunk in records.chunks:
+        rows[chunk.divisor] += len(chunk.target)
+    return rows
 
 
 def encode(
@@ -111,7 +157,7 @@ def encode(
     **Guarantee.** For every table of floats and codes, each encoded row depends on its
     own cells alone. It has norm at most one in every group, norm at most
     ``schema.row_norm`` over all groups except the intercept, and a weight in
-    [0, max_weight].
+    [0, max_weight]. If the schema has a unit, it is in a chunk with its own divisor.
     """
     check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30), got {max_weight}.")
     check(
@@ -136,8 +182,26 @@ def encode(
             parts.append(np.empty((len(target), 0), np.int16))
         check(len(target) <= grid.CHUNK_ROWS, "A batch must have at most 2²² rows.")
         kept = (csr_array(p) if p.shape[1:] >= (SPARSE_WIDTH,) else p for p in parts)
-        chunks.append(Chunk(tuple(kept), target, weight))
+        chunk = Chunk(tuple(kept), target, weight)
+        chunks += _split(chunk, batch.divisor) if schema.unit else [chunk]
     return Records(schema.layout(intercept), tuple(chunks), max_weight)
+
+
+def _split(chunk: Chunk, divisor: AnyArray | None) -> list[Chunk]:
+    """Return a chunk for each divisor. Rows with divisor 0 are left out."""
+    if divisor is None:
+        raise ValueError("Batches of a schema with a unit must have divisors.")
+    check(len(divisor) == len(chunk.target), "divisor must have one entry per row.")
+    order = np.argsort(divisor, kind="stable")
+    found, starts = np.unique(divisor[order], return_index=True)
+    chunks = []
+    edges = [*starts.tolist(), len(order)]
+    for m, (start, stop) in zip(found.tolist(), pairwise(edges), strict=True):
+        if m > 0:
+            at = order[start:stop]
+            parts = tuple(part[at] for part in chunk.parts)
+            chunks.append(Chunk(parts, chunk.target[at], chunk.weight[at], m))
+    return chunks
 
 
 def _encode_column(cells: Any, column: Column) -> AnyArray:

@@ -1,10 +1,10 @@
 """The exponential mechanism on integers, without logarithms or floating point.
 
 A candidate is proposed uniformly at random and accepted with probability
-exp(-rate·(best - score)). This is repeated until a candidate is accepted, so the
-accepted candidate has a law ∝ exp(rate·score). Algorithm 1 of Canonne, Kamath, Steinke
-(2020) tosses the coins, whose probabilities are exp(-γ) for a fraction γ, from uniform
-random bits.
+exp(-rate·(best - score)). This is repeated until a candidate is accepted. A candidate
+is therefore chosen with probability ∝ exp(rate·score). The coins show heads with
+probability exp(-γ) for a fraction γ. They are tossed by Algorithm 1 of Canonne, Kamath,
+Steinke (2020), from uniform random bits.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,18 @@ FEATURE_BITS = 14
 FEATURE_ONE = 1 << FEATURE_BITS
 SLOPE_BITS = 16
 WEIGHT_BOX = 1024.0
+#: All rows of a person count as one record, which is divided into 2²⁰ parts. A row of a
+#: person with m rows gets ⌊2²⁰/m⌋ parts. Its slopes are on a grid that is finer than
+#: the usual one, because they are divided by m. A sum of 2¹⁸ products of a slope below
+#: 2²¹ and a feature of at most 2¹⁴ is at most 2⁵³.
+UNIT_BITS = 20
 #: Largest number of rows in a chunk. A sum of 2²² products of a slope below 2¹⁷ and a
 #: feature of at most 2¹⁴ stays below 2⁵³.
 CHUNK_ROWS = 1 << 22
 
 
 def round_up(value: float) -> float:
-    """Return a float safely above `value`, larger by a few ulps."""
+    """Return a float that is safely above `value`, by a few ulps."""
     return value * (1.0 + 2.0**-45)
 
 
@@ -52,9 +58,9 @@ def bound_positions(
     Notes
     -----
     **Guarantee.** For every float, including nan and infinities, each result is an
-    integer in [0, width · 2¹⁴], where width is that of the axis. By the guarantee of
-    `skdp.schema.split_hats`, the row's coordinates k are integers in units of 2⁻¹⁴ with
-    k ≥ 0 and Σ k ≤ 2¹⁴, so Σ k² ≤ 2²⁸.
+    integer in [0, width · 2¹⁴], where width is the width of the axis. By the guarantee
+    of `skdp.schema.split_hats`, the row's coordinates k are integers in units of 2⁻¹⁴
+    with k ≥ 0 and Σ k ≤ 2¹⁴, so Σ k² ≤ 2²⁸.
     """
     finite = np.where(np.isnan(positions), 0.0, positions)
     inside = np.clip(finite, 0.0, np.array(axes, np.float64))
@@ -72,8 +78,8 @@ def bound_rows(values: FloatArray, norm: float) -> FloatArray:
     """
     finite = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
     largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
-    # Entries may be as large as 1e308 or denormal. Dividing each row by its largest
-    # entry first keeps the squares in range.
+    # Entries may be as large as 1e308, or denormal. Each row is first divided by its
+    # largest entry, which keeps the squares in range.
     direction = finite / np.where(largest > 0, largest, 1.0)
     length = np.zeros_like(largest)
     for column in direction.T:  # sums each row's squares in the same order for every n
@@ -91,6 +97,22 @@ def shrink_rows(units: FloatArray, squared_norm: float) -> FloatArray:
         units = np.where(squares > squared_norm, np.trunc(units * factor), units)
         squares = (units * units).sum(axis=1, keepdims=True)
     return units
+
+
+def multiply(matrix: FloatArray, total: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Multiply a matrix of integers below 2²⁴ by Python integers, exactly.
+
+    The big integers are split into pieces small enough for exact float64 products.
+    """
+    bits = 29 - matrix.shape[1].bit_length()
+    product = np.zeros((len(matrix), total.shape[1]), np.int64).astype(object)
+    rest, sign, shift = abs(total), np.sign(total), 0
+    while rest.any():
+        limb = sign * (rest & ((1 << bits) - 1))
+        part = (matrix @ limb.astype(np.float64)).astype(np.int64)
+        product = product + (part.astype(object) << shift)
+        rest, shift = rest >> bits, shift + bits
+    return product
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +152,15 @@ class SlopeGrid:
     cap: int
 
     @classmethod
-    def of(cls, bound: float) -> SlopeGrid:
+    def of(cls, bound: float, bits: int = SLOPE_BITS) -> SlopeGrid:
         """Return the grid for slopes whose norm is at most `bound`.
 
-        The cap is `bound` in units, rounded down.
+        The cap is `bound` in units, rounded down. It is between 2ᵇⁱᵗˢ and 2ᵇⁱᵗˢ⁺¹.
         """
         check(
             1e-290 < bound < 1e290, f"The slope bound must be in 1e±290, got {bound}."
         )
-        unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - SLOPE_BITS)
+        unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - bits)
         return cls(unit=unit, cap=math.floor(bound / unit))
 
     def units(self, slopes: FloatArray, caps: npt.ArrayLike) -> FloatArray:

@@ -48,8 +48,8 @@ def release(
 
     Notes
     -----
-    **Guarantee.** For all pairs of neighbouring tables, the result is the rounding of
-    a Gaussian mechanism with that noise multiplier. Up to the sampler's slack it is
+    **Guarantee.** For all pairs of neighbouring tables, the result is a rounded
+    Gaussian mechanism with that noise multiplier. Up to the sampler's slack, it is
     therefore (1/noise_multiplier)-GDP (Dong, Roth, Su 2022, Theorem 2.7, and
     post-processing).
     """

@@ -1,8 +1,8 @@
-r"""Bound the privacy profiles of mechanisms that are not Gaussian by those of μ-GDP.
+r"""Bound the privacy profiles of mechanisms that are not Gaussian by profiles of μ-GDP.
 
-The privacy profile of a mechanism is its smallest δ as a function of ε. A mechanism
-whose δ(ε) stays below that of μ-GDP for *all* ε ≥ 0, and with the two tables in either
-order, is μ-GDP (Dong, Roth, Su 2022, Proposition 2.12). It may then be charged μ² and
+The privacy profile of a mechanism is its smallest δ as a function of ε. A mechanism is
+μ-GDP if its δ(ε) stays below the δ(ε) of μ-GDP for *all* ε ≥ 0, with the two tables in
+either order (Dong, Roth, Su 2022, Proposition 2.12). It may then be charged μ² and
 composed with any other release. This is stronger than being (ε, δ)-private at one ε.
 
 **Objective perturbation** of a generalised linear model. Let w minimise
@@ -32,16 +32,15 @@ case, let e^ε φ(t*) = φ(t*+s) and D(s) = ∫_{-∞}^{t*} [...] du, whose deri
 D' - φ(t+s), so V_t + κV_s = e^ε φ(t) - φ(t+s)(1+κ) - F + κD', and F ≥ κD' because F is
 at least its value at t*, κφ(t*+s). So δ(ε) ≤ V(-∞, s(-∞)), and V(-∞, s) = ∫_s^μ F/κ +
 D(s) falls with s, from P(ε). With the record second, the ratio of densities is at most
-that of N(0, 1) to N(s, 1), 0 ≤ s ≤ μ, and δ(ε) is at most that of μ-GDP, which is V
+the ratio of N(0, 1) to N(s, 1), 0 ≤ s ≤ μ, and δ(ε) is at most δ of μ-GDP, which is V
 with κ = 0 and less than P. A slope of both signs is first negative, then positive;
 mirrored, its first part is a path as above: the two integrals are at most P each. ∎
 
-The theorem also holds with any κ' ≥ κ in place of κ in P. In the limit κ' → ∞,
-P = μ φ(0) for all ε ≥ 0. A simpler bound, which considers each t separately, is
-δ(ε) ≤ δ_GDP(ε - log(1+κ); μ) for ε ≥ log(1+κ). For slopes of both signs that bound is
-about twice as large. Redberg, Koskela, Wang (2023, arXiv 2401.00583) print the bound
-for both signs for all slopes, with |log(1-κ)| in place of log(1+κ). It is computed by
-`printed_delta`.
+The theorem also holds with any κ' ≥ κ in place of κ in P. In the limit κ' → ∞, P = μ
+φ(0) for all ε ≥ 0. A simpler bound, which considers each t separately, is δ(ε) ≤
+δ_GDP(ε - log(1+κ); μ) for ε ≥ log(1+κ). For slopes of both signs that bound is about
+twice as large. Redberg, Koskela, Wang (2023, arXiv 2401.00583) use the bound for both
+signs for all slopes, with |log(1-κ)| in place of log(1+κ). `printed_delta` computes it.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ from skdp.schema import FloatArray
 _ROOTS, _WEIGHTS = np.polynomial.legendre.leggauss(48)
 _ROOTS = (_ROOTS + 1) / 2
 _NODES, _WEIGHTS = _ROOTS**2 * (3 - 2 * _ROOTS), 3 * _WEIGHTS * _ROOTS * (1 - _ROOTS)
-#: Relative margin for errors of the quadrature and the roots.
+#: Relative margin for the errors of quadrature and of root finding.
 _MARGIN = 1.0 + 1e-6
 #: Spacing, in units of μ, of the ε at which two curves are compared.
 _SPACING = 0.02
@@ -87,7 +86,7 @@ def _peaks(s: FloatArray, epsilon: FloatArray, kappa: float) -> FloatArray:
 def objective_delta(
     epsilon: FloatArray, mu: float, kappa: float, signs: int
 ) -> FloatArray:
-    """Return the bound on δ(ε) of objective perturbation from this module's theorem.
+    """Bound δ(ε) of objective perturbation by this module's theorem.
 
     Parameters
     ----------
@@ -138,11 +137,11 @@ def printed_delta(epsilon: float, mu: float, kappa: float) -> float:
 
 
 def is_dominated(mu: float, target: float, kappa: float, signs: int) -> bool:
-    """Return whether objective perturbation's δ(ε) stays below that of `target`-GDP.
+    """Return whether δ(ε) of objective perturbation stays below `target`-GDP.
 
-    Both curves decrease in ε. So they are compared on a grid: the bound for objective
-    perturbation at each ε must be at most the target's δ at the next ε of the grid.
-    Beyond the last ε of the grid, `_stays_below` decides.
+    Both curves decrease in ε, so it is enough to compare them on a grid. At each ε of
+    the grid, the bound for objective perturbation must be at most the target's δ at the
+    next ε. Beyond the last ε of the grid, `_stays_below` decides.
     """
     if signs * mu > target:
         return False
@@ -162,14 +161,14 @@ def _stays_below(
 ) -> bool:
     """Return whether the pointwise bound stays below `target`-GDP from `epsilon` on.
 
-    Both curves tend to 0, so it is enough that the target's curve falls faster. The
-    derivative of the target's curve in e^ε is -Φ(-a'), and that of the bound is
-    -signs Φ(-a) e^{-c}, with a' = ε/target + target/2, a = (ε-c)/μ + μ/2 and
-    c = log(1+κ). If a = a' + x with x ≥ 0 and a'x + x²/2 ≥ log(signs), then
-    signs Φ(-a) ≤ signs exp(-a'x - x²/2) Φ(-a') ≤ Φ(-a'). Both x and a' grow with ε, so
-    the condition holds for all larger ε as well. For slopes of both signs, the bound
-    has this formula where ε - c ≥ μ²/2, which follows from x ≥ 0 if target ≥ 2μ. For
-    slopes of one sign, it has this formula where ε ≥ c.
+    Both curves tend to 0, so it is enough that the target's curve falls faster. In e^ε,
+    the target's curve has the derivative -Φ(-a'), and the bound has the derivative
+    -signs Φ(-a) e^{-c}, with a' = ε/target + target/2, a = (ε-c)/μ + μ/2 and c =
+    log(1+κ). If a = a' + x with x ≥ 0 and a'x + x²/2 ≥ log(signs), then signs Φ(-a) ≤
+    signs exp(-a'x - x²/2) Φ(-a') ≤ Φ(-a'). Both x and a' grow with ε, so the condition
+    holds for all larger ε as well. For slopes of both signs, the bound has this formula
+    where ε - c ≥ μ²/2, which follows from x ≥ 0 if target ≥ 2μ. For slopes of one sign,
+    it has this formula where ε ≥ c.
     """
     needed = epsilon / target + target / 2
     spare = (epsilon - math.log1p(kappa)) / mu + mu / 2 - needed
@@ -210,7 +209,7 @@ def objective_mu(target: float, kappa: float, signs: int) -> float:
 def objective_cost(mu: float, kappa: float, signs: int, most: float) -> float:
     """Return the smallest target at which objective perturbation with μ is target-GDP.
 
-    The result is rounded up, by a factor of at most 1.003. The caller must know that
+    The result is rounded up, by a factor of at most 1.003. The caller guarantees that
     objective perturbation is `most`-GDP.
     """
     low, high = mu, most
@@ -222,7 +221,7 @@ def objective_cost(mu: float, kappa: float, signs: int, most: float) -> float:
 
 
 def bounded_range_mu(width: float) -> float:
-    """Return a μ for mechanisms whose privacy loss stays in an interval of this length.
+    """Return μ for mechanisms whose privacy loss stays in an interval of this length.
 
     Between two tables, every such mechanism reveals at most as much as a coin whose
     two faces have the privacy losses t and t - width, for some t in [0, width] (Dong,

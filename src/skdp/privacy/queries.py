@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from skdp.privacy import grid
 from skdp.privacy.encoding import AnyArray, Chunk, Records
+from skdp.privacy.units import divide_caps, divide_slopes
 from skdp.schema import FloatArray, IntArray, Layout, check
 
 Neighbours = Literal["replace-one", "zero-out", "add-remove"]
@@ -50,13 +51,13 @@ class Engine(Protocol):
         """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`."""
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d)."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), with `Records.find_share`."""
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
-        class.
+        A row's share is that of `Records.find_share`. If n_classes = 1, add up all
+        rows. Codes beyond the last class count as the last class.
         """
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[AnyArray]:
@@ -93,8 +94,7 @@ class Metric:
     """A public matrix B that multiplies gradients before they are bounded and released.
 
     A record's slopes are capped at radius / ‖B x‖, so its gradient g satisfies
-    ‖B g‖ ≤ radius. B is stored on a grid as B = units · 2⁻ᵇⁱᵗˢ, where `units` are
-    integers below 2²⁴.
+    ‖B g‖ ≤ radius. B is stored as units · 2⁻ᵇⁱᵗˢ, with integer `units` below 2²⁴.
     """
 
     units: FloatArray
@@ -144,32 +144,48 @@ class Slopes:
     """How a record's slopes are computed and bounded.
 
     A record adds x_i s_i to a gradient. Here s_i is weight_i times the slope of the
-    loss, rounded to the grid and clipped to min(cap, caps_i). `metric` and its integer
-    `caps`, one array per chunk, are set only by `capped`.
+    loss, divided by the chunk's divisor, rounded to the grid and clipped to
+    min(cap, caps_i). `metric` and the integer `caps`, one array per chunk, are set only
+    by `capped` and `divide_slopes`.
     """
 
     loss: Loss
     max_weight: float = 1.0
     metric: Metric | None = None
     caps: Sequence[AnyArray] | None = None
+    bits: int = grid.SLOPE_BITS
 
     @property
     def grid(self) -> grid.SlopeGrid:
         """The grid of slopes, including the cap that applies to every record."""
-        return grid.SlopeGrid.of(self.loss.slope_bound * self.max_weight)
+        return grid.SlopeGrid.of(self.loss.slope_bound * self.max_weight, self.bits)
 
     def units(self, margin: FloatArray, i: int, chunk: Chunk, at: slice) -> FloatArray:
         """Return bounded integer slopes (n, k) of the rows `at` of the i-th chunk."""
         with np.errstate(over="ignore", invalid="ignore"):
             raw = self.loss.slope(margin, chunk.target[at]) * chunk.weight[at, None]
+            raw = raw * (1.0 / chunk.divisor)
         check(raw.shape == margin.shape, "Slopes must have the shape of the margins.")
         caps = np.full(len(raw), np.inf) if self.caps is None else self.caps[i][at]
         return self.grid.units(raw, caps)
 
+    def take_chunks(self, at: slice) -> Slopes:
+        """Return the slopes of a table that has only the chunks `at` of this one."""
+        return replace(self, caps=None if self.caps is None else self.caps[at])
+
 
 def capped(engine: Engine, slopes: Slopes, metric: Metric) -> Slopes:
-    """Return slopes that are also capped by the metric. Nothing is released."""
-    return replace(slopes, metric=metric, caps=engine.caps(metric, slopes))
+    """Return slopes that are also capped by the metric. Nothing is released.
+
+    Notes
+    -----
+    **Guarantee.** For every person, Σ cap_i · unit · ‖B x_i‖ over all rows is at most
+    the metric's radius. By `Metric.caps`, each of at most m rows has
+    ⌊cap_i/m⌋ · unit · ‖B x_i‖ ≤ radius/m. Without a unit, m is 1.
+    """
+    slopes = divide_slopes(engine.records, slopes)
+    caps = divide_caps(engine.records, engine.caps(metric, slopes))
+    return replace(slopes, metric=metric, caps=caps)
 
 
 def gradient(
@@ -190,10 +206,11 @@ def gradient(
     weights, the two sums, divided by `shape`, differ by at most `sensitivity` in
     Euclidean norm. A record's contribution is at most s·sup‖x_at / shape‖, where s is
     the cap on slopes (Lemma 3.3 of the paper, with slopes clipped instead of a
-    Lipschitz assumption). If a record may be replaced, the difference is at most twice
-    that.
+    Lipschitz assumption). All rows of a person together contribute no more, because
+    their slopes add up to at most s (`divide_slopes`). If a record may be replaced, the
+    difference is at most twice that.
     """
-    layout = engine.records.layout
+    layout, slopes = engine.records.layout, divide_slopes(engine.records, slopes)
     within = bool(np.all((shape > 1e-50) & (shape < 1e50)))
     check(within, "shape must be between 1e-50 and 1e50.")
     check(len(set(at.tolist())) == len(at), "at must not repeat a coordinate.")
@@ -215,15 +232,16 @@ def mapped_gradient(
     -----
     **Guarantee.** For all tables that are neighbours under `neighbours` and all
     weights, the two sums differ by at most `sensitivity` in Euclidean norm. Every
-    record's contribution has norm at most the metric's radius. If a record may be
-    replaced, the difference is at most twice the radius.
+    record's contribution has norm at most the metric's radius, and so have all rows of
+    a person together (`capped`). If a record may be replaced, the difference is at most
+    twice the radius.
     """
     layout, metric = engine.records.layout, slopes.metric
     if metric is None:
         raise TypeError("A mapped gradient requires slopes from queries.capped.")
     units = grid.WeightGrid.of(layout).units(weights)
     total = engine.gradient(units, np.arange(layout.n_features), slopes)
-    value = _exact_product(metric.units, total)
+    value = grid.multiply(metric.units, total)
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - metric.bits)
     sensitivity = grid.round_up(_difference(neighbours) * metric.radius)
     many = count_in_words(layout.n_features, "coordinate")
@@ -244,27 +262,13 @@ def _difference(neighbours: Neighbours) -> float:
     return {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}[neighbours]
 
 
-def _exact_product(matrix: FloatArray, total: BigInts) -> BigInts:
-    """Multiply a matrix of integers below 2²⁴ by big integers, exactly.
-
-    The big integers are split into pieces small enough for exact float64 products.
-    """
-    bits = 29 - matrix.shape[1].bit_length()
-    product = big(np.zeros((len(matrix), total.shape[1])))
-    rest, sign, shift = abs(total), np.sign(total), 0
-    while rest.any():
-        limb = sign * (rest & ((1 << bits) - 1))
-        product = product + (big(matrix @ limb.astype(np.float64)) << shift)
-        rest, shift = rest >> bits, shift + bits
-    return product
-
-
 @dataclass(frozen=True, eq=False)
 class GramPattern:
     """The entries of Σ_i x_i x_iᵀ to release, and the noise scale of each.
 
     Some entries need not be released. Products of two different coordinates of a
-    one-hot group are zero. The number of rows may be public. A one-hot coordinate times
+    one-hot group are zero. The number of rows may be public (but if rows have shares,
+    their sum is not, because shares are rounded down). A one-hot coordinate times
     the intercept equals the square of that coordinate. Every other entry of the upper
     triangle is released once. An entry that appears k times in the Frobenius norm of
     the whole matrix has the noise scale 1/√k: 1 on the diagonal, 1/√2 off the diagonal,
@@ -295,7 +299,8 @@ class GramPattern:
         code, one = kind == "code", kind == "ones"
         rows, columns = np.triu_indices(d)
         known = (rows != columns) & (group[rows] == group[columns]) & code[rows]
-        number = one[rows] & (neighbours != "add-remove")
+        public = neighbours != "add-remove" and layout.unit is None
+        number = one[rows] & public
         keep = ~(known | number | (code[rows] & one[columns]))
         rows, columns = rows[keep], columns[keep]
         same, scale = rows == columns, layout.scales
@@ -329,14 +334,15 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
     **Guarantee.** For all tables that are neighbours under the pattern's relation, the
     entries differ by at most `sensitivity` in the Frobenius norm. The norm of one
     record's matrix is ‖xxᵀ‖ = ‖x‖². The angle between two such matrices is never
-    obtuse, so replacing a record costs a factor √2 and not 2.
+    obtuse, so replacing a record costs a factor √2 and not 2. Both hold for a person
+    too, whose matrix is a sum of such matrices with shares that add up to at most one.
     """
     gram, twice = engine.gram(), big(np.ldexp(pattern.shift, grid.FEATURE_BITS))
     i, j, sums = pattern.rows, pattern.columns, gram[:, -1] >> grid.FEATURE_BITS
     value = 4 * gram[i, j] - 2 * (twice[i] * sums[j] + sums[i] * twice[j])
     n_rows = sums[-1] >> grid.FEATURE_BITS
     value = value + twice[i] * twice[j] * n_rows  # (2x - shift)(2x - shift)ᵀ
-    unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS - 2)
+    unit = math.ldexp(1.0, -2 * grid.FEATURE_BITS - 2) / engine.records.one
     many = count_in_words(len(value), "entry", "entries")
     query = f"{many} of the Gram matrix"
     return BoundedSum(value, unit, pattern.shape, pattern.sensitivity, query)
@@ -350,27 +356,31 @@ def counts(engine: Engine, n_classes: int, neighbours: Neighbours) -> BoundedSum
     Notes
     -----
     **Guarantee.** For all neighbouring tables, the counts differ by at most
-    `sensitivity` in Euclidean norm, because a record is in at most one class.
+    `sensitivity` in Euclidean norm, because a record is in at most one class, and the
+    shares of a person's rows add up to at most one.
     """
     query = f"counts of {count_in_words(n_classes, 'class', 'classes')}"
-    return histogram(engine.counts(n_classes), 1, neighbours, query)
+    one = engine.records.one
+    return histogram(engine.counts(n_classes), 1, neighbours, query, one)
 
 
-def histogram(value: BigInts, n: int, neighbours: Neighbours, query: str) -> BoundedSum:
+def histogram(
+    value: BigInts, n: int, neighbours: Neighbours, query: str, one: int = 1
+) -> BoundedSum:
     """Return counts together with the bound on a record's influence on them.
 
-    A record may add at most one to the counts of each of `n` columns. More generally,
-    it may add nonnegative integers whose squares sum to at most `n`.
+    A record may add at most `one`, a power of two, to the counts of each of `n`
+    columns, divided among their cells. More generally, it may add nonnegative integers
+    whose squares sum to at most n·one². The counts are released in units of 1/one.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables, such counts differ by at most
     `sensitivity` in Euclidean norm. The sensitivity is √n, or √(2n) if a record may be
-    replaced, since the angle between the contributions of two records is at most a
-    right angle.
+    replaced, since two records' contributions form at most a right angle.
     """
     sensitivity = grid.round_up(math.sqrt(_difference(neighbours) * n))
-    return BoundedSum(value, 1.0, np.ones(value.shape), sensitivity, query)
+    return BoundedSum(value, 1.0 / one, np.ones(value.shape), sensitivity, query)
 
 
 def stated(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:

@@ -1,7 +1,7 @@
 """Draw exact normal deviates from the random bytes of the operating system.
 
 Karney's algorithm N (Sampling exactly from the normal distribution, ACM TOMS 2016)
-only compares uniform deviates and never computes with them, so it relies on no
+compares uniform deviates but never computes with them, so it does not rely on a
 logarithm or quantile function. A deviate is ±(whole + fraction). The whole part and the
 first 64 bits of the fraction are drawn here. Further bits are drawn when rounding needs
 them, so rounding applies to an exact real number.
@@ -31,15 +31,15 @@ POOL = 4096
 class Randomness:
     """The random bits of one run.
 
-    An object is meant for one thread. If two threads share an object, they may get an
-    error but never the same bits.
+    Each thread should have an object of its own. Threads that share an object may get
+    an error, but never the same bits.
 
     Parameters
     ----------
     seed : int, optional
-        By default the bits come from the operating system. A seed is for tests only.
-        Anyone who knows the seed can subtract the noise, so a seeded run claims no
-        privacy.
+        A seed, for tests only. Anyone who knows the seed can subtract the noise, so a
+        seeded run claims no privacy. By default the bits come from the operating
+        system.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -65,8 +65,8 @@ class Randomness:
     def normals(self, size: int) -> list[int]:
         """Return the first 64 binary digits of `size` standard normals ξ.
 
-        An entry v stands for a ξ in [v, v+1]·2⁻⁶⁴. The further digits of ξ are uniform
-        and have not been drawn yet.
+        An entry v means that ξ lies in [v, v+1]·2⁻⁶⁴. The further digits of ξ are
+        uniform, and are not drawn yet.
 
         Notes
         -----
@@ -81,7 +81,7 @@ class Randomness:
         return [self._pool.pop() for _ in range(size)]
 
     def _attempts(self, size: int) -> list[int]:
-        """Run `size` attempts of algorithm N. Return the accepted ones, about half."""
+        """Run `size` attempts of algorithm N, and return the accepted half."""
         half, fraction = np.full(size, 1 << 63, np.uint64), self.words(size)  # N3
         whole, good, at = np.zeros(size, np.int64), np.ones(size, bool), np.arange(size)
         while len(at):  # N1: whole = k with probability ∝ exp(-k/2)

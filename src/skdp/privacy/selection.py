@@ -2,18 +2,18 @@ r"""Compute the privacy cost of choosing the best of several private trials.
 
 A *trial* draws a candidate at random, fits it and releases a score. A trial is μ-GDP.
 The search makes K trials. It returns the trial with the best score and nothing about
-the other trials [1]_, [2]_. K has a truncated negative binomial law: it is the number
-of failures before the r-th success of coins that succeed with probability γ, given that
-this number is not 0. Here r = `SHAPE`. The generating function f of K has the
+the other trials [1]_, [2]_. K has a truncated negative binomial law. Toss coins that
+succeed with probability γ, and count the failures before the r-th success. K is this
+count, given that it is not 0. Here r = `SHAPE`. The generating function f of K has the
 derivative
 
 .. math:: f'(1 - u) = m (γ / (γ + (1-γ) u))^{r+1} , m = E[K] = r (1-γ)/(γ (1-γ^r)) .
 
-**Theorem.** Let δ_Q be a privacy curve of the trials, which means that their output
-laws P and P' on two neighbouring tables satisfy P(E) ≤ e^ε P'(E) + δ_Q(ε) for all
-ε ≥ 0, all events E and both orders of the tables. Let C ≥ 1 be such that
-δ_Q(log C) ≤ (C - 1) γ/(1-γ). Then the search is
-(ε + (r+1) log C, m δ_Q(ε))-differentially private for all ε ≥ 0.
+**Theorem.** Let δ_Q be a privacy curve of the trials. That is, let P and P' be the laws
+of their outputs on two neighbouring tables. Then P(E) ≤ e^ε P'(E) + δ_Q(ε) for all ε ≥
+0, all events E and both orders of the tables. Let C ≥ 1 be such that δ_Q(log C) ≤ (C -
+1) γ/(1-γ). Then the search is (ε + (r+1) log C, m δ_Q(ε))-differentially private for
+all ε ≥ 0.
 
 *Proof.* Order outcomes y by score, break ties at random, and let u(y) be the
 probability that a trial is better than y. The best of K trials has the law g(u) dP with
@@ -31,9 +31,10 @@ candidate of each trial. This is possible because γ is a float, hence a fractio
 
 At a δ of 1e-6 and E[K] = 20, the search costs as much as one release with about twice
 the μ, whereas 20 trials in sequence cost √20 times the μ. Near ε = 0, however, the
-curve of the search is no better than the curve of E[K] trials in sequence: the smallest
-Gaussian curve above it has a μ about √E[K] times that of a trial. A ledger adds up
-Gaussian curves, so a random search would have no advantage there and is not supported.
+curve of the search is no better than the curve of E[K] trials in sequence. The smallest
+Gaussian curve above it has about √E[K] times the μ of a trial. A ledger adds up
+Gaussian curves, so a random search would have no advantage in a ledger, and ledgers do
+not support it.
 
 References
 ----------
@@ -57,8 +58,8 @@ from skdp.schema import check
 
 #: The parameter r of the law of the number of trials. With r = 1 the law is geometric
 #: and often gives a single trial. Larger values cost more privacy. With r = 3 and an
-#: average of 3.5 trials per candidate, a given candidate is never tried with
-#: probability 10 %.
+#: average of 3.5 trials per candidate, the probability that a given candidate is never
+#: tried is 10 %.
 SHAPE = 3
 #: The sampler's slack changes the probabilities of one trial by at most a factor
 #: e^SLACK.
@@ -66,7 +67,7 @@ SLACK = ALLOWED_DRAWS * accountant.SLACK_PER_DRAW
 
 
 def trial_delta(epsilon: float, mu: float) -> float:
-    """Return the δ, at a given ε, of a trial that is μ-GDP up to the sampler's slack.
+    """Return δ(ε) of a trial that is μ-GDP up to the sampler's slack.
 
     Notes
     -----
@@ -204,8 +205,8 @@ class SearchRecord(PrivacyRecord):
         releases of all of them.
     stop : float, optional
         The γ of this module's theorem. If it is given, the number of trials is random.
-        `epsilon` and `delta` then belong to the whole search, whereas the listed
-        releases and `budget` belong to one trial.
+        Then `epsilon` and `delta` belong to the whole search, but `budget` and the
+        listed releases belong to one trial.
     """
 
     n_trials: int = 1
@@ -227,8 +228,8 @@ class SearchRecord(PrivacyRecord):
     def begin(self, mu_squared: float) -> Event:
         """Charge the full cost of a trial before the trial reads any record.
 
-        The charge includes all noise draws that the search has left. `end` later
-        replaces the charge by what the trial really cost.
+        The charge includes all noise draws that are left in the search. Later, `end`
+        replaces it by what the trial really cost.
         """
         z = 0.0 if mu_squared == math.inf else 1.0 / math.sqrt(mu_squared)
         left = ALLOWED_DRAWS - int(self._total("n_draws"))
@@ -261,5 +262,6 @@ class SearchRecord(PrivacyRecord):
             self.transcript.extend(record.transcript)
             for release, times in record.events.items():
                 self.events[release] = self.events.get(release, 0) + times
-        # Deleted last, so that an interrupt leaves both the charge and the releases.
+        # This is deleted last. An interrupt then leaves both the charge and the
+        # releases.
         del self.events[event]

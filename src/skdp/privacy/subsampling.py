@@ -2,8 +2,7 @@ r"""Compute the privacy cost of Poisson batches numerically, rounded up.
 
 A step draws each record with probability q and adds up the drawn records. It releases
 the sum with Gaussian noise whose standard deviation is z times the bound on one record.
-For adding or removing a record (or zeroing it out, after which it adds nothing), the
-worst pair of laws is
+If a record is added, removed or zeroed out, the worst pair of laws is
 
     P = (1 - q) N(0, z²) + q N(1, z²)   against   Q = N(0, z²)
 
@@ -53,7 +52,7 @@ from skdp.schema import FloatArray, check
 #: Number of grid points per standard deviation of a step's loss, and the largest total
 #: number of grid points.
 FINENESS, MOST_POINTS = 50.0, 1 << 19
-#: Intended probability that the sum of losses leaves the circle, and the number of grid
+#: Desired probability that the sum of losses leaves the circle, and the number of grid
 #: points at which two curves are compared.
 TAIL, COMPARED = 1e-14, 3000
 #: Relative allowance for rounding errors of `gdp_deltas`.
@@ -68,7 +67,7 @@ class Profile:
     deltas: FloatArray
 
     def delta(self, epsilon: float) -> float:
-        """Return the bound at any ε ≥ 0, taken from the nearest grid point below."""
+        """Return the bound at any ε ≥ 0, read at the nearest grid point below."""
         at = int(np.searchsorted(self.epsilons, epsilon, side="right")) - 1
         return float(self.deltas[at])
 
@@ -192,7 +191,7 @@ def _masses(z: float, q: float, step: float, half: int) -> tuple[Masses, Masses]
     above_q = float(ndtr(-cut[-1]))
     above_p = (1 - q) * above_q + q * float(ndtr(1.0 / z - cut[-1]))
     # `share` is the part of each interval's mass under Q that moves to the upper end.
-    # It is chosen such that the mass under P is kept as well.
+    # It is chosen to keep the mass under P as well.
     ratio = np.divide(under_p, under_q, out=np.exp(edges[1:]), where=under_q > 0)
     share = np.clip((ratio * np.exp(-edges[:-1]) - 1) / math.expm1(step), 0.0, 1.0)
     up_p = np.clip(share * under_q * np.exp(edges[1:]), 0.0, under_p)
@@ -241,7 +240,7 @@ def _compose(
 
 
 def _leaving(mass: FloatArray, step: float, n_steps: int, top: float) -> float:
-    """Return Chernoff's bound on the probability that T losses sum to above `top`."""
+    """Return Chernoff's bound on the probability that T losses exceed `top` in sum."""
     half = len(mass) // 2
     at = np.flatnonzero(mass > 0)
     losses, kept = (at - half) * step, mass[at]
@@ -268,7 +267,7 @@ def rounding_allowance(n_steps: int, size: int) -> float:
 
 
 def smallest_mu(curve: Profile, delta: float) -> float:
-    """Return the smallest μ such that δ_GDP(ε; μ) + δ is never below the profile.
+    """Return the smallest μ for which δ_GDP(ε; μ) + δ is never below the profile.
 
     The result is infinite if there is no such μ.
     """
@@ -311,7 +310,7 @@ def calibrate_noise(mu: float, delta: float, rate: float, n_steps: int) -> float
 def to_add_remove(
     mu: float, delta: float, neighbours: Neighbours
 ) -> tuple[float, float]:
-    """Convert a budget (μ, δ) for `neighbours` to one for adding or removing a record.
+    """Convert a budget (μ, δ) for `neighbours` to a budget for add-remove.
 
     If records may be replaced, the converted budget is μ/2 and the largest δ₀ with
     δ₀ + Φ(Φ⁻¹(δ₀) + μ/2) ≤ δ. Otherwise the budget does not change.
@@ -329,7 +328,7 @@ def to_add_remove(
 def from_add_remove(
     mu: float, delta: float, neighbours: Neighbours
 ) -> tuple[float, float]:
-    """Convert a cost (μ, δ) for adding or removing a record to one for `neighbours`."""
+    """Convert a cost (μ, δ) under add-remove to a cost under `neighbours`."""
     if neighbours != "replace-one":
         return mu, delta
     return 2 * mu, (delta + float(ndtr(ndtri(delta) + mu))) * (1 + 1e-12)

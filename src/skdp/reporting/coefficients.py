@@ -19,18 +19,18 @@ from skdp.estimators.feature_map import convert_to_user_units
 from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
 from skdp.estimators.summary import INTERVALS, Z, is_on_log_scale, note_hidden
 from skdp.reporting.formatting import (
-    Scale,
+    Axis,
     format_count,
     format_fixed,
     format_number,
     format_range,
-    make_scale,
+    make_axis,
     shorten,
 )
 from skdp.schema import Categorical, Group, Numeric, Schema, Vector
 
-#: Maximum number of coefficients in one picture, of coefficients in all tables
-#: together, and of classes.
+#: Largest number of coefficients in a picture, largest number of coefficients in all
+#: tables together, and largest number of classes.
 MOST_MARKS, MOST_LINES, MOST_CLASSES = 30, 4000, 50
 LOG = "For a column on a log scale the unit is 1 in log(1 + value - lowest value)."
 #: A picture shows intervals up to this multiple of its largest effect.
@@ -49,7 +49,7 @@ class Effect:
     span : str
         The public range of a number, in words. It is empty for a category.
     unit : float
-        The effect divided by the coefficient in the user's units.
+        The factor that turns a coefficient in the user's units into an effect.
     effect, noise_std, std : float
         The effect, the standard deviation of its privacy noise, and its total standard
         error. The last two are nan if they are not known.
@@ -87,10 +87,10 @@ class Effect:
         return abs(self.effect) / self.std if self.std > 0 else abs(self.effect)
 
     def in_units(self) -> list[float]:
-        """Return five numbers of the coefficient in the user's units.
+        """Return the coefficient and its uncertainty in the user's units.
 
-        They are the coefficient, the standard deviation of its noise, its standard
-        error, and the two ends of its interval.
+        The five numbers are the coefficient, the standard deviation of its noise, its
+        standard error, and the two ends of its interval.
         """
         return [
             value / self.unit
@@ -188,7 +188,7 @@ def _list_names(
 
 
 def _describe_bin(column: Numeric, place: int) -> str:
-    """Return the range of values in the bin `place` of a numeric column, in words."""
+    """Describe the range of the values in a bin of a numeric column."""
     assert column.bins is not None
     ends = []
     for share in (place / column.bins, (place + 1) / column.bins):
@@ -216,8 +216,9 @@ class Mark:
 class ColumnMarks:
     """The marks of one column in a picture.
 
-    If `heading`, the marks have labels, such as categories, and the column's name is
-    written above them. `more` is the number of coefficients that are not drawn.
+    If `heading` is true, the column's name is written above the marks, and each mark
+    has a label of its own, such as a category. `more` is the number of coefficients
+    that are not drawn.
     """
 
     name: str
@@ -235,7 +236,7 @@ class Picture:
     """
 
     class_name: str
-    scale: Scale
+    scale: Axis
     columns: tuple[ColumnMarks, ...]
     lines: tuple[Effect, ...]
     intercept: Effect | None
@@ -340,18 +341,18 @@ def _draw_output(output: Output, most_lines: int, has_errors: bool) -> Picture:
     )
 
 
-def _choose_scale(effects: list[Effect]) -> Scale:
+def _choose_scale(effects: list[Effect]) -> Axis:
     """Choose an axis that covers all effects.
 
-    It also covers their intervals, but only up to `REACH` times the largest effect.
+    It also covers the intervals, up to `REACH` times the largest effect.
     """
     most = REACH * max((abs(e.effect) for e in effects), default=1.0)
     ends = [end for e in effects for end in e.interval if math.isfinite(end)]
     kept = [min(max(end, -most), most) for end in ends]
-    return make_scale([*(e.effect for e in effects), *kept])
+    return make_axis([*(e.effect for e in effects), *kept])
 
 
-def _draw_mark(effect: Effect, scale: Scale, digits: int) -> Mark:
+def _draw_mark(effect: Effect, scale: Axis, digits: int) -> Mark:
     def place(ends: tuple[float, float]) -> tuple[float, float] | None:
         if not all(map(math.isfinite, ends)):
             return None

@@ -11,37 +11,39 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from skdp.estimators.summary import Z
 from skdp.evaluation.results import Bin, Evaluation
 from skdp.planning.plan import Plan
 from skdp.planning.plan_files import plan_summary
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.reporting.formatting import (
-    Scale,
+    Axis,
     format_count,
     format_number,
     format_range,
     shorten,
 )
-from skdp.reporting.statement import NEIGHBOURS
+from skdp.reporting.statement import describe_neighbours, name_protected
 from skdp.schema import Categorical, Column, Numeric, Pair, Vector, check
 
 #: The purposes of releases, in the order in which a fit makes them. Each purpose has a
 #: test that recognises it by the description of the query.
 PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("Number of rows", lambda query: query == "number of rows"),
+    ("Number of persons", lambda query: query == "number of persons"),
     ("Ranges, found in the table", lambda query: query.startswith("magnitudes of")),
     ("Categories, found in the table", lambda query: query.startswith("categories of")),
+    ("Weights of the classes", lambda query: query.endswith(", for weights")),
     ("Gram matrix of the columns", lambda query: query.endswith("Gram matrix")),
     (
         "Histogram of the target",
         lambda query: query.startswith(("counts of", "histogram of the target")),
     ),
     ("Gradients, the steps of the fit", lambda query: query.startswith("gradient")),
+    ("Level of the predictions", lambda query: query == "sum of slopes"),
     ("Scores", lambda query: query.startswith("scores (")),
 )
 UNSPENT = "Not spent"
-#: If the share of the budget that remains is at most this, it is not listed.
+#: A remaining share of the budget is listed only if it is larger than this.
 LITTLE = 1e-3
 
 
@@ -105,13 +107,13 @@ GEOMETRIES = {
     "Diagonal": "DP-SkGD in a diagonal metric from public bounds",
     "InterceptOnly": "DP-SkGD on the intercept alone: a constant model",
 }
-#: Parameters that are listed if they differ from their defaults. All other parameters
-#: are covered by other facts.
+#: Parameters that are listed if they differ from their defaults. The page states all
+#: others elsewhere.
 SETTINGS = (
     *("alpha", "l1_ratio", "fit_intercept", "class_weight", "max_weight", "sampling"),
     *("geometry", "n_steps", "slope_bound", "calibration"),
 )
-#: Maximum number of categories that are listed for a column, and of columns listed.
+#: Largest number of categories listed for a column, and largest number of columns.
 MOST_LEVELS, MOST_COLUMNS = 12, 500
 
 
@@ -126,12 +128,14 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     n = sum(group.kind != "ones" for group in model._layout.groups)
     weights = model.weights_.size
     yield "Columns", f"{n:,} ({each}); {format_count(weights, 'coefficient')}"
-    yield "Rows", ", ".join(describe_rows(model))
+    if schema.unit is not None:
+        yield "Unit", describe_unit(model)
+    yield name_protected(record).title() + "s", ", ".join(describe_rows(model))
     yield (
         "Budget",
         f"ε = {format_number(record.epsilon)}, δ = {format_number(record.delta)}",
     )
-    yield "Neighbouring tables", f"{record.neighbours}: {NEIGHBOURS[record.neighbours]}"
+    yield "Neighbouring tables", f"{record.neighbours}: {describe_neighbours(record)}"
     yield "Method", _method(model)
     settings = _settings(model)
     if settings:
@@ -140,8 +144,18 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
         yield "Ledger", "charged to a ledger, the data set's total budget"
 
 
+def describe_unit(model: Any) -> str:
+    """Describe how the rows of a person are weighted."""
+    most = model.max_rows_per_unit
+    if most == 1:
+        return f"{model.privacy_.unit}; every person counts once, with all rows"
+    return (
+        f"{model.privacy_.unit}; every row counts 1/{most}, and no person more than 1"
+    )
+
+
 def describe_rows(model: Any) -> tuple[str, str]:
-    """Return the number of rows, and the reason why it may be shown."""
+    """Return the number of rows or persons, and the reason why it may be shown."""
     plan, record = model.plan_, model.privacy_
     count = plan.n_rows if isinstance(plan, Plan) else plan.get("n_rows")
     check(
@@ -150,7 +164,8 @@ def describe_rows(model: Any) -> tuple[str, str]:
     )
     if record.neighbours != "add-remove":
         return f"{count:,}", "a public number"
-    if any(one.name == "Number of rows" for one in group_by_purpose(record)):
+    counted = f"Number of {name_protected(record)}s"
+    if any(one.name == counted for one in group_by_purpose(record)):
         return f"{count:,}", "roughly: released with noise"
     return f"{count:,}", "given as public"
 
@@ -180,7 +195,7 @@ def describe_column(column: Column) -> str:
 
 
 def describe_columns(model: Any) -> list[tuple[str, str]]:
-    """Return names and descriptions of the first `MOST_COLUMNS` columns."""
+    """Return the name and description of each of the first `MOST_COLUMNS` columns."""
     listed = list(model.schema_.columns.items())
     return [
         (str(name), describe_column(column)) for name, column in listed[:MOST_COLUMNS]
@@ -225,7 +240,7 @@ EVALUATION_TITLE = "Evaluation of a model"
 class CalibrationMark:
     """The positions of one calibration bin in the picture.
 
-    They are those of the predicted probability, the observed rate and its interval.
+    They show the predicted probability, the observed rate and its interval.
     """
 
     bin: Bin
@@ -247,36 +262,39 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
     record = found.privacy_
     listed = [
         ("Scores", ", ".join(found.scores) or "calibration alone"),
-        ("Rows", ", ".join(describe_evaluation_rows(found))),
+        (
+            name_protected(record).title() + "s",
+            ", ".join(describe_evaluation_rows(found)),
+        ),
         (
             "Budget",
             f"ε = {format_number(record.epsilon)}, δ = {format_number(record.delta)}",
         ),
         (
             "Neighbouring tables",
-            f"{record.neighbours}: {NEIGHBOURS[record.neighbours]}",
+            f"{record.neighbours}: {describe_neighbours(record)}",
         ),
     ]
     return listed + [("Note", note) for note in found.notes]
 
 
 def draw_evaluation(found: Evaluation) -> dict[str, Any]:
-    """Return the scores and the calibration table, with positions for its picture."""
-    scale = Scale(low=0.0, high=1.0)
+    """Return the scores, the calibration table, and the positions for its picture."""
+    scale = Axis(low=0.0, high=1.0)
     drawn = []
     for one in found.calibration:
-        if math.isfinite(one.rate) and math.isfinite(one.rate_std):
-            ends = one.rate - Z * one.rate_std, one.rate + Z * one.rate_std
+        if not one.too_noisy:
             drawn.append(
                 CalibrationMark(
                     bin=one,
                     predicted=scale(one.predicted),
                     at=scale(one.rate),
-                    interval=(scale(ends[0]), scale(ends[1])),
+                    interval=(scale(one.rate_low), scale(one.rate_high)),
                 )
             )
     return {
         "scores": found.scores,
+        "confusion": found.confusion,
         "confidence": found.confidence,
         "calibration": found.calibration,
         "calibration_rows": drawn,

@@ -1,7 +1,7 @@
-"""Format numbers and texts for a page, and compute positions in its pictures.
+"""Format numbers and strings for a page, and compute positions in its pictures.
 
 Positions are percentages of a picture's width or height. Pictures therefore fit both a
-phone and a printed page, and letters in a picture are as large as the text around it.
+phone and a printed page, and their labels are as large as the text around them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def escape_unprintable(value: Any) -> Any:
-    """Replace every character that does not print by its escape code.
+    """Replace every unprintable character by its escape code.
 
     Names of columns and categories may come from strangers. They may contain characters
     that reverse the reading direction or that cannot be written to a file.
@@ -28,12 +28,12 @@ def escape_unprintable(value: Any) -> Any:
 
 
 def shorten(text: str, longest: int = 48) -> str:
-    """Cut a text to at most `longest` characters, to fit next to a picture."""
+    """Shorten a string to at most `longest` characters, to fit next to a picture."""
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
 
 def format_number(value: Any, digits: int = 4) -> str:
-    """Format a number with `digits` significant digits. nan becomes an empty text.
+    """Format a number with `digits` significant digits, and nan as an empty string.
 
     Integers are written in full.
     """
@@ -71,12 +71,12 @@ def format_percent(share: float) -> str:
 
 
 def format_count(count: int, one: str) -> str:
-    """Format a number of things. An s is added to `one` unless the number is 1."""
+    """Format a count of things, such as "1 row" or "2 rows". `one` is the singular."""
     return f"{count:,} {one}" + ("" if count == 1 else "s")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class Axis:
     """An axis of a picture, from the value `low` to the value `high`.
 
     It is drawn from `start` to `end` percent of the picture's width or height.
@@ -121,10 +121,10 @@ def _choose_log_ticks(low: float, high: float) -> list[float]:
     return found or [low, high]
 
 
-def make_scale(values: Iterable[float], centre: float = 0.0) -> Scale:
+def make_axis(values: Iterable[float], centre: float = 0.0) -> Axis:
     """Return an axis that covers all finite values and the centre."""
     finite = [v for v in values if math.isfinite(v)]
     low, high = min([centre, *finite]), max([centre, *finite])
     if high - low < 1e-300:
         low, high = centre - 1.0, centre + 1.0
-    return Scale(low=low, high=high)
+    return Axis(low=low, high=high)

@@ -29,21 +29,31 @@ from skdp.planning.plan_files import plan_summary, summary_digest
 from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.selection import SearchRecord
-from skdp.reporting import coefficients, facts, formatting, outlook
+from skdp.reporting import (
+    coefficients,
+    curve_panels,
+    facts,
+    formatting,
+    model_card,
+    outlook,
+)
 from skdp.reporting.statement import (
     FALSE_ALARMS,
-    NEIGHBOURS,
+    describe_neighbours,
     detection_rate,
     failure_rate,
+    name_protected,
     write_parts,
 )
 from skdp.schema import check
 from skdp.verification.independent_epsilon import closed_form_epsilon
 from skdp.verification.verify import Verification, verify
 
+#: The forms of a report.
+FORMS = ("html", "markdown", "json")
 #: Maximum number of releases that the page lists.
 MOST_RELEASES = 500
-#: Fields in which a plan that was made again must agree with the plan that was run.
+#: Fields of the plan that was run. A plan that is made again must have the same values.
 KEPT = (
     *("n_rows", "geometry", "sampling", "n_steps", "n_restarts", "calibration"),
     *("loss", "penalty", "l1", "l2"),
@@ -51,11 +61,13 @@ KEPT = (
 #: Largest accepted relative difference between the clipping radii of these two plans.
 #: Rounding of the budget may cause a small difference.
 NEAR = 0.01
-#: First words of the purposes of those releases that are made before the plan.
-BEFORE = ("Number of rows", "Ranges, found", "Categories, found")
+#: Purposes of the releases that are made before the plan begin with these words.
+BEFORE = ("Number of rows", "Number of persons", "Ranges", "Categories", "Weights of")
 
 
-def report(model: Any, ledger: Any = None) -> str:
+def report(
+    model: Any, ledger: Any = None, *, form: str = "html", scores: Any = None
+) -> str:
     """Write a page about a model, for a data-protection officer and a colleague.
 
     Parameters
@@ -64,12 +76,17 @@ def report(model: Any, ledger: Any = None) -> str:
         A directory written by ``save``, a fitted model or search, or an evaluation.
     ledger : Ledger or path, optional
         The ledger that was charged. It is checked as in `skdp.verify`.
+    form : {"html", "markdown", "json"}
+        A page, or a model card as model hubs read it: Markdown that starts with a block
+        of metadata, or the same facts as JSON.
+    scores : Evaluation, optional
+        Released scores of the model, which become part of a model card.
 
     Returns
     -------
     str
-        One HTML page that loads no other file and runs no script. It suits screens,
-        phones and paper. It contains only public and released values.
+        One HTML page for screens, phones and paper, which loads no other file and runs
+        no script. Or a model card. Both contain only public and released values.
 
     Raises
     ------
@@ -85,7 +102,18 @@ def report(model: Any, ledger: Any = None) -> str:
     >>> page.startswith("<!doctype html>")
     True
     """
-    return render_page(read_subject(model, ledger))
+    check(form in FORMS, f"form must be one of {FORMS}, got {form!r}.")
+    about = read_subject(model, ledger)
+    if form == "html":
+        check(
+            scores is None,
+            "scores are part of a model card only. Write a page about them with "
+            "skdp.report(scores).",
+        )
+        return render_page(about)
+    card = model_card.make_card(about, scores)
+    write = model_card.render_json if form == "json" else model_card.render_markdown
+    return write(card)
 
 
 def render_page(about: Subject) -> str:
@@ -112,7 +140,8 @@ def collect_contents(about: Subject) -> dict[str, Any]:
         "claims": about.claims,
         "why_not": promised[0].removeprefix("NOTHING: ") if not about.claims else "",
         "record": record,
-        "neighbours": NEIGHBOURS[record.neighbours],
+        "neighbours": describe_neighbours(record),
+        "protected": name_protected(record),
         "odds": _odds(record) if about.claims else math.nan,
         "failing": failure_rate(record) if about.claims else math.nan,
         "detected": detection_rate(record) if about.claims else math.nan,
@@ -159,6 +188,7 @@ def _describe_model(model: Any) -> dict[str, Any]:
     paid = model.ledger is not None
     return {
         "coefficients": coefficients.draw_coefficients(model),
+        "curves": curve_panels.draw_curves(model),
         "limits": _describe_limits(plan, summary),
         "panels": [] if plan is None else outlook.panels(plan),
         "digest": summary_digest(summary),

@@ -27,10 +27,30 @@ NEIGHBOURS = {
     "replace-one": "one row is replaced by any other row, so what a row says is "
     "hidden; the number of rows is public",
 }
+PERSON_NEIGHBOURS = {
+    "add-remove": "all rows of one person are added or removed, so whether a person "
+    "is in the table at all is hidden",
+    "zero-out": "all rows of one person are left out of every sum; the number of "
+    "persons stays public",
+    "replace-one": "all rows of one person are replaced by those of any other person, "
+    "so the content and the number of a person's rows are hidden; the number of "
+    "persons is public",
+}
+
+
+def describe_neighbours(record: PrivacyRecord) -> str:
+    """Return in words how neighbouring tables differ."""
+    listed = NEIGHBOURS if record.unit is None else PERSON_NEIGHBOURS
+    return listed[record.neighbours]
+
+
+def name_protected(record: PrivacyRecord) -> str:
+    """Return what is protected, "row" or "person"."""
+    return "row" if record.unit is None else "person"
 
 
 def compute_delta(record: PrivacyRecord, epsilon: float) -> float:
-    """Return a δ for which the record's releases are (ε, δ)-private, for this ε."""
+    """Return the δ that the record's releases have at this ε."""
     if isinstance(record, SearchRecord) and record.stop is not None:
         return search_delta(epsilon, math.sqrt(record.budget), record.stop)
     mu, extra = math.sqrt(record.spent), _sum_deltas(record)
@@ -38,7 +58,7 @@ def compute_delta(record: PrivacyRecord, epsilon: float) -> float:
 
 
 def _sum_deltas(record: PrivacyRecord) -> float:
-    """Return the total δ that releases cost in addition to their μ."""
+    """Return the total δ of the releases, which they cost in addition to μ."""
     return math.fsum(times * event.delta for event, times in record.events.items())
 
 
@@ -46,10 +66,11 @@ def detection_rate(record: PrivacyRecord, false_alarms: float = FALSE_ALARMS) ->
     """Return an upper bound on the true-positive rate of any attacker.
 
     The attacker knows every other row, the model and every released number, and tests
-    whether one row is in the table, with the false-positive rate α = `false_alarms`.
-    For Gaussian releases this is at least as hard as telling N(0, 1) from N(μ, 1). The
-    true-positive rate is therefore at most Φ(Φ⁻¹(α) + μ), plus the δ that releases cost
-    in addition to their μ (Dong, Roth, Su 2022, Definition 2.6). For a random search,
+    whether one row (or one person, with all rows) is in the table, with the
+    false-positive rate α = `false_alarms`. For Gaussian releases this is at least as
+    hard as telling N(0, 1) from N(μ, 1). The true-positive rate is therefore at most
+    Φ(Φ⁻¹(α) + μ), plus the δ that releases cost in addition to their μ (Dong, Roth, Su
+    2022, Definition 2.6). For a random search,
     which returns the best of a random number of trials, the rate is at most
     e^ε α + δ(ε) for every ε.
     """
@@ -114,13 +135,13 @@ Part = tuple[str, list[str]]
 
 
 def write_parts(model: Any) -> list[Part]:
-    """Return the parts of a statement in order. Each has a title and sentences."""
+    """Return the parts of a statement in order, each with a title and sentences."""
     record = model if isinstance(model, PrivacyRecord) else _get_record(model)
     return [
         _write_published(record, model),
         ("What is promised", list(_write_promises(record))),
         _write_public(record),
-        _write_unprotected(),
+        _write_unprotected(record),
         _write_checks(record),
     ]
 
@@ -142,12 +163,12 @@ def _write_published(record: PrivacyRecord, model: Any) -> Part:
         "table's rows were released, each with random noise added, and everything "
         "published was computed from them alone:"
     )
-    lines = [what]
+    lines, one = [what], name_protected(record)
     for event, times in record.events.items():
         noise = "without noise"
         if event.noise_multiplier:
             noise = (
-                f"noise {event.noise_multiplier:.4g} times what one row can change "
+                f"noise {event.noise_multiplier:.4g} times what one {one} can change "
                 f"(that is at most {event.sensitivity:.4g})"
             )
         often = "once" if times == 1 else f"{times:,} times"
@@ -163,26 +184,26 @@ def _write_promises(record: PrivacyRecord) -> Iterator[str]:
             "before publishing anything."
         )
         return
-    epsilon = record.spent_epsilon
+    epsilon, one = record.spent_epsilon, name_protected(record)
     if epsilon == math.inf or record.budget == math.inf:
         yield "NOTHING: there is no noise (epsilon is infinite)."
         return
     yield (
         f"({epsilon:.4g}, {record.delta:.3g})-differential privacy. Compare the table "
-        f"with one that differs in a single row: {NEIGHBOURS[record.neighbours]}. Both "
+        f"with one that differs in a single {one}: {describe_neighbours(record)}. Both "
         "tables give nearly the same results with nearly the same probability."
     )
     odds = math.exp(epsilon) if epsilon < 700 else math.inf
     yield (
-        "The results change anyone's odds about one row by a factor of at most "
+        f"The results change anyone's odds about one {one} by a factor of at most "
         f"{odds:.4g} (that is e^{epsilon:.4g}), up or down, whatever else they know. "
         "The probability of a larger change is at most "
         f"{failure_rate(record):.2g}."
     )
     yield (
-        "An attacker who knows all other rows and tests whether one row was used, "
+        f"An attacker who knows all other {one}s and tests whether one {one} was used, "
         f"accepting {FALSE_ALARMS:.0%} false alarms, finds at most "
-        f"{detection_rate(record):.2%} of the rows that were used. Blind guessing "
+        f"{detection_rate(record):.2%} of the {one}s that were used. Blind guessing "
         f"finds {FALSE_ALARMS:.0%}."
     )
     yield (
@@ -195,7 +216,7 @@ def _write_promises(record: PrivacyRecord) -> Iterator[str]:
 def _write_public(record: PrivacyRecord) -> Part:
     lines = [*record.assumptions]
     if record.neighbours != "add-remove":
-        lines.append("The number of rows is public.")
+        lines.append(f"The number of {name_protected(record)}s is public.")
     lines.append(
         "The names of the columns, the settings of the program and the plan made from "
         "them are public. They were not computed from the rows."
@@ -203,10 +224,20 @@ def _write_public(record: PrivacyRecord) -> Part:
     return "What was assumed to be public, and is not protected", lines
 
 
-def _write_unprotected() -> Part:
-    return "What this does not protect", [
+def _write_unprotected(record: PrivacyRecord) -> Part:
+    several = (
         "Several rows of one person. Each row is protected; k rows together have at "
-        "most k times the ε, and more than k times the δ.",
+        "most k times the ε, and more than k times the δ. A schema with a unit "
+        "protects persons."
+    )
+    if record.unit is not None:
+        several = (
+            f"Persons with several values of {record.unit}. The rows with one value "
+            "are protected together; k values together have at most k times the ε, and "
+            "more than k times the δ."
+        )
+    return "What this does not protect", [
+        several,
         "How long the computation took and how much memory it used.",
         "Scores on the table itself. score() of a model, and cv_results_, best_params_ "
         "and best_score_ of scikit-learn's own searches, are computed without noise. "
@@ -222,7 +253,7 @@ def _write_unprotected() -> Part:
 def _write_checks(record: PrivacyRecord) -> Part:
     mu, search = math.sqrt(record.spent), ""
     if isinstance(record, SearchRecord) and record.stop is not None:
-        search = "They are those of one trial of a search, whose cost follows from the "
+        search = "They belong to one trial of a search, whose cost follows from the "
         search += "theorem in skdp/privacy/selection.py. "
     return "How to check it", [
         f"The releases above add up to μ = {mu:.6g}: μ² is the sum of 1/(noise "

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from skdp.schema.validation import FloatArray, check
+from skdp.schema.validation import FloatArray, check, check_numbers, list_values
 
 
 class CodedCells(Protocol):
@@ -73,11 +73,12 @@ class Numeric:
 
     def __post_init__(self) -> None:
         low, high, bins = self.low, self.high, self.bins
+        check_numbers("A numeric column", low=low, high=high, missing=self.missing)
         if isinstance(self.knots, (list, tuple, np.ndarray)):
             object.__setattr__(self, "knots", tuple(float(k) for k in self.knots))
         check(
             math.isfinite(low) and math.isfinite(high - low) and low < high,
-            f"Numeric must have finite low < high, got {low}, {high}.",
+            f"A numeric column must have finite low < high, got {low}, {high}.",
         )
         check(
             self.scale in ("linear", "log"),
@@ -262,11 +263,11 @@ class Categorical:
     other: object = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "levels", tuple(self.levels))
+        object.__setattr__(self, "levels", list_values(self.levels, "levels"))
         keys = [level_key(level) for level in self.levels]
         check(
             1 <= len(keys) <= 65000,
-            f"Categorical must have 1 to 65000 levels, got {len(keys)}.",
+            f"A categorical column must have 1 to 65000 levels, got {len(keys)}.",
         )
         twice = [key for key, times in Counter(keys).items() if times > 1][:1]
         check(not twice, f"levels must be distinct, got {twice} more than once.")

@@ -1,4 +1,4 @@
-"""The coordinates of an encoded row, grouped by column, and bounds on their norms."""
+"""Describe the coordinates of an encoded row, by column, and bounds on their norms."""
 
 from __future__ import annotations
 
@@ -53,10 +53,20 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The coordinates of an encoded row, and an optional bound on the row's norm."""
+    """The coordinates of an encoded row, and an optional bound on the row's norm.
+
+    If `unit` is not None, it names the columns that identify a person, and all rows of
+    a person together count as one record.
+    """
 
     groups: tuple[Group, ...]
     row_norm: float | None = None
+    unit: str | None = None
+
+    @property
+    def counted(self) -> str:
+        """The word for what n counts: "rows", or "persons" if there is a unit."""
+        return "rows" if self.unit is None else "persons"
 
     @property
     def n_features(self) -> int:
@@ -71,7 +81,7 @@ class Layout:
 
     @property
     def blocks(self) -> list[IntArray]:
-        """The coordinates of each group, which block sampling starts from."""
+        """The coordinates of each group, for samplings of blocks."""
         return [group.coordinates for group in self.groups]
 
     @property

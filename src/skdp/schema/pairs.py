@@ -1,9 +1,9 @@
-"""Pairs of columns, and the hat functions from which curves and surfaces are made.
+"""Define pairs of columns, and the hat functions of curves and surfaces.
 
 The hat function of a knot is 1 at the knot, 0 at all other knots, and linear in
-between. At every position at most two hats are not zero, they are not negative, and
-their sum is one. The product of the hats of two columns has the same properties, with
-at most four products that are not zero. A category is a position that lies on a knot.
+between. At every position, at most two hats are nonzero. No hat is negative, and their
+sum is one. Products of the hats of two columns have the same properties, but up to four
+of them are nonzero. A category is a position that lies on a knot.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MOST_CELLS = 65_000
 class Pair:
     """A surface over two columns of the schema, in addition to their own effects.
 
-    A number has hat functions on equally spaced knots, and a category or a bin is one
-    step. The surface has a coordinate for each combination of knots or levels.
+    Numbers have hat functions on equally spaced knots. The surface is constant on each
+    category or bin. It has a coordinate for each combination of knots or levels.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Pair:
 
     @property
     def parts(self) -> tuple[Numeric | Categorical, ...]:
-        """The descriptions of both columns, where a number is a curve or has bins."""
+        """The descriptions of both columns. A number is a curve or has bins."""
         knots = 2 if isinstance(self.knots, str) else self.knots
         return tuple(
             column.choose_knots(knots)
@@ -93,7 +93,7 @@ class Pair:
 
     @property
     def kind(self) -> Literal["dense", "code", "hats"]:
-        """How a cell is stored: as two positions, or as a code if none has knots."""
+        """How a cell is stored: as two positions, or as a code without knots."""
         return "hats" if any(p.kind == "hats" for p in self.parts) else "code"
 
     @property
@@ -120,7 +120,7 @@ class Pair:
         """Map the cells of both columns to codes (n,) or positions (n, 2).
 
         If one of the cells has no level, the row has the code `width`, or the positions
-        (width of the first axis, 0). Both stand for no coordinate.
+        (width of the first axis, 0). Both mean that all coordinates are zero.
         """
         a, b = (part.width for part in self.parts)
         found = [p.compute_features(c) for p, c in zip(self.parts, cells, strict=True)]
@@ -158,7 +158,7 @@ def split_hats(
     Returns
     -------
     places : (n, 2 or 4)
-        Indices of coordinates. The index ``prod(axes)`` stands for none.
+        Indices of coordinates. The index ``prod(axes)`` means no coordinate.
     values : (n, 2 or 4)
         The values of these coordinates.
 

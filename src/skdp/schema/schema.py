@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from skdp.schema.columns import Numeric, Target
@@ -34,20 +35,34 @@ class Schema:
     row_norm : float, optional
         Bound on the norm of the encoded row, without the intercept. If a row is longer,
         its numeric parts are scaled down.
+    unit : str or sequence of str, optional
+        The column or columns that say whose row it is, such as ``"patient_id"``. All
+        rows of a person then count as one record, and privacy protects persons. The
+        column is not a feature. A row without an id counts for nothing. By default each
+        row is a person of its own.
     """
 
     columns: Mapping[str, Column]
     target: tuple[str, Target] | Target | None = None
     row_norm: float | None = None
+    unit: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        _check_described(self.columns, self.target)
         columns = dict(self.columns)
         for name, column in columns.items():
             if isinstance(column, Pair):
                 columns[name] = column.join(name, columns)
         object.__setattr__(self, "columns", columns)
         check(bool(self.inputs), "A schema must have at least one column.")
+        if self.unit is not None and not isinstance(self.unit, str):
+            object.__setattr__(self, "unit", tuple(self.unit))
+        check(
+            self.unit is None or (bool(self.unit) and all(self.unit_columns)),
+            f"unit must name at least one column, got {self.unit!r}.",
+        )
         used = [*self.inputs, *([self.target_name] if self.target_name else [])]
+        used += self.unit_columns
         twice = [name for name, times in Counter(used).items() if times > 1][:1]
         check(
             not twice,
@@ -95,8 +110,63 @@ class Schema:
         """Description of the target."""
         column = self.target[1] if isinstance(self.target, tuple) else self.target
         if column is None:
-            raise ValueError("The schema has no target. Add target=(name, column).")
+            raise ValueError(
+                "The schema has no target. Add one: target=(name, column) in Python, "
+                "[target] in a TOML file."
+            )
         return column
+
+    @staticmethod
+    def discover(table: Any, *, epsilon: float, **options: Any) -> Schema:
+        """Find the schema of a table within a privacy budget.
+
+        This is the schema of `skdp.discover`, which has the same parameters and also
+        returns the privacy record. Pass a ledger to have the budget added up.
+        """
+        import skdp
+
+        found: Any = skdp.discover(table, epsilon=epsilon, **options)
+        schema: Schema = found.schema
+        return schema
+
+    def __str__(self) -> str:
+        rows = [("column", "kind", "values"), *self._list_rows()]
+        widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
+        lines = [
+            f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows
+        ]
+        if self.row_norm is not None:
+            lines.append(f"norm of a row: at most {self.row_norm:g}")
+        return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("column", "kind", "values"))
+        body = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
+            for row in self._list_rows()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _list_rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yield name, kind and values of each column, and of the target last."""
+        from skdp.schema.descriptions import describe_column
+
+        for name, column in self.columns.items():
+            yield str(name), *describe_column(column)
+        if self.target is not None:
+            own = self.target_name
+            name = "target" if own is None else f"{own} (target)"
+            yield name, *describe_column(self.target_column)
+
+    @property
+    def unit_columns(self) -> tuple[str, ...]:
+        """Names of the columns that say whose row it is. It is empty without a unit."""
+        return (self.unit,) if isinstance(self.unit, str) else tuple(self.unit or ())
+
+    @property
+    def unit_name(self) -> str | None:
+        """The unit's columns in one text, or None without a unit."""
+        return ", ".join(self.unit_columns) or None
 
     def to_toml(self) -> str:
         """Return the schema as TOML text, which a person can edit."""
@@ -135,4 +205,29 @@ class Schema:
             groups.append(
                 Group(name="intercept", kind="ones", start=start, labels=label)
             )
-        return Layout(groups=tuple(groups), row_norm=self.row_norm)
+        return Layout(groups=tuple(groups), row_norm=self.row_norm, unit=self.unit_name)
+
+
+def _check_described(columns: object, target: object) -> None:
+    """Refuse columns and targets that are not descriptions, and say what to write."""
+    check(
+        isinstance(columns, Mapping),
+        "columns must map names to descriptions, as in {'age': Numeric(0, 100)}, got "
+        f"{type(columns).__name__}.",
+    )
+    assert isinstance(columns, Mapping)
+    described = dict(columns)
+    if target is not None:
+        pair = isinstance(target, tuple) and len(target) == 2
+        check(
+            not isinstance(target, (str, tuple, list)) or pair,
+            f"target must be (name, description), got {target!r}. Write for example "
+            "target=('income', Categorical(['low', 'high'])).",
+        )
+        described["target"] = target[1] if isinstance(target, tuple) else target
+    for name, column in described.items():
+        check(
+            hasattr(column, "list_inputs"),
+            f"Column {name!r} must be Numeric(low, high), Categorical([...]) or "
+            f"Vector([...]), got {column!r}.",
+        )

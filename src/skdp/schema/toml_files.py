@@ -3,6 +3,7 @@
 .. code-block:: toml
 
     row_norm = 3.0
+    unit = "patient_id"
 
     [columns.age]
     kind = "numeric"
@@ -55,10 +56,10 @@ from skdp.schema.vectors import Vector
 from skdp.typed_files import Form, check_integers, convert, read_file
 
 LARGEST = 1 << 24
-"""Most bytes of a file that are read."""
+"""Largest size of a file, in bytes."""
 
 BLANK = "?"
-"""What a template holds where a person has to decide."""
+"""The mark in a template where a person has to decide."""
 
 _FILLED = {
     "kind": "a kind (then low and high, or levels)",
@@ -66,7 +67,7 @@ _FILLED = {
     "high": "high",
     "levels": "levels",
 }
-# Matches a key of a hundred parts, quoted or not, for which `tomllib` takes minutes.
+# Matches keys of a hundred parts, quoted or not. `tomllib` takes minutes to read them.
 _DEEP = re.compile(
     r"""(?:^|[\[{,])[ \t]*+(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){99}""",
     re.ASCII | re.MULTILINE,
@@ -80,6 +81,7 @@ class SchemaForm(Form, frozen=True, kw_only=True):
     columns: dict[str, Any]
     target: dict[str, Any] | None = None
     row_norm: int | float | None = None
+    unit: str | list[str] | None = None
 
 
 class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeric"):
@@ -142,7 +144,7 @@ def read(path: str | PathLike[str]) -> Schema:
 
 
 def given(schema: Schema | str | PathLike[str] | None) -> Schema | None:
-    """Return the schema if it is given as such, or read it if a path is given."""
+    """Return the schema, or read it if its path is given."""
     if isinstance(schema, (str, PathLike)):
         return read(schema)
     check(
@@ -214,7 +216,7 @@ def _parse(text: str, what: str) -> Schema:
         bins <= _MOST_BINS,
         f"A schema may have at most {_MOST_BINS} bins in all columns, got {bins}.",
     )
-    return Schema(columns, target=described, row_norm=form.row_norm)
+    return Schema(columns, target=described, row_norm=form.row_norm, unit=form.unit)
 
 
 def dumps(schema: Schema) -> str:
@@ -222,6 +224,8 @@ def dumps(schema: Schema) -> str:
     tables: dict[str, Any] = {}
     if schema.row_norm is not None:
         tables["row_norm"] = _to_python(schema.row_norm)
+    if schema.unit is not None:
+        tables["unit"] = _to_python(schema.unit)
     tables["columns"] = {
         name: _write_column(column) for name, column in schema.columns.items()
     }
@@ -245,7 +249,7 @@ def write_toml(tables: Mapping[str, Any]) -> str:
 
 
 def _check_complete(described: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a template with blanks. One message lists the blanks of all columns."""
+    """Refuse a template with blanks. The message lists the blanks of all columns."""
     open_: dict[str, list[str]] = {}
     for where, body in described.items():
         keys = [text for key, text in _FILLED.items() if body.get(key) == BLANK]
@@ -291,7 +295,7 @@ def _read_column(body: Mapping[str, Any], where: str) -> Column:
 
 
 def _write_column(column: Column) -> dict[str, Any]:
-    """Return a column's TOML table: the kind, and every setting that is not default."""
+    """Return a column's TOML table: its kind and all settings but the defaults."""
     kind = next(k for k, (_, made) in _COLUMNS.items() if isinstance(column, made))
     form = _COLUMNS[kind][0]
     values = {

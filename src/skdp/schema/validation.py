@@ -1,6 +1,10 @@
-"""The function that refuses public mistakes, and type aliases for arrays."""
+"""Define functions that refuse public mistakes, and type aliases for arrays."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,3 +24,29 @@ def check(holds: bool, sentence: str) -> None:
     """
     if not holds:
         raise ValueError(sentence)
+
+
+def check_numbers(what: str, **values: Any) -> None:
+    """Raise a ValueError if a public setting is neither a number nor None.
+
+    None is allowed only for ``missing``, where it means the default.
+    """
+    for name, value in values.items():
+        if isinstance(value, Real) or (value is None and name == "missing"):
+            continue
+        dated = hasattr(value, "isoformat") or isinstance(value, np.datetime64)
+        remedy = "Write the number without quotes."
+        if dated:
+            remedy = "Convert dates to numbers first, such as days since a fixed day."
+        elif not isinstance(value, str):
+            remedy = "State a number that is known without looking at the records."
+        raise ValueError(f"{what} needs a number as {name}, got {value!r}. {remedy}")
+
+
+def list_values(values: Any, name: str) -> tuple[Any, ...]:
+    """Return a public list as a tuple. A string is not accepted as a list."""
+    check(
+        isinstance(values, Iterable) and not isinstance(values, (str, bytes)),
+        f"{name} must be a list, got {values!r}. Write [{values!r}] for one entry.",
+    )
+    return tuple(values)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from skdp.schema.validation import FloatArray, check
+from skdp.schema.validation import FloatArray, check, list_values
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Vector:
     norm: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", tuple(self.names))
+        object.__setattr__(self, "names", list_values(self.names, "names"))
         check(
             0 < len(self.names) == len(set(self.names)),
-            "Vector must have at least one column name, and no name twice.",
+            "A vector must have at least one column name, and no name twice.",
         )
         check(
             0 < self.norm < math.inf,

@@ -15,20 +15,20 @@ Only the releases cost privacy; the rest is post-processing.
 
 where σ is the standard deviation of the noise in XᵀX.
 
-This multiplier is smaller than a third of the budget requires. At ε = 1, δ = 1e-6 it is
-11.85, but (1/3, δ/3) requires 12.47. From ε ≈ .4 on, no proof by thirds works. The
-theorem is nevertheless true, by a wide margin. At ε = 1, δ = 1e-6 the three releases
-together are .146-GDP, and the budget allows .237.
+This multiplier is too small for a third of the budget. At ε = 1, δ = 1e-6 it is 11.85,
+but (1/3, δ/3) requires 12.47. Above ε ≈ .4, no proof that splits the budget into thirds
+works. The theorem is nevertheless true, by a wide margin. At ε = 1, δ = 1e-6 the three
+releases together are .146-GDP, and the budget allows .237.
 
 **Exact** (the default). Gaussian accounting spends all of μ². λ_min is computed from
 the released matrix at no cost. The bound is b = σ(√(2d) + √(2 log(1/ϱ))). It adds the
 mean and the tail of λ_max of a symmetric Gaussian matrix (Gordon; λ_max is
 1-Lipschitz). At d = 100, ϱ = .05 it is 2.1 times smaller than the paper's b. XᵀX gets
-the share R/(1+R) of μ². The reason is that its noise E, of size R², affects w through
-Ew, whereas the noise of Xᵀy, of size R, affects w directly. ‖w‖ = 1 is a public guess.
+the share R/(1+R) of μ², because its noise E is R times as large as the noise of Xᵀy,
+and affects w through Ew. This assumes ‖w‖ = 1, which is a public guess.
 
-In both variants, entries that are the same for all tables have no noise, and entries
-off the diagonal have 1/√2 times the noise of the diagonal (`queries.GramPattern`).
+In both variants, entries that are equal for all tables get no noise. Entries off the
+diagonal get 1/√2 times the noise of the diagonal (`queries.GramPattern`).
 
 Neighbours: each sum has its own sensitivity. For replace-one, the sensitivities of XᵀX
 and Xᵀy are √2 and 2 times larger. λ_min changes by at most R² for all three kinds of
@@ -47,6 +47,7 @@ from skdp.descent.geometry import clip_to_box
 from skdp.models.losses import Squared
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, round_up
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
@@ -72,7 +73,7 @@ def compute_paper_noise(epsilon: float, delta: float) -> float:
     return 3 * math.sqrt(math.log(6 / delta)) / epsilon
 
 
-@register_solver(losses=("squared",))
+@register_solver(losses=("squared",), persons=True)
 def adassp(
     problem: Problem,
     *,
@@ -94,8 +95,8 @@ def adassp(
         As for every solver. The loss must be the squared loss. Its slope bound is not
         used. The callback is not called.
     calibration : {"exact", "paper"}
-        Exact accounting, or Wang's noise and ridge for the (ε, δ) of the privacy
-        record. Wang's noise is charged at its true cost.
+        "exact" uses exact accounting. "paper" uses Wang's noise and ridge for the (ε,
+        δ) of the privacy record, and charges their true cost.
     gram_share : float, optional
         Share of μ² for XᵀX, by default R/(1+R). Used only with "exact".
 
@@ -122,6 +123,7 @@ def adassp(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=calibration == "exact",  # the paper's eigenvalue is not a query
     )
     adder = engine(problem.records)
     as_in_paper = run.budget < math.inf and calibration == "paper"
@@ -181,7 +183,7 @@ def _count_coordinates(problem: Problem) -> int:
 def _fill_gram(
     layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
 ) -> FloatArray:
-    """Return XᵀX from its released and its known entries (see `GramPattern`)."""
+    """Return XᵀX, made of released and of known entries (see `GramPattern`)."""
     full = np.zeros((layout.n_features, layout.n_features))
     full[pattern.rows, pattern.columns] = full[pattern.columns, pattern.rows] = values
     ones = [group.start for group in layout.groups if group.kind == "ones"]
@@ -197,7 +199,7 @@ def _fill_gram(
 def _release_eigenvalue(
     problem: Problem, run: Run, adder: queries.Engine, z: float
 ) -> float:
-    """Release λ_min(XᵀX), lowered so that it is probably below the true value.
+    """Release λ_min(XᵀX), lowered to be below the true value with high probability.
 
     One record changes λ_min by at most R² (Weyl), even if the record is replaced.
     Rounding changes λ_min by a multiple of d·2⁻⁵²·NR². The computation uses bisection,
@@ -208,7 +210,7 @@ def _release_eigenvalue(
     first = eigvalsh(exact, subset_by_index=[0, 0], driver="evx", check_finite=False)
     squared, (full, most) = problem.row_norm**2, count_covered_rows(problem)
     largest = problem.n_rows * squared
-    rows = sum(len(chunk.target) for chunk in adder.records.chunks)
+    rows = adder.records.add_up(_count_rows)
     value = min(max(0.0, float(first[0])), largest) * fade(problem, rows)
     lost = 64 * problem.layout.n_features * 2.0**-52 * most * squared
     lost += largest / full if most > full else 0.0
@@ -219,6 +221,10 @@ def _release_eigenvalue(
     released = release(total, z, run.noise, run.record)
     likely = z * bound * math.sqrt(math.log(6 / run.record.delta))
     return max(0.0, float(released.values[0]) - likely)
+
+
+def _count_rows(records: Records) -> int:
+    return sum(len(chunk.target) for chunk in records.chunks)
 
 
 def _solve(system: FloatArray, moment: FloatArray, floor: float) -> FloatArray:

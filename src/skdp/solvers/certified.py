@@ -1,7 +1,7 @@
 r"""Minimise regularised losses in floating point, with a proof of accuracy.
 
-The objective is a sum over records, F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w, with all
-qⱼ > 0. The slopes φᵢ' are those of `losses`, as functions of real numbers. They are
+The objective is a sum over records, F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w, with all qⱼ
+> 0. The slopes φᵢ' are the functions of `losses`, taken over the real numbers. They are
 increasing, so F is strongly convex and ‖w - w*‖_q ≤ ‖∇F(w)‖_{1/q} for every w. Here
 ‖v‖_q² = Σ qⱼvⱼ² and ‖g‖_{1/q}² = Σ gⱼ²/qⱼ. A point is returned only when its gradient
 is *proved* to be small, that is, when the computed gradient is small even after the
@@ -50,10 +50,10 @@ at most 2S/s, and 4S τ(s)/s ≤ 2τ(2S). Nothing is assumed about b, so tilts o
 are covered.
 
 **Private numbers of rows** (add-remove). A and B grow with the number of rows N, which
-may be larger than the public `n_rows`. The proofs hold for N < 2M, with M =
-max(2²⁴, 4 n_rows). `locate_minimiser` returns f(N) Π(w̃), where f(N) = min(1, 2 - N/M),
-and 0 for tables of 2M rows or more. Since |f(N+1) - f(N)| ≤ 1/M, this adds S/M to the
-sensitivity. That is little, because 2S is about √N. Tables of at most M rows are not
+may be larger than the public `n_rows`. The proofs hold for N < 2M, with M = max(2²⁴, 4
+n_rows). `locate_minimiser` returns f(N) Π(w̃), where f(N) = min(1, 2 - N/M), and 0 for
+tables of 2M rows or more. Since |f(N+1) - f(N)| ≤ 1/M, this adds S/M to the
+sensitivity. This is little, because 2S is about √N. Tables of at most M rows are not
 affected.
 """
 
@@ -71,18 +71,19 @@ from skdp.schema import FloatArray, check
 from skdp.solvers.penalised import Objective, Rounding, U, bound_steepness
 from skdp.solvers.problem import Problem
 
-#: Largest number of rounds in a run without noise, whose result needs no proof.
+#: Largest number of rounds in a run without noise. Its result needs no proof.
 ROUNDS = 1000
-#: Step sizes, used in turn, for differences of slopes. Slopes are read from tables with
-#: 128 entries per unit.
+#: Distances over which slopes are differentiated, used in turn. Slopes are read from
+#: tables with 128 entries per unit.
 STEPS = (1e-6, 1.0 / 128)
-#: Largest ratio of the loss's curvature, over all rows, to that of the quadratic term.
+#: Largest ratio of the loss's curvature, over all rows, to the quadratic term's.
 STEEPEST = 1e7
 #: Bound on the value at margin 0 of every loss with one output, tables included.
 START_VALUE = 1.01
 #: Largest B, the rate at which rounding errors grow with the weights.
 LARGEST_GROWTH = 1.0 / 400
-#: Smallest M. If the number of rows is private, the results of larger tables are faded.
+#: Smallest M. If the number of rows is private, results of tables above M are faded
+#: out.
 LEAST_ROWS = 1 << 24
 
 
@@ -101,7 +102,7 @@ def read_ridge(problem: Problem) -> FloatArray:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds that hold for all tables of a problem, from public facts alone.
+    """Bounds that hold for all tables of a problem. They follow from public facts.
 
     Attributes
     ----------
@@ -111,9 +112,8 @@ class Bounds:
     tolerance : float
         τ(2S).
     slack : float
-        For two neighbouring tables, compare the distance between the results of
-        `locate_minimiser` with the distance between the exact minimisers. The former is
-        larger by at most `slack`, in the norm ‖·‖_q.
+        For two neighbouring tables, the results of `locate_minimiser` are farther apart
+        than the exact minimisers by at most `slack`, in the norm ‖·‖_q.
     """
 
     radius: float
@@ -136,7 +136,7 @@ class Bounds:
         tolerance = 4.1 * (1.01 * lost.fixed + grows)
         check(
             tolerance <= radius,
-            "Rounding could hide the minimiser of this problem: its slopes, of up to "
+            "Rounding could hide the minimiser of this problem. Its slopes, of up to "
             f"{problem.slope_bound:.3g}, are too large for its penalty.",
         )
         slack = 2 * (tolerance + 8 * U * radius)
@@ -181,7 +181,7 @@ def refuse_steep(problem: Problem, quadratic: FloatArray) -> None:
 
 
 def find_least_ridge(problem: Problem) -> float:
-    """Return a ridge, to be added to the mean loss, that `refuse_steep` accepts."""
+    """Return the smallest ridge on the mean loss that `refuse_steep` accepts."""
     flat = np.full(problem.layout.n_features, float(problem.n_rows))
     ratio = problem.n_rows * bound_steepness(problem, flat)
     lost = Rounding.of(problem, flat, count_covered_rows(problem)[1])
@@ -192,8 +192,8 @@ def find_least_ridge(problem: Problem) -> float:
 def minimise(objective: Objective, rounds: float = math.inf) -> FloatArray:
     """Find weights for which ‖∇F(w)‖_{1/q} ≤ 4 E(w) is proved.
 
-    Newton steps use second derivatives. Every other step replaces these by differences
-    over the spacing of the slopes' tables, which smooth kinks. A Newton step is
+    Newton steps use second derivatives. In every second step, differences over the
+    spacing of the slopes' tables replace them, which smooths kinks. A Newton step is
     shortened if F would rise. If it does not halve the gradient, a plain step follows.
 
     Notes
@@ -254,8 +254,8 @@ def locate_minimiser(
 ) -> FloatArray:
     """Return f(N) Π(w̃), shape (d,), which a solver may release with noise.
 
-    A run without noise claims no privacy, so it needs no proof. If not `proved`, the
-    minimisation ends after at most `ROUNDS` rounds.
+    If `proved` is false, the minimisation ends after at most `ROUNDS` rounds. This is
+    for runs without noise, which claim no privacy.
 
     Notes
     -----

@@ -1,16 +1,16 @@
 """DP-CD (Mangold, Bellet, Salmon, Tommasi 2022), which moves one coordinate at a time.
 
 A step draws a coordinate uniformly and releases its partial derivative. It moves the
-coordinate by 1/M_j of the derivative and applies the penalty's proximal map. Each of T
-inner loops has K steps and returns the average of its iterates. This is Algorithm 1
-with sets of one coordinate, so accounting is exact.
+coordinate by the derivative divided by M_j, and applies the penalty's proximal map.
+Each of T inner loops has K steps and returns the average of its iterates. This is
+Algorithm 1 with sets of one coordinate, so accounting is exact.
 
 DP-CD differs in its smoothness constants M_j and its clips C_j = C √(M_j / Σ M).
 Coordinates that are seldom nonzero, such as rare categories, have a small M_j. They
 move further and are clipped to smaller values. M is either public or private. The
 public M is β times the largest x_j². The private M is β times the mean of x_j², which
-is released for a share of the budget and raised to a floor, below which it would be
-mostly noise.
+is released for a share of the budget. Means below a floor are raised to it, because
+they would be mostly noise.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NOISELESS_PASSES, MOST_STEPS = 400, 50_000
 MOST_JOINT = 8
 
 
-@register_solver()
+@register_solver(persons=True, reads_rows=True)
 def dp_cd(
     problem: Problem,
     *,
@@ -79,10 +79,10 @@ def dp_cd(
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver (`skdp.solvers.problem`).
     calibration : {"exact", "paper"}
-        Exact accounting, or the noise of the paper's Theorem 3.1, σ_j² = 12 L_j² T K
-        log(1/δ)/(nε)².
+        "exact" uses exact accounting. "paper" uses the noise of the paper's Theorem
+        3.1, σ_j² = 12 L_j² T K log(1/δ)/(nε)².
     smoothness : {"private", "public"} or float64 (d,)
-        How M is chosen. If an array is given, it is used as M and must be public.
+        How M is chosen. An array is used as M, and must be public.
     smoothness_share : float
         Share of μ² spent on private estimates of M.
     floor : float, optional
@@ -117,6 +117,7 @@ def dp_cd(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=True,
     )
     private = isinstance(smoothness, str) and smoothness == "private"
     share = smoothness_share if private and run.mu < math.inf else 0.0
@@ -204,7 +205,7 @@ def _make_query(
 def _choose_floor(problem: Problem, run: Run) -> float:
     """Return the default floor (√d/(nμ))^½, at most 1.
 
-    A lower floor would cost more in noise than it gains.
+    With a lower floor, the noise would cost more than the lower floor gains.
     """
     d = problem.layout.n_features
     return min(1.0, math.sqrt(math.sqrt(d) / (problem.n_rows * run.mu)) + 1e-6)
@@ -232,17 +233,17 @@ def _choose_smoothness(
 
 @dataclass(frozen=True)
 class Moment:
-    """A pseudo-loss whose gradient in w_j is a moment of x_j.
+    """A pseudo-loss whose derivative in w_j is a moment of x_j.
 
-    If `square`, the gradient at the unit vector w = e_j is x_j². Otherwise the gradient
-    is x_j at any weights.
+    If `square` is true, the derivative at the unit vector w = e_j is x_j². Otherwise it
+    is x_j, at any weights.
     """
 
     square: bool
     slope_bound = 1.0
 
     def slope(self, margin: FloatArray, target: Any) -> FloatArray:
-        """Return the margin, which is x_j at e_j, if `square`, and 1 otherwise."""
+        """Return the margin (x_j at w = e_j) if `square` is true, and 1 otherwise."""
         return margin if self.square else np.ones_like(margin)
 
 

@@ -1,8 +1,8 @@
 r"""DP-GCD: greedy coordinate descent, for sparse solutions in wide tables.
 
 A step chooses the coordinate with the largest derivative, including the penalty. It
-moves only this coordinate, by 1/M_j of the noisy derivative, and applies the penalty's
-proximal map. After T steps at most T weights are nonzero.
+moves only this coordinate, by the noisy derivative divided by M_j, and applies the
+penalty's proximal map. After T steps at most T weights are nonzero.
 
 **Paper** (Mangold, Bellet, Salmon, Tommasi 2023, the privacy theorem of their
 Algorithm 1; the constants are quoted from memory, not checked against the text).
@@ -18,23 +18,24 @@ There are two ways to choose a coordinate. Both are charged exactly.
 
 ``"gaussian"`` (the default). The whole gradient is released with Gaussian noise. The
 choice and the move are post-processing, so the derivative is not paid for twice. The
-cost depends on the Euclidean norm of a record's gradient. Compared with a single
-coordinate, this L is equal for one joint column (text) and √G times larger for G
-columns.
+cost depends on the Euclidean norm of a record's gradient. This L is as large as for a
+single coordinate if there is one joint column (text), and √G times as large if there
+are G columns.
 
 ``"exponential"``. The coordinate is drawn exactly by the exponential mechanism. Scores
-are computed from the exact gradient, and their sensitivity is that of one coordinate.
-Then the derivative of the chosen coordinate is released. The choice and the release
-each get half of μ². The privacy loss of the exponential mechanism has a bounded range:
-if exponents change by at most ω/2, the loss lies in an interval of length ω. Therefore
+are computed from the exact gradient. Their sensitivity is the sensitivity of a single
+coordinate. Then the derivative of the chosen coordinate is released. The choice and the
+release each get half of μ². The privacy loss of the exponential mechanism has a bounded
+range: if exponents change by at most ω/2, the loss lies in an interval of length ω.
+Therefore
 
     μ = 2 Φ⁻¹(1/(1 + e^{-ω/2})) ≈ .63 ω
 
-is the smallest μ that covers its cost (`profiles`), half the cost of a mechanism that
-is only known to be ω-private. Noisy maxima with Laplace noise, as in the paper, are
-private in the same sense, but have no such bounded range. The exponential choice is
-better than the Gaussian one if √G √(2 log d) is far above 1.8·log d, that is, for many
-columns of few categories.
+is the smallest μ that covers its cost (`profiles`). This is half the cost of a
+mechanism that is known to be ω-private and nothing more. Noisy maxima with Laplace
+noise, as in the paper, are private in the same sense, but have no such bounded range.
+The exponential choice is better than the Gaussian one if √G √(2 log d) is far above
+1.8·log d, that is, for many columns of few categories.
 
 M_j is β, which is safe for all tables. For wide joint columns M_j is β times the mean
 of x_j, which is released once for a tenth of μ². For entries in [0, 1] this mean is at
@@ -81,7 +82,7 @@ from skdp.solvers.problem import (
 SMOOTHNESS_SHARE, CHOICE_SHARE = 0.1, 0.5
 #: Number of steps per coordinate in a run without noise.
 NOISELESS_STEPS = 300
-#: The means of joint columns with more coordinates than this are released.
+#: A joint column is wide if it has more coordinates than this. Its means are released.
 WIDE = 8
 #: Scores are rounded to multiples of 1/SCORE_UNITS of their sensitivity.
 SCORE_UNITS = 1 << 20
@@ -103,7 +104,7 @@ def choose_steps(problem: Problem, mu: float) -> int:
     return max(1, round(math.pow(signal / reach, 2 / 3)))
 
 
-@register_solver()
+@register_solver(persons=True)
 def dp_gcd(
     problem: Problem,
     *,
@@ -136,7 +137,7 @@ def dp_gcd(
         ("private"), or β ("public"). M_j is β for all other columns, and for layouts
         without an intercept.
     n_steps : int, optional
-        T. The default is that of `choose_steps`.
+        T. By default `choose_steps` chooses it.
 
     Notes
     -----
@@ -165,6 +166,7 @@ def dp_gcd(
         random_state=random_state,
         noise=noise,
         record=record,
+        persons=True,
     )
     adder = engine(problem.records)
     M = np.full(problem.layout.n_features, problem.curvature)
@@ -244,9 +246,9 @@ def _make_gaussian_step(
 
 
 def _choose_scales(run: Run, steps: int, *, as_in_paper: bool) -> tuple[float, float]:
-    """Return ω, the range of a choice's privacy loss, and a noise multiplier.
+    """Return the range ω of a choice's privacy loss, and a noise multiplier.
 
-    The noise multiplier is that of the derivative's release.
+    The noise multiplier is for the release of the derivative.
     """
     if run.mu == math.inf:
         return math.inf, 0.0
@@ -282,9 +284,8 @@ def score_coordinates(
 ) -> FloatArray:
     """Return the score M_j |move_j| of each coordinate, before rounding.
 
-    Scores are in units of their sensitivity divided by `SCORE_UNITS`, so in these units
-    the sensitivity is `SCORE_UNITS`. Rounding to integers adds one unit to it. The
-    choice accounts for two.
+    The unit is the sensitivity divided by `SCORE_UNITS`, so the sensitivity is
+    `SCORE_UNITS` units. Rounding to integers adds one unit. The choice allows for two.
     """
     with np.errstate(over="ignore"):  # overflow is clipped to the box
         moved = _move(problem, M, weights, exact, problem.all)

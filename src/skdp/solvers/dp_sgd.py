@@ -44,7 +44,7 @@ NOISELESS_STEPS, MOST_STEPS = 3000, 10_000
 ANALYSED_STEPS = 2500
 
 
-@register_solver(delta_share=DELTA_SHARE)
+@register_solver(delta_share=DELTA_SHARE, reads_rows=True)
 def dp_sgd(
     problem: Problem,
     *,
@@ -77,8 +77,8 @@ def dp_sgd(
         uses the paper's noise, √(32 log(n/δ) log(1/δ))/ε times the sensitivity, charged
         at its true cost.
     n_steps : int, optional
-        T. The default of the practised variant is the K* of full gradient descent. That
-        of the analysed variant is 1/rate², or 2500 if no rate is given.
+        T. The default of the practised variant is the K* of full gradient descent. The
+        default of the analysed variant is 1/rate², or 2500 if no rate is given.
     rate : float, optional
         Probability that a record is in a batch. The default of the practised variant is
         2μ/√T, or more if a batch would have fewer than 64 records on average. At this
@@ -186,7 +186,7 @@ def _choose_analysed_steps(rate: float | None) -> int:
 def compute_paper_noise(
     epsilon: float, delta: float, n_rows: int, rate: float, n_steps: int
 ) -> float:
-    """Return the noise multiplier of Theorem 2.1, for T steps at any rate.
+    """Return the noise multiplier of Theorem 2.1 for T steps at the given rate.
 
     The theorem is for n² steps, each along n times the gradient of one record. It uses
     σ² = 32 L² n² log(n/δ) log(1/δ)/ε², so z = √(32 log(n/δ) log(1/δ))/ε. For T steps at
@@ -234,8 +234,8 @@ class _Moves:
     def query(self, engine: queries.Engine, weights: FloatArray) -> queries.BoundedSum:
         """Return the sum of a batch's gradients. A record adds at most `most` to it.
 
-        The sensitivity is that of add-remove. For replace-one, the accounting counts a
-        replacement as two changes.
+        The sensitivity is for add-remove. The accounting counts a replacement as two
+        changes.
         """
         problem, slopes = self.problem, self.problem.slopes()
         if self.clipped:

@@ -8,7 +8,8 @@ The next w̃ is the mean of the epoch's iterates x.
 log(1/δ)/(nε)². The paper leaves the constant c open. `"exact"` releases ṽ once per
 epoch and reuses the released value. The two other terms form a correction. A record's
 part of the correction is bounded by the distance between the two released points:
-|φ'(x·a) - φ'(x·b)| ≤ β sup_x |x·(a - b)|. So near w̃ corrections need hardly any noise.
+|φ'(x·a) - φ'(x·b)| ≤ β sup_x |x·(a - b)|. Close to w̃, corrections therefore need
+hardly any noise.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ FULL_SHARE = 0.8
 PRINTED_CONSTANT = {"replace-one": 64.0, "zero-out": 16.0, "add-remove": 16.0}
 
 
-@register_solver(delta_share=DELTA_SHARE)
+@register_solver(delta_share=DELTA_SHARE, reads_rows=True)
 def dp_svrg(
     problem: Problem,
     *,
@@ -81,8 +82,8 @@ def dp_svrg(
         DP-SGD.
     rate : float, optional
         Probability that a record is in a batch. The paper draws one record, which is a
-        rate of 1/n. The default for "exact" is that of DP-SGD. The default for "paper"
-        is 1/√(Tm), at which the condition of the paper holds.
+        rate of 1/n. The default for "exact" is the same as for DP-SGD. The default for
+        "paper" is 1/√(Tm), at which the condition of the paper holds.
     learning_rate : float, optional
         Step size. The default is 1.9/(βR²), because some tables diverge at 2/(βR²).
     full_share : float
@@ -138,9 +139,10 @@ def dp_svrg(
 
 @dataclass(frozen=True)
 class _Plan:
-    """The numbers of epochs and steps, and the noise of ṽ and of the corrections.
+    """The numbers of epochs and steps, and the noise in ṽ and in the corrections.
 
-    `full` is the noise multiplier of ṽ. If `fresh`, ṽ is released again in every step.
+    `full` is the noise multiplier of ṽ. If `fresh` is true, every step releases ṽ
+    again.
     """
 
     n_epochs: int
@@ -216,9 +218,10 @@ def compute_paper_noises(
 
     A third of σ² = c G² Tm log(1/δ)/(nε)² goes to ṽ, and the rest to the correction.
     One record changes ṽ by at most G/n, or by 2G/n if it is replaced. One record
-    changes the correction of a batch of rate q by at most 2G/(qn), so multiply the
-    second multiplier by q. The sum of both parts has the paper's noise. Releasing the
-    two parts reveals at least as much as releasing their sum, so the charge is safe.
+    changes the correction of a batch of rate q by at most 2G/(qn). For such a batch,
+    multiply the second multiplier by q. The sum of both parts has the paper's noise.
+    Releasing the two parts reveals at least as much as releasing their sum, so the
+    charge is safe.
     """
     sigma = math.sqrt(constant * n_steps * math.log(1.0 / delta)) / epsilon
     return sigma / math.sqrt(3.0) / (2 if replace else 1), sigma / math.sqrt(6.0)
@@ -228,8 +231,8 @@ def compute_paper_noises(
 class Difference:
     """A pseudo-loss whose slopes are differences of a loss's slopes at two weights.
 
-    Margins have 2k columns, k for each of the two weights. In the slopes, columns
-    0..k-1 hold the difference, and the other columns are zero.
+    Margins have 2k columns: k for the first weights and k for the second. The first k
+    columns of the slopes are the differences, and the others are zero.
     """
 
     loss: Loss
@@ -332,8 +335,8 @@ class _Descent:
             Difference(problem.loss, bound), problem.records.max_weight
         )
         records = draw_batch(problem.records, batches.rate, self.noise)
-        # The sensitivity is that of add-remove. For replace-one, the accounting counts
-        # a replacement as two changes.
+        # The sensitivity is for add-remove. The accounting counts a replacement as two
+        # changes.
         total = queries.gradient(
             ReferenceEngine(records),
             slopes,

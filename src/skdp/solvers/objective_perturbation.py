@@ -6,19 +6,19 @@ r"""Objective perturbation: add a random linear term to the objective, then solv
 minimiser is (ε, δ)-private if one record is added or removed, provided that ∇²φᵢ has
 rank one, ‖∇φᵢ‖ ≤ L, ∇²φᵢ ⪯ βR², min q ≥ 2βR²/ε and σ² = L²(8 log(2/δ) + 4ε)/ε².
 
-**Exact** (the default). The privacy curve is that of `profiles.objective_delta`. It
+**Exact** (the default). `profiles.objective_delta` computes the privacy curve. It
 follows Redberg, Koskela, Wang (2023), except for the determinant (log(1+κ), not
 |log(1-κ)|), the sign of slopes (no factor 2 for losses with `one_sign`) and small ε.
 For any chosen noise, the run is charged the smallest μ whose GDP curve it never
 exceeds. Unlike a guarantee at a single (ε, δ), this charge can be composed with others.
 
-**The minimiser need not be exact** (approximate minima: Iyengar et al. 2019,
-Theorem 1). We compute some w̃ whose distance from w is bounded. The bound is proved for
-every table and every b (`certified`). If w were public, w̃, shortened to a public
-radius, would have sensitivity 2τ for all tables. So √q∘w̃ is released with Gaussian
-noise, for a hundredth of the budget. τ includes the last digits of b. The probability
-that w exceeds the radius is e⁻³². Privacy does not depend on this, because the bound
-holds for longer w too. So no δ is spent.
+**The minimiser need not be exact** (approximate minima: Iyengar et al. 2019, Theorem
+1). We compute some w̃ whose distance from w is bounded. The bound is proved for every
+table and every b (`certified`). Suppose that w were public. Then w̃, shortened to a
+public radius, would have sensitivity 2τ for all tables. So √q∘w̃ is released with
+Gaussian noise, for a hundredth of the budget. τ includes the last digits of b. The
+probability that w exceeds the radius is e⁻³². Privacy does not depend on this, because
+the bound holds for longer w too. So no δ is spent.
 
 **The noise** b is not released, because b and w together reveal the sum of all
 gradients at w. It is drawn by `release`, applied to a sum that is zero, with a
@@ -30,8 +30,8 @@ the sum of four draws, each with 2⁻⁸ times the standard deviation of the pre
 The part that rounding cut off the first draw is a shift that is independent of the
 records. Given this shift, the first draw is on a lattice of spacing G ≤ 2⁻¹⁰σ₁, with
 normal weights. A normal draw with σ₂ = 4G or more is added. By Poisson's summation
-formula, the density of the sum is that of N(0, σ₁²+σ₂²) times 1 ± 2exp(-2π²·15). The
-same holds for the further draws. Only the last rounding remains, of size 2⁻³⁵σ.
+formula, the density of the sum is the density of N(0, σ₁²+σ₂²) times 1 ± 2exp(-2π²·15).
+The same holds for the further draws. Only the last rounding remains, of size 2⁻³⁵σ.
 
 Neighbours: the theorem is for zero-out and add-remove, where `certified` bounds the
 number of rows. Replace-one is two such changes, a group of two, and has twice the μ
@@ -73,7 +73,7 @@ from skdp.solvers.problem import (
     register_solver,
 )
 
-#: Share of the budget spent on the release of w̃, which makes up for the tolerance.
+#: Share of the budget spent on the release of w̃, whose noise hides the tolerance.
 OUTPUT_SHARE = 0.01
 #: Number of draws whose sum is b, and the ratio of their standard deviations.
 LEVELS, SHRINK = 4, 2.0**-8
@@ -100,7 +100,7 @@ def compute_paper_noise(epsilon: float, delta: float) -> float:
     return math.sqrt(8 * math.log(2 / delta) + 4 * epsilon) / epsilon
 
 
-@register_solver(losses=ONE_OUTPUT)
+@register_solver(losses=ONE_OUTPUT, reads_rows=True)
 def objective_perturbation(
     problem: Problem,
     *,
@@ -121,21 +121,21 @@ def objective_perturbation(
     problem, epsilon, delta, random_state, noise, record, engine, callback
         As for every solver. The engine is not used and the callback is not called.
     calibration : {"exact", "paper"}
-        "exact" uses the noise that the budget's privacy curve allows. "paper" uses the
-        noise of Kifer et al. for the (ε, δ) of the privacy record. The default ridge is
-        then also theirs, 2βR²/(nε). It is raised if the true cost exceeds the budget.
-        Some of the budget may remain.
+        "exact" uses the smallest noise that the budget allows. "paper" uses the noise
+        of Kifer et al. for the (ε, δ) of the privacy record, and their ridge 2βR²/(nε)
+        as the default. That ridge is raised if the true cost exceeds the budget. Some
+        of the budget may remain.
     ridge : float, optional
         ½ ridge ‖w‖² is added to the mean loss, in addition to the penalty. It acts on
-        every coordinate, including the intercept. The default with "exact" is that of
-        `choose_ridge`. Without noise the default is 0.
+        every coordinate, including the intercept. With "exact", `choose_ridge` chooses
+        the default. Without noise the default is 0.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables the result is post-processing of two
     steps. The first is objective perturbation with an exact minimiser, charged by the
-    theorem of `profiles`. The second is one Gaussian release of the distance of w̃ from
-    this minimiser.
+    theorem of `profiles`. The second is one Gaussian release, which covers the distance
+    between w̃ and this minimiser.
     """
     check(
         calibration in ("exact", "paper"),
@@ -269,7 +269,7 @@ def _charge_tilt(problem: Problem, run: Run, std: float, cost: float, d: int) ->
 
 
 def _draw_tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | None:
-    """Draw the tilt b (d,). It is secret, so no lasting privacy record keeps it."""
+    """Draw the tilt b (d,), a secret that only a temporary privacy record holds."""
     if not std:
         return None
     tilt = np.zeros(d)

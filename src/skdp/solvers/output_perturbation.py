@@ -15,9 +15,9 @@ lacks. Then ∇F_D(w(D')) = g and ∇F_D(w(D)) = 0. Since F_D is q-strongly conv
 
 We compute some w̃ with ‖∇F(w̃)‖_{1/q} ≤ τ, which is proved for *every* table
 (`certified`). So ‖w̃ - w(D)‖_q ≤ τ on either table, and 2τ is added to the sensitivity.
-If the proof failed for some table, that table would need another answer, such as an
-error or a fixed point. This answer could be far from that of a neighbouring table.
-There is no such table.
+A table for which the proof failed would need another answer, such as an error or a
+fixed point. That answer could be far from the answer of a neighbouring table. But there
+is no such table.
 
 √q∘w̃ is released with Gaussian noise of one scale and then divided by √q, so the noise
 is smallest where the penalty is largest. Accounting is exact, because one Gaussian
@@ -73,9 +73,8 @@ def choose_ridge(problem: Problem, mu: float) -> float:
     """Return the ridge λ of the mean loss that balances bias and noise.
 
     The bias is ½ λ‖w*‖². The noise costs ½ tr(H) (cL/(nλμ))². Here tr(H) ≤ βR², and c
-    is 2 for replace-one and 1 otherwise. Both are about equal at
-    λ³ = 2βR² (cL/(nμ))²/‖w*‖². The public guess of ‖w*‖ is that each column's weights
-    have norm 1.
+    is 2 for replace-one and 1 otherwise. Both are about equal at λ³ = 2βR²
+    (cL/(nμ))²/‖w*‖². As a public guess of ‖w*‖, each column's weights have norm 1.
     """
     times = 2.0 if problem.neighbours == "replace-one" else 1.0
     norm = problem.row_norm
@@ -86,14 +85,14 @@ def choose_ridge(problem: Problem, mu: float) -> float:
 
 
 def bound_sensitivity(problem: Problem, quadratic: FloatArray, slack: float) -> float:
-    """Return a bound on the influence of one record on √q∘w̃, in Euclidean norm."""
+    """Bound how far one record moves √q∘w̃, in the Euclidean norm."""
     times = 2.0 if problem.neighbours == "replace-one" else 1.0
     moved = times * problem.slope_bound * bound_reach(problem, quadratic)
     rounded = 2 * GRID * math.sqrt(len(quadratic))
     return round_up(moved + slack + rounded)
 
 
-@register_solver(losses=ONE_OUTPUT)
+@register_solver(losses=ONE_OUTPUT, reads_rows=True)
 def output_perturbation(
     problem: Problem,
     *,
@@ -114,15 +113,15 @@ def output_perturbation(
         As for every solver. The engine is not used and the callback is not called.
     ridge : float, optional
         ½ ridge ‖w‖² is added to the mean loss, in addition to the penalty. It acts on
-        every coordinate, including the intercept. The default is that of
-        `choose_ridge`, or 0 without noise. With noise, 0 is refused unless the penalty
-        acts on all coordinates.
+        every coordinate, including the intercept. By default `choose_ridge` chooses it.
+        Without noise the default is 0. With noise, 0 is refused unless the penalty acts
+        on all coordinates.
 
     Notes
     -----
     **Guarantee.** For all neighbouring tables the result is post-processing of one
-    Gaussian release. Its sensitivity is that of the module's theorem plus the slack of
-    `certified` and a bound on rounding.
+    Gaussian release. Its sensitivity is the bound of the module's theorem, plus the
+    slack of `certified` and a bound on rounding.
     """
     refuse_outputs(problem)
     run = open_run(

@@ -1,7 +1,7 @@
 """A regularised sum of losses in floating point, with bounds on rounding errors.
 
 The sum over the records of a problem is F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w. All qⱼ
-are positive. Norms are those of the quadratic term: ‖w‖_q² = Σ qⱼwⱼ² for weights, and
+are positive. The quadratic term defines the norms: ‖w‖_q² = Σ qⱼwⱼ² for weights, and
 ‖g‖_{1/q}² = Σ gⱼ²/qⱼ for gradients. This module enforces the bound on a record's
 contribution, for any records. It clips the records' weights to `max_weight` and slopes
 to the bound of the loss.
@@ -27,12 +27,12 @@ from skdp.solvers.problem import Problem
 BLOCK = 4096
 #: Half a unit in the last place of 1.
 U = 2.0**-53
-#: Up to this number of coordinates, Newton steps factorise the Hessian.
+#: Largest number of coordinates for which Newton steps factorise the Hessian.
 DENSE = 600
 #: Slopes are interpolated linearly in tables with entries 1/128 apart. Their derivative
 #: may therefore exceed β, by at most this factor.
 STEEPER = 1.01
-#: Smallest A, for tables without rows.
+#: Lower limit of A, for tables without rows.
 LEAST_ERROR = 1e-300
 
 
@@ -72,8 +72,8 @@ class Rounding:
       the sum over all blocks has an error of U times the number of blocks.
     * The quadratic and the linear term have errors of a few U.
 
-    The total is doubled, so it also covers LU‖w‖_q, the rounding error of a plain step
-    of `minimise`.
+    The total is doubled. It then also covers LU‖w‖_q, the rounding error of a plain
+    step of `minimise`.
     """
 
     fixed: float

@@ -1,15 +1,15 @@
 """Poisson batches, whose members and sizes are private.
 
-All batches of a run are charged together, as one event, before the first is drawn. A
-separate charge for each release would be too high, because it would treat the batches
-as known. The releases therefore use a second privacy record, whose charges do not
-count. The released values are kept in the transcript of the run's own record.
+All batches of a run are charged together, as one event, before the first is drawn.
+Separate charges for each release would be too high, because they would treat the
+batches as known. The releases therefore use a second privacy record, whose charges do
+not count. The transcript of the run's own record keeps the released values.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,7 @@ def round_rate(rate: float) -> float:
 
 def draw_batch(records: Records, rate: float, noise: Randomness) -> Records:
     """Draw each record independently with probability `rate`."""
+    check(records.layout.unit is None, "Batches of persons are not supported.")
     if rate == 1.0:
         return records
     below = np.uint64(int(math.ldexp(rate, 64)))
@@ -42,7 +43,7 @@ def draw_batch(records: Records, rate: float, noise: Randomness) -> Records:
         at = np.flatnonzero(noise.words(len(chunk.target)) < below)
         parts = tuple(part[at] for part in chunk.parts)
         chunks.append(Chunk(parts, chunk.target[at], chunk.weight[at]))
-    return Records(records.layout, tuple(chunks), records.max_weight)
+    return replace(records, chunks=tuple(chunks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class Batches:
         z, the standard deviation of the noise divided by the sensitivity of a batch's
         sum.
     mu, delta : float
-        The charge for all batches together, for the neighbours of the run.
+        The charge for all batches together, under the neighbour relation of the run.
     """
 
     rate: float
@@ -97,7 +98,8 @@ class Batches:
             mu = math.sqrt(n_steps) / noise_multiplier
             mu *= 2 if neighbours == "replace-one" else 1
         elif noise_multiplier:
-            # This δ is chosen for the whole budget, and also suits a smaller cost.
+            # This δ is chosen for the whole budget. It is also valid for a smaller
+            # cost.
             _, least = subsampling.to_add_remove(run.mu, run.delta, neighbours)
             curve = subsampling.compute_profile(noise_multiplier, rate, n_steps)
             mu = subsampling.smallest_mu(curve, least)

@@ -23,7 +23,7 @@ from skdp.descent.algorithm1 import Step
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES, Loss
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.plan import check_budget, default_delta
+from skdp.planning.plan import check_budget, check_unit, default_delta
 from skdp.privacy import queries
 from skdp.privacy.budget import BudgetError, Event, PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -69,7 +69,7 @@ class Problem:
         )
         check(self.n_rows >= 1, f"n_rows must be at least 1, got {self.n_rows}.")
         if self.neighbours != "add-remove":  # so the number of rows is public
-            rows = sum(len(chunk.target) for chunk in self.records.chunks)
+            rows = self.records.count()
             check(
                 rows == self.n_rows,
                 f"n_rows must be the number of records, {rows}, got {self.n_rows}.",
@@ -92,12 +92,12 @@ class Problem:
 
     @property
     def slope_bound(self) -> float:
-        """Bound on a record's slope, multiplied by the largest weight of a record."""
+        """Bound on the slope of a record times its weight."""
         return self.loss.slope_bound * self.records.max_weight
 
     @property
     def curvature(self) -> float:
-        """Bound β on a loss's second derivative, times the largest weight of a record.
+        """Bound β on the second derivative of a record's loss times its weight.
 
         The derivative is with respect to the margin.
         """
@@ -109,7 +109,7 @@ class Problem:
         return math.sqrt(self.layout.squared_norm(self.all))
 
     def slopes(self, bound: float | None = None) -> queries.Slopes:
-        """Return how slopes are computed and bounded.
+        """Return the description of how slopes are computed and bounded.
 
         The bound is the smaller of `bound` and `slope_bound`.
         """
@@ -166,7 +166,7 @@ class Run:
         return math.sqrt(self.budget)
 
     def share(self, part: float) -> Run:
-        """Return the same run with the share `part` of its budget."""
+        """Return a run with the share `part` of this run's budget."""
         return replace(self, budget=self.budget * part)
 
 
@@ -184,11 +184,18 @@ class Solver:
     delta_share : float
         The share of δ that the algorithm charges in addition to μ. A privacy record
         must have reserved this share.
+    persons : bool
+        Whether the algorithm can protect persons with several rows.
+    reads_rows : bool
+        Whether the algorithm reads the rows itself, so that they must be in one
+        process. Other algorithms only ask an engine for sums.
     """
 
     run: Callable[..., Solved]
     losses: tuple[str, ...] = ()
     delta_share: float = 0.0
+    persons: bool = False
+    reads_rows: bool = False
 
 
 #: Every solver, by name. The tests run each solver in this table.
@@ -198,12 +205,18 @@ ONE_OUTPUT = tuple(kind for kind, loss in LOSSES.items() if loss().n_outputs == 
 
 
 def register_solver(
-    *, losses: tuple[str, ...] = (), delta_share: float = 0.0
+    *,
+    losses: tuple[str, ...] = (),
+    delta_share: float = 0.0,
+    persons: bool = False,
+    reads_rows: bool = False,
 ) -> Callable[[F], F]:
     """Return a decorator that adds a function to `SOLVERS` under its own name."""
 
     def register(function: F) -> F:
-        SOLVERS[function.__name__] = Solver(function, losses, delta_share)
+        SOLVERS[function.__name__] = Solver(
+            function, losses, delta_share, persons, reads_rows
+        )
         return function
 
     return register
@@ -218,6 +231,7 @@ def open_run(
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
     delta_share: float = 0.0,
+    persons: bool = False,
 ) -> Run:
     """Start a run, either with a new privacy record or with an existing one.
 
@@ -237,6 +251,9 @@ def open_run(
     delta_share : float
         The share of δ that is needed for charges that are not Gaussian. If a record is
         given, it must have reserved this share.
+    persons : bool
+        Whether the solver reads records by queries alone, so that all rows of a person
+        together obey the bound of one record.
     """
     source = noise or Randomness(random_state)
     if record is None:
@@ -249,7 +266,14 @@ def open_run(
             assumptions=problem.assumptions,
             seeded=source.seeded,
             reserved_delta=delta * delta_share,
+            unit=problem.layout.unit,
         )
+    check_unit(record, problem.layout)
+    check(
+        persons or problem.layout.unit is None,
+        "This solver bounds the influence of one row, not of one person. With a unit, "
+        "use solver='skgd', 'dp_cd', 'dp_gcd' or 'adassp'.",
+    )
     check(
         record.neighbours == problem.neighbours,
         f"The problem must have the record's neighbours, {record.neighbours}, got "
@@ -270,11 +294,11 @@ def open_run(
 
 
 def charge_run(run: Run, event: Event) -> PrivacyRecord:
-    """Charge an event before the data is read; return a second record for its releases.
+    """Charge an event before data is read, and return a second record for its releases.
 
-    Use the returned privacy record for the releases that belong to the event. What is
-    charged to it does not count, because the event has been charged already. It shares
-    the transcript of the run's own record, so the released values are kept there.
+    Use the returned privacy record for the releases that belong to the event. Charges
+    to it do not count, because the event has been charged already. It shares the
+    transcript of the run's own record, which keeps the released values.
     """
     run.record.charge(event)
     run.record.seeded |= run.noise.seeded

@@ -10,6 +10,7 @@ import numpy as np
 from skdp.privacy.encoding import AnyArray
 from skdp.schema import check
 from skdp.tables import readers
+from skdp.tables.placed import PlacedColumn
 from skdp.tables.readers import Cells, Kind, Source, cut, length, slices
 
 
@@ -56,7 +57,7 @@ def column(given: AnyArray) -> AnyArray:
 
 
 def objects(given: Sequence[object]) -> AnyArray:
-    """Return a list as an array of objects, whose types numpy does not change."""
+    """Return a list as an array of objects, so numpy does not change their types."""
     return np.fromiter(given, dtype=object, count=len(given))
 
 
@@ -66,6 +67,8 @@ def kind_of(cells: Cells) -> Kind:
         return "category"
     if isinstance(cells, np.ndarray):
         return _kind(cells.dtype)
+    if isinstance(cells, PlacedColumn):
+        return cells.kind
     from skdp.tables import arrow
 
     return arrow.kind(cells.type)

@@ -1,4 +1,4 @@
-"""Read pyarrow tables; cells have the meaning that `skdp.tables.cells` defines."""
+"""Read pyarrow tables. `skdp.tables.cells` defines the meaning of their cells."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skdp.tables import cells
 from skdp.tables.cells import MISSING, Levels
 from skdp.tables.readers import Cells, Kind, Source, hide_errors, library, slices
 
-# Python's float and Arrow's cast agree on these texts, and both accept all of them.
+# Python's float and Arrow's cast accept all of these strings and agree on them.
 _PLAIN = r"^[+-]?[0-9]{1,18}(\.[0-9]{0,18})?([eE][+-]?[0-9]{1,2})?$"
 
 
@@ -53,7 +53,7 @@ def read_batches(
 
 
 def array(given: Any) -> Any:
-    """Return an Array, made from an Array or the chunks of a ChunkedArray."""
+    """Return an Array or a ChunkedArray as one Array."""
     if not hasattr(given, "combine_chunks"):
         return given
     whole = given.chunk(0) if given.num_chunks == 1 else given.combine_chunks()
@@ -99,7 +99,7 @@ def codes(given: Any, levels: Levels) -> AnyArray:
         if library("pyarrow.types").is_float16(given.type):
             return cells.codes(given.to_numpy(zero_copy_only=False), levels)
         coded = given.dictionary_encode()
-        # Not to_pylist, which would give a float32 the digits of a float64.
+        # to_pylist would give a float32 the digits of a float64.
         values = coded.dictionary.to_numpy(zero_copy_only=False)
         return cells.look_up(_indices(coded), levels.codes(values), MISSING)
     if family == "decimal":
@@ -143,9 +143,9 @@ def _family(type_: Any) -> str:
 
 
 def to_objects(given: Any) -> list[Any]:
-    """Return cells as Python objects. Texts become bytes, and dates become None.
+    """Return cells as Python objects. Strings become bytes, and dates become None.
 
-    No cell can make this function fail.
+    No cell makes this function fail.
     """
     family = _family(given.type)
     if family == "other":
@@ -155,12 +155,31 @@ def to_objects(given: Any) -> list[Any]:
 
 
 def to_coded(given: Any) -> Coded | AnyArray:
-    """Return the codes of a dictionary column, or any other column as objects."""
+    """Return a dictionary column as codes, and any other column as objects."""
     if _family(given.type) == "dictionary":
         return Coded(_indices(given), to_objects(given.dictionary))
     cells_of = np.empty(len(given), dtype=object)
     cells_of[:] = to_objects(given)
     return cells_of
+
+
+def to_distinct(given: Any) -> tuple[AnyArray, list[Any]]:
+    """Return the code of each cell, and the distinct cells. Missing cells have -1.
+
+    Dates and times are returned as the integers that store them. The cells of nested
+    types are missing.
+    """
+    types = library("pyarrow.types")
+    if types.is_temporal(given.type):
+        width = f"int{given.type.bit_width}"
+        given = given.cast(width) if width != "int128" else given
+    family = _family(given.type)
+    if family == "other":
+        return np.full(len(given), MISSING, np.int64), []
+    if family == "text":
+        given = _bytes(given)
+    coded = given if family == "dictionary" else given.dictionary_encode()
+    return _indices(coded), to_objects(coded.dictionary)
 
 
 def _indices(given: Any) -> AnyArray:
@@ -183,7 +202,7 @@ def _text_numbers(given: Any) -> FloatArray:
     text = _bytes(given)
     empty = compute.equal(compute.binary_length(text), 0)
     if compute.any(empty).as_py():
-        # Not a null scalar, with which pyarrow before 24 mixes the rows of a slice.
+        # With a null scalar, pyarrow before 24 would mix up the rows of a slice.
         text = compute.if_else(empty, pa.nulls(len(text), text.type), text)
     try:
         return numbers(text.cast(pa.float64()))

@@ -1,15 +1,18 @@
-"""Read a table in batches, which `skdp.privacy.encoding.encode` takes."""
+"""Read a table in batches, for `skdp.privacy.encoding.encode`."""
 
 from __future__ import annotations
 
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from skdp.privacy.encoding import Batch, Coded
+from skdp.privacy.encoding import AnyArray, Batch, Coded
+from skdp.privacy.units import RowCounts
 from skdp.schema import (
     Categorical,
     FloatArray,
@@ -21,9 +24,31 @@ from skdp.schema import (
 )
 from skdp.tables import readers
 from skdp.tables.cells import Levels, codes, numbers
+from skdp.tables.ids import Ids, find_ids
+from skdp.tables.in_order import map_in_order
 from skdp.tables.readers import Cells, Source, positions
 
+UNIT = "unit"
+"""The role of the ids that identify persons."""
+
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
+
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """Sample weights by which the target is divided, such as years under observation.
+
+    A count y over an exposure e has the same Poisson likelihood, up to a constant, as
+    the rate y/e with weight e. A row whose exposure is not a positive number has weight
+    zero.
+
+    Attributes
+    ----------
+    weights : column or str
+        The exposures, or the name of their column.
+    """
+
+    weights: Any
 
 
 def batches(
@@ -33,8 +58,12 @@ def batches(
     target: Any = None,
     sample_weight: Any = None,
     class_weight: Mapping[Any, float] | None = None,
-    batch_rows: int = 65_536,
+    unit: Any = None,
+    row_counts: RowCounts | None = None,
+    batch_rows: int | None = None,
+    n_threads: int | None = None,
     progress: Callable[[float], None] | None = None,
+    keep: AnyArray | None = None,
 ) -> Iterator[Batch]:
     """Read a table in batches.
 
@@ -50,43 +79,87 @@ def batches(
     target : array, series, list or str, optional
         The target if it is separate from the table, or the name of its column. The
         default is the column that the schema names.
-    sample_weight : array, series, list or str, optional
+    sample_weight : array, series, list, str or Exposure, optional
         Weight of each row, or the name of the column that holds it.
     class_weight : mapping of level to float, optional
-        Factor that multiplies the weights of the rows of a class. The factor of a level
-        that is not listed is 1.
+        Factor of the weights of each class. The factor of a class that is not listed is
+        1.
+    unit : array, series, str, list of str or Ids, optional
+        The ids of the persons, or the names of the columns that hold them. The default
+        is the unit of the schema.
+    row_counts : RowCounts, optional
+        The number of rows of each person. By default they are counted first, which
+        reads the columns of the unit once more.
     batch_rows : int
-        Largest number of rows of a batch. Batches of wide tables have fewer rows.
+        Largest number of rows of a batch. By default it is 2¹⁶, or 2¹⁸ if the table is
+        in memory. Batches of wide tables have fewer rows.
+    n_threads : int, optional
+        The number of threads that convert cells. By default it is the number of cores.
     progress : callable, optional
         Called after each batch with the share of the table that was read.
+    keep : bool array, optional
+        Whether to keep each row of the table. By default all rows are kept.
 
     Returns
     -------
     iterator of Batch
-        The batches, with rows in the order of the table. Public mistakes raise an error
-        before the first batch is read, if they can be found without reading.
+        The batches, with rows in the order of the table. Mistakes that can be found
+        without reading a row raise an error at once.
 
     Notes
     -----
-    Each row of a batch depends on the same row of the table alone. Nothing except the
-    batches depends on a cell. `skdp.tables.cells` defines the meaning of a cell, and
-    `skdp.tables.csv` defines what a record of a CSV file is. Another library may have
-    changed cells before they get here. For example, it may have changed the type of a
-    whole column because of one cell. Such changes are undone where possible. To avoid
-    them, pass the path of a file.
+    Each row of a batch depends only on the same row of the table. Cells affect nothing
+    but the batches. `skdp.tables.cells` defines the meaning of a cell, and
+    `skdp.tables.csv` defines what a record of a CSV file is. The library that made a
+    table may already have changed cells. For example, a single cell may have changed
+    the type of a whole column. Such changes are undone where possible. To avoid them,
+    pass the path of a file.
     """
+    if batch_rows is None:
+        batch_rows = 1 << (18 if readers.is_in_memory(table) else 16)
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
     levels = _find_levels(schema)
     named, apart = _find_roles(schema, target, sample_weight)
+    ids = None if schema.unit is None else Ids.of(schema.unit if unit is None else unit)
+    check(unit is None or ids is not None, "unit requires a schema with a unit.")
+    if ids is not None and ids.given is not None:
+        apart[UNIT] = ids.given
+    elif ids is not None:
+        named |= {f"{UNIT} {name}": name for name in ids.columns}
     wanted = [*schema.inputs, *named.values()]
     source = readers.source(table, wanted)
     at = _find_positions(source, schema, named)
     for what, column in apart.items():
-        _check_rows(source.n_rows in (None, readers.length(column)), what)
+        check_rows(source.n_rows in (None, readers.length(column)), what)
     factors = None if class_weight is None else _read_factors(class_weight, schema)
+    if ids is not None and row_counts is None:
+        row_counts = ids.count(source)
     rows = max(1, min(batch_rows, _TILE_CELLS // max(1, len(at))))
-    stream = _stream(source, schema, levels, at, named, apart, factors, rows)
+    convert = partial(
+        _make_batch,
+        schema=schema,
+        levels=levels,
+        factors=factors,
+        row_counts=row_counts,
+    )
+    cuts = _cut(source, schema, at, named, apart, rows)
+    stream = map_in_order(convert, cuts, n_threads)
+    if keep is not None:
+        stream = _keep_rows(stream, keep)
     return stream if progress is None else _report_progress(stream, source, progress)
+
+
+def _keep_rows(stream: Iterator[Batch], keep: AnyArray) -> Iterator[Batch]:
+    start = 0
+    for batch in stream:
+        stop = start + readers.length(next(iter(batch.columns.values())))
+        at = np.flatnonzero(keep[start:stop])
+        yield Batch(
+            columns={name: readers.cut(c, at) for name, c in batch.columns.items()},
+            target=None if batch.target is None else readers.cut(batch.target, at),
+            weight=None if batch.weight is None else batch.weight[at],
+        )
+        start = stop
 
 
 def _report_progress(
@@ -113,18 +186,23 @@ def _find_roles(
     """
     check(
         target is None or schema.target is not None,
-        "The schema does not describe a target. Add target= to the schema.",
+        "The schema does not describe a target. Add one: target=... in Python, "
+        "[target] in a TOML file.",
     )
     if target is None:
         target = schema.target_name
         check(
             schema.target is None or target is not None,
-            "The schema does not name the target's column. Pass the target, or use "
-            "target=(name, description) in the schema.",
+            "The schema does not name the target's column. Pass the target, or name it "
+            'in the schema: target=(name, description) in Python, name = "..." under '
+            "[target] in a TOML file.",
         )
     named: dict[str, str] = {}
     apart: dict[str, Cells] = {}
-    for what, given in (("target", target), ("sample_weight", sample_weight)):
+    weights = ("sample_weight", sample_weight)
+    if isinstance(sample_weight, Exposure):
+        weights = ("exposure", sample_weight.weights)
+    for what, given in (("target", target), weights):
         if isinstance(given, str):
             named[what] = given
         elif given is not None:
@@ -154,7 +232,7 @@ def _find_positions(
 
 
 def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArray:
-    """Return the factor of each class, and at the end 1 for rows of unknown class."""
+    """Return the factor of each class, followed by 1 for rows of unknown class."""
     column = schema.target_column
     if not isinstance(column, Categorical):
         raise ValueError("class_weight requires a categorical target.")
@@ -179,40 +257,39 @@ def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArr
     return factors
 
 
-def _stream(
+def _cut(
     source: Source,
     schema: Schema,
-    levels: Mapping[str | None, Levels],
     at: Sequence[int],
     named: Mapping[str, str],
     apart: Mapping[str, Cells],
-    factors: FloatArray | None,
     rows: int,
-) -> Iterator[Batch]:
+) -> Iterator[tuple[list[Cells], dict[str, Cells]]]:
+    """Yield slices of the table: the cells of the inputs, and those of all roles."""
     start = 0
     for columns in source.read(at, rows):
         stop = start + readers.length(columns[0])
         inputs, others = columns[: len(schema.inputs)], columns[len(schema.inputs) :]
         roles = dict(zip(named, others, strict=True))
         for what, column in apart.items():
-            _check_rows(readers.length(column) >= stop, what)
+            check_rows(readers.length(column) >= stop, what)
             roles[what] = readers.cut(column, slice(start, stop))
-        # A cell's overflow must not become a warning.
-        with np.errstate(all="ignore"):
-            batch = _make_batch(schema, levels, inputs, roles, factors)
-        yield batch
+        yield inputs, roles
         start = stop
     for what, column in apart.items():
-        _check_rows(readers.length(column) == start, what)
+        check_rows(readers.length(column) == start, what)
 
 
+@np.errstate(all="ignore")  # a cell's overflow must not become a warning
 def _make_batch(
+    cut: tuple[Sequence[Cells], Mapping[str, Cells]],
     schema: Schema,
     levels: Mapping[str | None, Levels],
-    inputs: Sequence[Cells],
-    roles: Mapping[str, Cells],
     factors: FloatArray | None,
+    row_counts: RowCounts | None,
 ) -> Batch:
+    """Convert the cells of a slice."""
+    inputs, roles = cut
     read = iter(inputs)
     columns: dict[str, FloatArray | Coded] = {}
     for key, column in schema.columns.items():
@@ -222,6 +299,11 @@ def _make_batch(
             columns[key] = _convert(next(read), levels.get(key))
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
+    if "exposure" in roles and isinstance(target, np.ndarray):
+        read_weight = numbers(roles["exposure"])
+        positive = np.isfinite(read_weight) & (read_weight > 0)
+        weight = np.where(positive, read_weight, 0.0)
+        target = np.where(positive, target / np.where(positive, weight, 1.0), np.nan)
     if factors is not None and isinstance(target, Coded):
         # Unknown levels have code -1. They get the factor of the level `other` if the
         # schema has one, and otherwise the last factor.
@@ -229,14 +311,51 @@ def _make_batch(
         assert isinstance(column, Categorical)
         classes = np.where(target.codes < 0, column.default_code, target.codes)
         weight = factors[classes] * (1.0 if weight is None else weight)
-    return Batch(columns=columns, target=target, weight=weight)
+    divisor = None
+    if row_counts is not None:
+        own = [cells for what, cells in roles.items() if what.startswith(UNIT)]
+        divisor = row_counts.find_divisors(find_ids(own))
+    return Batch(columns=columns, target=target, weight=weight, divisor=divisor)
 
 
 def _convert(column: Cells, levels: Levels | None) -> FloatArray | Coded:
-    """Convert a column to floats or, if it has levels, to codes of the levels."""
+    """Convert a column to floats, or to codes if the column has levels."""
     if levels is None:
         return numbers(column)
     return Coded(codes=codes(column, levels), values=levels.values)
+
+
+def read_cells(
+    table: Any,
+    y: Any,
+    *,
+    names: Sequence[str] | None,
+    typed: Callable[[Cells], Any],
+    every: Sequence[str],
+    rows: int,
+) -> Iterator[dict[str, Any]]:
+    """Read some columns of a table, and nothing else, converted by `typed`.
+
+    Parameters
+    ----------
+    table, y : table and column
+        The table, and the target if it is separate from the table.
+    names : sequence of str, optional
+        The columns to read. If it is None, read `y`, under the name "target".
+    typed : callable
+        Converts the cells of a column.
+    every : sequence of str
+        The names of all columns, for a table whose columns have no names.
+    rows : int
+        The number of rows to read at a time.
+    """
+    if names is None:
+        yield {"target": typed(readers.column(y, "target"))}
+        return
+    source = readers.source(table)
+    known = every if source.names is None else source.names
+    for cells_of in source.read(positions(known, names), rows):
+        yield {name: typed(c) for name, c in zip(names, cells_of, strict=True)}
 
 
 def _find_levels(schema: Schema) -> dict[str | None, Levels]:
@@ -249,5 +368,10 @@ def _find_levels(schema: Schema) -> dict[str | None, Levels]:
     }
 
 
-def _check_rows(holds: bool, what: str) -> None:
-    check(holds, f"{what} must have as many rows as the table.")
+def check_rows(holds: bool, what: str) -> None:
+    """Refuse a column that does not have as many rows as the table."""
+    check(
+        holds,
+        f"{what} must have as many rows as the table. Select the rows of both "
+        "alike, for example table[kept] and y[kept].",
+    )

@@ -1,22 +1,22 @@
-"""Define the meaning of a cell as a number and as a category. No function here fails.
+"""Define what a cell means as a number and as a category. No function here fails.
 
-As a number, a cell that is a number has its value, and true and false are 1 and 0. Text
-is converted by Python's ``float`` (ASCII only, no underscores, surrounding blanks
-allowed). The texts ``true`` and ``false``, in capitals or not, are 1 and 0. An integer
-too large for a float is infinite. Everything else is nan, such as dates, times,
-``1,5``, numbers with an imaginary part, nested values and None.
+As a number, a cell means the following. A number is itself, true is 1 and false is 0.
+Python's ``float`` converts a string, which must be ASCII without underscores and may
+have blanks around it. The strings ``true`` and ``false``, in upper or lower case, are 1
+and 0. An integer too large for a float is infinite. Everything else is nan: dates,
+times, ``1,5``, numbers with an imaginary part, nested values and None.
 
-As a category, a cell is the level with the same key (`skdp.schema.level_key`). If no
-level has that key, the blanks around the key are removed and it is looked up again. If
-that fails too, the cell is the level with the same number, if exactly one level has
-that number. The texts ``1.0``, ``01`` and ``1`` are the same number, and so are
-``true`` and 1. So a cell finds its level whether the column was read as text, integers,
-floats or booleans. Dates, times, nan and None are missing. An empty text is missing
-unless the schema lists the empty level.
+As a category, a cell means the level with the same key (`skdp.schema.level_key`). If
+there is none, the key is looked up again without the blanks around it. If that fails
+too, the cell means the level with the same number, provided that only one level has
+that number. The strings ``1.0``, ``01`` and ``1`` are the same number, and so are
+``true`` and 1. A cell therefore finds its level whether the column was read as strings,
+integers, floats or booleans. Dates, times, nan and None are missing. An empty string is
+missing unless the schema lists the empty level.
 
 A cell whose type is derived from a known type, such as `str`, is read as the known
-type. Methods that the derived type defines are not called. If the type of a cell raises
-an error nevertheless, the cell is missing.
+type. Methods of the derived type are not called. If reading the cell still raises an
+error, the cell is missing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _COPIES: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (Decimal, lambda cell: Decimal.__new__(Decimal, cell)),
     (np.generic, np.generic.item),
 )
-#: Types whose methods are known. They are compared by id, as a type may define its ==.
+#: Types whose methods are known. They are compared by id, because a type may redefine
+#: ==.
 _KNOWN = {str, bytes, int, float, bool, complex, Decimal, *np.sctypeDict.values()}
 _PLAIN = set(map(id, _KNOWN))
 _HASHED = {id(str), id(float), id(type(None))}
@@ -61,8 +62,8 @@ _FEW = 16  # with at most this many levels, comparing with each of them is fast
 def plain(cell: object) -> object:
     """Return a cell converted to a known base of its type, or None if that fails.
 
-    The methods of a derived type may do anything, such as raise an error, so the result
-    must not have them.
+    A derived type may override methods to do anything, such as raise an error. The
+    result has only the methods of the base type.
     """
     kind = type(cell)
     if id(kind) in _PLAIN:
@@ -93,7 +94,7 @@ def number(cell: object) -> float:
 
 
 def text_number(text: str) -> float:
-    """Return a text as a number, or nan if it is not one."""
+    """Return a string as a number, or nan if it is not one."""
     if not text.isascii() or "_" in text:
         return math.nan
     try:
@@ -103,7 +104,7 @@ def text_number(text: str) -> float:
 
 
 class Levels:
-    """Find the levels of cells for a categorical column."""
+    """Find the level of each cell of a categorical column."""
 
     def __init__(self, column: Categorical) -> None:
         self.values = column.levels
@@ -112,7 +113,7 @@ class Levels:
         for key in self.exact:
             if (value := _exact_number(key)) is not None:
                 sharing[value].append(key)
-        # A level written in the usual way takes precedence over "01" or "true".
+        # A level in its usual spelling takes precedence over "01" or "true".
         best = {
             value: [key for key in keys if key == level_key(value)] or keys
             for value, keys in sharing.items()
@@ -187,7 +188,7 @@ def codes(cells: Any, levels: Levels) -> AnyArray:
     if cells.dtype.kind in _TEXT:
         return _text_codes(cells, levels)
     if cells.dtype.kind in _NUMBERS:
-        # Not tolist, which would give a float32 the digits of a float64.
+        # tolist would give a float32 the digits of a float64.
         unique, inverse = np.unique(cells, return_inverse=True)
         return levels.codes(unique)[inverse]
     if cells.dtype.kind == "c":
@@ -199,7 +200,7 @@ def _text_codes(cells: AnyArray, levels: Levels) -> AnyArray:
     if cells.dtype.kind == "U" and len(levels.exact) <= _FEW:
         return _compare_codes(cells, levels)
     texts = cells.tolist()
-    # Cells of other types can be equal but differ as texts: 1, 1.0 and True.
+    # Cells of other types can be equal but differ as strings: 1, 1.0 and True.
     if cells.dtype.kind in "OT" and not set(map(id, map(type, texts))) <= _HASHED:
         return levels.codes(texts)
     code = _CodeCache(levels).__getitem__
@@ -207,7 +208,7 @@ def _text_codes(cells: AnyArray, levels: Levels) -> AnyArray:
 
 
 def _compare_codes(cells: AnyArray, levels: Levels) -> AnyArray:
-    """Find the codes of texts by comparing all texts with one level at a time."""
+    """Find the codes of strings by comparing all of them with one level at a time."""
     result = np.full(len(cells), MISSING, np.int32)
     rest = np.ones(len(cells), bool)
     for key, code in levels.exact.items():
@@ -243,7 +244,7 @@ def _is_number(cell: object) -> bool:
 
 
 def as_text(cell: object) -> str | None:
-    """Return the text to compare with levels, or None if the cell cannot be a level."""
+    """Return a cell as a string to compare with levels, or None if it cannot be one."""
     cell = plain(cell)
     if isinstance(cell, str):
         return cell
@@ -262,7 +263,7 @@ def as_text(cell: object) -> str | None:
 
 
 def number_key(text: str) -> str | None:
-    """Return the key of the number or boolean that a text denotes, or None."""
+    """Return the key of the number or boolean that a string denotes, or None."""
     truth = text.strip().lower()
     if truth in _TRUTH:
         return truth
@@ -271,7 +272,7 @@ def number_key(text: str) -> str | None:
 
 
 def _exact_number(text: str) -> float | None:
-    """Return the number that a text denotes, or None. Integers are exact."""
+    """Return the number that a string denotes, or None. Integers are exact."""
     stripped = text.strip()
     if _INTEGER.fullmatch(stripped):
         return int(stripped)

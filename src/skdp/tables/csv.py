@@ -1,12 +1,12 @@
 r"""Read CSV files block by block.
 
-The first record names the columns, in UTF-8. Every further record is a row, whatever
-its contents. A record with too few fields is filled up with missing cells, so an empty
-line is a row of missing cells. A record with too many fields loses the last ones. So
-the number of rows, which is public under replace-one, does not depend on the contents
-of a record. Lines end with ``\n`` or ``\r\n``. A single ``\r`` is an ordinary
-character, because common writers do not quote it. The delimiter is the comma,
-semicolon, tab or bar that finds most of the requested columns in the header. Cells are
+The first record has the names of the columns, in UTF-8. Every other record is a row,
+whatever it contains. If it has too few fields, the rest are missing cells, so an empty
+line is a row of missing cells. If it has too many fields, the last ones are dropped.
+The number of rows, which is public under replace-one, therefore does not depend on what
+a record contains. Lines end with ``\n`` or ``\r\n``. A single ``\r`` is an ordinary
+character, because common writers do not quote it. The delimiter is a comma, semicolon,
+tab or bar: the one that finds most of the requested columns in the header. Cells are
 bytes. A cell that is not UTF-8 matches no level.
 
 Every line is a record. A field that begins with a quote ends at the next quote that is
@@ -17,21 +17,19 @@ character. With ``CSV(path, multiline=True)`` a quoted field may contain line en
 Notes
 -----
 The unit that privacy protects is the record as defined here. With `multiline`, an
-opening quote that is not closed takes the lines up to the next quote into its own
-record. One person's cell then removes the rows of others, which ε does not cover. Use
-`multiline` for files in which a program doubled the quotes inside fields, not for cells
-that people typed.
+opening quote that is not closed pulls all lines up to the next quote into its own
+record. One person's cell can then remove other people's rows, which ε does not cover.
+Use `multiline` for files in which a program doubled the quotes inside fields, not for
+cells that people typed.
 
-An empty cell is an empty text. As a number it is missing. As a category it is missing
+An empty cell is an empty string. As a number it is missing. As a category it is missing
 unless the schema lists the empty level.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -40,6 +38,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from skdp.schema import check
+from skdp.tables.in_order import map_in_order
 from skdp.tables.readers import Cells, Source, library, slices
 
 BLOCK_BYTES = 1 << 23
@@ -47,9 +46,6 @@ BLOCK_BYTES = 1 << 23
 
 LONGEST_HEADER = 1 << 24
 """Most bytes of the first line, roughly. A longer one has an unclosed quote."""
-
-AT_ONCE = 2
-"""Number of blocks that are parsed at the same time."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -68,8 +64,8 @@ class CSV(PathLike[str]):
     path : str or path
         The file.
     multiline : bool
-        Whether a quoted field may contain line ends. An unclosed quote then takes the
-        lines of other people into its own record, which ε does not cover.
+        Whether a quoted field may contain line ends. An unclosed quote then pulls other
+        people's lines into its own record, which ε does not cover.
     """
 
     path: str | PathLike[str]
@@ -109,7 +105,10 @@ def table(
 
         with path.open("rb") as file:
             file.seek(start)
-            yield from map_ahead(parse, cut_blocks(file, delimiter, size, multiline))
+            # Arrow's own threads are not used, because they can wait forever on a
+            # malformed record (apache/arrow issue 38676).
+            blocks = cut_blocks(file, delimiter, size, multiline)
+            yield from map_in_order(parse, blocks)
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         nonlocal reached
@@ -141,28 +140,12 @@ def table(
     )
 
 
-def map_ahead(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-    """Yield the results of `work` in order, while threads work on the next items.
-
-    Arrow's own threads are not used, because they can wait forever on a malformed
-    record (apache/arrow issue 38676).
-    """
-    waiting: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(AT_ONCE, "skdp-csv") as pool:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > AT_ONCE:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
 def cut_blocks(
     file: IO[bytes], delimiter: bytes, size: int, multiline: bool = False
 ) -> Iterator[bytes]:
     """Cut a file into blocks of complete records, of about `size` bytes each."""
     rest = b""
-    # Read at least as much as is left over, so a huge record is scanned only a few
+    # Read at least as much as was left over, so a huge record is scanned only a few
     # times.
     while piece := file.read(max(size, len(rest))):
         block = rest + piece
@@ -175,9 +158,9 @@ def cut_blocks(
 
 
 def find_last_end(block: bytes, delimiter: bytes) -> int:
-    """Return where the last multi-line record that surely ends in the block ends.
+    """Return the end of the last multi-line record that is complete in the block.
 
-    Return 0 if no record surely ends in the block.
+    Return 0 if no record is certain to be complete.
     """
     if b'"' not in block:
         return block.rfind(b"\n") + 1
@@ -241,9 +224,9 @@ def _match_fields(block: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
 
 
 def parse_records(block: bytes, delimiter: bytes) -> list[list[bytes]]:
-    """Return the records of any block as lists of fields.
+    """Return the records of a block as lists of fields.
 
-    The result is what Arrow reads, for those blocks that Arrow can read.
+    For blocks that Arrow can read, the result is the same as Arrow's.
     """
     records: list[list[bytes]] = []
     record: list[bytes] = []
@@ -288,7 +271,7 @@ def _read_columns(
     if found is not None and not (by_lines and len(found[0]) != _count_lines(block)):
         return found
     if by_lines:
-        # Arrow took line ends into a field, or failed on a record of another width.
+        # Arrow joined lines into one field, or failed on a record of another width.
         block = close_quotes(block, delimiter)
         found = _read_with_arrow(block, delimiter, width, at)
         if found is not None:
@@ -306,7 +289,7 @@ def _read_columns(
 def _opens_last(block: bytes, delimiter: bytes) -> bool:
     """Return whether the last line has an unclosed quote.
 
-    The number of records does not show this, because no line follows to be taken in.
+    The number of records does not reveal this, because no further line follows.
     """
     last = block[block.rfind(b"\n", 0, -1) + 1 :]
     return b'"' in last and close_quotes(last, delimiter) != last
@@ -317,7 +300,7 @@ def _read_with_arrow(
 ) -> list[Any] | None:
     """Return the columns as Arrow reads them.
 
-    Return None if Arrow fails or would read the block unlike `parse_records`.
+    Return None if Arrow fails, or would not read the block as `parse_records` does.
     """
     pa, csv = library("pyarrow"), library("pyarrow.csv")
     # Arrow ends a line at every carriage return, `parse_records` only at line ends.
@@ -332,7 +315,7 @@ def _read_with_arrow(
     try:
         found = csv.read_csv(
             pa.py_buffer(block),
-            # One block, because Arrow loses a line feed if it cuts \r\n in two.
+            # Arrow gets one block, because it loses a line feed if it splits \r\n.
             read_options=csv.ReadOptions(
                 column_names=names, block_size=len(block) + 1, use_threads=False
             ),

@@ -1,8 +1,8 @@
-"""Convert cells to text keys, from which levels are discovered privately.
+"""Convert cells to string keys, from which levels are discovered privately.
 
-Libraries guess a column's type from its cells, so one cell decides whether the others
-are texts, integers, floats or booleans. The discovered levels must not depend on that,
-so a cell and the text from which it was read have the same key.
+Libraries guess a column's type from its cells, so a single cell may decide whether all
+cells become strings, integers, floats or booleans. The discovered levels must not
+depend on that. A cell therefore has the same key as the string that it was read from.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from skdp.tables.cells import (
 
 
 def keys(column: Any) -> Coded:
-    """Return the key of each cell as a code and a text. Missing cells have code -1."""
+    """Return the keys of cells as codes and strings. Missing cells have code -1."""
     if not isinstance(column, (np.ndarray, Coded)):
         from skdp.tables import arrow
 
@@ -47,7 +47,7 @@ def keys(column: Any) -> Coded:
 
 
 def magnitudes(column: Any) -> Any:
-    """Return cells as numbers. Texts that are not numbers are masked.
+    """Return cells as numbers. Strings that are not numbers are masked.
 
     Missing cells are nan and not masked.
     """
@@ -75,5 +75,5 @@ def _key(cell: object) -> str | None:
 
 
 def _is_nan(text: str) -> bool:
-    """Return whether a text denotes a missing number, such as "nan"."""
+    """Return whether a string denotes a missing number, such as "nan"."""
     return math.isnan(text_number(text)) and text.strip().lower().lstrip("+-") == "nan"

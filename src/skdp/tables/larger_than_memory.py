@@ -1,27 +1,46 @@
-"""Encode records, and keep those that outgrow memory in a temporary file.
+"""Encode records, and keep those that do not fit in memory in a temporary file.
 
-The file is made in the directory for temporary files (``TMPDIR``), and only its owner
-has access. It is unlinked before anything is written, so no other process can open it,
-and it disappears when the process ends for any reason. The file contains records, as
-the table's own file does. Keep both on disks that you trust.
+The file is created in the directory for temporary files (``TMPDIR``), and only its
+owner has access. It is unlinked before anything is written. No other process can open
+it, and it disappears when the process ends, for whatever reason. Like the table itself,
+it contains records. Keep both on disks that you trust.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
+import os
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import IO, Any, Literal
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from skdp.privacy.encoding import AnyArray, Batch, Chunk, Records, encode
+from skdp.privacy.units import RowCounts
 from skdp.schema import Schema
+from skdp.tables import readers
+from skdp.tables.batches import batches
+from skdp.tables.in_order import map_in_order
 
-#: Bytes of records that are kept in memory before a file is opened.
-IN_MEMORY = 1 << 26
+
+def get_machine_memory() -> int:
+    """Return the bytes of the machine's memory, or 0 if they are not known."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 0
+
+
+#: Bytes of records that are kept in memory before a file is opened: 64 MiB or, on a
+#: machine with more than 16 GiB of memory, a 256th of it.
+IN_MEMORY = max(1 << 26, get_machine_memory() // 256)
+#: Bytes of records that may wait to be joined with others of the same divisor. A chunk
+#: of this size has fewer than 2²² rows.
+WAITING = 1 << 24
 _ALIGNED = 64
 
 
@@ -29,44 +48,130 @@ _ALIGNED = 64
 class FileChunk(Chunk):
     """Encoded rows whose arrays are views of a file."""
 
-    view: mmap.mmap
+    view: mmap.mmap = field(kw_only=True)
 
     def rest(self) -> None:
-        """Free the memory that reading took. The next access reads the file again."""
+        """Free the memory of the arrays. The next access reads the file again."""
         self.view.madvise(mmap.MADV_DONTNEED)
 
 
 def encode_all(
-    batches: Iterable[Batch],
+    read: Iterable[Batch],
     schema: Schema,
     *,
     intercept: bool = True,
     max_weight: float = 1.0,
-    in_memory: int | None = None,
+    in_memory: float | None = None,
+    n_threads: int | None = None,
 ) -> Records:
     """Encode batches as `encode` does, and keep part of the records in a file.
 
-    About the first `in_memory` bytes of the records stay in memory. The others are
-    written to a file, if the system supports it.
+    About the first `in_memory` bytes of the records stay in memory, by default
+    `IN_MEMORY`. The others are written to a file, if the system supports it. Several
+    threads encode.
     """
     room = IN_MEMORY if in_memory is None else in_memory
     file: IO[bytes] | None = None
     chunks: list[Chunk] = []
     ones = np.ones(0, np.float32)
-    for batch in batches:
-        part = encode([batch], schema, intercept=intercept, max_weight=max_weight)
-        for chunk in part.chunks:
-            if len(ones) < len(chunk.weight):
-                ones = np.ones(len(chunk.weight), np.float32)
-            short = _shared(chunk, ones)
-            room -= sum(array.nbytes for array in _arrays(short))
-            if room < 0 and hasattr(mmap, "MADV_DONTNEED"):
-                file = file or tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
-                short = _written(short, file)
-            chunks.append(short)
+
+    def encode_one(batch: Batch) -> tuple[Chunk, ...]:
+        made = encode([batch], schema, intercept=intercept, max_weight=max_weight)
+        return made.chunks
+
+    encoded = map_in_order(encode_one, read, n_threads)
+    parts = (chunk for chunks in encoded for chunk in chunks)
+    for chunk in _join_equal(parts) if schema.unit else parts:
+        if len(ones) < len(chunk.weight):
+            ones = np.ones(len(chunk.weight), np.float32)
+        short = _shared(chunk, ones)
+        room -= _size(short)
+        if room < 0 and hasattr(mmap, "MADV_DONTNEED"):
+            file = file or tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
+            short = _written(short, file)
+        chunks.append(short)
     if file is not None:
         file.close()  # the views keep it open
     return Records(schema.layout(intercept), tuple(chunks), max_weight)
+
+
+def read_rows(
+    table: Any,
+    target: Any,
+    sample_weight: Any,
+    keep: AnyArray | None = None,
+    *,
+    schema: Schema,
+    class_weight: Mapping[Any, float] | None,
+    intercept: bool,
+    max_weight: float,
+    unit: Any = None,
+    row_counts: RowCounts | None = None,
+    n_threads: int | None = 1,
+    progress: Callable[[float], None] | None = None,
+) -> Records:
+    """Read and encode a table, as `batches` and `encode_all` do."""
+    read = batches(
+        table,
+        schema,
+        target=target,
+        sample_weight=sample_weight,
+        class_weight=class_weight,
+        unit=unit,
+        row_counts=row_counts,
+        n_threads=n_threads,
+        progress=progress,
+        keep=keep,
+    )
+    return encode_all(
+        read,
+        schema,
+        intercept=intercept,
+        max_weight=max_weight,
+        n_threads=n_threads,
+        in_memory=math.inf if readers.is_in_memory(table) else None,
+    )
+
+
+def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Join chunks with the same divisor, so that engines get few and long chunks.
+
+    Chunks wait until `WAITING` bytes are collected. Then the rows of the divisor that
+    takes most memory are joined.
+    """
+    waiting: dict[int, list[Chunk]] = {}
+    sizes: dict[int, int] = {}
+    for chunk in parts:
+        waiting.setdefault(chunk.divisor, []).append(chunk)
+        sizes[chunk.divisor] = sizes.get(chunk.divisor, 0) + _size(chunk)
+        while sum(sizes.values()) > WAITING:
+            most = max(sizes, key=sizes.__getitem__)
+            del sizes[most]
+            yield _join(waiting.pop(most))
+    for divisor in sorted(waiting):
+        yield _join(waiting[divisor])
+
+
+def _join(chunks: list[Chunk]) -> Chunk:
+    """Return one chunk with the rows of several chunks that have the same divisor."""
+    if len(chunks) == 1:
+        return chunks[0]
+    parts = tuple(
+        vstack(part, format="csr") if isinstance(part[0], csr_array) else _stack(part)
+        for part in zip(*(chunk.parts for chunk in chunks), strict=True)
+    )
+    target = _stack([chunk.target for chunk in chunks])
+    weight = _stack([chunk.weight for chunk in chunks])
+    return Chunk(parts, target, weight, chunks[0].divisor)
+
+
+def _stack(arrays: Sequence[AnyArray]) -> AnyArray:
+    return np.concatenate(arrays)
+
+
+def _size(chunk: Chunk) -> int:
+    """Return the number of bytes that a chunk takes, without shared weights."""
+    return sum(array.nbytes for array in _arrays(chunk))
 
 
 def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:
@@ -79,16 +184,16 @@ def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:
     if target.dtype == np.uint8:  # engines read two bytes, and would make a copy
         target = target.astype(np.uint16)
     weight = own if np.array_equal(chunk.weight, own) else chunk.weight
-    return Chunk(chunk.parts, target, weight)
+    return Chunk(chunk.parts, target, weight, chunk.divisor)
 
 
 def _owned(weight: AnyArray) -> bool:
-    """Return whether weights belong to one chunk, and are not the shared array."""
+    """Return whether a chunk has weights of its own, and not the shared array."""
     return weight.base is None
 
 
 def _arrays(chunk: Chunk) -> list[AnyArray]:
-    """Return the arrays that a chunk takes memory for, without shared weights."""
+    """Return the arrays that take up memory in a chunk, without shared weights."""
     arrays: list[AnyArray] = []
     for part in chunk.parts:
         sparse = isinstance(part, csr_array)
@@ -130,7 +235,7 @@ def _written(chunk: Chunk, file: IO[bytes]) -> FileChunk:
             parts.append(seen(part))
     target = seen(chunk.target)
     weight = seen(chunk.weight) if _owned(chunk.weight) else chunk.weight
-    return FileChunk(tuple(parts), target, weight, view)
+    return FileChunk(tuple(parts), target, weight, chunk.divisor, view=view)
 
 
 def _bytes(array: AnyArray) -> Any:

@@ -32,7 +32,7 @@ def column(given: Any) -> Cells:
         return _coded(np.asarray(data.codes), data.categories)
     if isinstance(dtype, np.dtype):
         return given.to_numpy()
-    # Arrow cannot encode every text that pandas stores as Python objects.
+    # Arrow cannot encode every string that pandas stores as a Python object.
     in_arrow = _storage(dtype) == "pyarrow"
     if in_arrow or (dtype.kind in "biuf" and installed("pyarrow")):
         convert = getattr(data, "__arrow_array__", data.__array__)

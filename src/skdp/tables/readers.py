@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from skdp.schema import check
 
 Kind = Literal["number", "text", "truth", "category", "other", "unknown"]
 """The kind of a column according to its type; no cell is read.
 
-Libraries may have guessed numbers, texts and booleans from the cells. A category is a
-type that someone chose. Columns of kind "other" (dates, times, nested values) contain
-neither numbers nor texts.
+A library may have guessed from the cells that a column has numbers, strings or
+booleans. A category is a type that someone chose. Columns of kind "other" (dates,
+times, nested values) have neither numbers nor strings.
 """
 
 Cells = Any
@@ -49,8 +50,8 @@ class Source:
     n_rows : int, optional
         Number of rows, if it is known before reading.
     count : callable, optional
-        Counts the rows faster than `read` does. The argument is None, or a function
-        that is called with the share of the table counted so far.
+        Counts the rows, faster than `read` does. Its argument is None, or a callback
+        that receives the share of the table counted so far.
     share : callable, optional
         Returns the share of a file's bytes that the last `read` has read so far.
     """
@@ -78,6 +79,7 @@ TABLES: Mapping[tuple[str, str], str] = {
     ("pyarrow", "RecordBatchReader"): "arrow:reader",
     ("pyarrow", "Table"): "arrow:table",
     ("scipy", "_spbase"): "sparse:matrix",
+    ("skdp", "PlacedTable"): "placed:table",
 }
 """Readers of tables, by root module and name of the type or of one of its bases."""
 
@@ -90,8 +92,9 @@ COLUMNS: Mapping[tuple[str, str], str] = {
     ("polars", "Series"): "polars:column",
     ("pyarrow", "Array"): "arrow:array",
     ("pyarrow", "ChunkedArray"): "arrow:array",
+    ("skdp", "PlacedColumn"): "placed:column",
 }
-"""Readers of single columns, likewise."""
+"""Readers of single columns, by root module and name of the type."""
 
 FILES: Mapping[str, str] = {
     ".csv": "csv:table",
@@ -102,6 +105,14 @@ FILES: Mapping[str, str] = {
 """Readers of files, by extension."""
 
 
+def is_in_memory(table: Any) -> bool:
+    """Return whether a table is in memory, and neither a file nor a stream.
+
+    Its encoded records take less memory than the table itself.
+    """
+    return hasattr(table, "__len__") and not isinstance(table, str)
+
+
 def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
     """Open a table of any kind; `wanted` names the columns that will be read."""
     where = _find_reader(table, TABLES)
@@ -110,7 +121,7 @@ def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
     check(
         where is not None,
         "A table must be a pandas or polars frame, a pyarrow table, a dict of columns, "
-        "a 2-D array, a sparse matrix or the path of a CSV or Parquet file, got "
+        "a 2-D array, a sparse matrix or the path of CSV or Parquet files, got "
         f"{type(table).__name__}.",
     )
     reader: Reader = _load(str(where))
@@ -118,26 +129,32 @@ def source(table: Any, wanted: Sequence[str] | None = None) -> Source:
 
 
 def file(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open a file with the reader for the file's extension."""
+    """Open a file with the reader for the file's extension, or a folder of files."""
     path = Path(given)
-    where = FILES.get(path.suffix.lower())
-    folder = _describe_folder(path)
-    remark = f", which is {folder}" if folder else ""
     check(
-        where is not None,
-        f"The file must end in {', '.join(FILES)}, got {str(path)!r}{remark}.",
+        not os.path.isfile(path / "model.json"),
+        f"There is no table in {str(path)!r}, which is a saved model.",
     )
-    check(folder is None, f"There is no file {str(path)!r}, which is {folder}.")
+    from skdp.tables import folder  # which imports this module
+
+    files = folder.list_files(given)
+    if files is not None:
+        for one in files:
+            _find_file_reader(Path(one))
+        return folder.table(files, wanted)
+    where = _find_file_reader(path)
     check(path.is_file(), f"There is no file {str(path)!r}.")
-    reader: Reader = _load(str(where))
+    reader: Reader = _load(where)
     return reader(given, wanted)
 
 
-def _describe_folder(path: Path) -> str | None:
-    """Return a description of a directory, or None if the path is not a directory."""
-    if not os.path.isdir(path):
-        return None
-    return "a saved model" if os.path.isfile(path / "model.json") else "a directory"
+def _find_file_reader(path: Path) -> str:
+    where = FILES.get(path.suffix.lower())
+    check(
+        where is not None,
+        f"The file must end in {', '.join(FILES)}, got {str(path)!r}.",
+    )
+    return str(where)
 
 
 def column(given: Any, what: str) -> Cells:
@@ -173,7 +190,7 @@ def _load(where: str) -> Callable[..., Any]:
     return function
 
 
-def cut(cells: Cells, part: slice) -> Cells:
+def cut(cells: Cells, part: slice | npt.NDArray[np.intp]) -> Cells:
     """Return some rows of a column."""
     if hasattr(cells, "codes"):
         return type(cells)(codes=cells.codes[part], values=cells.values)
@@ -202,7 +219,7 @@ def installed(name: str) -> bool:
 
 
 def slices(n_rows: int, rows: int) -> Iterator[slice]:
-    """Cut the range of `n_rows` rows into slices of at most `rows` rows."""
+    """Return slices of at most `rows` rows, which cover `n_rows` rows."""
     return (slice(start, min(start + rows, n_rows)) for start in range(0, n_rows, rows))
 
 
@@ -229,15 +246,24 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
     return [where[name] for name in wanted]
 
 
+def count_rows(source: Source, progress: Callable[[float], None] | None = None) -> int:
+    """Return the number of rows of a table."""
+    if source.n_rows is not None:
+        return source.n_rows
+    if source.count is not None:
+        return source.count(progress)
+    return sum(length(cells[0]) for cells in source.read([0], 65_536))
+
+
 def hide_errors(rows: Iterator[T], what: str) -> Iterator[T]:
-    """Iterate, and replace errors of a library, whose messages might quote a cell."""
+    """Iterate, and replace a library's errors, whose messages might quote a cell."""
     while True:
         failed = False
         try:
             row = next(rows, None)
         except Exception:
             failed = True
-        # Raised outside of `except`, so that it does not show the library's error.
+        # This is outside of `except`, so the error does not show the library's error.
         if failed:
             raise ValueError(f"{what} could not be read.")
         if row is None:

@@ -15,8 +15,9 @@ def schema_template(table: Any, target: str | None = None) -> str:
     """Return a template of a table's schema, made from column names and types alone.
 
     No cell is read. Ranges and categories are public facts that a person must know
-    without looking at the records, so they are left as ``"?"``. Even the categories of
-    a categorical type are not copied. `loads` says which entries are still missing.
+    without looking at the records, so they are left as ``"?"``. The categories of a
+    categorical type are not copied either. `loads` says which entries are still
+    missing.
 
     Parameters
     ----------
@@ -28,12 +29,12 @@ def schema_template(table: Any, target: str | None = None) -> str:
     source = readers.source(table)
     check(
         source.names is not None,
-        "A template needs column names: give a frame, a dict or a file.",
+        "A template requires column names. Pass a frame, a dict or a file.",
     )
     kind_of = dict(zip(source.names or (), source.kinds, strict=True))
     check(
         target is None or target in kind_of,
-        f"The table has no column {target!r} to be the target: name one of its own.",
+        f"The table has no column {target!r}, which target names.",
     )
     parts = [_HELP]
     for name, kind in kind_of.items():
@@ -50,17 +51,17 @@ _HELP = f"""\
 # The schema of a table: what is public about it.
 #
 # Replace every "{BLANK}" by what you know without looking at the records: from a form,
-# a standard, a law, the meaning of the column. Do not read it off the data: that
-# would be a release of them which no budget pays for.
+# a standard, a law, or the meaning of the column. Do not take it from the data, because
+# that would reveal something about the records that no budget pays for.
 #
 # kind = "numeric"      low, high: the range; values outside are clipped.
 #                       Optional: scale = "log", bins, missing, indicator = true.
 # kind = "categorical"  levels: the categories, such as ["no", "yes"] or [1, 2, 3].
-#                       Optional: other = the level that anything else counts as.
-# kind = "vector"       names: several numeric columns; norm: bound of their joint norm.
+#                       Optional: other = the level for all other values.
+# kind = "vector"       names: several numeric columns; norm: a bound on their norm.
 #
-# Delete the columns that are not to be learned from. Turn [columns.NAME] of what is to
-# be predicted into [target], with name = "NAME" below it.
+# Delete the columns that the model should not use. For the column to predict, replace
+# [columns.NAME] by [target], with name = "NAME" below it.
 """
 _CATEGORICAL = {"kind": "categorical", "levels": BLANK}
 #: For each kind of column, its TOML table and a comment to write below the table.
@@ -70,5 +71,8 @@ _BODIES: Mapping[Kind, tuple[dict[str, Any], str]] = {
     "category": (_CATEGORICAL, ""),
     "truth": ({"kind": "categorical", "levels": [False, True]}, ""),
     "unknown": ({"kind": BLANK}, "# low =\n# high =\n# levels =\n"),
-    "other": ({"kind": BLANK}, "# Dates and nested values are not read: delete it.\n"),
+    "other": (
+        {"kind": BLANK},
+        "# Dates and nested values cannot be read. Delete this column.\n",
+    ),
 }

@@ -1,4 +1,4 @@
-"""Recompute the cost of runs whose single releases are not Gaussian.
+"""Recompute the cost of runs with releases that are not Gaussian.
 
 Such a run is charged as a pair (μ, δ₀). For all ε ≥ 0, its δ(ε) must be at most δ₀ plus
 the δ(ε) of μ-GDP. This module recomputes the run's δ(ε) at a number of ε and compares.
@@ -15,15 +15,17 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from skdp.schema import FloatArray
 from skdp.verification.given import Given
 
-#: A recomputed curve may be above the charged one by a fraction ABOVE, because both are
-#: rounded up on different grids. Its largest ratio to the charged curve may be below 1
-#: by at most BELOW, because noise is chosen such that the curves touch (observed
+#: Limits on the largest ratio of a recomputed curve to the charged curve. It may exceed
+#: 1 by ABOVE, because the two curves are rounded up on different grids. It may fall
+#: short of 1 by BELOW, because the noise is chosen such that the curves touch (observed
 #: ratios: .917 to .996).
 ABOVE, BELOW = 0.05, 0.2
 #: Number of points at which curves are compared, and the smallest δ of such a point.
 POINTS, LEAST = 24, 1e-11
-#: Slopes are read from tables, which may be steeper than the loss by this factor.
+#: Slopes are read from tables. A table may be steeper than the loss by this factor.
 STEEPER = 1.01
+#: Relative rounding error of a float64.
+U = 2.0**-53
 
 Found = tuple[bool | None, str]
 
@@ -43,7 +45,7 @@ def _choose_epsilons(mu: float) -> FloatArray:
 def check_batches(given: Given) -> Found:
     """Check the charge for Poisson batches with dp-accounting.
 
-    Replacing a record is removing one and adding another. If the steps cost (μ, δ₀) for
+    To replace a record is to remove one and add another. If the steps cost (μ, δ₀) for
     a removal and for an addition, they cost (2μ, δ₀ + F(δ₀)) for a replacement, with
     F(x) = Φ(Φ⁻¹(x) + μ).
     """
@@ -89,8 +91,8 @@ def check_tilt(given: Given) -> Found:
     """Check the charge for objective perturbation.
 
     Let g be the bound on a record's gradient and m = g/σ. Let κ be the bound on a
-    record's curvature divided by that of the quadratic term, and φ the normal density.
-    Then δ(ε) is at most
+    record's curvature divided by the curvature of the quadratic term, and let φ be the
+    normal density. Then δ(ε) is at most
 
         (1/κ') ∫₀ᵐ max_t [(1+κ') φ(t+s) - e^ε φ(t)] ds   for every κ' ≥ κ,
 
@@ -136,3 +138,28 @@ def _compare(curve: FloatArray, charged: FloatArray, said: str) -> Found:
     ratio = float((curve / charged).max())
     right = 1 - BELOW <= ratio <= 1 + ABOVE
     return right, f"{said}: δ(ε) is at most {ratio:.3g} of the charge"
+
+
+def solved_apart(given: Given) -> float:
+    """Bound the distance of computed solutions that have the same exact minimiser.
+
+    Two neighbouring tables, with different tilts, may have the same exact minimiser.
+    The computed solutions then differ only by rounding. This recomputes the bounds of
+    `skdp.solvers.certified`.
+    """
+    quadratic, n = given.quadratic(), int(given.number("n_rows"))
+    full = max(2**24, 4 * n) if given.record.neighbours == "add-remove" else n
+    most = 2 * full if full > n else n
+    d, reach = len(quadratic), math.sqrt(given.reach([1.0 / q for q in quadratic]))
+    cells = sum(group.n_entries for group in given.layout.groups)
+    summed = (4096 + most / 2048 + 4) * given.slope
+    fixed = 2 * most * reach * (512 * (given.weight + given.slope) + summed) * U
+    bend = 1.01 * given.loss.curvature * given.weight * (cells + 4) * reach
+    growth = (2 * most * reach * bend + 32) * U
+    floor, std = math.sqrt(min(quadratic)), given.number("noise_std")
+    pull = std * (1 + 2.0**-8) * (math.sqrt(d) + 8) / floor
+    start = 1.01 * most * given.weight * max(1.0, given.loss.slope_bound)
+    radius = 2 * pull + math.sqrt(2 * start)
+    found = 2 * 4.1 * (1.01 * fixed + 2 * growth * radius) + 16 * U * radius
+    found += radius / full if most > full else 0.0
+    return found + 2 * math.sqrt(d) * (std * 2.0**-35 / floor + 2.0**-31)

@@ -1,7 +1,7 @@
 """Read the facts that verification uses: a model's public facts and its privacy record.
 
-Bounds on records are computed here from the schema's groups and the parameters, by code
-that is independent of the queries.
+Bounds on records are computed from the schema's groups and the parameters. This code is
+independent of the code that makes the queries.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Given:
     layout : Layout
         The coordinates of an encoded row.
     loss : Loss
-        The loss that follows from parameters and schema.
+        The loss that the parameters and the schema imply.
     digest : callable
         A function that returns the digest of this model's releases. A ledger's entry
         that paid for the model has the same digest.
@@ -75,7 +75,7 @@ class Given:
     def apart(self) -> float:
         """The number of records by which neighbouring tables differ.
 
-        It is 2 if a record may be replaced, since one is removed and another is added.
+        It is 2 for replace-one, because one record is removed and another is added.
         """
         return 2.0 if self.record.neighbours == "replace-one" else 1.0
 
@@ -95,11 +95,11 @@ class Given:
         return any(group.kind == "ones" for group in self.layout.groups)
 
     def reach(self, scale: Any = None, at: Any = None) -> float:
-        """Return the largest Σ scaleⱼ xⱼ² of any row x over the coordinates `at`.
+        """Return a bound on Σ scaleⱼ xⱼ² over the coordinates `at`, for every row x.
 
         By default every scale is one and `at` contains all coordinates. A row has norm
         at most one in each column, and at most the schema's row norm over all columns
-        together. The intercept is one and does not count for the row norm.
+        together. The intercept is one, and the row norm does not include it.
         """
         wanted = set(range(self.layout.n_features) if at is None else at)
         parts, constant = [], 0.0
@@ -145,7 +145,7 @@ class Given:
         right = isinstance(value, (int, float)) and not isinstance(value, bool)
         check(
             right and 0 <= float(value or 0) < 1e100,
-            f"model.json has a plan without a {name} that is a number: it was changed.",
+            f"The plan in model.json has no number {name!r}. It was changed.",
         )
         return float(value or 0)
 

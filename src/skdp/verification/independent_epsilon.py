@@ -1,4 +1,4 @@
-"""Compute ε from a list of releases, in closed form and by privacy loss distributions.
+"""Compute ε from a list of releases in two ways: closed form, and loss distributions.
 
 This module is independent of the code that it checks: it does not import
 `skdp.privacy.accountant` or any code that spends a budget.
@@ -23,9 +23,10 @@ DIGITS = 60
 #: multipliers, and the time does not depend on μ.
 PLD_MU, PLD_DELTA, PLD_KINDS = (0.01, 30.0), 1e-12, 100
 PLD_GRID = 1e-3
-#: Above this μ no ε is computed, and `skdp.privacy.accountant` does not claim any.
+#: Largest μ for which ε is computed. Above it, `skdp.privacy.accountant` makes no
+#: claim.
 LARGEST_MU = 1e9
-#: Parameter r of the law of the number of trials in a random search.
+#: Parameter r of the distribution of the number of trials in a random search.
 SEARCH_SHAPE = 3
 #: Bound on the error of the log-probability of one draw of the sampler. It is derived
 #: in `skdp.privacy.randomness`.
@@ -37,9 +38,9 @@ def closed_form_epsilon(
 ) -> float:
     """Return the smallest ε at δ, from the closed form of the Gaussian mechanism.
 
-    Let μ² = Σ times/z², D the number of draws and η = 2⁻⁵⁰. The function solves
-    Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ for ε and adds 2Dη. In a search
-    with a random number of trials, the releases are those of one trial. The ε of the
+    Let μ² = Σ times/z², D the number of draws and η = 2⁻⁵⁰. The function solves Φ(-ε/μ
+    + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ for ε and adds 2Dη. For a search with
+    a random number of trials, `releases` lists the releases of one trial. The ε of the
     search then follows from the theorem of `skdp.privacy.selection`, with 2²⁴ draws per
     trial.
     """
@@ -77,7 +78,7 @@ def closed_form_epsilon(
 
 
 def _find_first(holds: Callable[[Any], bool]) -> Any:
-    """Return the smallest number ≥ 0 from which on a condition holds."""
+    """Return the smallest number ≥ 0 from which a condition holds onwards."""
     mp = _import_mpmath()
     low, high = mp.mpf(0), mp.mpf(1)
     if holds(low):

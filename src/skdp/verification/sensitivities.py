@@ -1,8 +1,8 @@
 """Compute the sensitivity of each release from the schema and the settings alone.
 
 This module lists each solver's releases with the sensitivity that public facts imply.
-If a privacy record states a smaller sensitivity, it has too little noise for its claim.
-If it states a larger one, it does not belong to these settings.
+If a privacy record states a smaller sensitivity, the noise was too small for the claim.
+If it states a larger one, the record belongs to other settings.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from skdp.schema import Group, check
+from skdp.verification.costs import solved_apart
 from skdp.verification.given import Given
 
-#: Rounding slopes and features to their grids lowers a bound by at most this fraction.
+#: Rounding slopes and features to a grid lowers a bound by at most this fraction.
 GRID = 2.0**-14
 #: A bound that includes a proved distance to a minimiser may be larger by this factor.
 PROVED = 1.5
 #: A bound on rounding errors may be larger by this factor.
 ROUNDED = 1.2
-#: Relative rounding error of a float64.
-U = 2.0**-53
-#: Smallest spread of a numeric target on which caps can depend: half of one of 32 bins.
+#: Smallest spread of a numeric target that caps can depend on: half a bin, of 32 bins.
 NARROWEST = 1.0 / 32
 #: A joint column is wide if it has more coordinates than this. For wide columns DP-GCD
 #: releases means, and DP-CD does not release squares.
@@ -61,7 +60,7 @@ class Expected:
         times: int | None = None,
         noise_multiplier: float | None = None,
     ) -> Expected:
-        """Return a kind whose sensitivity is known up to rounding to the grid."""
+        """Return a kind of release whose sensitivity is known, apart from rounding."""
         return cls(
             what=what,
             least=sensitivity * (1 - GRID),
@@ -85,6 +84,7 @@ class Expected:
 GRADIENT = r"gradient of \d+ coordinates?"
 BATCHES = r"gradients of \d+ Poisson batch(es)?, .*"
 GRAM = r"\d+ entr(y|ies) of the Gram matrix"
+LEVEL = "sum of slopes"
 MINIMISER = "minimiser of the penalised loss, charged beforehand"
 TILT = "objective perturbation,.*"
 DISTANCE = "distance to minimiser, charged beforehand"
@@ -94,8 +94,14 @@ def list_first_releases(given: Given) -> list[Expected]:
     """List the first releases of a fit: counts, ranges, categories and target."""
     one = math.sqrt(given.apart)
     found = [
-        Expected(what=r"counts of \d+ class(es)?", least=one, most=one * (1 + 1e-9)),
-        Expected(what="number of rows", least=one, most=one * (1 + 1e-9)),
+        Expected(
+            what=r"counts of \d+ class(es)?(, for weights)?",
+            least=one,
+            most=one * (1 + 1e-9),
+        ),
+        Expected(
+            what=f"number of {given.layout.counted}", least=one, most=one * (1 + 1e-9)
+        ),
         Expected(what="histogram of the target.*", least=one, most=one * (1 + 1e-9)),
     ]
     for release in given.releases:
@@ -109,7 +115,7 @@ def list_first_releases(given: Given) -> list[Expected]:
 
 
 def list_skgd(given: Given) -> list[Expected]:
-    """List the releases of DP-SkGD. The plan or the loss caps its gradients."""
+    """List the releases of DP-SkGD. The plan or the loss caps the gradients."""
     plan, apart = given.plan, given.apart
     square = math.fsum(
         _bound_centred(g) * g.scale**2 if given.intercept else g.scale**2
@@ -119,16 +125,28 @@ def list_skgd(given: Given) -> list[Expected]:
     if given.layout.row_norm is not None:
         square = min(square, given.layout.row_norm**2)
     square += given.intercept
-    gram = math.sqrt(apart * max(square**2 - given.intercept, 0.0))
+    known = given.intercept and given.layout.unit is None  # the sum of ones
+    gram = math.sqrt(apart * max(square**2 - known, 0.0))
     radius = plan.get("radius")
     cap = 0.0 if radius is None else apart * float(radius)
     if follows_spread(given):
         cap *= min(NARROWEST, given.loss.slope_bound)
     if plan.get("sampling") != "Full":  # a set of coordinates has a part of the radius
         cap *= math.sqrt(1.0 / given.layout.n_features)
+    level = plan.get("level_cap")
+    least = given.loss.slope_bound if level is None else float(level)
+    if follows_spread(given):
+        least *= NARROWEST
+    least = apart * given.weight * min(least, given.loss.slope_bound)
     return [
         Expected(what=GRAM, least=gram),
         Expected(what=f"{GRADIENT} in a matrix metric", least=cap),
+        Expected(
+            what=LEVEL,
+            least=least * (1 - GRID),
+            most=apart * given.slope * (1 + 1e-9),
+            times=1 if plan.get("level_share") else 0,
+        ),
         # The shape of the noise is at most 1.
         Expected(what=GRADIENT, least=apart * given.slope * given.single * (1 - GRID)),
     ]
@@ -191,7 +209,7 @@ def list_dp_cd(given: Given) -> list[Expected]:
         isinstance(smoothness, list)
         and len(smoothness) == d
         and all(isinstance(m, float) and 0 < m < 1e100 for m in smoothness),
-        f"model.json has a plan without {d} numbers of smoothness: it was changed.",
+        f"The plan in model.json does not have {d} smoothness values. It was changed.",
     )
     total = math.fsum(smoothness)
     bounds = [
@@ -247,7 +265,7 @@ def list_dp_gcd(given: Given) -> list[Expected]:
 
 
 def list_output_perturbation(given: Given) -> list[Expected]:
-    """List the one release of output perturbation, the minimiser.
+    """List the only release of output perturbation, the minimiser.
 
     Its sensitivity is at least the distance that one record can move the exact
     minimiser. It also includes the solver's tolerance and rounding.
@@ -284,37 +302,13 @@ def list_objective_perturbation(given: Given) -> list[Expected]:
     ]
 
 
-def solved_apart(given: Given) -> float:
-    """Bound the distance of computed solutions that have the same exact minimiser.
-
-    Two neighbouring tables, with different tilts, may have the same exact minimiser.
-    The computed solutions then differ only by rounding. This recomputes the bounds of
-    `skdp.solvers.certified`.
-    """
-    quadratic, n = given.quadratic(), int(given.number("n_rows"))
-    full = max(2**24, 4 * n) if given.record.neighbours == "add-remove" else n
-    most = 2 * full if full > n else n
-    d, reach = len(quadratic), math.sqrt(given.reach([1.0 / q for q in quadratic]))
-    cells = sum(group.n_entries for group in given.layout.groups)
-    summed = (4096 + most / 2048 + 4) * given.slope
-    fixed = 2 * most * reach * (512 * (given.weight + given.slope) + summed) * U
-    bend = 1.01 * given.loss.curvature * given.weight * (cells + 4) * reach
-    growth = (2 * most * reach * bend + 32) * U
-    floor, std = math.sqrt(min(quadratic)), given.number("noise_std")
-    pull = std * (1 + 2.0**-8) * (math.sqrt(d) + 8) / floor
-    start = 1.01 * most * given.weight * max(1.0, given.loss.slope_bound)
-    radius = 2 * pull + math.sqrt(2 * start)
-    found = 2 * 4.1 * (1.01 * fixed + 2 * growth * radius) + 16 * U * radius
-    found += radius / full if most > full else 0.0
-    return found + 2 * math.sqrt(d) * (std * 2.0**-35 / floor + 2.0**-31)
-
-
 def list_adassp(given: Given) -> list[Expected]:
     """List AdaSSP's releases: the Gram matrix, and the gradient at zero weights.
 
     At zero weights, slopes are at most 1.
     """
     known = given.intercept and given.record.neighbours != "add-remove"
+    known = known and given.layout.unit is None
     signed = any(group.signed for group in given.layout.groups)
     acute = given.record.neighbours == "zero-out" or not signed
     square = given.reach() ** 2 - (1.0 if known and acute else 0.0)
@@ -330,7 +324,7 @@ def list_adassp(given: Given) -> list[Expected]:
     ]
 
 
-#: The releases of each solver; the tests run through all of `skdp.solvers`.
+#: The releases of each solver. The tests check every solver of `skdp.solvers`.
 SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
     "skgd": list_skgd,
     "dp_sgd": list_dp_sgd,
@@ -345,7 +339,7 @@ SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """Descriptions of releases that differ from what is expected or are not known."""
+    """Descriptions of the releases that are wrong, and of those that are not known."""
 
     wrong: list[str]
     unknown: list[str]

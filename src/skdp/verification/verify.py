@@ -1,4 +1,4 @@
-"""Check that a privacy record adds up, agrees with the settings, and was paid for."""
+"""Check that a privacy record adds up, matches the settings, and was paid for."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from skdp.verification.independent_epsilon import (
 )
 from skdp.verification.sensitivities import SOLVERS, compare, follows_spread
 
-#: Relative differences up to these count as equal. The first is for the closed form.
-#: The second is for dp-accounting, which puts losses on a grid. The third is for a
-#: search, which rounds the μ of its trials down.
+#: Largest relative differences at which two values of ε count as equal: for the closed
+#: form, for dp-accounting (which puts losses on a grid), and for a search (which rounds
+#: the μ of its trials down).
 CLOSE, PLD_CLOSE, SEARCH_CLOSE = 1e-6, 1e-3, 1e-4
-#: Share of μ² that DP-CD reserves for squares of columns.
+#: Share of μ² that DP-CD reserves for the mean squares of columns.
 SMOOTHNESS = 0.1
 #: Part of δ that is set aside for finding categories.
 DISCOVERY = 0.1
@@ -253,9 +253,9 @@ def _check_epsilon(
 
 
 def _with_reserve(record: RecordForm) -> float:
-    """Return ε as if all of the δ reserved for finding categories had been spent.
+    """Return the ε that would be spent if all δ reserved for categories were spent.
 
-    That δ is not spent if all columns of unknown type turn out to hold numbers.
+    This δ is not spent if every column of unknown type turns out to contain numbers.
     """
     used = math.fsum(r.times * r.delta for r in record.releases)
     found = any(r.query.startswith("magnitudes of") for r in record.releases)
@@ -264,7 +264,7 @@ def _with_reserve(record: RecordForm) -> float:
 
 
 def _allow_rest(plan: dict[str, Any], record: RecordForm) -> float:
-    """Return the part of ε that an honest fit may leave unspent.
+    """Return the share of ε that an honest fit may leave unspent.
 
     A ledger may allow a fit slightly less than its ε, because a ledger covers more
     noise draws. Solvers other than DP-SkGD reserve a part of δ that they may not need.
@@ -284,6 +284,8 @@ def _check_plan(given: Given) -> Iterator[Check]:
     digest = record.plan_digest
     same = digest == summary_digest(plan)
     yield Check("digest of the plan", same, f"{digest[:16]}…")
+    unit = given.layout.unit
+    yield Check("unit", record.unit == unit, unit or "each row by itself")
     if "solver" in plan:
         for name in ("neighbours", "epsilon", "delta"):
             asked = given.parameters.get(name)
@@ -312,7 +314,7 @@ def _check_plan(given: Given) -> Iterator[Check]:
 
 
 def _check_loss(given: Given) -> Check:
-    """Check that the plan has the loss that follows from parameters and schema."""
+    """Check that the plan has the loss that the parameters and the schema imply."""
     name, bound = given.loss.name, given.loss.slope_bound
     same = (given.plan.get("loss"), given.plan.get("slope_bound")) == (name, bound)
     return Check("loss", same, f"{name}, slopes of at most {bound:g}")
@@ -343,7 +345,7 @@ def _check_steps(given: Given) -> Iterator[Check]:
 
 
 def _check_releases(given: Given) -> Iterator[Check]:
-    """Check the releases against those that schema, settings and solver imply."""
+    """Check the releases against those that the schema, settings and solver imply."""
     solver = given.plan.get("solver", "skgd")
     if solver not in SOLVERS:
         yield Check("sensitivities", False, f"there is no solver {solver!r}")

@@ -1,0 +1,248 @@
+"""Fits on a local Dask cluster: their overhead, what a step costs, and lost workers.
+
+A table of 15 columns (8 numbers, 7 categories) lies in Parquet files. It is fitted by
+the compiled engine with two threads and by a cluster of two workers with one thread
+each, in turn. Then the cost of a step is split:
+
+- *work* is the time that the slowest worker computes, as Dask's task stream has it;
+- *scheduler* is the time that a further task adds to a step of tasks without work;
+- *network* is what is left of a step of one task without work: the way to the
+  scheduler, to the worker and back.
+
+At last, fits are run in which a worker is killed (SIGKILL) at a random moment.
+
+Run ``python benchmarks/cluster.py [--rows 10000000] [--repeats 3] [--kills 10]``. It
+writes ``docs/evidence/cluster.json`` and ``docs/evidence/cluster.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import signal
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+from cluster_report import write
+from distributed import Client, LocalCluster, get_task_stream
+
+import skdp
+from skdp.engines.dask_client import Cluster
+from skdp.engines.dask_engine import Part, Partitions
+from skdp.engines.dask_tasks import Job
+from skdp.schema import Categorical, Numeric, Schema
+
+EVIDENCE = Path(__file__).parents[1] / "docs" / "evidence"
+FILES = 8
+LEVELS = [2, 4, 5, 7, 9, 16, 40]
+SCHEMA = Schema(
+    {f"n{i}": Numeric(0, 1) for i in range(8)}
+    | {f"c{i}": Categorical(list(range(k))) for i, k in enumerate(LEVELS)},
+    target=("y", Categorical([0, 1])),
+)
+
+
+def write_table(folder: Path, rows: int) -> None:
+    """Write the table, one file after the other."""
+    for part in range(FILES):
+        rng, n = np.random.default_rng(part), rows // FILES
+        table = {f"n{i}": rng.random(n, np.float32) for i in range(8)}
+        margin = 3 * table["n0"] - 2 * table["n1"] - 0.5
+        table |= {f"c{i}": rng.integers(0, k, n, np.int8) for i, k in enumerate(LEVELS)}
+        margin += 0.2 * table["c1"]
+        table["y"] = (rng.logistic(size=n) < margin).astype(np.int8)
+        pd.DataFrame(table).to_parquet(folder / f"{part}.parquet")
+
+
+def fit(folder: Path, engine: str, **options: Any) -> tuple[float, Any]:
+    """Fit the table, and return the seconds and the model."""
+    start = time.perf_counter()
+    model = skdp.LogisticRegression(
+        schema=SCHEMA, engine=engine, random_state=1, **options
+    ).fit(folder)
+    return time.perf_counter() - start, model
+
+
+class Watch:
+    """Notes how long each sum takes, and the bytes that pass through this machine."""
+
+    def __init__(self) -> None:
+        self.sums: list[tuple[str, float, int]] = []
+        real = Partitions.add_up
+
+        def noted(own: Partitions, job: Job, *futures: Any, **options: Any) -> Any:
+            start, before = time.perf_counter(), count_bytes()
+            total = real(own, job, *futures, **options)
+            seconds = time.perf_counter() - start
+            self.sums.append((job.work.__name__, seconds, count_bytes() - before))
+            return total
+
+        Partitions.add_up = noted  # type: ignore[method-assign]
+
+    def steps(self) -> tuple[float, float]:
+        """Return the median seconds and bytes of a gradient after the first."""
+        own = [one[1:] for one in self.sums if one[0] == "compute_gradient"][1:]
+        return tuple(statistics.median(column) for column in zip(*own, strict=True))
+
+
+def count_bytes() -> int:
+    """Return the bytes that this machine has sent to itself."""
+    return psutil.net_io_counters(pernic=True)["lo"].bytes_sent
+
+
+def find_work(stream: list[dict[str, Any]]) -> float:
+    """Return the median seconds of the slower worker in a step."""
+    spent = {}
+    for task in stream:
+        if task["key"].startswith("skdp-add_up"):
+            spans = [s for s in task["startstops"] if s["action"] == "compute"]
+            seconds = sum(span["stop"] - span["start"] for span in spans)
+            spent.setdefault(task["worker"], []).append(seconds)
+    pairs = zip(*(seconds[-60:] for seconds in spent.values()), strict=False)
+    return statistics.median(max(pair) for pair in pairs)
+
+
+def return_zeros(partition: Any, n_threads: int, size: int) -> Any:
+    """Return a sum of the size of a gradient, without work."""
+    return np.zeros(size, dtype=object)
+
+
+def read_nothing(*_: Any) -> Any:
+    """Return what stands for the rows of a partition."""
+    return object()
+
+
+def measure_tasks(size: int) -> tuple[float, float]:
+    """Return the seconds of a step of one idle task, and of each further task."""
+    cluster, medians = Cluster(), []
+    for many in (1, 65):
+        partitions = Partitions(cluster, [Part(None)] * many, read_nothing)
+        job, seconds = Job(return_zeros, (size,)), []
+        for _ in range(30):
+            start = time.perf_counter()
+            if many == 1:
+                partitions.add_up(job)
+            else:  # one task per partition, as if each were on a worker of its own
+                partitions.add_up(job, only=[0])
+                tasks = [
+                    cluster.submit(_idle, size, worker=None) for _ in range(many - 1)
+                ]
+                cluster.total(tasks)
+            seconds.append(time.perf_counter() - start)
+        medians.append(statistics.median(seconds))
+    return medians[0], (medians[1] - medians[0]) / 64
+
+
+def _idle(size: int) -> Any:
+    from skdp.engines.dask_tasks import Answer
+
+    return Answer(np.zeros(size, dtype=object))
+
+
+def kill_one(client: Client, after: float, done: threading.Event) -> None:
+    """Kill a worker after some seconds, unless the fit is done before."""
+    if done.wait(after):
+        return
+    workers = client.scheduler_info()["workers"].values()
+    pids = client.run(os.getpid, nanny=False).values()
+    os.kill(random.choice(sorted(pids)), signal.SIGKILL)
+    assert len(workers) > 0
+
+
+def measure_kills(
+    client: Client, folder: Path, expected: Any, seconds: float, kills: int
+) -> dict[str, int]:
+    """Run fits with a worker killed at a random moment, and compare their bits."""
+    equal = twice = 0
+    for _ in range(kills):
+        done = threading.Event()
+        after = random.uniform(0.0, seconds)
+        killer = threading.Thread(target=kill_one, args=(client, after, done))
+        killer.start()
+        _, model = fit(folder, "dask")
+        done.set()
+        killer.join()
+        equal += bool((model.weights_ == expected.weights_).all())
+        twice += len(model.privacy_.transcript) != len(expected.privacy_.transcript)
+        client.wait_for_workers(2)
+    return {"fits": kills, "equal": equal, "released_twice": twice}
+
+
+def main() -> None:
+    """Measure, and write the page."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--kills", type=int, default=10)
+    given = parser.parse_args()
+    random.seed(0)
+    with (
+        tempfile.TemporaryDirectory() as place,
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        large, small = Path(place) / "large", Path(place) / "small"
+        for folder, rows in ((large, given.rows), (small, given.rows // 10)):
+            folder.mkdir()
+            write_table(folder, rows)
+        for engine in ("compiled", "dask"):  # compiles the kernels
+            fit(small, engine, n_threads=2 if engine == "compiled" else 1)
+        times: dict[str, list[float]] = {"compiled": [], "dask": []}
+        watch = Watch()
+        for _ in range(given.repeats):
+            seconds, one = fit(large, "compiled", n_threads=2)
+            times["compiled"].append(seconds)
+            with get_task_stream(client) as stream:
+                watch.sums.clear()
+                seconds, other = fit(large, "dask")
+            times["dask"].append(seconds)
+            assert (one.weights_ == other.weights_).all()
+        step, n_bytes = watch.steps()
+        work = find_work(stream.data)
+        loading = sum(s for _, s, _ in watch.sums) - len(watch.sums) * step
+        size = one.weights_.size
+        alone, further = measure_tasks(size)
+        watch.sums.clear()
+        seconds, expected = fit(small, "dask")
+        small_bytes = watch.steps()[1]
+        kills = measure_kills(client, small, expected, seconds, given.kills)
+    found = {
+        "rows": given.rows,
+        "columns": 15,
+        "coordinates": size,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "compiled": statistics.median(times["compiled"]),
+        "dask": statistics.median(times["dask"]),
+        "sums": len(expected.privacy_.transcript),
+        "loading": loading,
+        "step": step,
+        "work": work,
+        "network": alone,
+        "scheduler": further,
+        "bytes": n_bytes,
+        "bytes_tenth": small_bytes,
+        "kills": kills,
+    }
+    (EVIDENCE / "cluster.json").write_text(json.dumps(found, indent=1) + "\n")
+    write(found, EVIDENCE / "cluster.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Write the page about clusters from what ``benchmarks/cluster.py`` has measured."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+#: Threads of a worker, and steps of a fit, that the prediction assumes.
+THREADS, STEPS = 16, 80
+#: How many answers one task adds up.
+FAN_IN = 16
+ROWS = (10**9, 10**10, 10**11, 10**12)
+WORKERS = (10, 100, 1000)
+
+
+def predict_step(
+    found: dict[str, Any], rows: float, workers: int
+) -> tuple[float, float]:
+    """Return the seconds of work and of overhead of a step.
+
+    Each worker is one task for the scheduler, and the sums of more than 16 workers go
+    through further rounds of tasks.
+    """
+    per_row = 2 * found["work"] / found["rows"]  # two workers, one thread each
+    work = rows * per_row / (workers * THREADS)
+    rounds, tasks, level = 0, workers, workers
+    while level > FAN_IN:
+        level = math.ceil(level / FAN_IN)
+        rounds, tasks = rounds + 1, tasks + level
+    overhead = (1 + rounds) * found["network"] + tasks * found["scheduler"]
+    return work, overhead
+
+
+def find_least_rows(found: dict[str, Any], workers: int) -> float:
+    """Return the number of rows at which four fifths of a step are work."""
+    _, overhead = predict_step(found, 1.0, workers)
+    one, _ = predict_step(found, 1.0, workers)
+    return 4 * overhead / one
+
+
+def write(found: dict[str, Any], page: Path) -> None:
+    """Write the page."""
+    kills, ms = found["kills"], 1000.0
+    lines = [
+        "# A cluster",
+        "",
+        "Written by `make bench NAME=cluster`.",
+        "",
+        f"A table of {found['rows']:,} rows and {found['columns']} columns "
+        f"({found['coordinates']} coordinates) in 8 Parquet files, on a machine with "
+        f"{found['cores']} cores whose load was {found['load']:.1f}. All coefficients "
+        "are equal, bit for bit.",
+        "",
+        "| whole fit | seconds |",
+        "|---|---|",
+        f"| compiled engine, 2 threads | {found['compiled']:.1f} |",
+        f"| local cluster, 2 workers with 1 thread each | {found['dask']:.1f} |",
+        f"| ratio (at most 1.3 is wanted) | {found['dask'] / found['compiled']:.2f} |",
+        "",
+        "| a step on the cluster | |",
+        "|---|---|",
+        f"| whole step | {found['step'] * ms:.1f} ms |",
+        f"| work of the slower worker | {found['work'] * ms:.1f} ms |",
+        "| a step of one task without work (network) | "
+        f"{found['network'] * ms:.2f} ms |",
+        f"| each further task (scheduler) | {found['scheduler'] * ms:.3f} ms |",
+        f"| bytes moved | {found['bytes']:,.0f} |",
+        f"| bytes moved with a tenth of the rows | {found['bytes_tenth']:,.0f} |",
+        "",
+        f"{kills['fits']} fits with a worker killed (SIGKILL) at a random moment: "
+        f"{kills['equal']} equal the undisturbed one bit for bit, and "
+        f"{kills['released_twice']} released anything twice.",
+        "",
+        "## Larger clusters",
+        "",
+        "Predicted, not measured: from the work per row, the latency and the cost of "
+        f"a task above, for workers with {THREADS} threads as fast as these. A step "
+        "takes rows × work per row ÷ threads, plus one latency per round of the tree "
+        "of sums, plus the scheduler's time for each worker.",
+        "",
+        f"| rows | workers | work of a step | overhead | efficiency | {STEPS} steps |",
+        "|---|---|---|---|---|---|",
+    ]
+    for rows in ROWS:
+        for workers in WORKERS:
+            work, overhead = predict_step(found, rows, workers)
+            share, whole = work / (work + overhead), STEPS * (work + overhead)
+            power = "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(c)] for c in str(round(math.log10(rows))))
+            lines.append(
+                f"| 10{power} | {workers:,} "
+                f"| {work:.3g} s | {overhead:.2g} s | {share:.0%} | {whole:.3g} s |"
+            )
+    lines += ["", "Efficiency falls below 80 % with fewer rows than this:", ""]
+    lines += [
+        "| workers | rows | rows per worker | overhead is mostly |",
+        "|---|---|---|---|",
+    ]
+    for workers in WORKERS:
+        least = find_least_rows(found, workers)
+        tasks = workers * found["scheduler"]
+        cause = "the scheduler" if tasks > found["network"] else "latency"
+        lines.append(f"| {workers:,} | {least:.2g} | {least / workers:.2g} | {cause} |")
+    lines += [
+        "",
+        "The scheduler hands out tasks one after the other, so its part grows with the "
+        "number of workers. Fewer workers with more threads each have less of it: the "
+        "threads of a worker share one task.",
+        "",
+    ]
+    page.write_text("\n".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    folder = Path(__file__).parents[1] / "docs" / "evidence"
+    write(json.loads((folder / "cluster.json").read_text()), folder / "cluster.md")

@@ -1,0 +1,115 @@
+"""`skdp discover`: find a schema privately and write it as a TOML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skdp.cli.console import (
+    AsJson,
+    Force,
+    QuietButResult,
+    check_out,
+    escape,
+    print_json,
+    write_out,
+)
+from skdp.cli.options import (
+    Delta,
+    Epsilon,
+    Ledger,
+    Multiline,
+    Neighbours,
+    NeighboursName,
+    Purpose,
+    Seed,
+    Table,
+    Unit,
+    User,
+    choose_reader,
+    open_ledger,
+)
+
+EXAMPLES = [
+    "skdp discover stays.csv --epsilon 0.1 --target readmitted --out stays.toml",
+    "skdp discover stays.csv --epsilon 0.1 --ledger budget.db --purpose 'a schema'",
+]
+
+
+def discover(
+    file: Table,
+    epsilon: Epsilon,
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column to predict.")
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="A column of categories that are written as numbers; repeat for "
+            "several.",
+        ),
+    ] = None,
+    delta: Delta = None,
+    neighbours: NeighboursName = Neighbours.add_remove,
+    unit: Unit = None,
+    multiline: Multiline = False,
+    ledger: Ledger = None,
+    purpose: Purpose = None,
+    user: User = None,
+    seed: Seed = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="TOML", help="Write to this file.")
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: QuietButResult = False,
+) -> None:
+    """Find the ranges and categories of a table's columns within a privacy budget.
+
+    Ranges are rounded to readable numbers. Categories are found if enough rows have
+    them. What you know without looking at the records is better and costs nothing: edit
+    the file before you use it, or start from `skdp schema`.
+    """
+    import skdp
+    from skdp.schema import check
+
+    if out is not None:
+        check_out(out, force)
+    check(
+        ledger is None or seed is None,
+        "A seeded discovery claims no privacy and cannot be charged to a ledger. Omit "
+        "--seed, or omit --ledger if the data is public.",
+    )
+    found = skdp.discover(
+        choose_reader(file, multiline),
+        epsilon=epsilon,
+        delta=delta,
+        target=target,
+        categorical=categorical or (),
+        unit=unit or None,
+        neighbours=neighbours.value,
+        ledger=open_ledger(ledger, purpose, user),
+        random_state=seed,
+    )
+    text, record = found.schema.to_toml(), found.privacy_
+    if out is not None:
+        write_out(out, text)
+    if as_json:
+        print_json(
+            {
+                "schema": text,
+                "out": None if out is None else str(out),
+                "claim": str(record).partition("\n")[0],
+                "epsilon": record.epsilon,
+                "delta": record.delta,
+                "spent_epsilon": record.spent_epsilon,
+                "neighbours": record.neighbours,
+            }
+        )
+    elif out is None:
+        typer.echo(text, nl=False)
+    elif not quiet:
+        typer.echo(escape(f"{found}\nschema written to {out}"))

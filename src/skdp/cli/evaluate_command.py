@@ -1,0 +1,106 @@
+"""`skdp evaluate`: score a saved model on a private file, within a budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skdp.cli.console import (
+    AsJson,
+    Force,
+    QuietButResult,
+    check_out,
+    escape,
+    print_json,
+    write_out,
+)
+from skdp.cli.options import (
+    Delta,
+    Epsilon,
+    Ledger,
+    ModelDirectory,
+    Multiline,
+    Neighbours,
+    NeighboursName,
+    Purpose,
+    Seed,
+    Table,
+    Unit,
+    User,
+    choose_reader,
+    load_model,
+    open_ledger,
+)
+
+EXAMPLES = [
+    "skdp evaluate model test.csv --epsilon 1",
+    "skdp evaluate model test.csv --epsilon 1 --metric auc --metric log_loss",
+    "skdp evaluate model test.csv --epsilon 1 --ledger budget.db --out scores.html",
+]
+
+
+def evaluate(
+    model: ModelDirectory,
+    file: Table,
+    epsilon: Epsilon,
+    delta: Delta = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A score; repeat for several.  [default: all]"
+        ),
+    ] = None,
+    neighbours: NeighboursName = Neighbours.add_remove,
+    rows: Annotated[
+        int | None, typer.Option(help="Number of rows, if it is public.")
+    ] = None,
+    unit: Unit = None,
+    multiline: Multiline = False,
+    ledger: Ledger = None,
+    purpose: Purpose = None,
+    user: User = None,
+    seed: Seed = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="HTML", help="Write a page to this file.")
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+    quiet: QuietButResult = False,
+) -> None:
+    """Score a saved model on a CSV or Parquet file, with a budget for the scores.
+
+    The budget protects the rows of this file. If the model was fitted to the same rows,
+    the two budgets add up, so use the same ledger.
+    """
+    import skdp
+    from skdp.schema import check
+
+    if out is not None:
+        check_out(out, force)
+    check(
+        ledger is None or seed is None,
+        "A seeded evaluation claims no privacy and cannot be charged to a ledger. Omit "
+        "--seed, or omit --ledger if the data is public.",
+    )
+    found = skdp.evaluate(
+        load_model(model),
+        choose_reader(file, multiline),
+        epsilon=epsilon,
+        delta=delta,
+        metrics=metric or None,
+        unit=unit or None,
+        neighbours=neighbours.value,
+        n_rows=rows,
+        ledger=open_ledger(ledger, purpose, user),
+        random_state=seed,
+    )
+    if out is not None:
+        write_out(out, skdp.report(found))
+    if as_json:
+        print_json(found.to_dict() | {"out": None if out is None else str(out)})
+    elif out is None or not quiet:
+        typer.echo(escape(str(found)))
+        if out is not None:
+            typer.echo(escape(f"page written to {out}"))

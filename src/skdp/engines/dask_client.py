@@ -1,0 +1,223 @@
+"""Connect to a Dask cluster, and wait for tasks whose workers may be lost."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+from weakref import finalize
+
+import dask
+from distributed import Client, LocalCluster, wait
+from distributed.client import FutureCancelledError
+from distributed.scheduler import KilledWorker
+
+from skdp.engines.dask_tasks import Answer, merge
+from skdp.schema import check
+
+#: How many answers one task or the caller adds up.
+FAN_IN = 16
+#: Seconds between looks at the cluster while tasks run.
+LOOK = 0.5
+#: Seconds to wait for a worker if the cluster has none.
+PATIENCE = 60.0
+#: How often in a row a sum is started again after workers were lost.
+ATTEMPTS = 10
+
+
+class ClusterError(RuntimeError):
+    """A cluster could not finish its work."""
+
+
+class WorkersLostError(Exception):
+    """Workers were lost, and the tasks that ran on them must be started again."""
+
+
+class Cluster:
+    """A connection to a Dask cluster.
+
+    Parameters
+    ----------
+    address : str, optional
+        The address of the scheduler. By default the current client is used. If there
+        is none, a cluster of threads is made in this process, which ends with this
+        object.
+    n_threads : int, optional
+        The threads that each worker uses for a sum. By default, as many as Dask gives
+        to the worker.
+    """
+
+    def __init__(
+        self, address: str | None = None, n_threads: int | None = None
+    ) -> None:
+        check(
+            n_threads is None or n_threads >= 1,
+            f"n_threads must be at least 1, got {n_threads}.",
+        )
+        self.n_threads = n_threads
+        self.client: Any = _get_current() if address is None else None
+        if self.client is None:
+            self.client, closed = _connect(address, n_threads)
+            finalize(self, _close, closed)
+
+    def find_workers(self) -> dict[str, int]:
+        """Return the number of threads of each worker, by its address.
+
+        If there are no workers, wait for the first one.
+        """
+        end = time.monotonic() + PATIENCE
+        while True:
+            workers = self._list_workers()
+            if workers:
+                return workers
+            if time.monotonic() > end:
+                raise ClusterError(
+                    f"The cluster has had no workers for {PATIENCE:g} seconds."
+                )
+            time.sleep(LOOK)
+
+    def submit(
+        self, task: Callable[..., Any], *arguments: Any, worker: str | None = None
+    ) -> Any:
+        """Start a task, on the given worker or anywhere, and return its future.
+
+        The name of a task has the name of its function and random digits, not a hash
+        of its arguments.
+        """
+        return self.client.submit(
+            task,
+            *arguments,
+            key=f"skdp-{task.__name__}-{uuid.uuid4().hex}",
+            workers=None if worker is None else [worker],
+            priority=1,  # before the tasks that read further partitions
+            pure=False,
+        )
+
+    def finish(self, futures: Sequence[Any], workers: Collection[str] = ()) -> None:
+        """Wait until all tasks are done.
+
+        Raise WorkersLostError if any of `workers`, to which the tasks are bound, is
+        lost before that.
+        """
+        alone = time.monotonic()
+        while True:
+            try:
+                with self.client.as_current():
+                    wait(futures, timeout=LOOK)
+                break
+            except TimeoutError:
+                pass
+            except FutureCancelledError:
+                raise WorkersLostError from None
+            present = self._list_workers()
+            if not set(workers) <= set(present):
+                raise WorkersLostError
+            alone = time.monotonic() if present else alone
+            if time.monotonic() > alone + PATIENCE:
+                raise ClusterError(
+                    f"The cluster has had no workers for {PATIENCE:g} seconds."
+                )
+        for future in futures:
+            if future.status != "finished":
+                _refuse(future)
+
+    def total(self, futures: Sequence[Any], workers: Collection[str] = ()) -> Answer:
+        """Return the sum of the answers of tasks, added up in a tree."""
+        level = list(futures)
+        while len(level) > FAN_IN:
+            groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
+            level = [self.submit(merge, group) for group in groups]
+        self.finish(level, workers)
+        try:
+            answers = self.client.gather(level)
+        except (FutureCancelledError, KilledWorker, OSError):
+            raise WorkersLostError from None
+        return merge(answers)
+
+    def find_holders(self, futures: dict[int, Any]) -> dict[int, str]:
+        """Return the worker that has the result of each task, by the task's number."""
+        if not futures:
+            return {}
+        holders = self.client.who_has(list(futures.values()))
+        return {
+            number: holders[future.key][0]
+            for number, future in futures.items()
+            if holders.get(future.key)
+        }
+
+    def _list_workers(self) -> dict[str, int]:
+        try:
+            workers: dict[str, int] = self.client.nthreads()
+        except (OSError, TimeoutError, RuntimeError):
+            workers = {}
+            unreachable = True
+        else:
+            unreachable = self.client.status not in ("running", "connecting")
+        if unreachable:
+            raise ClusterError("The scheduler of the cluster cannot be reached.")
+        return workers
+
+
+def keep_trying(attempt: Callable[[], Any]) -> Any:
+    """Return what `attempt` returns, and start it again if workers were lost."""
+    for _ in range(ATTEMPTS):
+        try:
+            return attempt()
+        except WorkersLostError:
+            continue
+    raise ClusterError(
+        f"The cluster lost workers, or rows that they kept, {ATTEMPTS} times in a row. "
+        "Do they have enough memory?"
+    )
+
+
+def _refuse(future: Any) -> None:
+    """Raise the error for a task that has no result."""
+    error = None if future.status in ("cancelled", "lost") else future.exception()
+    if error is None or isinstance(error, (FutureCancelledError, KilledWorker)):
+        raise WorkersLostError
+    # The message may quote an argument, unless a module is missing on the worker.
+    detail = f": {error}" if isinstance(error, ImportError) else ""
+    raise ClusterError(
+        f"A task could not run on the cluster ({type(error).__name__}{detail})."
+    )
+
+
+def _get_current() -> Any:
+    try:
+        return Client.current()
+    except ValueError:
+        return None
+
+
+def _connect(address: str | None, n_threads: int | None) -> tuple[Any, list[Any]]:
+    """Return a client, and what to close after use."""
+    if address is None:
+        # Nothing is served, and the port of nothing is open to this machine only.
+        pages: dict[str, list[str]] = {
+            "distributed.scheduler.http.routes": [],
+            "distributed.worker.http.routes": [],
+        }
+        with dask.config.set(pages):
+            cluster = LocalCluster(
+                processes=False,
+                n_workers=1,
+                threads_per_worker=n_threads,
+                dashboard_address="127.0.0.1:0",
+                worker_dashboard_address="127.0.0.1:0",
+                silence_logs=logging.ERROR,
+            )
+        client = Client(cluster, set_as_default=False)
+        return client, [client, cluster]
+    try:
+        client = Client(address, set_as_default=False)
+    except (OSError, TimeoutError, ValueError):
+        raise ClusterError(f"There is no Dask scheduler at {address!r}.") from None
+    return client, [client]
+
+
+def _close(opened: list[Any]) -> None:
+    for one in opened:
+        one.close()

@@ -1,0 +1,339 @@
+"""Add up rows on the workers of a Dask cluster.
+
+Rows are read and encoded by the worker that keeps them. Weights, settings and schemas
+travel to the workers, and exact integer sums travel back. A sum is a pure function of
+the rows and of what travels, so a lost worker's part of it is computed elsewhere, with
+the same result.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, cast, overload
+
+import numpy as np
+
+from skdp.engines import dask_tasks
+from skdp.engines.dask_client import Cluster, WorkersLostError, keep_trying
+from skdp.engines.dask_tasks import Job, Settings
+from skdp.privacy.encoding import AnyArray, Chunk, Records
+from skdp.privacy.queries import BigInts, Metric, Slopes
+from skdp.schema import FloatArray, IntArray
+from skdp.tables.placed import Read
+
+#: Seconds after which a fit looks for workers that were added.
+LOOK_FOR_MORE = 5.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Part:
+    """What a worker needs to read a partition.
+
+    Attributes
+    ----------
+    table, target, weight, keep : any
+        The arguments of the function that reads the partition. Each may be a function
+        of a client that returns a future, for values that are too large for a task.
+    size : float
+        A public measure of the work, such as the size of a file.
+    anywhere : bool
+        Whether Dask chooses the worker, because it knows where the data is.
+    """
+
+    table: Any
+    target: Any = None
+    weight: Any = None
+    keep: Any = None
+    size: float = 1.0
+    anywhere: bool = False
+
+    def arguments(self, cluster: Cluster, worker: str) -> list[Any]:
+        """Return the arguments of the function that reads the partition."""
+        given = (self.table, self.target, self.weight, self.keep)
+        return [one(cluster.client, worker) if callable(one) else one for one in given]
+
+
+class Partitions:
+    """The partitions of a table, and the workers that keep them.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster.
+    parts : sequence of Part
+        The partitions. There is at least one.
+    read : callable
+        Reads and encodes the rows of a partition, on a worker.
+    """
+
+    def __init__(self, cluster: Cluster, parts: Sequence[Part], read: Read) -> None:
+        self.cluster, self.parts = cluster, parts
+        self._read = read
+        self._name = uuid.uuid4().hex
+        self._homes: dict[int, str] = {}
+        self._kept: dict[int, Any] = {}  # the futures that keep the rows
+        self._looked = -LOOK_FOR_MORE
+
+    def add_up(self, job: Job, *futures: Any, only: Sequence[int] | None = None) -> Any:
+        """Return the sum of a job over all partitions, or over those in `only`."""
+
+        def attempt() -> Any:
+            self._settle()
+            tasks: dict[str, list[int]] = {}
+            for number in sorted(self._homes if only is None else only):
+                tasks.setdefault(self._homes[number], []).append(number)
+            leaves = [
+                self.cluster.submit(
+                    dask_tasks.add_up, self._name, own, job, *futures, worker=worker
+                )
+                for worker, own in tasks.items()
+            ]
+            try:
+                answer = self.cluster.total(leaves, tasks)
+            except WorkersLostError:
+                self._looked = -LOOK_FOR_MORE
+                raise
+            if answer.error is not None:
+                raise answer.error
+            for number in answer.missing:
+                del self._homes[number], self._kept[number]
+            if answer.missing:
+                raise WorkersLostError
+            return answer.total
+
+        return keep_trying(attempt)
+
+    def _settle(self) -> None:
+        """Have every partition kept by a worker."""
+        complete = len(self._homes) == len(self.parts)
+        if complete and time.monotonic() < self._looked + LOOK_FOR_MORE:
+            return
+        workers = self.cluster.find_workers()
+        self._looked = time.monotonic()
+        homes = {n: home for n, home in self._homes.items() if home in workers}
+        wanted = self._assign(homes, workers)
+        futures = {}
+        for number, worker in wanted.items():
+            if homes.get(number) == worker:
+                continue
+            part = self.parts[number]
+            futures[number] = self.cluster.submit(
+                dask_tasks.hold,
+                (self._name, number),
+                self._read,
+                *part.arguments(self.cluster, worker),
+                worker=None if part.anywhere else worker,
+            )
+        bound = {wanted[n] for n in futures if not self.parts[n].anywhere}
+        try:
+            self.cluster.finish(list(futures.values()), bound)
+        finally:  # what was read before a worker was lost need not be read again
+            done = {n: f for n, f in futures.items() if f.status == "finished"}
+            self._homes = homes | self.cluster.find_holders(done)
+            kept = {n: f for n, f in self._kept.items() if n in homes} | done
+            self._kept = {n: kept[n] for n in self._homes}
+
+    def _assign(self, homes: dict[int, str], workers: dict[str, int]) -> dict[int, str]:
+        """Choose a worker for each partition.
+
+        A partition stays where it is, unless its worker has at least two partitions
+        and another worker has none. Other partitions, large ones first, go to the
+        worker with the least work per thread.
+        """
+        homes = dict(homes)
+        load = dict.fromkeys(workers, 0.0)
+        own: dict[str, list[int]] = {worker: [] for worker in workers}
+        for number, worker in sorted(homes.items()):
+            own[worker].append(number)
+        idle = [worker for worker in workers if not own[worker]] if homes else []
+        while idle and len(most := max(own.values(), key=len)) >= 2:
+            taken = [most.pop() for _ in range(max(1, len(most) // 2 // len(idle)))]
+            own[idle.pop()].extend(taken)
+        homes = {number: worker for worker, some in own.items() for number in some}
+        for number, worker in homes.items():
+            load[worker] += self.parts[number].size / workers[worker]
+        rest = [number for number in range(len(self.parts)) if number not in homes]
+        for number in sorted(rest, key=lambda n: -self.parts[n].size):
+            worker = min(load, key=load.__getitem__)
+            homes[number] = worker
+            load[worker] += self.parts[number].size / workers[worker]
+        return homes
+
+
+class AwayChunks(Sequence[Any]):
+    """Stands for the chunks of a table whose rows are not in this process."""
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise ValueError(
+            "The rows of this table stay on the workers of a cluster, and this "
+            "algorithm needs them in one process. Use solver='skgd'."
+        )
+
+    __len__ = __iter__ = __getitem__ = _refuse
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClusterRecords(Records):
+    """An encoded table whose rows are on the workers of a cluster."""
+
+    chunks: tuple[Chunk, ...] = field(
+        default_factory=lambda: cast("tuple[Chunk, ...]", AwayChunks())
+    )
+    partitions: Partitions = field(kw_only=True)
+
+    def add_up(self, work: Callable[[Records], Any]) -> Any:
+        """Return the sum of `work` over the partitions, each on its worker."""
+        return self.partitions.add_up(Job(dask_tasks.apply, (work,)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClusterCaps(Sequence[AnyArray]):
+    """The caps of rows, which the workers compute and keep.
+
+    Attributes
+    ----------
+    settings : Settings
+        What the workers compute the caps from.
+    future : Future
+        The settings on the cluster.
+    engine : DaskEngine
+        The engine of the rows.
+    """
+
+    settings: Settings
+    future: Any
+    engine: DaskEngine
+
+    def __len__(self) -> int:
+        return len(self.engine.records.chunks)
+
+    @overload
+    def __getitem__(self, at: int) -> AnyArray: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[AnyArray]: ...
+    def __getitem__(self, at: int | slice) -> AnyArray | Sequence[AnyArray]:
+        return self._fetch()[at]
+
+    def __iter__(self) -> Iterator[AnyArray]:
+        return iter(self._fetch())
+
+    def _fetch(self) -> list[AnyArray]:
+        """Return the caps of a table whose rows this process has as well."""
+        len(self)  # refuses if it does not
+        metric, slopes = self.settings.metric, self.settings.slopes
+        job = Job(dask_tasks.compute_caps, (metric, slopes))
+        partitions = self.engine.partitions
+        every = range(len(partitions.parts))
+        return [caps for n in every for caps in partitions.add_up(job, only=[n])]
+
+
+class DaskEngine:
+    """Computes sums over records on a cluster, equal to those of `ReferenceEngine`.
+
+    Parameters
+    ----------
+    records : Records
+        The table. If its rows are in this process, they are sent to the workers.
+    n_threads : int, optional
+        The threads of each worker. By default, as many as Dask gives to the worker.
+    address : str, optional
+        The address of the scheduler, as in `Cluster`.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        n_threads: int | None = None,
+        address: str | None = None,
+    ) -> None:
+        self.records = records
+        if isinstance(records, ClusterRecords):
+            self.partitions = records.partitions
+        else:
+            self.partitions = send_rows(records, Cluster(address, n_threads))
+        self._known: tuple[Slopes, Any] | None = None
+
+    def _job(self, work: Callable[..., Any], *arguments: Any) -> Job:
+        return Job(work, arguments, self.partitions.cluster.n_threads)
+
+    def _share(self, slopes: Slopes) -> Any:
+        """Send slopes without caps to the cluster once, and return their future."""
+        if self._known is None or self._known[0] is not slopes:
+            settings = Settings(uuid.uuid4().hex, slopes)
+            future = self.partitions.cluster.submit(dask_tasks.share, settings)
+            self._known = slopes, future
+        return self._known[1]
+
+    def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
+        """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
+        job = self._job(dask_tasks.compute_gradient, units, at)
+        if isinstance(slopes.caps, ClusterCaps):
+            return self._add_up(job, slopes.caps.future)
+        if slopes.caps is None:
+            return self._add_up(job, self._share(slopes))
+        # Caps of rows that are in this process are sent with the task.
+        own, start = {}, 0
+        for number, part in enumerate(self.partitions.parts):
+            stop = start + int(part.size)
+            own[number] = slopes.take_chunks(slice(start, stop))
+            start = stop
+        whole = Settings("", slopes.take_chunks(slice(0)))
+        job = Job(job.work, (units, at, whole), job.n_threads, own)
+        return self._add_up(job)
+
+    def gram(self) -> BigInts:
+        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        return self._add_up(self._job(dask_tasks.compute_gram))
+
+    def counts(self, n_classes: int) -> BigInts:
+        """Count the rows of each class, leaving out null rows (rows of weight zero).
+
+        If n_classes = 1, count all rows. Codes beyond the last class count as the last
+        class.
+        """
+        return self._add_up(self._job(dask_tasks.count_classes, n_classes))
+
+    def caps(self, metric: Metric, slopes: Slopes) -> ClusterCaps:
+        """Return the caps of rows, which stay on the workers."""
+        settings = Settings(uuid.uuid4().hex, slopes, metric)
+        future = self.partitions.cluster.submit(dask_tasks.share, settings)
+        return ClusterCaps(settings, future, self)
+
+    def _add_up(self, job: Job, *futures: Any) -> BigInts:
+        total: BigInts = self.partitions.add_up(job, *futures)
+        return total
+
+
+def send_rows(records: Records, cluster: Cluster) -> Partitions:
+    """Send rows that are in this process to the workers, about equally many to each."""
+    n_parts = max(1, min(len(records.chunks), len(cluster.find_workers())))
+    runs = np.array_split(np.arange(len(records.chunks)), n_parts)
+    parts = []
+    for run in runs:
+        chunks = tuple(
+            # without the view of a file
+            Chunk(chunk.parts, chunk.target, chunk.weight, chunk.divisor)
+            for chunk in (records.chunks[i] for i in run.tolist())
+        )
+        own = Records(records.layout, chunks, records.max_weight)
+        parts.append(Part(_Scatter(own), size=float(len(chunks))))
+    return Partitions(cluster, parts, _return_rows)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Scatter:
+    """Sends rows to a worker directly, so they do not pass through the scheduler."""
+
+    records: Records
+
+    def __call__(self, client: Any, worker: str) -> Any:
+        return client.scatter(
+            [self.records], workers=[worker], hash=False, direct=True
+        )[0]
+
+
+def _return_rows(records: Records, *_: None) -> Records:
+    return records

@@ -1,0 +1,162 @@
+"""Read Dask data frames and directories of files on the workers of a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from skdp.engines import dask_tasks
+from skdp.engines.dask_client import Cluster, keep_trying
+from skdp.engines.dask_engine import ClusterRecords, Part, Partitions
+from skdp.privacy.encoding import Records
+from skdp.schema import IntArray, Layout, check
+from skdp.tables import arrays, folder, readers
+from skdp.tables.csv import CSV
+from skdp.tables.placed import PlacedColumn, PlacedTable, Read
+from skdp.tables.readers import Source, count_rows
+
+
+class ClusterTable(PlacedTable):
+    """A table whose partitions the workers of a cluster read.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster.
+    parts : sequence of Part
+        The partitions.
+    example : table
+        A table with the same columns, whose rows are not read.
+    """
+
+    def __init__(self, cluster: Cluster, parts: Sequence[Part], example: Any) -> None:
+        self._cluster, self._parts, self._example = cluster, parts, example
+
+    def source(self, wanted: Sequence[str] | None) -> Source:
+        """Return the table's public facts. It cannot be read in this process."""
+        return replace(
+            readers.source(self._example, wanted),
+            read=_refuse_reading,
+            n_rows=None,
+            count=lambda progress: sum(self._count_parts()),
+            share=None,
+        )
+
+    def add_up(self, work: Callable[[Any, Any], Any]) -> Any:
+        """Return the sum of ``work(table, target)`` over all parts."""
+        cluster = self._cluster
+
+        def attempt() -> Any:
+            (worker, *_) = cluster.find_workers()
+            tasks = []
+            for part in self._parts:
+                table, target, *_ = part.arguments(cluster, worker)
+                tasks.append(cluster.submit(dask_tasks.read_once, work, table, target))
+            return cluster.total(tasks)
+
+        answer = keep_trying(attempt)
+        if answer.error is not None:
+            raise answer.error
+        return answer.total
+
+    def _count_parts(self) -> list[int]:
+        """Return the number of rows of each part."""
+        if all(part.keep is not None for part in self._parts):
+            return [int(part.keep.sum()) for part in self._parts]
+        counts: list[int] = self.add_up(_count_rows)
+        return counts
+
+    def take(self, at: IntArray) -> ClusterTable:
+        """Return a table of the rows at some positions, in ascending order."""
+        counts = self._count_parts()
+        keep = np.zeros(sum(counts), bool)
+        keep[at] = True
+        kept = np.split(keep, np.cumsum(counts)[:-1])
+        pairs = zip(self._parts, kept, strict=True)
+        parts = [replace(part, keep=mask) for part, mask in pairs]
+        return ClusterTable(self._cluster, parts, self._example)
+
+    def encode(
+        self, layout: Layout, max_weight: float, read: Read, weighted: bool
+    ) -> Records:
+        """Return records whose rows the workers read when they are first needed."""
+        parts = self._parts
+        if not weighted:
+            parts = [replace(part, weight=None) for part in parts]
+        partitions = Partitions(self._cluster, parts, read)
+        return ClusterRecords(
+            layout=layout, max_weight=max_weight, partitions=partitions
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Compute:
+    """Computes a partition of a Dask collection."""
+
+    delayed: Any
+
+    def __call__(self, client: Any, worker: str) -> Any:
+        return client.compute(self.delayed)
+
+
+def place_frame(
+    table: Any, y: Any, sample_weight: Any, cluster: Cluster
+) -> tuple[ClusterTable, Any, Any]:
+    """Return a Dask data frame as a placed table, with its target and weights."""
+    frames = table.to_delayed()
+    given: list[list[Any]] = []
+    columns: list[Any] = []
+    for what, one in (("y", y), ("sample_weight", sample_weight)):
+        if one is None or (isinstance(one, str) and what == "sample_weight"):
+            given.append([one] * len(frames))
+            columns.append(one)
+            continue
+        check(
+            hasattr(one, "to_delayed"),
+            f"{what} must be a Dask series if the table is a Dask data frame, got "
+            f"{type(one).__name__}.",
+        )
+        parts = one.to_delayed()
+        check(
+            len(parts) == len(frames),
+            f"{what} must have as many partitions as the table.",
+        )
+        given.append([_Compute(part) for part in parts])
+        columns.append(PlacedColumn(arrays.kind_of(readers.column(one._meta, what))))
+    parts = [
+        Part(_Compute(frame), target, weight, anywhere=True)
+        for frame, target, weight in zip(frames, *given, strict=True)
+    ]
+    placed = ClusterTable(cluster, parts, table._meta)
+    return placed, columns[0], columns[1]
+
+
+def place_files(given: str | PathLike[str], cluster: Cluster) -> ClusterTable:
+    """Return the files of a path as a placed table, with one partition per file."""
+    files = folder.list_files(given)
+    if files is None:
+        files = [given if isinstance(given, CSV) else Path(given)]
+    readers.file(files[0], None)  # refuses a file that is not there
+    parts = []
+    for file in files:
+        path = os.path.abspath(file)
+        whole = replace(file, path=path) if isinstance(file, CSV) else Path(path)
+        parts.append(Part(whole, size=float(os.path.getsize(path))))
+    return ClusterTable(cluster, parts, parts[0].table)
+
+
+def _refuse_reading(at: Sequence[int], rows: int) -> NoReturn:
+    raise ValueError(
+        "The rows of this table stay on the workers of a cluster, but the rows of each "
+        "person must be counted in one process. Use files and one machine."
+    )
+
+
+def _count_rows(table: Any, target: Any) -> list[int]:
+    return [count_rows(readers.source(table))]

@@ -1,0 +1,254 @@
+"""Define the tasks that the workers of a Dask cluster run.
+
+A worker reads and encodes the rows of a partition and keeps them. Later tasks find the
+rows on their worker by the partition's name and send back exact sums. No task raises
+an error, because Dask writes the arguments of a task that fails to a log, and the
+arguments may hold rows. Errors are results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
+
+from distributed import get_worker
+
+from skdp.engines.choice import choose_engine, name_engine
+from skdp.privacy.encoding import Records
+from skdp.privacy.queries import BigInts, Engine, Metric, Slopes, capped
+from skdp.schema import FloatArray, IntArray
+from skdp.tables.placed import Read
+
+#: Errors whose messages are public, because readers and engines raise them on purpose.
+PUBLIC_ERRORS = (ValueError, ImportError, OSError)
+#: A name of a partition: the name of its table and its number.
+Name = tuple[str, int]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Settings:
+    """The settings of gradients that stay the same from step to step.
+
+    Attributes
+    ----------
+    name : str
+        A name that no other settings have.
+    slopes : Slopes
+        How slopes are bounded, without caps.
+    metric : Metric, optional
+        The matrix that caps are computed from. Workers compute and keep the caps.
+    """
+
+    name: str
+    slopes: Slopes
+    metric: Metric | None = None
+
+
+class Partition:
+    """The encoded rows of a partition, on the worker that read them.
+
+    Only the error survives pickling. If Dask moves a partition to another worker or to
+    a disk, its rows are gone, and the caller has them read again.
+    """
+
+    def __init__(self, records: Records | None, error: Exception | None = None) -> None:
+        self.records = records
+        self.error = error
+        self.lock = Lock()
+        self._engine: Engine | None = None
+        self._capped: tuple[str, Slopes] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Partition, (None, self.error)
+
+    def engine(self, n_threads: int) -> Engine:
+        """Return the engine that adds up the rows."""
+        if self._engine is None:
+            assert self.records is not None
+            # SKDP_ENGINE may say "cuda", but a worker does not send its rows elsewhere.
+            name = name_engine()
+            name = "compiled" if name.startswith("dask") else name
+            self._engine = choose_engine(name, n_threads)(self.records)
+        return self._engine
+
+    def slopes(self, settings: Settings, engine: Engine) -> Slopes:
+        """Return the slopes of the settings, with the caps of the partition's rows."""
+        if settings.metric is None:
+            return settings.slopes
+        if self._capped is None or self._capped[0] != settings.name:
+            found = capped(engine, settings.slopes, settings.metric)
+            self._capped = settings.name, found
+        return self._capped[1]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Answer:
+    """The result of a task.
+
+    Attributes
+    ----------
+    total : any value with +
+        The sum of the task's partitions.
+    missing : tuple of int
+        The numbers of the partitions whose rows the worker does not have.
+    error : Exception, optional
+        The first error.
+    """
+
+    total: Any = None
+    missing: tuple[int, ...] = ()
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Job:
+    """A function of a partition, with the arguments that all partitions share.
+
+    Attributes
+    ----------
+    work : callable
+        ``work(partition, n_threads, *arguments)`` returns a partition's part of a sum.
+    arguments : tuple
+        Public values. Values that differ between partitions are in `own`.
+    n_threads : int, optional
+        The threads of each worker. By default, as many as Dask gives to the worker.
+    own : dict
+        The last argument of each partition, by the partition's number.
+    """
+
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    n_threads: int | None = None
+    own: dict[int, Any] = field(default_factory=dict)
+
+
+def hold(name: Name, read: Read, *arguments: Any) -> Partition:
+    """Read a partition and keep its rows on this worker as long as Dask keeps them."""
+    try:
+        partition = Partition(read(*arguments))
+    except Exception as error:
+        partition = Partition(None, _make_public(error))
+    _get_shelf(get_worker())[name] = partition
+    return partition
+
+
+def add_up(table: str, numbers: Sequence[int], job: Job, *arguments: Any) -> Answer:
+    """Return the sum of a job over the partitions that this worker keeps.
+
+    `arguments` are results of other tasks, which come after those of the job.
+    """
+    try:
+        worker = get_worker()
+        shelf = _get_shelf(worker)
+        kept = {number: shelf.get((table, number)) for number in numbers}
+        ready: dict[int, Partition] = {}
+        for number, partition in kept.items():
+            if partition is not None and partition.error is not None:
+                return Answer(error=partition.error)
+            if partition is not None and partition.records is not None:
+                ready[number] = partition
+        missing = tuple(number for number in numbers if number not in ready)
+        if missing:
+            return Answer(missing=missing)
+        threads = job.n_threads or worker.state.nthreads
+        each = -(-threads // len(ready))
+
+        def run(number: int) -> Any:
+            own = (job.own[number],) if job.own else ()
+            partition = ready[number]
+            with partition.lock:
+                return job.work(partition, each, *job.arguments, *arguments, *own)
+
+        if threads == 1 or len(ready) == 1:
+            return Answer(_sum([run(number) for number in ready]))
+        with ThreadPoolExecutor(min(threads, len(ready))) as pool:
+            return Answer(_sum(list(pool.map(run, ready))))
+    except Exception as error:
+        return Answer(error=_make_public(error))
+
+
+def read_once(work: Callable[[Any, Any], Any], table: Any, target: Any) -> Answer:
+    """Return what a function of a partition's table and target returns."""
+    try:
+        return Answer(work(table, target))
+    except Exception as error:
+        return Answer(error=_make_public(error))
+
+
+def merge(answers: Sequence[Answer]) -> Answer:
+    """Add up the answers of several tasks."""
+    for answer in answers:
+        if answer.error is not None:
+            return answer
+    missing = tuple(number for answer in answers for number in answer.missing)
+    return (
+        Answer(missing=missing) if missing else Answer(_sum([a.total for a in answers]))
+    )
+
+
+def share(settings: Settings) -> Settings:
+    """Return the settings, as a result that Dask copies to the workers that need it."""
+    return settings
+
+
+def compute_gradient(
+    partition: Partition,
+    n_threads: int,
+    units: FloatArray,
+    at: IntArray,
+    settings: Settings,
+    slopes: Slopes | None = None,
+) -> BigInts:
+    """Return the gradient of a partition. `slopes` replaces those of the settings."""
+    engine = partition.engine(n_threads)
+    own = partition.slopes(settings, engine) if slopes is None else slopes
+    return engine.gradient(units, at, own)
+
+
+def compute_gram(partition: Partition, n_threads: int) -> BigInts:
+    """Return the Gram matrix of a partition."""
+    return partition.engine(n_threads).gram()
+
+
+def count_classes(partition: Partition, n_threads: int, n_classes: int) -> BigInts:
+    """Return the counts of a partition's classes."""
+    return partition.engine(n_threads).counts(n_classes)
+
+
+def compute_caps(
+    partition: Partition, n_threads: int, metric: Metric, slopes: Slopes
+) -> Sequence[Any]:
+    """Return the caps of a partition's rows."""
+    return partition.engine(n_threads).caps(metric, slopes)
+
+
+def apply(partition: Partition, n_threads: int, work: Callable[[Records], Any]) -> Any:
+    """Return what a function of a partition's records returns."""
+    assert partition.records is not None
+    return work(partition.records)
+
+
+def _sum(parts: list[Any]) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _make_public(error: Exception) -> Exception:
+    """Return the error, or one without its message if the message may hold a cell."""
+    if isinstance(error, PUBLIC_ERRORS):
+        return error.with_traceback(None)
+    return RuntimeError(f"A worker failed with {type(error).__name__}.")
+
+
+def _get_shelf(worker: Any) -> WeakValueDictionary[Name, Partition]:
+    """Return the partitions of a worker. Dask's results keep them alive."""
+    shelf: WeakValueDictionary[Name, Partition] = vars(worker).setdefault(
+        "skdp_partitions", WeakValueDictionary()
+    )
+    return shelf

@@ -1,0 +1,48 @@
+"""Weigh classes by released counts. This is ``class_weight="balanced"``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from skdp.privacy import accountant, queries
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import Records
+from skdp.privacy.mechanism import release
+from skdp.privacy.randomness import Randomness
+from skdp.schema import Categorical, Schema
+
+BALANCED = "balanced"
+#: Share of μ² spent on the counts.
+BALANCED_SHARE = 0.02
+
+
+def release_balanced_weights(
+    records: Records,
+    schema: Schema,
+    record: PrivacyRecord,
+    *,
+    engine: Callable[[Records], queries.Engine],
+    noise: Randomness,
+    max_weight: float,
+) -> dict[Any, float]:
+    """Release the counts of the classes, and return a weight for each class.
+
+    Weights are inversely proportional to the counts, so all classes have the same total
+    weight. The rarest class has the weight `max_weight`. (In scikit-learn the mean
+    weight is 1. This constant factor only changes the relative strength of the
+    penalty.) A count that is smaller than its noise is replaced by the noise.
+    """
+    column = schema.target_column
+    assert isinstance(column, Categorical)  # which a check of the parameters requires
+    z = accountant.noise_multiplier(math.sqrt(record.budget * BALANCED_SHARE), 1)
+    total = queries.counts(engine(records), len(column.levels), record.neighbours)
+    total = replace(total, query=f"{total.query}, for weights")
+    released = release(total, z, noise, record)
+    counts = np.maximum(released.values, np.maximum(released.noise_std, 1.0))
+    weights = max_weight * counts.min() / counts
+    return dict(zip(column.levels, weights.tolist(), strict=True))

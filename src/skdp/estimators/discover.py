@@ -1,0 +1,207 @@
+"""skdp.discover: make a schema from facts that are released with noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from skdp.estimators.decisions import EXPECTED_ROWS
+from skdp.estimators.inputs import accept_table, refuse_dates
+from skdp.estimators.labels import type_labels
+from skdp.estimators.persons import check_unit
+from skdp.estimators.preparation import (
+    KIND,
+    LEVELS,
+    OpenedTable,
+)
+from skdp.estimators.spending import open_ledger, reserve_budget
+from skdp.planning.plan import check_budget, check_budget_types, default_delta
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.randomness import Randomness
+from skdp.schema import Categorical, Numeric, Schema, check
+from skdp.schema.validation import list_values
+from skdp.tables import readers
+from skdp.tables.ids import Ids
+from skdp.tables.readers import positions
+
+#: Share of δ that is spent on categories. The rest is for Gaussian noise.
+LEVELS_SHARE = 0.5
+#: First digits of readable numbers.
+DIGITS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovery:
+    """A schema that was found privately.
+
+    Attributes
+    ----------
+    schema : Schema
+        The schema, which may be edited, printed and saved.
+    privacy_ : PrivacyRecord
+        The budget that was spent.
+    """
+
+    schema: Schema
+    privacy_: PrivacyRecord
+
+    def __str__(self) -> str:
+        return f"{self.schema}\n{self.privacy_}"
+
+
+def discover(
+    table: Any,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    target: str | None = None,
+    categorical: Sequence[str] = (),
+    unit: Any = None,
+    neighbours: str = "add-remove",
+    ledger: Any = None,
+    random_state: int | None = None,
+) -> Discovery:
+    """Find the ranges and categories of a table's columns within a privacy budget.
+
+    Parameters
+    ----------
+    table : table or path
+        A table whose columns have names, as for ``fit``. CSV files are accepted.
+    epsilon, delta : float
+        The budget. δ has the same default as in estimators.
+    target : str, optional
+        The column to predict, which becomes the target of the schema.
+    categorical : sequence of str
+        Columns that hold categories although they are written as numbers. Which
+        columns these are must be public. The target is one of them if a classifier is
+        to predict it.
+    unit : column, str or list of str, optional
+        Whose row it is, as for ``fit``. Privacy then protects persons, and the schema
+        names the unit. Columns of ids are left out.
+    neighbours : {"add-remove", "zero-out", "replace-one"}
+        As for estimators.
+    ledger : Ledger or absolute path, optional
+        The ledger of the table. It is charged before a record is read.
+    random_state : int, optional
+        A seed, for tests. A seeded discovery claims no privacy.
+
+    Returns
+    -------
+    Discovery
+        The schema and the privacy record.
+
+    Notes
+    -----
+    Ranges come from a noisy histogram of magnitudes. They are rounded outwards to
+    readable numbers. Categories are found if enough rows have them. Public knowledge is
+    better where there is some: edit the schema, and pass it to ``fit``.
+
+    **Guarantee.** For all tables that are neighbours, the schema is post-processing of
+    releases charged to ``privacy_``, which is (epsilon, delta)-private.
+
+    Examples
+    --------
+    >>> import numpy as np, skdp
+    >>> ages = np.random.default_rng(0).uniform(18, 80, 10_000)
+    >>> found = skdp.discover({"age": ages}, epsilon=0.5, random_state=0)
+    >>> found.schema.columns["age"]
+    Numeric(low=15.0, high=100.0)
+    """
+    check_budget_types(epsilon, delta)
+    book = open_ledger(ledger, epsilon, random_state)
+    listed = list_values(categorical, "categorical")
+    opened = _open(accept_table(table), target, listed, unit)
+    check_unit(opened.ids, neighbours=neighbours)
+    rows = None
+    if neighbours != "add-remove":
+        counts = opened.count_rows_per_unit(1)
+        rows = opened.count_rows() if counts is None else len(counts)
+    delta = default_delta(rows) if delta is None else delta
+    check_budget(epsilon, delta, rows or EXPECTED_ROWS)
+    record = PrivacyRecord(
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
+        assumptions=opened.assumptions,
+        reserved_delta=delta * LEVELS_SHARE if opened.infers_levels else 0.0,
+        unit=opened.unit_name,
+    )
+    noise = Randomness(random_state)
+    query = "discovery of a schema"
+    with reserve_budget(record, book, query=query, described=opened):
+        per_unit = opened.count_rows_per_unit(1)
+        found = opened.infer_schema(record, 1.0, noise, per_unit, LEVELS_SHARE).columns
+    kept = {name: _make_readable(column) for name, column in found.items()}
+    if target is None:
+        return Discovery(schema=Schema(kept, unit=opened.unit), privacy_=record)
+    own: Any = kept.pop(target)
+    if isinstance(own, Categorical):
+        own = type_labels(own)
+    made = Schema(kept, target=(target, own), unit=opened.unit)
+    return Discovery(schema=made, privacy_=record)
+
+
+def _open(
+    table: Any, target: str | None, categorical: Sequence[str], unit: Any
+) -> OpenedTable:
+    """Open a table all of whose columns are to be inferred, the target included."""
+    source = readers.source(table)
+    check(
+        source.names is not None,
+        "A schema needs column names. Pass a frame, a dict of columns or a file.",
+    )
+    names = list(source.names or ())
+    for name in (*categorical, *([] if target is None else [target])):
+        check(
+            name in names,
+            f"The table has no column {name!r}. Its columns are {', '.join(names)}.",
+        )
+    ids = None if unit is None else Ids.of(unit)
+    whose = [] if ids is None else ids.columns
+    positions(names, whose)  # refuses names that the table does not have
+    refuse_dates(table, source, [name for name in names if name not in whose])
+    levels = {n for n, k in zip(names, source.kinds, strict=True) if k == "category"}
+    levels |= set(categorical)
+    public = " and which columns are categories" if levels else ""
+    return OpenedTable(
+        columns={
+            name: LEVELS if name in levels else KIND
+            for name in names
+            if name not in whose
+        },
+        target=None,
+        row_norm=None,
+        ids=ids,
+        named=True,
+        assumptions=(f"Column names{public} are public.",),
+        table=table,
+        y=None,
+        source=source,
+        apart=None,
+    )
+
+
+def _make_readable(column: Any) -> Any:
+    """Return a column whose range is rounded outwards to readable numbers."""
+    if not isinstance(column, Numeric):
+        return column
+    low, high = round_down(column.low), -round_down(-column.high)
+    return replace(column, low=low, high=high)
+
+
+def round_down(value: float) -> float:
+    """Return the largest readable number that is at most `value`.
+
+    Readable numbers are 0 and numbers such as 150 or -0.25, whose digits are few.
+    """
+    if value == 0 or not math.isfinite(value):
+        return value
+    power = 10.0 ** math.floor(math.log10(abs(value)))
+    steps = [digit * power for digit in DIGITS]
+    if value > 0:
+        found = max((step for step in steps if step <= value), default=value)
+    else:
+        found = -min((step for step in steps if step >= -value), default=-value)
+    return float(f"{found:.3g}")

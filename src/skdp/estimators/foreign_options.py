@@ -1,0 +1,53 @@
+"""Refuse options of scikit-learn that have another name or meaning here."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Self
+
+#: Parameters of scikit-learn's linear models, and what replaces each of them.
+REPLACEMENTS = {
+    "C": "Use alpha, the weight of the penalty on the mean loss: alpha = 1 / (C n).",
+    "penalty": "Use l1_ratio: 0 is a ridge penalty, 1 is L1; alpha=0 is no penalty.",
+    "n_jobs": "Use n_threads.",
+    "max_iter": "Use n_steps. More steps need more noise, so leave it at 'auto'.",
+    "tol": "The number of steps is fixed in advance, because a stopping rule would "
+    "read records. Omit it, or set n_steps.",
+    "warm_start": "Each fit is charged as a whole and starts from zero. Omit it.",
+    "dual": "There is one solver for all shapes of tables. Omit it.",
+    "multi_class": "Three classes or more are fitted by one softmax model. Omit it.",
+    "intercept_scaling": "The intercept is not penalised. Omit it.",
+    "normalize": "Columns are scaled by their public ranges. Omit it.",
+    "copy_X": "The table is never changed. Omit it.",
+    "positive": "Signs of coefficients cannot be constrained. Omit it.",
+    "loss": "The class decides the loss: LogisticRegression, LinearSVC, "
+    "LinearRegression, HuberRegressor or PoissonRegressor.",
+    "data_norm": "Use bounds=(low, high) or a schema, which bound each column.",
+    "accountant": "Use ledger, which keeps the total budget of a table.",
+}
+
+
+class ForeignOptionsMixin:
+    """Say what replaces an option of scikit-learn, and why a method is missing.
+
+    In the order of inheritance, this class must come after the class that defines
+    ``__init__``. Otherwise ``inspect.signature`` does not show the parameters.
+    """
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """Refuse options of scikit-learn with a message that helps."""
+        for name in options:
+            if name in REPLACEMENTS:
+                raise TypeError(
+                    f"{cls.__name__} has no parameter {name!r}. {REPLACEMENTS[name]}"
+                )
+        return super().__new__(cls)
+
+    @property
+    def partial_fit(self) -> NoReturn:
+        """Raise an AttributeError that says why there is no such method."""
+        raise AttributeError(
+            "There is no partial_fit. A fit decides its noise for all rows before it "
+            "reads one, and rows that come later would need a budget of their own. "
+            "Pass the path of a file to fit, which may be larger than memory, or fit "
+            "all rows anew and charge a ledger."
+        )

@@ -1,0 +1,56 @@
+"""Check the options of a fit that protects persons, each of whom may have many rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skdp.estimators.other_solvers import OWN
+from skdp.privacy.units import RowCounts
+from skdp.schema import check
+
+#: The assumption that a record states if the user gives n, about rows or persons.
+ROWS_GIVEN = "The number of {} given is public."
+
+
+def name_counted(unit: Any) -> str:
+    """Return the word for what n counts: "rows", or "persons" if there is a unit."""
+    return "rows" if unit is None else "persons"
+
+
+def check_unit(
+    unit: Any, *, solver: str = OWN, max_rows_per_unit: int = 1, neighbours: str
+) -> None:
+    """Refuse options with which a person could exceed the bound of one record."""
+    if unit is None and max_rows_per_unit == 1:
+        return
+    RowCounts(max_rows_per_unit)  # refuses what is not a whole number
+    check(
+        max_rows_per_unit == 1 or unit is not None,
+        "max_rows_per_unit requires a unit. Name it in the schema, or pass unit=.",
+    )
+    check(
+        max_rows_per_unit == 1 or neighbours == "add-remove",
+        "max_rows_per_unit requires neighbours='add-remove', because the number of "
+        f"rows divided by it is not public, got {neighbours!r}.",
+    )
+    if unit is None or solver == OWN:
+        return
+    from skdp.solvers import SOLVERS
+
+    known = [OWN, *(name for name, entry in SOLVERS.items() if entry.persons)]
+    check(
+        solver in known or solver not in SOLVERS,
+        f"solver={solver!r} bounds the influence of one row, not of one person. With a "
+        f"unit, use one of {known}.",
+    )
+
+
+def count_given(n_rows: int | None, unit: Any, max_rows_per_unit: int) -> int | None:
+    """Return the given number of rows or persons, as a number of records.
+
+    With a unit, `n_rows` is the number of persons. But if `max_rows_per_unit` is set,
+    it is the number of rows, and each row counts 1/max_rows_per_unit.
+    """
+    if n_rows is None or unit is None:
+        return n_rows
+    return max(1, round(n_rows / max_rows_per_unit))

@@ -1,0 +1,103 @@
+"""Count the rows of each person, so that all of them together count as one record.
+
+A row of a person with m rows counts 1/m. Averages of bounded vectors are bounded, so
+the person adds no more to any sum than one record would, whatever m is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skdp.privacy.encoding import AnyArray, Coded, Records
+from skdp.privacy.grid import UNIT_BITS
+from skdp.schema import IntArray, check
+
+if TYPE_CHECKING:
+    from skdp.privacy.queries import Slopes
+
+
+class RowCounts:
+    """The number of rows of each person, by the person's id.
+
+    Ids are compared exactly, so two persons never share a count. Memory is
+    proportional to the number of persons.
+
+    Parameters
+    ----------
+    least : int
+        Smallest number of rows to count for a person. A row then counts at most
+        1/least, and persons with fewer rows count less than others.
+    """
+
+    def __init__(self, least: int = 1) -> None:
+        whole = isinstance(least, (int, np.integer)) and not isinstance(least, bool)
+        check(
+            whole and 1 <= least < 1 << 31,
+            f"max_rows_per_unit must be a whole number of at least 1, got {least!r}.",
+        )
+        self.least = int(least)
+        self._rows: dict[object, int] = {}
+
+    def __len__(self) -> int:
+        """Return the number of persons."""
+        return len(self._rows)
+
+    def add(self, ids: Coded) -> None:
+        """Count some rows of the table. Rows without an id are not counted."""
+        inside = ids.codes[(ids.codes >= 0) & (ids.codes < len(ids.values))]
+        counts = np.bincount(inside, minlength=len(ids.values)).tolist()
+        rows = self._rows
+        for value, count in zip(ids.values, counts, strict=True):
+            if count:
+                rows[value] = rows.get(value, 0) + count
+
+    def find_divisors(self, ids: Coded) -> IntArray:
+        """Return m for each row, if the row counts 1/m, or 0 if the row does not count.
+
+        Notes
+        -----
+        **Guarantee.** For every table whose rows were all counted by `add`, in any
+        order and any batches, the shares 1/m of a person's rows add up to at most one.
+        They depend on the number of this person's rows and on `least` alone. A row
+        without an id could be anyone's, so it counts for nothing.
+        """
+        last = len(ids.values)
+        rows = np.array([*(self._rows.get(v, 0) for v in ids.values), 0], np.int64)
+        divisors = np.where(rows > 0, np.maximum(rows, self.least), 0)
+        inside = (ids.codes >= 0) & (ids.codes < last)
+        return np.asarray(divisors[np.where(inside, ids.codes, last)])
+
+
+def divide_slopes(records: Records, slopes: Slopes) -> Slopes:
+    """Return slopes that are bounded for all rows of a person together.
+
+    Notes
+    -----
+    **Guarantee.** For every person, the slope norms of all rows add up to at most the
+    cap of the grid. A person's rows are at most m, the divisor of their chunks, and
+    m ⌊cap/m⌋ ≤ cap. Without a unit, or if the slopes have caps already, they are
+    returned as they are.
+    """
+    if records.layout.unit is None or slopes.caps is not None:
+        return slopes
+    slopes = replace(slopes, bits=UNIT_BITS)
+    whole = [np.full(len(c.target), slopes.grid.cap, np.int32) for c in records.chunks]
+    return replace(slopes, caps=divide_caps(records, whole))
+
+
+def divide_caps(records: Records, caps: Sequence[AnyArray]) -> Sequence[AnyArray]:
+    """Divide the caps of rows by the divisors of their chunks, and round down.
+
+    Notes
+    -----
+    **Guarantee.** For all integer caps c_i ≥ 0 and every person with at most m rows,
+    ⌊c_i/m⌋ ≤ c_i/m. Without a unit, the caps are returned as they are.
+    """
+    if records.layout.unit is None:
+        return caps
+    pairs = zip(caps, records.chunks, strict=True)
+    return [np.floor_divide(own, chunk.divisor) for own, chunk in pairs]

@@ -1,0 +1,31 @@
+"""Describe columns in a few words, for printed schemas."""
+
+from __future__ import annotations
+
+from skdp.schema.columns import Categorical
+from skdp.schema.pairs import Column, Pair
+from skdp.schema.vectors import Vector
+
+#: Largest number of levels that a description lists.
+MOST_LEVELS = 6
+
+
+def describe_column(column: Column) -> tuple[str, str]:
+    """Return the kind of a column and its values, as strings."""
+    if isinstance(column, Categorical):
+        shown = ", ".join(str(level) for level in column.levels[:MOST_LEVELS])
+        more = len(column.levels) - MOST_LEVELS
+        shown += f" and {more} more" if more > 0 else ""
+        shown += "" if column.other is None else f"; others as {column.other}"
+        return "categorical", shown
+    if isinstance(column, Vector):
+        return "vector", f"{len(column.names)} columns of joint norm {column.norm:g}"
+    if isinstance(column, Pair):
+        return "pair", f"{column.first} and {column.second}"
+    words = [f"{column.low:g} to {column.high:g}"]
+    words += ["log scale"] if column.scale == "log" else []
+    words += [f"{column.bins} bins"] if column.bins is not None else []
+    words += [f"{column.knots} knots"] if column.knots is not None else []
+    words += [] if column.missing is None else [f"missing as {column.missing:g}"]
+    words += ["missing apart"] if column.indicator else []
+    return "numeric", ", ".join(words)

@@ -1,0 +1,203 @@
+"""Convert cells to ids, which identify the rows of a person.
+
+An id is an exact integer or a string. Libraries guess a column's type from its cells,
+so one person's cell may decide how the ids of others are stored. An id must not depend
+on that. So 7, 7.0 and the strings "7", "007" and "7.0" are the same id, because a
+library that reads them as numbers makes them equal. All other strings are compared
+character by character. Dates are compared as the numbers that store them.
+
+A cell has no id if it is empty, blank, nan, None, or one of the usual strings for
+missing cells, such as "NA". It is always safe to treat a cell as missing, because its
+row then counts for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+
+from skdp.privacy.encoding import AnyArray, Coded
+from skdp.privacy.units import RowCounts
+from skdp.schema import IntArray, check
+from skdp.tables import readers
+from skdp.tables.cells import MISSING, as_text, look_up
+from skdp.tables.readers import Cells, Source, positions, slices
+
+#: Name of the unit in a schema if its ids are not columns of the table.
+GIVEN = "(ids given)"
+#: Rows that are read at a time to count the rows of persons.
+COUNT_ROWS = 1 << 18
+#: Strings that mean a missing id, in lower case and without surrounding blanks.
+_ABSENT = {"", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none"}
+_ABSENT |= {"nat", "?", ".", "-"}
+# Longer numbers are compared as strings, and int() may refuse them.
+_WHOLE = re.compile(r"([+-]?[0-9]{1,400})(?:\.0*)?", re.ASCII)
+#: Types whose cells may be looked up in a dict. Equal cells of these types (1, 1.0 and
+#: True) are the same id.
+_PLAIN = set(map(id, (str, int, float, bool, bytes, type(None))))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ids:
+    """The place of the ids that identify persons.
+
+    Attributes
+    ----------
+    unit : str or tuple of str
+        The unit of the schema.
+    given : cells, optional
+        The ids, if they are not columns of the table.
+    """
+
+    unit: str | tuple[str, ...]
+    given: Cells | None = None
+
+    @classmethod
+    def of(cls, unit: Any) -> Ids:
+        """Return the place of the ids, given names of columns or the ids themselves.
+
+        A list is taken as names, so ids must be an array or a series.
+        """
+        if isinstance(unit, Ids):
+            return unit
+        if isinstance(unit, str):
+            return cls(unit)
+        if isinstance(unit, (list, tuple)):
+            check(
+                bool(unit) and all(isinstance(name, str) for name in unit),
+                "unit must be a column's name, a list of names, or an array of ids.",
+            )
+            return cls(tuple(unit))
+        return cls(GIVEN, readers.column(unit, "unit"))
+
+    @property
+    def name(self) -> str:
+        """The names of the unit's columns, joined as in `Layout`."""
+        return self.unit if isinstance(self.unit, str) else ", ".join(self.unit)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the table's columns that hold the ids."""
+        if self.given is not None:
+            return []
+        return [self.unit] if isinstance(self.unit, str) else [*self.unit]
+
+    def read(self, source: Source, rows: int) -> Iterator[Coded]:
+        """Yield the ids of a table, at most `rows` rows at a time."""
+        if self.given is not None:
+            whole = find_ids([self.given])
+            for part in slices(len(whole.codes), rows):
+                yield Coded(whole.codes[part], whole.values)
+            return
+        check(
+            source.names is not None,
+            "An array has no column names, so the ids must be an array too, got "
+            f"unit={self.unit!r}.",
+        )
+        for columns in source.read(positions(source.names or (), self.columns), rows):
+            yield find_ids(columns)
+
+    def read_whole(self, source: Source) -> Coded:
+        """Return the ids of a table that is in memory."""
+        parts = [*self.read(source, max(1, source.n_rows or 1))]
+        return parts[0] if parts else Coded(np.zeros(0, np.int64), [])
+
+    def take(self, at: IntArray) -> Ids:
+        """Return the place of the ids after only the rows `at` are kept."""
+        if self.given is None:
+            return self
+        ids = find_ids([self.given])
+        return Ids(self.unit, Coded(ids.codes[at], ids.values))
+
+    def count(self, source: Source, least: int = 1) -> RowCounts:
+        """Count the rows of each person in one pass, with `least` as in `RowCounts`."""
+        counts = RowCounts(least)
+        if self.given is not None:
+            counts.add(find_ids([self.given]))
+            return counts
+        for ids in self.read(source, COUNT_ROWS):
+            counts.add(ids)
+        return counts
+
+
+def find_ids(columns: Sequence[Cells]) -> Coded:
+    """Return the id of each row as a code. Rows without an id have the code MISSING.
+
+    If there are several columns, the id is the tuple of their ids, and a row must have
+    all of them.
+    """
+    coded = [_code(column) for column in columns]
+    if len(coded) == 1:
+        return coded[0]
+    codes = np.column_stack([one.codes for one in coded]).astype(np.int64)
+    codes[(codes < 0).any(axis=1)] = MISSING
+    found, own = np.unique(codes, axis=0, return_inverse=True)
+    values = [
+        tuple(one.values[code] for one, code in zip(coded, row, strict=True))
+        for row in found.tolist()
+        if row[0] >= 0
+    ]
+    skipped = len(found) - len(values)  # unique sorts, so MISSING comes first
+    return Coded(own.reshape(-1) - skipped, values)
+
+
+def _code(column: Cells) -> Coded:
+    """Return the ids of one column as codes."""
+    if isinstance(column, Coded):
+        return _join(column.codes, list(column.values))
+    if not isinstance(column, np.ndarray):
+        from skdp.tables import arrow
+
+        codes, values = arrow.to_distinct(column)
+        return _join(codes, values)
+    kind = column.dtype.kind
+    if kind in "iu":
+        unique, codes = np.unique(column, return_inverse=True)
+        return Coded(codes, unique.tolist())
+    if kind in "mM":
+        lost = np.isnat(column)
+        unique, codes = np.unique(column.view(np.int64), return_inverse=True)
+        return Coded(np.where(lost, MISSING, codes), unique.tolist())
+    if kind in "bfUS":
+        unique, codes = np.unique(column, return_inverse=True)
+        return _join(codes, unique.tolist())
+    cells = column.tolist()
+    if kind == "O" and not set(map(id, map(type, cells))) <= _PLAIN:
+        return _join(np.arange(len(cells)), cells)
+    places = {cell: code for code, cell in enumerate(dict.fromkeys(cells))}
+    codes = np.fromiter(map(places.__getitem__, cells), np.int64, len(cells))
+    return _join(codes, list(places))
+
+
+def _join(codes: AnyArray, values: Sequence[object]) -> Coded:
+    """Return codes of ids, given codes of cells. Different cells may have equal ids."""
+    ids = [_find_id(value) for value in values]
+    places = {one: code for code, one in enumerate(dict.fromkeys(ids))}
+    new = np.array([MISSING if one is None else places[one] for one in ids], np.int64)
+    return Coded(look_up(codes, new, MISSING), list(places))
+
+
+def _find_id(cell: Any) -> int | str | None:
+    """Return the id of a cell, or None if it has none."""
+    kind = type(cell)
+    if kind is bool or kind is np.bool_:
+        return int(cell)
+    try:
+        if issubclass(kind, date):
+            text: str | None = None if cell != cell else kind.isoformat(cell)
+        else:
+            text = str(cell) if kind is UUID else as_text(cell)
+    except Exception:  # of whatever kind, from a type derived from these
+        return None
+    if text and text[0].isalpha() and text[0] not in "nN":
+        return text  # most ids that are not numbers
+    if text is None or text.strip().lower() in _ABSENT:
+        return None
+    whole = _WHOLE.fullmatch(text.strip())
+    return text if whole is None else int(whole[1])

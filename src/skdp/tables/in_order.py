@@ -1,0 +1,49 @@
+"""Work on several batches at the same time, and return the results in order."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Most threads that read a table. More of them wait for each other.
+MOST_THREADS = 16
+
+
+def map_in_order(
+    work: Callable[[Item], Result], items: Iterable[Item], n_threads: int | None = None
+) -> Iterator[Result]:
+    """Return ``work(item)`` for each item, in the order of the items.
+
+    Items are taken one after another, and one per thread is worked on ahead of the
+    results that were asked for. An exception of an item is raised in its place.
+
+    Parameters
+    ----------
+    work : callable
+        A function of one item, which threads may call at the same time.
+    items : iterable
+        The items.
+    n_threads : int, optional
+        The number of threads. By default it is the number of cores.
+    """
+    n_threads = min(n_threads or os.cpu_count() or 1, MOST_THREADS)
+    if n_threads == 1:
+        yield from map(work, items)
+        return
+    waiting: deque[Future[Result]] = deque()
+    pool = ThreadPoolExecutor(n_threads)
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

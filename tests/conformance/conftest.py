@@ -1,0 +1,69 @@
+"""A cluster without Dask's scheduler, which would take most of the time of the tests.
+
+Tasks run at once, on copies of their arguments, as they would on a worker.
+`tests/engines/test_dask.py` uses a real cluster.
+"""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from skdp.engines import dask_client, dask_engine, dask_tasks
+from skdp.engines.dask_tasks import Answer, merge
+
+
+class ImmediateCluster:
+    """Two workers, one of which runs a task when it is submitted."""
+
+    def __init__(self, address: str | None = None, n_threads: int | None = None):
+        self.n_threads = n_threads
+        self.client = self
+        names = ("first", "second")
+        self._workers = {
+            name: SimpleNamespace(state=SimpleNamespace(nthreads=1)) for name in names
+        }
+
+    def find_workers(self) -> dict[str, int]:
+        return dict.fromkeys(self._workers, 1)
+
+    def compute(self, delayed: Any) -> Any:
+        return SimpleNamespace(result=delayed.compute(scheduler="synchronous"))
+
+    def scatter(self, values: list[Any], workers: list[str], **_: Any) -> list[Any]:
+        return [SimpleNamespace(result=copied(value)) for value in values]
+
+    def submit(self, task: Any, *arguments: Any, worker: str | None = None) -> Any:
+        arguments = tuple(
+            one.result if isinstance(one, SimpleNamespace) else copied(one)
+            for one in arguments
+        )
+        on = worker or "first"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dask_tasks, "get_worker", lambda: self._workers[on])
+            result = task(*arguments)
+        return SimpleNamespace(result=result, worker=on, status="finished")
+
+    def finish(self, futures: list[Any], workers: Any = ()) -> None:
+        pass
+
+    def find_holders(self, futures: dict[int, Any]) -> dict[int, str]:
+        return {number: future.worker for number, future in futures.items()}
+
+    def total(self, futures: list[Any], workers: Any = ()) -> Answer:
+        return merge([copied(future.result) for future in futures])
+
+
+def copied(value: Any) -> Any:
+    """What arrives of a value that is sent to another process."""
+    return cloudpickle.loads(cloudpickle.dumps(value))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cluster() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (dask_client, dask_engine):
+            patch.setattr(module, "Cluster", ImmediateCluster)
+        yield

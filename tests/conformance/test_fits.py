@@ -1,0 +1,181 @@
+"""Fits, scores and searches have the same bits on every engine.
+
+An entry of `skdp.engines.choice.ENGINES` is tested by being there.
+"""
+
+from functools import cache
+from itertools import cycle, product
+from typing import Any
+
+import cuda_on_processor
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import ClassifierMixin
+
+import skdp
+from skdp.engines.choice import ENGINES
+from skdp.estimators.base import ESTIMATORS
+from skdp.privacy.queries import NEIGHBOURS
+from skdp.schema import Categorical, Numeric, Schema
+from skdp.solvers import SOLVERS
+
+NO_CUDA = cuda_on_processor.install()
+OTHERS = [name for name in ENGINES if name != "reference"]
+every_other = pytest.mark.parametrize(
+    "engine",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(bool(NO_CUDA), reason=str(NO_CUDA)))
+        if name == "cuda"
+        else name
+        for name in OTHERS
+    ],
+)
+#: Each estimator with each relation, and each of them with both geometries.
+CASES = [
+    (name, neighbours, geometry)
+    for (name, neighbours), geometry in zip(
+        product(ESTIMATORS, NEIGHBOURS), cycle(["matrix", "diagonal"]), strict=False
+    )
+]
+COLUMNS = {"a": Numeric(0, 1), "b": Numeric(0, 1), "c": Categorical(list("xyz"))}
+
+
+@cache
+def frame() -> pd.DataFrame:
+    rng, n = np.random.default_rng(0), 3000
+    table = pd.DataFrame(
+        {
+            "a": rng.random(n),
+            "b": rng.random(n),
+            "c": rng.choice(list("xyz"), n),
+            "w": rng.random(n),
+        }
+    )
+    margin = 2 * table["a"] - table["b"] + (table["c"] == "x")
+    table["yes"] = np.where(margin + rng.normal(size=n) > 0.8, "yes", "no")
+    table["number"] = np.clip(margin / 3 + 0.1 * rng.normal(size=n), 0, 1)
+    return table
+
+
+@cache
+def schema(name: str) -> Schema:
+    yes = ("yes", Categorical(["no", "yes"]))
+    classifies = issubclass(ESTIMATORS[name], ClassifierMixin)
+    return Schema(COLUMNS, target=yes if classifies else ("number", Numeric(0, 1)))
+
+
+def make(name: str, neighbours: str, geometry: str, engine: str) -> Any:
+    return ESTIMATORS[name](
+        schema=schema(name),
+        neighbours=neighbours,
+        geometry=geometry,
+        engine=engine,
+        epsilon=3.0,
+        n_steps=6,
+        random_state=1,
+    )
+
+
+@cache
+def reference(case: tuple[str, str, str]) -> Any:
+    return make(*case, "reference").fit(frame()).weights_
+
+
+@every_other
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_coefficients(engine: str, case: tuple[str, str, str]) -> None:
+    made = make(*case, engine).fit(frame())
+    assert (made.weights_ == reference(case)).all()
+    assert made.weights_.any()
+
+
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_a_dask_frame_gives_what_its_rows_give(neighbours: str) -> None:
+    case = ("logistic", neighbours, "matrix")
+    table = dd.from_pandas(frame(), npartitions=3)
+    made = make(*case, "auto").fit(table)
+    assert (made.weights_ == reference(case)).all()
+
+
+@pytest.mark.parametrize("weight", ["w", None])
+def test_weights_scores_and_searches_of_a_dask_frame(weight: str | None) -> None:
+    here, there = frame(), dd.from_pandas(frame(), npartitions=3)
+    case = ("logistic", "add-remove", "diagonal", "auto")
+    one = make(*case).fit(here, sample_weight=weight)
+    other = make(*case).fit(there, sample_weight=weight and there[weight])
+    assert (one.weights_ == other.weights_).all()
+    given = {"epsilon": 1.0, "sample_weight": weight, "random_state": 2}
+    scores = [skdp.evaluate(one, table, **given).scores for table in (here, there)]
+    assert scores[0] == scores[1]
+    found = []
+    for table in (here, there):
+        search = skdp.PrivateSearchCV(
+            make(*case), {"alpha": [0.1, 1.0]}, method="split", random_state=3
+        ).fit(table, sample_weight=weight)
+        found.append((search.best_params_, search.best_score_))
+    assert found[0] == found[1]
+
+
+def test_discovery_on_a_dask_frame() -> None:
+    here, there = frame(), dd.from_pandas(frame(), npartitions=4)
+    names = ["a", "b", "c"]
+    one, other = (
+        skdp.LogisticRegression(epsilon=5.0, random_state=1).fit(t[names], t["yes"])
+        for t in (here, there)
+    )
+    assert one.schema_ == other.schema_
+    assert "c=x" in list(one.get_feature_names_out())
+    assert (one.weights_ == other.weights_).all()
+
+
+def test_other_solvers_on_a_dask_frame() -> None:
+    table = dd.from_pandas(frame(), npartitions=2)
+    fit = {"schema": schema("linear"), "epsilon": 3.0, "random_state": 1}
+    for solver in ("dp_gcd", "adassp"):
+        one, other = (
+            skdp.LinearRegression(**fit, solver=solver).fit(t) for t in (frame(), table)
+        )
+        assert (one.weights_ == other.weights_).all()
+    for solver in (name for name, one in SOLVERS.items() if one.reads_rows):
+        with pytest.raises(ValueError, match="needs all rows in one process"):
+            skdp.LinearRegression(**fit, solver=solver).fit(table)
+
+
+def test_directories_are_tables_on_one_machine_and_on_a_cluster(tmp_path: Any) -> None:
+    """Uneven files, one without rows, other types, other orders, other columns."""
+    table = frame()
+    table.iloc[:7].to_csv(tmp_path / "0.csv", index=False)
+    table.iloc[:0].to_csv(tmp_path / "1.csv", index=False)
+    table.iloc[7:2000].astype({"a": str}).to_parquet(tmp_path / "2.parquet")
+    rest = table.iloc[2000:]
+    rest[[*reversed(table.columns)]].assign(more=1).to_parquet(tmp_path / "3.pq")
+    (tmp_path / "_SUCCESS").touch()
+    for neighbours in NEIGHBOURS:
+        case = ("logistic", neighbours, "matrix")
+        for engine in ("compiled", "dask"):
+            made = make(*case, engine).fit(tmp_path)
+            assert (made.weights_ == reference(case)).all()
+    pattern = make(*case, "dask").fit(f"{tmp_path}/*.*[vtq]")
+    assert (pattern.weights_ == reference(case)).all()
+    rest.drop(columns="b").to_parquet(tmp_path / "4.parquet")
+    said = []
+    for engine in ("compiled", "dask"):
+        with pytest.raises(ValueError, match="has no column 'b'") as caught:
+            make(*case, engine).fit(tmp_path)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+def test_what_a_cluster_cannot_take_is_refused() -> None:
+    table = dd.from_pandas(frame(), npartitions=2)
+    case = ("logistic", "add-remove", "matrix")
+    with pytest.raises(ValueError, match="requires engine='dask', got 'compiled'"):
+        make(*case, "compiled").fit(table)
+    with pytest.raises(ValueError, match="y must be a Dask series"):
+        make(*case, "dask").fit(table, frame()["yes"])
+    with pytest.raises(ValueError, match="as many partitions as the table"):
+        make(*case, "dask").fit(table, table["yes"].repartition(npartitions=1))
+    with pytest.raises(ValueError, match="engine='compiled' takes no address"):
+        make(*case, "compiled://here").fit(table)

@@ -1,0 +1,275 @@
+"""The engine on a real cluster, whose workers come and go."""
+
+import logging
+import pickle
+import sys
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster, Worker
+
+import skdp
+from skdp import cli
+from skdp.engines import dask_client, dask_engine, dask_tasks
+from skdp.engines.dask_client import ClusterError
+from skdp.engines.dask_engine import Partitions
+from skdp.schema import Categorical, Numeric, Schema, toml_files
+
+SECRET = "the secret of one person"
+SCHEMA = Schema(
+    {"age": Numeric(0, 1), "job": Categorical(["a", "b"])},
+    target=("y", Categorical([0, 1])),
+)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.random(2000), "job": rng.choice(["a", "b"], 2000)})
+    table["y"] = (table["age"] + rng.normal(0, 0.3, 2000) > 0.5).astype(int)
+    return table
+
+
+@pytest.fixture(scope="module")
+def folder(frame, tmp_path_factory):
+    path = tmp_path_factory.mktemp("parts")
+    for i, rows in enumerate(np.array_split(np.arange(2000), 4)):
+        frame.iloc[rows].to_csv(path / f"{i}.csv", index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two workers in this process, behind a port of this machine."""
+    with LocalCluster(
+        processes=False,
+        n_workers=2,
+        threads_per_worker=1,
+        protocol="tcp",
+        dashboard_address="127.0.0.1:0",
+        worker_dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
+    ) as made:
+        yield made
+
+
+def model(**options):
+    given = {"schema": SCHEMA, "epsilon": 3.0, "n_steps": 12, "random_state": 1}
+    return skdp.LogisticRegression(**(given | options))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(frame):
+    return model().fit(frame).weights_
+
+
+def stop_worker(cluster, at=0):
+    """Take a worker away, as a failure of its machine would."""
+    worker = list(cluster.workers.values())[at]
+    cluster.sync(worker.close, executor_wait=False, nanny=False)
+
+
+def start_worker(cluster):
+    async def start():
+        return await Worker(cluster.scheduler_address, nthreads=1)
+
+    return cluster.sync(start)
+
+
+def test_frames_files_and_rows_of_this_process(cluster, frame, folder, undisturbed):
+    with Client(cluster):
+        for table in (frame, folder, dd.from_pandas(frame, npartitions=3)):
+            made = model(engine="dask").fit(table)
+            assert (made.weights_ == undisturbed).all()
+
+
+def test_an_address_is_enough(cluster, folder, undisturbed, tmp_path, monkeypatch):
+    """There is no current client: the engine, or the command, connects itself."""
+    address = cluster.scheduler_address.removeprefix("tcp://")
+    made = model(engine=f"dask://{address}").fit(folder)
+    assert (made.weights_ == undisturbed).all()
+    toml_files.write(SCHEMA, tmp_path / "s.toml")
+    words = ["--schema", tmp_path / "s.toml", "--epsilon", "3", "--seed", "1"]
+    words += ["--cluster", address, "--out", tmp_path / "m", "--quiet"]
+    monkeypatch.setattr(sys, "argv", ["skdp", "fit", *map(str, [folder, *words])])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert not stopped.value.code
+    whole = skdp.LogisticRegression(schema=SCHEMA, epsilon=3.0, random_state=1)
+    same = skdp.load(tmp_path / "m").weights_ == whole.fit(folder).weights_
+    assert same.all()
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}),
+        pytest.raises(ClusterError, match="no Dask scheduler at 'localhost:1'"),
+    ):
+        model(engine="dask://localhost:1").fit(folder)
+
+
+def test_a_cluster_is_made_if_there_is_none(folder, undisturbed):
+    made = model(engine="dask").fit(folder)
+    assert (made.weights_ == undisturbed).all()
+    with pytest.raises(ValueError, match="No clients found"):
+        Client.current()
+
+
+def test_workers_come_and_go(frame, folder, undisturbed, monkeypatch):
+    """Lost, empty, added, moved: the result has the same bits, and nothing is twice."""
+    with (
+        LocalCluster(
+            processes=False,
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        real, sums, homes = Partitions.add_up, [], []
+        added = []
+
+        def disturbed(self, job, *futures, **options):
+            sums.append(job.work.__name__)
+            if len(sums) == 4:
+                stop_worker(cluster)
+            if len(sums) == 7:
+                added.append(start_worker(cluster))
+                monkeypatch.setattr(dask_engine, "LOOK_FOR_MORE", 0.0)
+            if len(sums) == 10:  # as after a restart under the same address
+                for worker in cluster.workers.values():
+                    vars(worker).get("skdp_partitions", {}).clear()
+            if len(sums) == 12:
+                client.retire_workers([added[0].address])
+            total = real(self, job, *futures, **options)
+            homes.append(set(self._homes.values()))
+            return total
+
+        monkeypatch.setattr(dask_client, "LOOK", 0.05)
+        monkeypatch.setattr(Partitions, "add_up", disturbed)
+        made = model(engine="dask").fit(folder)
+        assert [len(some) for some in homes[2:9]] == [2, 1, 1, 1, 2, 2, 2]
+        assert added[0].address not in homes[-1]
+    assert (made.weights_ == undisturbed).all()
+    assert len(made.privacy_.transcript) == len(sums)
+    assert [e.query for e in made.privacy_.events] == [
+        e.query for e in model().fit(frame).privacy_.events
+    ]
+
+
+def test_a_cluster_that_cannot_finish_says_what_was_spent(
+    folder, tmp_path, monkeypatch
+):
+    ledger = skdp.Ledger(tmp_path / "l.db", epsilon=5.0, delta=1e-6)
+    monkeypatch.setattr(dask_client, "LOOK", 0.05)
+    monkeypatch.setattr(dask_client, "PATIENCE", 0.1)
+    with (
+        LocalCluster(
+            processes=False,
+            n_workers=1,
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster),
+    ):
+        real, sums = Partitions.add_up, []
+
+        def disturbed(self, job, *futures, **options):
+            sums.append(job)
+            if len(sums) == 4:
+                stop_worker(cluster)
+            return real(self, job, *futures, **options)
+
+        monkeypatch.setattr(Partitions, "add_up", disturbed)
+        with pytest.raises(ClusterError, match="had no workers for") as caught:
+            model(engine="dask", random_state=None, ledger=ledger).fit(folder)
+    (note,) = caught.value.__notes__
+    assert "number of rows" in note
+    assert 0 < ledger.spent_epsilon < 3
+
+
+def test_rows_that_are_lost_again_and_again(cluster, folder, monkeypatch):
+    real = dask_tasks.Partition.__init__
+
+    def lose(self, records, error=None):
+        real(self, None, error)
+
+    monkeypatch.setattr(dask_tasks.Partition, "__init__", lose)
+    monkeypatch.setattr(dask_client, "ATTEMPTS", 2)
+    with Client(cluster), pytest.raises(ClusterError, match="2 times in a row"):
+        model(engine="dask").fit(folder)
+
+
+def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
+    """Even if a partition is not what it should be, or a task fails on it."""
+    table = frame.copy()
+    table.loc[0, "job"] = SECRET
+    good = dd.from_pandas(table, npartitions=2)
+    bad = good.map_partitions(
+        lambda part: part.drop(columns="age"), meta=good._meta, enforce_metadata=False
+    )
+    keys = set()
+    submit = dask_client.Cluster.submit
+
+    def noted(self, task, *arguments, **options):
+        future = submit(self, task, *arguments, **options)
+        keys.add(future.key)
+        return future
+
+    with Client(cluster), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dask_client.Cluster, "submit", noted)
+        model().fit(good)
+        with pytest.raises(ValueError, match="has no column 'age'"):
+            model().fit(bad)
+
+        def fail(*arguments):
+            raise KeyError(arguments)
+
+        patch.setattr(dask_tasks.Partition, "engine", fail)
+        with pytest.raises(RuntimeError, match=r"A worker failed with KeyError\.$"):
+            model().fit(good)
+    assert SECRET not in caplog.text
+    names = {"-".join(key.split("-")[:2]) for key in keys}
+    assert names == {"skdp-hold", "skdp-add_up", "skdp-share"}
+    assert all(len(key.split("-")[-1]) == 32 for key in keys)
+
+
+def test_no_results_are_kept(cluster, folder):
+    with Client(cluster) as client:
+        model(engine="dask").fit(folder)
+        client.sync(lambda: client.scheduler.who_has())  # after earlier messages
+        for _ in range(100):
+            if not any(key.startswith("skdp") for key in cluster.scheduler.tasks):
+                break
+            dask_client.time.sleep(0.02)
+        assert not [key for key in cluster.scheduler.tasks if key.startswith("skdp")]
+
+
+def test_rows_do_not_travel_in_a_pickle():
+    kept = dask_tasks.Partition(object(), ValueError("public"))
+    arrived = pickle.loads(pickle.dumps(kept))
+    assert arrived.records is None
+    assert str(arrived.error) == "public"
+
+
+def test_sums_of_many_workers_are_added_in_a_tree(cluster, monkeypatch):
+    with Client(cluster):
+        connected, used = dask_client.Cluster(), []
+        submit = connected.submit
+
+        def noted(task, *arguments, **options):
+            used.append(task.__name__)
+            return submit(task, *arguments, **options)
+
+        monkeypatch.setattr(dask_client, "FAN_IN", 3)
+        monkeypatch.setattr(connected, "submit", noted)
+        answers = [submit(dask_tasks.read_once, _give, n, None) for n in range(11)]
+        assert connected.total(answers).total == list(range(11))
+        assert used == ["merge"] * (4 + 2)
+
+
+def _give(table, target):
+    return [table]

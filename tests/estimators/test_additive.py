@@ -1,0 +1,214 @@
+"""Additive models: what is chosen, what is learnt, and what is shown of it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+from sklearn.preprocessing import SplineTransformer
+
+import skdp
+from skdp.estimators.drawn_curves import list_curves
+from skdp.planning.curves import choose_curves
+from skdp.schema import split_hats
+
+RNG = np.random.default_rng(7)
+N = 6000
+X = pd.DataFrame(
+    {
+        "age": RNG.uniform(0, 100, N),
+        "dose": RNG.exponential(20.0, N),
+        "site": RNG.choice(["a", "b", "c"], N),
+    }
+)
+BENT = 3.0 * np.cos(X["age"] / 100 * 2 * np.pi)
+LOGIT = BENT + 0.02 * X["dose"] + (X["site"] == "b")
+Y = (RNG.uniform(size=N) < expit(LOGIT)).astype(int)
+COLUMNS = {
+    "age": skdp.Numeric(0, 100),
+    "dose": skdp.Numeric(0, 200, scale="log"),
+    "site": skdp.Categorical(["a", "b", "c"]),
+}
+SCHEMA = skdp.Schema(COLUMNS, target=skdp.Categorical([0, 1]))
+
+
+def fit(**options):
+    given = {"epsilon": 4.0, "schema": SCHEMA, "random_state": 0} | options
+    return skdp.AdditiveClassifier(**given).fit(X, Y)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fit(pairs=[("age", "site")])
+
+
+def test_hats_are_the_splines_of_scikit_learn():
+    values = np.linspace(-5, 105, 97)
+    column = skdp.Numeric(0, 100, knots=6)
+    places, shares = split_hats(column.compute_features(values), (6,))
+    ours = np.zeros((len(values), 6))
+    for place, share in zip(places.T, shares.T, strict=True):
+        ours[np.arange(len(ours)), np.minimum(place, 5)] += share
+    knots = np.linspace(0, 100, 6)[:, None]
+    spline = SplineTransformer(degree=1, knots=knots, extrapolation="constant")
+    theirs = spline.fit(values[:, None]).transform(np.clip(values, 0, 100)[:, None])
+    np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_a_curve_learns_what_no_line_can(model):
+    line = skdp.LogisticRegression(epsilon=4.0, schema=SCHEMA, random_state=0)
+    assert model.score(X.copy(), Y) > line.fit(X, Y).score(X.copy(), Y) + 0.1
+    curve = next(c for c in list_curves(model) if c.column == "age")
+    knots = np.array(curve.axes[0][1])
+    true = 3.0 * np.cos(knots / 100 * 2 * np.pi)
+    assert np.corrcoef(curve.effects[:, 0], true)[0, 1] > 0.97
+
+
+def test_the_plan_says_what_was_chosen_and_why():
+    plan = skdp.plan(SCHEMA, 1000, 0.5, model="additive", neighbours="zero-out")
+    assert "curves: 6 knots per number" in str(plan)
+    assert "pairs: none, because" in str(plan)
+    assert skdp.Plan.from_json(plan.to_json()).to_json() == plan.to_json()
+    many = skdp.plan(SCHEMA, 10**6, 1.0, model="additive")
+    assert "pairs: 1, with 4 knots" in str(many)
+    few = skdp.plan(SCHEMA, 200, 0.5, model="additive")
+    assert "curves: none" in str(few)
+    assert few.layout.n_features == 6
+
+
+def test_choices_depend_on_public_facts_alone():
+    """No argument of the choice holds a record, and rows are counted by a release."""
+    model = fit(pairs=None, neighbours="add-remove")
+    first = next(iter(model.privacy_.events))
+    assert first.query == "number of rows"
+    signal = model.plan_.n_rows * model.privacy_.budget**0.5 * 0.995
+    knots = model.schema_.columns["age"].knots
+    assert knots == 1 + round(min(16, signal ** (1 / 3)))
+
+
+def test_a_schema_has_the_last_word():
+    own = COLUMNS | {"age": skdp.Numeric(0, 100, knots=3)}
+    schema = skdp.Schema(own, target=skdp.Categorical([0, 1]))
+    model = fit(schema=schema, knots=5, pairs=None, n_steps=2)
+    assert model.schema_.columns["age"].knots == 3
+    assert model.schema_.columns["dose"].knots == 5
+    line = fit(schema=schema, knots=None, pairs=None, n_steps=2)
+    assert line.schema_.columns["dose"].knots is None
+
+
+def test_linear_models_resolve_knots_too():
+    own = COLUMNS | {"age": skdp.Numeric(0, 100, knots="auto")}
+    schema = skdp.Schema(own, target=skdp.Categorical([0, 1]))
+    with pytest.raises(ValueError, match=r"knots of \['age'\] must be an integer"):
+        skdp.encode([], schema)
+    model = skdp.LogisticRegression(epsilon=4.0, schema=schema, random_state=0)
+    assert model.fit(X, Y).schema_.columns["age"].knots > 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"knots": 1}, "knots must be 'auto' or an integer from 2 to 1000, got 1."),
+        ({"pairs": "some"}, "pairs must be 'auto', 'all', None or a list of pairs"),
+        ({"pairs": [("age", "nothing")]}, "must join two numeric or categorical"),
+    ],
+)
+def test_wrong_choices_are_refused(options, message):
+    with pytest.raises(ValueError, match=message.replace("[", r"\[")):
+        fit(**options)
+
+
+def test_curves_are_a_frame_with_intervals(model):
+    frame = model.curves_
+    assert list(frame) == ["column", "value", "effect", "low", "high"]
+    assert set(frame["column"]) == {"age", "dose", "site"}
+    age = frame[frame["column"] == "age"]
+    assert age["value"].iloc[0] == 0
+    assert age["value"].iloc[-1] == 100
+    assert (age["low"] < age["effect"]).all()
+    # The mean over the rows is about zero, as it is for boosted additive models.
+    heights = np.interp(X["age"], age["value"].astype(float), age["effect"])
+    assert abs(heights.mean()) < 0.1
+    assert list(model.surfaces_)[1:3] == ["first_value", "second_value"]
+    assert len(model.surfaces_) == 4 * 3
+
+
+def test_a_band_contains_the_noise_of_privacy(model):
+    """At a small budget the band is far wider than that of sampling alone."""
+    free = fit(epsilon=float("inf"), pairs=None, knots=9, n_steps=40)
+    tight = fit(epsilon=0.5, pairs=None, knots=9)
+    wide, narrow = (
+        np.median(one.curves_["high"] - one.curves_["low"]) for one in (tight, free)
+    )
+    assert wide > 1.5 * narrow
+    errors = tight._standard_errors()
+    assert (errors.effects_std > errors.effects_noise_std).all()
+    for curve in list_curves(tight):
+        at = [
+            i for i, g in enumerate(tight._layout.labels) if g.startswith(curve.column)
+        ]
+        half = (curve.high - curve.low)[:, 0] / 2
+        assert half == pytest.approx(1.959964 * errors.effects_std[at], rel=1e-6)
+
+
+def test_models_are_saved_with_their_curves(model, tmp_path):
+    model.save(tmp_path / "model")
+    again = skdp.load(tmp_path / "model")
+    assert (again.predict_proba(X) == model.predict_proba(X)).all()
+    pd.testing.assert_frame_equal(again.curves_, model.curves_)
+    assert again.schema_ == model.schema_
+    assert all(one.passed is not False for one in skdp.verify(model).checks)
+    page = skdp.report(again)
+    assert "Curve of age" in page
+    assert "Map of age and site" in page
+
+
+def test_figures_show_curves_bands_and_maps(model):
+    pytest.importorskip("matplotlib")
+    figure = model.plot()
+    assert len([axes for axes in figure.axes if axes.get_title()]) == 4
+    assert len(model.plot(["age"]).axes) == 1
+    with pytest.raises(ValueError, match="columns must be among"):
+        model.plot(["nothing"])
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "poisson"])
+def test_regressors_of_each_loss(loss):
+    rng = np.random.default_rng(3)
+    rate = np.exp(1.0 + np.sin(X["age"] / 100 * 2 * np.pi))
+    y = rng.poisson(rate).astype(float)
+    schema = skdp.Schema(COLUMNS, target=skdp.Numeric(0, 20))
+    model = skdp.AdditiveRegressor(
+        loss=loss, epsilon=8.0, schema=schema, random_state=0, pairs=None
+    ).fit(X, y)
+    assert model.score(X.copy(), y) > 0.25
+    assert model.get_params()["loss"] == loss
+    assert set(model.get_params()) > {"knots", "pairs", "epsilon", "alpha"}
+    predicted = model.predict(X[:50])
+    np.testing.assert_allclose(model.to_sklearn().predict(X[:50]), predicted)
+
+
+def test_three_classes_have_a_curve_each():
+    classes = np.where(X["age"] < 30, "low", np.where(X["age"] > 70, "high", "middle"))
+    target = skdp.Categorical(["low", "middle", "high"])
+    schema = skdp.Schema(COLUMNS, target=target)
+    model = skdp.AdditiveClassifier(epsilon=8.0, schema=schema, random_state=0)
+    model.fit(X, classes)
+    assert model.score(X.copy(), classes) > 0.85
+    assert list(model.curves_)[:2] == ["column", "class"]
+    assert model.plot(["age"]).axes
+
+
+def test_sampling_by_columns_sees_a_curve_as_one_block():
+    choice = choose_curves(
+        SCHEMA,
+        loss=skdp.Logistic(),
+        n_rows=N,
+        mu=1.0,
+        neighbours="zero-out",
+        knots=5,
+        pairs=[("age", "dose")],
+    )
+    layout = choice.schema.layout()
+    assert [len(block) for block in layout.blocks] == [5, 5, 3, 16, 1]
+    model = fit(knots=5, pairs=[("age", "dose")], sampling="columns", n_steps=30)
+    assert np.isfinite(model.weights_).all()
