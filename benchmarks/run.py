@@ -28,6 +28,9 @@ class Measurement(NamedTuple):
 
 PYTEST = "-m pytest -n 2 -q"
 MEASUREMENTS = {
+    "additive": Measurement(
+        "benchmarks/additive.py", "what curves and pairs reach", ONE_THREAD
+    ),
     "attack": Measurement("benchmarks/attack.py", "replay fits into neighbours' fits"),
     "audit": Measurement("benchmarks/audit.py", "try to refute every privacy claim"),
     "calibration": Measurement(

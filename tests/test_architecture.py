@@ -490,6 +490,12 @@ def test_files_are_small(name):
         assert size <= 400, f"{name} has {size} lines: split it."
 
 
+def test_no_two_files_share_a_name():
+    """A stranger who looks for a file finds one."""
+    names = [Path(name).name for name in FILES if not name.endswith("__init__.py")]
+    assert len(set(names)) == len(names)
+
+
 # ---- what is promised
 
 

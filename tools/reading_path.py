@@ -2,7 +2,8 @@
 
 Each function of skdp that a fit calls is listed once, in the order of first calls. The
 numbers are the files in this list, the changes from one file to another, and the
-changes from one folder to another. Imports are not counted.
+changes from one folder to another. Imports are not counted. Fits use one thread, so the
+order is always the same.
 
     python tools/reading_path.py            # fit(df) and `skdp fit`
     python tools/reading_path.py --list     # with the functions
@@ -61,7 +62,8 @@ def run_command(folder: Path) -> None:
     """Run `skdp fit` as a shell would."""
     schema, out = str(folder / "schema.toml"), str(folder / "model")
     words = ["fit", str(folder / "table.csv"), "--schema", schema, "--epsilon", "1"]
-    app([*words, "--out", out, "--force", "--quiet"], standalone_mode=False)
+    words += ["--out", out, "--force", "--quiet", "--threads", "1"]
+    app(words, standalone_mode=False)
 
 
 def show() -> None:
@@ -77,7 +79,9 @@ def show() -> None:
         table.to_csv(folder / "table.csv", index=False)
         (folder / "schema.toml").write_text(data.schema.to_toml(), "utf-8")
         actions: dict[str, Callable[[], Any]] = {
-            "fit(df)": lambda: skdp.LogisticRegression(schema=data.schema).fit(table),
+            "fit(df)": lambda: skdp.LogisticRegression(
+                schema=data.schema, n_threads=1
+            ).fit(table),
             "skdp fit": lambda: run_command(folder),
         }
         for title, action in actions.items():

@@ -151,6 +151,7 @@ def make_hospital(
     *,
     patients: int | None = None,
     icc: float = 0.0,
+    bend: float = 0.0,
 ) -> Dataset:
     """Draw a synthetic table of hospital stays from a known model.
 
@@ -198,6 +199,9 @@ def make_hospital(
         weights describe the mean target for ``"cost"`` and ``"visits"``. For
         ``"readmitted"``, the probabilities of a random patient are less extreme than
         the weights say.
+    bend : float
+        The size of a curved effect of age: `bend` times `bend_age` of the age is added
+        to m. The default is 0, where the effect of age is a line.
 
     Returns
     -------
@@ -228,6 +232,7 @@ def make_hospital(
     unlabelled = Batch(columns=cells, target=np.zeros(n_rows))
     records = encode([unlabelled], Schema(COLUMNS, target=Numeric(0, 1)))
     margins = compute_margins(records, np.array(weight)[:, None])[:, 0]
+    margins += bend * bend_age(cells["age"])
     if patient is not None and icc:
         spread = _SPREAD[target] * math.sqrt(icc)
         spread /= 1.0 if target == "cost" else math.sqrt(1.0 - icc)
@@ -246,6 +251,11 @@ def make_hospital(
         batch=Batch(columns=cells, target=drawn, divisor=divisor),
         truth=truth,
     )
+
+
+def bend_age(age: FloatArray) -> FloatArray:
+    """Return the curved effect of age, one wave over the ages from 18 to 95."""
+    return np.asarray(np.cos(2.0 * np.pi * (np.asarray(age) - 18.0) / 77.0))
 
 
 def _assign(

@@ -268,10 +268,16 @@ def _discovery(draw, _, neighbours):
         }
         found.append({"X": typed, "y": table["y"]})
 
+    alone = draw.chance(0.3)
+
     def act(table):
+        if alone:
+            given = {"epsilon": own["epsilon"], "neighbours": neighbours}
+            return skdp.discover(table["X"], **given)
         return kind(**own).fit(table["X"], table["y"])
 
-    return act, found, lone, f"{kind.__name__}(**{own}), as if {schema}"
+    what = "discover" if alone else kind.__name__
+    return act, found, lone, f"{what}(**{own}), as if {schema}"
 
 
 def _numbers(cells):

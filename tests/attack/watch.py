@@ -388,8 +388,9 @@ class Watch:
         )
         return REAL["minimise"](tilted, *given, **more)
 
-    def release_levels(self, cells, names, z, delta, noise, record):
+    def release_levels(self, cells, names, z, delta, noise, record, divisors=None):
         """Compare counts of categories; find those that the first run found."""
+        assert divisors is None, "Persons are not attacked here."
         cells = [dict(columns) for columns in cells]
         counts = Counter(
             (name, str(columns[name].values[code]))

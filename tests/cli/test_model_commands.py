@@ -140,6 +140,7 @@ def test_ranges_are_rounded_outwards_to_readable_numbers(seed):
     for end in (column.low, column.high):
         assert len(f"{abs(end):g}".replace(".", "").strip("0")) <= 2
     assert isinstance(found.schema.columns["year"], skdp.Categorical)
+    assert found.privacy_.delta == 1e-9  # the number of rows is private
     assert skdp.Schema.discover(table, epsilon=4.0, random_state=seed).columns["x"]
 
 

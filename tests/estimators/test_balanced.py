@@ -10,6 +10,7 @@ from skdp.estimators.balanced import BALANCED_SHARE, release_balanced_weights
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.randomness import Randomness
+from skdp.reporting.report import remake_plan
 
 rng = np.random.default_rng(0)
 X = rng.uniform(size=(8000, 2))
@@ -38,10 +39,11 @@ def test_without_noise_it_is_what_scikit_learn_fits():
 def test_the_counts_are_charged(neighbours):
     fit = skdp.LogisticRegression(neighbours=neighbours, **COMMON).fit(X, y)
     record = fit.privacy_
-    counts = [event for event in record.events if event.query == "counts of 2 classes"]
+    query = "counts of 2 classes, for weights"
+    (counts,) = [event for event in record.events if event.query == query]
     apart = 2 if neighbours == "replace-one" else 1
-    assert [event.sensitivity for event in counts] == pytest.approx([apart**0.5] * 2)
-    assert counts[0].mu_squared == pytest.approx(BALANCED_SHARE * record.budget)
+    assert counts.sensitivity == pytest.approx(apart**0.5)
+    assert counts.mu_squared == pytest.approx(BALANCED_SHARE * record.budget)
     assert record.remaining == pytest.approx(0.0, abs=1e-9)
     assert skdp.verify(fit).passed
 
@@ -81,7 +83,9 @@ def test_a_plan_sets_the_counts_aside():
 def test_it_is_saved_and_refused_by_regressors(tmp_path):
     fit = skdp.LogisticRegression(**COMMON).fit(X, y)
     fit.save(tmp_path / "model")
-    assert skdp.load(tmp_path / "model").class_weight == "balanced"
+    loaded = skdp.load(tmp_path / "model")
+    assert loaded.class_weight == "balanced"
+    assert remake_plan(loaded) is not None
     with pytest.raises(ValueError, match="requires a categorical target"):
         skdp.LinearRegression(
             bounds=(0, 1), target_bounds=(0, 1), class_weight="balanced"

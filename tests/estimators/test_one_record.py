@@ -20,8 +20,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skdp.estimators import LinearRegression, LogisticRegression
-from skdp.schema import Categorical, Numeric, Schema, Vector
+from skdp.estimators import (
+    AdditiveClassifier,
+    LinearRegression,
+    LogisticRegression,
+)
+from skdp.schema import Categorical, Numeric, Pair, Schema, Vector
 from skdp.tables import CSV
 
 N = 30
@@ -33,6 +37,12 @@ COLUMNS = {
     "v": Vector(["v0", "v1"], norm=2.0),
     "job": Categorical(["admin", "tech"]),
     "town": Categorical(["here", "there"], other="there"),
+}
+CURVED = COLUMNS | {
+    "age": Numeric(0, 90, knots=4),
+    "age:gain": Pair("age", "gain", knots=3),
+    "gain:job": Pair("gain", "job", knots=2),
+    "job:town": Pair("job", "town", knots=2),
 }
 ROWS = {
     "age": rng.uniform(0, 90, N).tolist(),
@@ -135,6 +145,10 @@ MODELS = {
         neighbours="add-remove",
         n_rows=N,
         max_weight=2.0,
+    ),
+    "additive": AdditiveClassifier(
+        schema=Schema(CURVED, target=("label", Categorical(["no", "yes"]))),
+        neighbours="add-remove",
     ),
 }
 

@@ -209,7 +209,7 @@ def test_a_ledger_is_for_rows_or_for_one_unit(tmp_path):
     fit(ledger=persons, **options)
     fit(schema=ROWS, ledger=rows, n_rows=3000, **options)
     for ledger, schema in ((rows, SCHEMA), (persons, ROWS)):
-        with pytest.raises(ValueError, match="budgets of different units"):
+        with pytest.raises(ValueError, match="different units"):
             fit(schema=schema, ledger=ledger, **options)
     assert "of one person (id)" in str(skdp.Ledger(tmp_path / "persons.db"))
     assert '"unit"' not in rows.export()

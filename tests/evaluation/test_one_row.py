@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import skdp
 from skdp.engines.reference import to_dense
+from skdp.estimators.preparation import open_table
 from skdp.evaluation import margin_bins, score_cells, score_formulas, scoring
 from skdp.evaluation.margin_bins import Bins
 from skdp.evaluation.metrics import choose_scale, list_columns, list_metrics
@@ -66,11 +67,15 @@ def targets(kind, n=N):
     return RNG.uniform(column.low, column.high, n).tolist()
 
 
+def opened(made, table):
+    return open_table(table, None, schema=made.schema_, bounds=None, target=None)
+
+
 def asked(kind, made, rows, neighbours="replace-one", weighted=False):
     """The exact sum that is released for all scores of a model."""
     table = {name: np.array(cells_, dtype=object) for name, cells_ in rows.items()}
     weight = "w" if weighted else None
-    records = encode_table(made, table, None, weight, 1.0)
+    records = encode_table(made, table, None, weight, 1.0, opened(made, table))
     edges = np.array([-1.0, 0.0, 2.0])
     bins = Bins(edges, 1.0) if kind == "logistic" else None
     wanted = list_metrics(made, made.schema_)
@@ -137,6 +142,22 @@ def test_the_sensitivity_is_reached():
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_row_divides_exactly_one_unit_in_each_column(kind):
+    """Its parts are not negative, so their squares sum to at most one unit's."""
+    made = model(kind, size=1.0)
+    table = {name: np.array(ROWS[name], dtype=object) for name in ROWS}
+    table["y"] = np.array([*targets(kind)[:-1], "unknown"], dtype=object)
+    records = encode_table(made, table, None, None, 1.0, opened(made, table))
+    (rows,) = predict_rows(records, made.weights_, False)
+    _, columns = asked(kind, made, {name: list(table[name]) for name in table})
+    for column in columns:
+        at, parts = column.divide(rows)
+        assert parts.min() >= 0
+        assert (parts.sum(axis=1) == score_cells.CELL_ONE).all()
+        assert 0 <= at.min() <= at.max() < column.size
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_rows_add_up_whatever_stands_beside_them(kind):
     """To the last bit, over sizes at which libraries change their loops."""
     made = model(kind, size=1.0)
@@ -157,7 +178,7 @@ def test_margins_are_exact():
     made = model("softmax", size=3.0)
     table = {name: np.array(ROWS[name], dtype=object) for name in ROWS}
     table["y"] = np.array(targets("softmax"), dtype=object)
-    records = encode_table(made, table, None, None, 1.0)
+    records = encode_table(made, table, None, None, 1.0, opened(made, table))
     (rows,) = predict_rows(records, made.weights_, False)
     grid = WeightGrid.of(records.layout)
     units = [[int(w) for w in row] for row in grid.units(made.weights_)]

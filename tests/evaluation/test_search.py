@@ -19,8 +19,8 @@ from skdp.estimators.fit_warnings import NotPrivateWarning
 from skdp.evaluation import search as searching
 from skdp.evaluation.folds import RandomFolds, take_rows
 from skdp.evaluation.trials import (
-    Outcome,
     Trial,
+    TrialResult,
     Trials,
     compute_epsilon,
     run_random,
@@ -125,7 +125,10 @@ def test_a_row_that_scores_changes_no_model_and_one_that_fits_no_split():
         models.append(search(**given).fit(table, labels))
     events = [found.privacy_.events for found in models]
     assert events[0] == events[1] == events[2]
-    weights = [found.privacy_.transcript[-1].values for found in models]
+    weights = [
+        np.concatenate([one.values.ravel() for one in found.privacy_.transcript])
+        for found in models
+    ]
     assert (weights[0] == weights[1]).all()
     assert not (weights[0] == weights[2]).all()
 
@@ -212,7 +215,7 @@ class Toy(Trials):
         model = clone(LOGISTIC)
         model.privacy_ = own
         trial = Trial(params=params, score=score, noise_std=0.0)
-        return Outcome(trial=trial, model=model, score_record=own)
+        return TrialResult(trial=trial, model=model, score_record=own)
 
 
 calls: list[float] = []
@@ -224,7 +227,7 @@ def test_the_number_of_trials_and_the_best_have_the_law_of_the_theorem():
     mean = 4.0
     made = search(method="random", n_trials=mean)
     stop = made._choose_stop(3, 1e-6, False)
-    record, scored = (made._open_record((), 1e-6, 3, stop) for _ in range(2))
+    record, scored = (made._open_record((), 1e-6, 3, stop, None) for _ in range(2))
     trials = object.__new__(Toy)
     vars(trials)["noise"] = searching.Randomness(0)
     candidates = [{"alpha": alpha} for alpha in GRID["alpha"]]

@@ -88,6 +88,8 @@ def test_folds_that_are_none_are_refused(n_splits):
         skdp.RandomFolds(n_splits)
 
 
-def test_groups_are_refused():
+def test_groups_are_in_one_fold_and_as_long_as_the_table():
+    for train, test in skdp.RandomFolds().split(X, Y, np.zeros(N)):
+        assert sorted((len(train), len(test))) == [0, N]
     with pytest.raises(ValueError, match="groups"):
-        next(skdp.RandomFolds().split(X, Y, np.zeros(N)))
+        next(skdp.RandomFolds().split(X, Y, np.zeros(N - 1)))

@@ -182,7 +182,7 @@ def test_what_could_be_afforded_is_said_and_can_be(ledger):
     words = str(error.value)
     assert words.startswith("The fit asks the ledger")
     assert "1 unsettled" in words
-    assert "at δ = 1e-07" in words
+    assert "At δ = 1e-07" in words
     epsilon = float(words.partition("epsilon=")[2].split()[0])
     more = record_of(epsilon * 1.002, delta=1e-7)
     with pytest.raises(BudgetError), ledger.spend(more, query="more"):

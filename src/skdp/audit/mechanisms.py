@@ -31,6 +31,7 @@ from skdp.privacy.mechanism import release
 from skdp.privacy.queries import Neighbours
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema, check
+from skdp.schema import Pair as Surface
 
 Pair = tuple[queries.BoundedSum, queries.BoundedSum]
 ALL: tuple[Neighbours, ...] = queries.NEIGHBOURS
@@ -42,6 +43,8 @@ CODES = Schema(
     {"kind": Categorical(["a", "b"]), "sort": Categorical(["a", "b"])},
     target=Categorical([0, 1]),
 )
+_NUMBERS = {"a": Numeric(0, 1, knots=3), "b": Numeric(0, 1, knots=4)}
+CURVED = Schema(_NUMBERS | {"c": Surface("a", "b", 2)}, target=Categorical([0, 1]))
 #: At zero weights these slopes are ±1, which is their bound.
 SLOPES = queries.Slopes(loss=Squared(1.0))
 
@@ -154,11 +157,10 @@ def make_grams(neighbours: Neighbours, group: int) -> Pair:
     return first, second
 
 
-def make_centred_grams(neighbours: Neighbours, group: int) -> Pair:
-    """Return the Gram matrices of both tables, with a centred number and a category."""
-    layout = MIXED.layout(intercept=True)
-    pattern = queries.GramPattern.of(layout, neighbours, centred=True)
-    both = make_engines(MIXED, neighbours, group)
+def make_centred_grams(of: Neighbours, group: int, schema: Schema = MIXED) -> Pair:
+    """Return both tables' Gram matrices of centred numbers, and of other columns."""
+    pattern = queries.GramPattern.of(schema.layout(True), of, centred=True)
+    both = make_engines(schema, of, group)
     first, second = (queries.gram(engine, pattern) for engine in both)
     return first, second
 
@@ -302,6 +304,10 @@ MECHANISMS: dict[str, Mechanism] = {
     "centred gram": Mechanism(
         game=partial(make_release_game, make_centred_grams),
         relations=("zero-out", "add-remove"),
+    ),
+    "gram of curves": Mechanism(
+        game=partial(make_release_game, partial(make_centred_grams, schema=CURVED)),
+        relations=("add-remove",),
     ),
     "counts": Mechanism(
         game=partial(make_release_game, make_counts),

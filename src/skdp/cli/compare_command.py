@@ -136,7 +136,7 @@ def compare(
         _show(found, quiet)
 
 
-def _show(found: Comparison, quiet: bool) -> None:
+def _show(found: BudgetComparison, quiet: bool) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -247,7 +247,7 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
+class BudgetComparison:
     """The fits at all budgets, and the δ that they share."""
 
     sides: list[Side]
@@ -310,7 +310,7 @@ def compare_budgets(
     delta: float | None,
     out: Path,
     **options: Any,
-) -> Comparison:
+) -> BudgetComparison:
     """Fit and score a model at each budget.
 
     If all fits and scores together would exceed the total, ValueError is raised before
@@ -368,7 +368,7 @@ def compare_budgets(
                 scored=scored,
             )
         )
-    return Comparison(sides=sides, delta=delta)
+    return BudgetComparison(sides=sides, delta=delta)
 
 
 def _score(

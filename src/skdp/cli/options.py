@@ -102,7 +102,7 @@ Unit = Annotated[
     typer.Option(
         "--unit",
         metavar="COLUMN",
-        help="Column that says whose row it is; repeat if several columns do. All rows "
+        help="Column that identifies a person; repeat it for several columns. All rows "
         "of a person count as one, and neighbouring tables differ in one person.",
     ),
 ]

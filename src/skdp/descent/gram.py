@@ -10,6 +10,9 @@ from skdp.descent.threads import one_thread
 from skdp.privacy import queries
 from skdp.schema import FloatArray, Layout
 
+#: Share of a curve's variance that shrinking assumes to be independent at each knot.
+ROUGH = 0.2
+
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
@@ -27,7 +30,7 @@ class Whitening:
         true Gram matrix and not from noise or `floor`. It is at most one.
     vectors : float64 (d, d)
         The whitened directions, one per column, for rows that are already centred and
-        scaled.
+        multiplied by the prior.
     moments : float64 (d, d)
         The estimated Gram matrix of centred rows, without most of the noise.
     """
@@ -48,24 +51,57 @@ class Whitening:
 
 
 def whiten(
-    gram: FloatArray, floor: float, shift: FloatArray, scales: FloatArray | None = None
+    gram: FloatArray, floor: float, shift: FloatArray, prior: FloatArray | None = None
 ) -> Whitening:
     """Compute the whitening from the Gram matrix of the centred rows x - shift/2.
 
-    The result is B = A^(-1/2) S (I - ½ shift e₀ᵀ), where S has the `scales` on its
-    diagonal, A belongs to the scaled rows, and e₀ selects the intercept. B centres and
-    scales rows itself, so it applies to rows as they are encoded.
+    The result is B = A^(-1/2) T (I - ½ shift eᵀ), where T is the `prior`, A belongs to
+    the rows T(x - shift/2), and e selects the intercept. B centres and maps rows
+    itself, so it applies to rows as they are encoded. Without a prior, T = I.
     """
-    scales = np.ones(len(gram)) if scales is None else scales
+    prior = np.eye(len(gram)) if prior is None else prior
     with one_thread(len(gram)):
-        values, vectors = np.linalg.eigh(gram * np.outer(scales, scales))
+        values, vectors = np.linalg.eigh(prior @ gram @ prior.T)
         metric = np.maximum(values, 0.0) + floor
-        root = (vectors / np.sqrt(metric)) @ vectors.T * scales
+        root = (vectors / np.sqrt(metric)) @ (vectors.T @ prior)
         clean = remove_noise(values, floor)
-        moments = (vectors * clean) @ vectors.T / np.outer(scales, scales)
+        back = np.linalg.solve(prior, vectors)
+        moments = (back * clean) @ back.T
     root[:, -1] -= root @ shift / 2.0
     share = np.clip(clean / metric, 0.0, 1.0)
     return Whitening(root=root, share=share, vectors=vectors, moments=moments)
+
+
+def make_prior(layout: Layout) -> FloatArray:
+    """Return the matrix T by which a matrix geometry multiplies centred rows.
+
+    The floor and the pull to the start shrink all directions of Tx alike, so TᵀT is the
+    covariance of the weights that shrinking assumes. It is the square of the group's
+    scale, and smaller for the rough directions of a curve: see `measure_smoothness`.
+    """
+    prior = np.diag(layout.scales)
+    for group in layout.groups:
+        if group.n_knots:
+            at = group.coordinates[: group.n_knots]
+            values, vectors = np.linalg.eigh(measure_smoothness(group.n_knots))
+            root = (vectors * np.sqrt(values)) @ vectors.T
+            prior[np.ix_(at, at)] = group.scale * root
+    return prior
+
+
+def measure_smoothness(n_knots: int) -> FloatArray:
+    """Return the covariance that shrinking assumes for the heights of a curve.
+
+    Neighbouring heights are alike: a share of 1 - `ROUGH` is that of a random walk from
+    knot to knot, less its mean, and the rest is independent. The largest variance of
+    any direction is one.
+    """
+    at = np.arange(n_knots, dtype=np.float64)
+    walk = np.minimum.outer(at, at)
+    walk -= walk.mean(axis=0)
+    walk -= walk.mean(axis=1)[:, None]
+    walk /= np.linalg.eigvalsh(walk)[-1]
+    return (1.0 - ROUGH) * walk + ROUGH * np.eye(n_knots)
 
 
 def remove_noise(values: FloatArray, floor: float) -> FloatArray:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
 from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
-from skdp.descent.gram import Whitening, fill_gram, whiten
+from skdp.descent.gram import Whitening, fill_gram, make_prior, whiten
 from skdp.descent.level import find_shift, release_level
 from skdp.descent.target import RESIDUAL, ConstantModel
 from skdp.descent.threads import one_thread
@@ -156,7 +156,7 @@ class Matrix(Geometry):
             covariance,
             released.values[0] / n,
             float(np.max(released.noise_std)) / n,
-            RESIDUAL * space.spread if self.scaled else 1.0,
+            space.spread * (RESIDUAL if task.loss.target_law == "normal" else 1.0),
         )
         return clip_to_box(result)
 
@@ -174,7 +174,7 @@ class Matrix(Geometry):
         This is post-processing, because it reads only public and released values.
         """
         gram = fill_gram(layout, pattern, released.values, n_rows) / n_rows
-        white = whiten(gram, self.floor, pattern.shift, layout.scales)
+        white = whiten(gram, self.floor, pattern.shift, make_prior(layout))
         start = np.zeros((layout.n_features, loss.n_outputs))
         radius, spread = self.radius, 1.0
         if found is not None:

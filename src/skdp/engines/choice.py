@@ -55,8 +55,9 @@ class EngineEntry:
 
 
 #: Engines by name. All of them return the same integers, because every entry must pass
-#: ``tests/conformance/test_engines.py``. ``"auto"`` is the one that the variable
-#: ``SKDP_ENGINE`` of the environment names or, without it, the first that is installed.
+#: ``tests/conformance/test_engines.py``. ``"auto"`` means the engine that the
+#: environment variable ``SKDP_ENGINE`` names or, if it is not set, the first engine
+#: that is installed.
 ENGINES: dict[str, EngineEntry] = {
     "compiled": EngineEntry(
         location="skdp.engines.compiled:CompiledEngine", package="numba", threaded=True
@@ -90,7 +91,7 @@ def name_engine(name: str = "auto") -> str:
 
 
 def choose_engine(name: str = "auto", n_threads: int | None = None) -> MakeEngine:
-    """Return a function that takes encoded records and makes the named engine for them.
+    """Return a function that makes the named engine for encoded records.
 
     Parameters
     ----------
@@ -117,10 +118,10 @@ def choose_engine(name: str = "auto", n_threads: int | None = None) -> MakeEngin
 def place_table(
     table: Any, y: Any, sample_weight: Any, name: str, n_threads: int | None
 ) -> tuple[Any, Any, Any, MakeEngine]:
-    """Return the table, target and weights of a fit where they are read, and an engine.
+    """Return the table, target and weights where they will be read, and an engine.
 
-    A Dask data frame, and files if the engine is ``"dask"``, are read by the workers of
-    a cluster. All others are returned unchanged, and are read by this process.
+    The workers of a cluster read Dask data frames and, if the engine is ``"dask"``,
+    files. All other tables are returned unchanged, and this process reads them.
     """
     frame = any(one.__module__.split(".")[0] == "dask" for one in type(table).__mro__)
     placed = isinstance(table, PlacedTable)

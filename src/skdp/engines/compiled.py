@@ -34,7 +34,7 @@ MOST_ROWS = 1 << 18
 #: Rough number of column entries that are enough work for a thread.
 TASK_ENTRIES = 1 << 21
 #: Number of ranges of rows per thread. Short ranges let all threads end together.
-RANGES = 8
+RANGES = 16
 #: Number of rows whose products of features float64 adds up exactly.
 GRAM_ROWS = 1 << 24
 #: How many numbers are converted to float64 at a time, for matrix products.
@@ -43,9 +43,6 @@ PIECE = 1 << 19
 KNOWN_PROGRAMS = 64
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
-
-#: Ranges of rows: the index of a chunk, the first row and the end of the rows.
-Ranges = list[tuple[int, int, int]]
 
 report_compilation(kernels.__name__)
 
@@ -391,6 +388,23 @@ class NumbersFirst:
         )
 
 
+class Ranges:
+    """Ranges of rows, which threads take one after another.
+
+    A range is the index of a chunk, the first row and the end of the rows. Threads that
+    iterate over the same object share its ranges, and so do kernels, which take them
+    from `array` (m, 3) and count them in `taken`.
+    """
+
+    def __init__(self, ranges: list[tuple[int, int, int]]) -> None:
+        self.array = np.array(ranges, np.int64).reshape(-1, 3)
+        self.taken = np.zeros(1, np.int64)
+        self._left = iter(ranges)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        return self._left
+
+
 class CompiledEngine:
     """Computes the same sums over records as `ReferenceEngine`, for every table.
 
@@ -448,27 +462,26 @@ class CompiledEngine:
         ]
         enough = -(-sum(sizes) * entries // TASK_ENTRIES)
         n_threads = max(1, min(self._n_threads, enough))
-        length = -(-sum(sizes) // (RANGES * n_threads * kernels.TILE)) * kernels.TILE
-        length = min(max(length, kernels.TILE), MOST_ROWS)
-        ranges = [
-            (index, start, min(start + length, size))
-            for index, size in enumerate(sizes)
-            for start in range(0, size, length)
-        ]
+        length = max(kernels.TILE, sum(sizes) // (RANGES * n_threads))
+        ranges = []
+        for index, size in enumerate(sizes):
+            pieces = max(1, -(-size // min(length, MOST_ROWS)))
+            step = max(1, -(-size // (pieces * kernels.TILE))) * kernels.TILE
+            ranges += [(index, s, min(s + step, size)) for s in range(0, size, step)]
         if any(self._rests):  # memory must be released after each range
-            shares = [ranges[place : place + 1] for place in range(len(ranges))]
+            shares = [Ranges([one]) for one in ranges]
         else:
-            shares = [ranges[place::n_threads] for place in range(n_threads)]
+            shares = [Ranges(ranges)] * min(n_threads, len(ranges))
 
         def work_and_rest(share: Ranges) -> Any:
             result = work(share)
-            for index in {index for index, *_ in share}:
-                rest = self._rests[index]
-                if rest is not None:
-                    rest()
+            if any(self._rests):
+                for index in share.array[:, 0].tolist():
+                    rest = self._rests[index]
+                    if rest is not None:
+                        rest()
             return result
 
-        shares = [share for share in shares if share]
         if n_threads == 1 or len(shares) < 2:
             return list(map(work_and_rest, shares))
         if self._pool is None:
@@ -502,8 +515,8 @@ class CompiledEngine:
 
         def sweep(share: Ranges) -> npt.NDArray[np.int64]:
             totals = np.zeros((n_outputs, slots.wide), np.int64)
-            ranges = np.array(share, np.int64)
-            kernels.sweep(ranges, chunks, programs, moves, lanes, totals, *formula)
+            ranges = share.array, share.taken.ctypes.data
+            kernels.sweep(*ranges, chunks, programs, moves, lanes, totals, *formula)
             return totals
 
         entries = n_outputs * (16 + len(changed) + len(at))

@@ -22,20 +22,20 @@ T = TypeVar("T")
 
 #: How many answers one task or the caller adds up.
 FAN_IN = 16
-#: Seconds between looks at the cluster while tasks run.
+#: Seconds between two checks of the cluster while tasks run.
 LOOK = 0.5
 #: Seconds to wait for a worker if the cluster has none.
 PATIENCE = 60.0
-#: How often in a row a sum is started again after workers were lost.
+#: How often a sum is restarted in a row after workers were lost.
 ATTEMPTS = 10
 
 
 class ClusterError(RuntimeError):
-    """A cluster could not finish its work."""
+    """Raised if a cluster could not finish its work."""
 
 
 class WorkersLostError(Exception):
-    """Workers were lost, and the tasks that ran on them must be started again."""
+    """Raised if workers were lost. The tasks that ran on them must be restarted."""
 
 
 class Cluster:
@@ -44,8 +44,8 @@ class Cluster:
     Parameters
     ----------
     address : str, optional
-        The address of the scheduler. By default the current client is used. If there
-        is none, a cluster of threads is made in this process, which ends with this
+        The address of the scheduler. By default the current client is used. If there is
+        no client, a cluster of threads is started in this process. It ends with this
         object.
     n_threads : int, optional
         The threads that each worker uses for a sum. By default, as many as Dask gives
@@ -176,7 +176,7 @@ class Cluster:
 
 
 def keep_trying(attempt: Callable[[], Any]) -> Any:
-    """Return what `attempt` returns, and start it again if workers were lost."""
+    """Return the result of `attempt`, which is restarted if workers were lost."""
     for _ in range(ATTEMPTS):
         try:
             return attempt()
@@ -208,9 +208,9 @@ def _get_current() -> Any:
 
 
 def _connect(address: str | None, n_threads: int | None) -> tuple[Any, list[Any]]:
-    """Return a client, and what to close after use."""
+    """Return a client, and the objects to close after use."""
     if address is None:
-        # Nothing is served, and the port of nothing is open to this machine only.
+        # No dashboard is served, and ports are open to this machine only.
         pages: dict[str, list[str]] = {
             "distributed.scheduler.http.routes": [],
             "distributed.worker.http.routes": [],

@@ -2,8 +2,8 @@
 
 Rows are read and encoded by the worker that keeps them. Weights, settings and schemas
 travel to the workers, and exact integer sums travel back. A sum is a pure function of
-the rows and of what travels, so a lost worker's part of it is computed elsewhere, with
-the same result.
+the rows and of what is sent. If a worker is lost, its part of the sum is computed
+elsewhere, with the same result.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Partitions:
         return keep_trying(attempt)
 
     def _settle(self) -> None:
-        """Have every partition kept by a worker."""
+        """Make sure that a worker keeps every partition."""
         complete = len(self._homes) == len(self.parts)
         if complete and time.monotonic() < self._looked + LOOK_FOR_MORE:
             return
@@ -164,7 +164,7 @@ class Partitions:
 
 
 class AwayChunks(Sequence[Any]):
-    """Stands for the chunks of a table whose rows are not in this process."""
+    """A placeholder for the chunks of a table whose rows are in other processes."""
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise ValueError(
@@ -196,7 +196,7 @@ class ClusterCaps(Sequence[AnyArray]):
     Attributes
     ----------
     settings : Settings
-        What the workers compute the caps from.
+        The settings from which workers compute the caps.
     future : Future
         The settings on the cluster.
     engine : DaskEngine
@@ -221,7 +221,7 @@ class ClusterCaps(Sequence[AnyArray]):
         return iter(self._fetch())
 
     def _fetch(self) -> list[AnyArray]:
-        """Return the caps of a table whose rows this process has as well."""
+        """Return the caps of a table whose rows are also in this process."""
         len(self)  # refuses if it does not
         metric, slopes = self.settings.metric, self.settings.slopes
         job = Job(dask_tasks.compute_caps, (metric, slopes))
@@ -231,7 +231,7 @@ class ClusterCaps(Sequence[AnyArray]):
 
 
 class DaskEngine:
-    """Computes sums over records on a cluster, equal to those of `ReferenceEngine`.
+    """Computes the same sums over records as `ReferenceEngine`, on a cluster.
 
     Parameters
     ----------

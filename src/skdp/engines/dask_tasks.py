@@ -139,7 +139,7 @@ def hold(name: Name, read: Read, *arguments: Any) -> Partition:
 def add_up(table: str, numbers: Sequence[int], job: Job, *arguments: Any) -> Answer:
     """Return the sum of a job over the partitions that this worker keeps.
 
-    `arguments` are results of other tasks, which come after those of the job.
+    `arguments` are results of other tasks. They follow the arguments of the job.
     """
     try:
         worker = get_worker()
@@ -203,7 +203,7 @@ def compute_gradient(
     settings: Settings,
     slopes: Slopes | None = None,
 ) -> BigInts:
-    """Return the gradient of a partition. `slopes` replaces those of the settings."""
+    """Return the gradient of a partition. `slopes` overrides the settings."""
     engine = partition.engine(n_threads)
     own = partition.slopes(settings, engine) if slopes is None else slopes
     return engine.gradient(units, at, own)
@@ -240,7 +240,7 @@ def _sum(parts: list[Any]) -> Any:
 
 
 def _make_public(error: Exception) -> Exception:
-    """Return the error, or one without its message if the message may hold a cell."""
+    """Return the error, or one without a message if the message may quote a cell."""
     if isinstance(error, PUBLIC_ERRORS):
         return error.with_traceback(None)
     return RuntimeError(f"A worker failed with {type(error).__name__}.")

@@ -87,6 +87,25 @@ def _pointer_to(kind: Any) -> Any:
     return intrinsic(cast)
 
 
+def _add_one(typing_context: Any, address: Any) -> Any:
+    """Return the number at an address and add one to it, in one step for all threads.
+
+    This is the definition of the compiled function `_take_next`.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer: Any = numba.types.CPointer
+        kind = context.get_value_type(pointer(numba.types.int64))
+        one = context.get_constant(numba.types.int64, 1)
+        where = builder.inttoptr(values[0], kind)
+        return builder.atomic_rmw("add", where, one, "monotonic")
+
+    return numba.types.int64(numba.types.int64), codegen
+
+
+_take_next: Any = intrinsic(_add_one)
+
+
 _int64, _int16, _uint8, _uint16, _int32, _uint32, _float32, _float64 = (
     _pointer_to(kind)
     for kind in (
@@ -531,6 +550,7 @@ def _round(
 @kernel()
 def sweep(
     ranges: npt.NDArray[np.int64],
+    taken: int,
     chunks: npt.NDArray[np.int64],
     programs: Program,
     moves: Floats,
@@ -547,6 +567,9 @@ def sweep(
     ranges : int64 (m, 3)
         The index of a chunk, the first row and the end of the rows. A range has so few
         rows that float64 adds them up exactly.
+    taken : int
+        The address of the number of ranges that threads have taken (int64). Each thread
+        takes the next range until none is left.
     chunks : int64 (chunks, 10)
         The addresses of a chunk's targets (uint16), weights (float32), caps (int32) and
         margins (float64), and its number of rows. The address is 0 if rows have no
@@ -568,7 +591,8 @@ def sweep(
     sums = np.zeros((lanes, k, moves.shape[1]))
     slopes, scratch = np.empty((k, TILE)), np.empty((2, TILE))
     index, fresh = np.empty(TILE, np.int32), np.zeros((k, TILE))
-    for place in range(len(ranges)):
+    place = _take_next(taken)
+    while place < len(ranges):
         rows, start, stop = chunks[ranges[place, 0]], ranges[place, 1], ranges[place, 2]
         moving, adding = programs[rows[5] : rows[6]], programs[rows[7] : rows[8]]
         for first in range(start, stop, TILE):
@@ -600,6 +624,7 @@ def sweep(
                 for slot in range(moves.shape[1]):
                     totals[c, slot] += np.int64(sums[lane, c, slot])
         sums[:] = 0.0
+        place = _take_next(taken)
 
 
 @kernel(integers=True)

@@ -1,4 +1,4 @@
-"""Additive models: curves on numbers, surfaces on pairs of columns."""
+"""Define additive models: curves on numbers, surfaces on pairs of columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from skdp.estimators.regressors import (
     PrivateRegressor,
 )
 from skdp.models.losses import Loss
-from skdp.planning.curves import check_choices
+from skdp.planning.curves import check_choices, find_auto_columns
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import Categorical, FloatArray, Layout, Schema, Target, check
 
@@ -63,7 +63,7 @@ class AdditiveMixin(PrivateLinearModel):
 
     @property
     def _shares(self) -> FloatArray | None:
-        """The share of rows at each category and knot, from what was released."""
+        """The share of rows at each category and knot, from released values."""
         return self.__dict__.get("_known_shares")
 
     def _make_centring_matrix(self) -> FloatArray:
@@ -90,7 +90,7 @@ class AdditiveMixin(PrivateLinearModel):
     def surfaces_(self) -> Any:
         """The effect of each pair, with the columns first_value and second_value.
 
-        Otherwise the frame is that of ``curves_``.
+        All other columns of the frame are the same as in ``curves_``.
         """
         check_is_fitted(self, "weights_")
         return make_pairs_frame(self)
@@ -118,6 +118,9 @@ class AdditiveMixin(PrivateLinearModel):
     def _is_described(self, schema: Schema) -> bool:
         return False
 
+    def _find_curves(self, schema: Schema) -> list[str]:
+        return find_auto_columns(schema, self.knots)
+
     def _describe(
         self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
     ) -> tuple[Schema, tuple[str, ...]]:
@@ -136,17 +139,18 @@ class AdditiveClassifier(AdditiveMixin, LogisticRegression):
 
     The log-odds are a sum of one curve per number, one step function per category and,
     for a large enough table, one surface per pair of numbers. A curve is linear between
-    equally spaced knots of the number's public range.
+    knots of the number's public range.
 
     Parameters
     ----------
     knots : int, "auto" or None
-        The number of knots of each curve. With "auto", it follows from the number of
-        rows and the budget. With None, numbers are lines. A number of knots in the
-        schema has priority.
+        The number of knots of each curve, equally spaced. With "auto", it follows from
+        the number of rows and the budget, and a twentieth of the budget is spent on a
+        histogram of each number, to place knots where the rows are. With None, numbers
+        are lines. Knots in the schema have priority.
     pairs : "auto", "all", list of pairs of names, or None
         The pairs of columns that have a surface: as many as the rows and the budget
-        carry, all, the given ones, or none.
+        support ("auto"), all pairs, the listed pairs, or none.
     **parameters
         The parameters of `LogisticRegression`.
 
@@ -161,8 +165,8 @@ class AdditiveClassifier(AdditiveMixin, LogisticRegression):
 
     Notes
     -----
-    The other attributes are those of `LogisticRegression`. ``coef_`` holds the height
-    of each curve at each knot.
+    The other attributes are the same as for `LogisticRegression`. ``coef_`` has the
+    height of each curve at each knot.
 
     Examples
     --------
@@ -184,7 +188,7 @@ class AdditiveRegressor(AdditiveMixin, PrivateRegressor):
     Parameters
     ----------
     loss : {"squared", "huber", "poisson"}
-        The loss: that of `LinearRegression`, `HuberRegressor` or `PoissonRegressor`.
+        The loss of `LinearRegression`, `HuberRegressor` or `PoissonRegressor`.
     knots, pairs
         As in `AdditiveClassifier`.
     **parameters
@@ -240,7 +244,7 @@ class AdditiveRegressor(AdditiveMixin, PrivateRegressor):
 def find_estimator(name: str, schema: Schema) -> type[PrivateLinearModel]:
     """Return the estimator with this short name.
 
-    "additive" is a classifier or a regressor, as the schema's target demands.
+    "additive" is a classifier or a regressor, depending on the schema's target.
     """
     if name == "additive" and not isinstance(schema.target_column, Categorical):
         return AdditiveRegressor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ def release_balanced_weights(
     assert isinstance(column, Categorical)  # which a check of the parameters requires
     z = accountant.noise_multiplier(math.sqrt(record.budget * BALANCED_SHARE), 1)
     total = queries.counts(engine(records), len(column.levels), record.neighbours)
+    total = replace(total, query=f"{total.query}, for weights")
     released = release(total, z, noise, record)
     counts = np.maximum(released.values, np.maximum(released.noise_std, 1.0))
     weights = max_weight * counts.min() / counts

@@ -43,12 +43,17 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.persons import ROWS_GIVEN, check_unit, count_given
+from skdp.estimators.persons import (
+    ROWS_GIVEN,
+    check_unit,
+    count_given,
+    name_counted,
+)
 from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
-from skdp.planning.plan import release_row_count, run
+from skdp.planning.plan import run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
@@ -56,8 +61,6 @@ from skdp.schema import FloatArray, Layout, Schema, check
 
 #: Share of μ² and of δ that inferring ranges, categories and labels may spend.
 DISCOVERY_SHARE = 0.1
-#: Share of μ² spent on releasing the number of rows, if it is private and not given.
-COUNT_SHARE = 0.01
 #: All estimators by short name. A class that sets `short_name` is added automatically.
 ESTIMATORS: dict[str, type[PrivateLinearModel]] = {}
 
@@ -226,7 +229,7 @@ class PrivateLinearModel(
             check(rows > 0, "The table has no rows.")
         delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        assumptions = opened.assumptions + self._row_assumption(opened.counted)
+        assumptions = opened.assumptions + self._row_assumption(opened.ids)
         noise = Randomness(choose_seed(self.random_state))
         record = PrivacyRecord(
             epsilon=self.epsilon,
@@ -239,7 +242,7 @@ class PrivateLinearModel(
         query = f"fit of {type(self).__name__}"
         ledger = open_ledger(self.ledger, self.epsilon, self.random_state)
         with reserve_budget(record, ledger, query=query, described=opened) as enter:
-            if counts is None:
+            if counts is None and opened.ids is not None:
                 counts = opened.count_rows_per_unit(self.max_rows_per_unit)
             read = partial(read, row_counts=counts)
             if schema is None:
@@ -247,11 +250,10 @@ class PrivateLinearModel(
                 schema = self._adapt_target(schema) if opened.infers_target else schema
             reasons: tuple[str, ...] = ()
             if not self._is_described(schema):
-                if rows is None:
-                    rows = self._release_rows(
-                        read(draw_lines(schema)), record, noise, engine
-                    )
-                schema, reasons = self._describe(schema, rows, record)
+                lines = partial(read, draw_lines(schema))
+                schema, rows, reasons = self._resolve(
+                    schema, rows, lines, record, noise, engine
+                )
             records = read(schema) if records is None else records
             if balanced:
                 weights = release_balanced_weights(
@@ -308,22 +310,13 @@ class PrivateLinearModel(
             )
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
-    def _release_rows(
-        self,
-        records: Records,
-        record: PrivacyRecord,
-        noise: Randomness,
-        engine: MakeEngine,
-    ) -> int:
-        return release_row_count(records, record, COUNT_SHARE, engine, noise)
-
     def _adapt_target(self, schema: Schema) -> Schema:
         """Change an inferred description of the target to suit the loss."""
         return schema
 
-    def _row_assumption(self, counted: str) -> tuple[str, ...]:
+    def _row_assumption(self, unit: Any) -> tuple[str, ...]:
         given = self.neighbours == "add-remove" and self.n_rows is not None
-        return (ROWS_GIVEN.format(counted),) if given else ()
+        return (ROWS_GIVEN.format(name_counted(unit)),) if given else ()
 
     def _target(self) -> Any:
         raise NotImplementedError

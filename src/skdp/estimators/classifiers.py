@@ -1,4 +1,4 @@
-"""The classifiers: logistic regression and the linear support vector machine."""
+"""Define the classifiers: logistic regression and linear support vector machines."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class LogisticRegression(PrivateClassifier):
     neighbours : {"add-remove", "zero-out", "replace-one"}
         Which pairs of tables must be hard to distinguish. They differ in one row, which
         is added or removed, left out of every sum, or replaced, respectively. If the
-        schema has a unit, they differ in one person with all rows instead. Under
+        schema has a unit, they differ in all rows of one person instead. Under
         add-remove the number of rows is private. A noisy count is released for a
         hundredth of the budget, unless `n_rows` is given. Under the other two relations
         the number of rows is public.
@@ -132,10 +132,10 @@ class LogisticRegression(PrivateClassifier):
         The number of rows, which add-remove uses. Give it only if it is public. With a
         unit, it is the number of persons, or of rows if `max_rows_per_unit` is above 1.
     max_rows_per_unit : int
-        What the rows of a person count for, if there is a unit. By default every person
-        counts once, whatever the number of rows. If this is m > 1, each row counts 1/m,
-        but all rows of a person together count at most once. Use it to model rows, not
-        persons. It requires neighbours="add-remove".
+        How the rows of a person are weighted, if there is a unit. By default every
+        person counts once, however many rows there are. If this is m > 1, each row
+        counts 1/m, but all rows of a person together count at most once. Use it to
+        model rows, not persons. It requires neighbours="add-remove".
     ledger : Ledger or absolute path, optional
         The ledger that keeps the table's total budget. It is charged before a record
         is read; see `skdp.Ledger`.
@@ -210,8 +210,8 @@ class LogisticRegression(PrivateClassifier):
 class LinearSVC(PrivateClassifier):
     """A linear support vector machine for two classes, under differential privacy.
 
-    The corner of the hinge loss is rounded by a parabola of width ½. Parameters and
-    attributes are those of `LogisticRegression`, but there are no probabilities.
+    A parabola of width ½ rounds the corner of the hinge loss. It has the parameters and
+    attributes of `LogisticRegression`, but does not predict probabilities.
     """
 
     short_name = "svc"

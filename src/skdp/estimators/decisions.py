@@ -1,21 +1,30 @@
-"""What estimators decide from public facts: knots, pairs and the plan."""
+"""What estimators decide from public or released facts: knots, pairs, the plan."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from skdp.engines.choice import MakeEngine
 from skdp.estimators.balanced import BALANCED
 from skdp.estimators.other_solvers import OWN, check_solver
 from skdp.estimators.preparation import OpenedTable
 from skdp.models.losses import Loss
-from skdp.planning.curves import choose_curves
+from skdp.planning.curves import choose_curves, find_auto_columns
 from skdp.planning.decide import check_options, make_plan
-from skdp.planning.plan import Plan, check_budget, default_delta
+from skdp.planning.plan import Plan, check_budget, default_delta, release_row_count
+from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.discovery import release_shares
+from skdp.privacy.encoding import Records
+from skdp.privacy.randomness import Randomness
 from skdp.schema import Layout, Schema, Target, check
 
+#: Share of μ² spent on releasing the number of rows, if it is private and not given.
+COUNT_SHARE = 0.01
+#: Share of the budget (of μ²) spent on the places of knots.
+KNOTS_SHARE = 0.05
 #: The number of rows that the check of the budget assumes if the number is not known.
 EXPECTED_ROWS = 1000
 
@@ -49,10 +58,14 @@ class DecisionsMixin:
         """Return whether the schema says all about curves and pairs."""
         return not schema.unresolved
 
+    def _find_curves(self, schema: Schema) -> list[str]:
+        """Return the names of the numbers whose knots are to be chosen."""
+        return find_auto_columns(schema, None)
+
     def _describe(
         self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
     ) -> tuple[Schema, tuple[str, ...]]:
-        """Choose knots and pairs from public facts; return the schema and reasons."""
+        """Choose knots and pairs; return the schema and the reasons."""
         choice = choose_curves(
             schema,
             loss=self._loss(schema),
@@ -63,6 +76,41 @@ class DecisionsMixin:
         )
         return choice.schema, choice.reasons
 
+    def _release_rows(
+        self,
+        records: Records,
+        record: PrivacyRecord,
+        noise: Randomness,
+        engine: MakeEngine,
+    ) -> int:
+        return release_row_count(records, record, COUNT_SHARE, engine, noise)
+
+    def _resolve(
+        self,
+        schema: Schema,
+        rows: int | None,
+        read_lines: Callable[[], Records],
+        record: PrivacyRecord,
+        noise: Randomness,
+        engine: MakeEngine,
+    ) -> tuple[Schema, int, tuple[str, ...]]:
+        """Choose curves and pairs; release the row count if it is needed.
+
+        If there are knots to place, the shares that they follow are released too.
+        """
+        lines = None
+        if rows is None:
+            lines = read_lines()
+            rows = self._release_rows(lines, record, noise, engine)
+        names = self._find_curves(schema)
+        chosen, reasons = self._describe(schema, rows, record)
+        if any(chosen.columns[name].n_knots for name in names):  # type: ignore[union-attr]
+            lines = read_lines() if lines is None else lines
+            z = accountant.noise_multiplier(math.sqrt(record.budget * KNOTS_SHARE), 1)
+            shares = release_shares(lines, names, z, noise, record)
+            chosen, reasons = self._describe(schema, rows, record, shares=shares)
+        return chosen, rows, reasons
+
     def _plan(
         self,
         schema: Schema,
@@ -72,6 +120,7 @@ class DecisionsMixin:
     ) -> Plan:
         """Make the plan from public facts and the budget that is left."""
         layout = schema.layout(self.fit_intercept)
+        geometry = self._choose_geometry(layout)
         return make_plan(
             layout,
             self._loss(schema),
@@ -83,7 +132,7 @@ class DecisionsMixin:
             alpha=self.alpha,
             l1_ratio=self.l1_ratio,
             sampling=self.sampling,
-            geometry=self._choose_geometry(layout),
+            geometry=geometry,
             n_steps=self.n_steps,
             calibration=self.calibration,
             assumptions=tuple(record.assumptions),

@@ -74,12 +74,11 @@ def discover(
     target : str, optional
         The column to predict, which becomes the target of the schema.
     categorical : sequence of str
-        Columns that hold categories although they are written as numbers. Which
-        columns these are must be public. The target is one of them if a classifier is
-        to predict it.
+        Columns whose numbers are categories. It must be public which columns these are.
+        List the target here if a classifier will predict it.
     unit : column, str or list of str, optional
-        Whose row it is, as for ``fit``. Privacy then protects persons, and the schema
-        names the unit. Columns of ids are left out.
+        The ids of persons, as for ``fit``. Privacy then protects persons, and the
+        schema names the unit. Columns of ids are left out.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         As for estimators.
     ledger : Ledger or absolute path, optional
@@ -95,8 +94,8 @@ def discover(
     Notes
     -----
     Ranges come from a noisy histogram of magnitudes. They are rounded outwards to
-    readable numbers. Categories are found if enough rows have them. Public knowledge is
-    better where there is some: edit the schema, and pass it to ``fit``.
+    readable numbers. Categories are found if enough rows have them. If you have public
+    knowledge, it is better: edit the schema, and pass it to ``fit``.
 
     **Guarantee.** For all tables that are neighbours, the schema is post-processing of
     releases charged to ``privacy_``, which is (epsilon, delta)-private.
@@ -106,8 +105,10 @@ def discover(
     >>> import numpy as np, skdp
     >>> ages = np.random.default_rng(0).uniform(18, 80, 10_000)
     >>> found = skdp.discover({"age": ages}, epsilon=0.5, random_state=0)
-    >>> found.schema.columns["age"]
-    Numeric(low=15.0, high=100.0)
+    >>> print(found.schema)
+    column  kind     values
+    --------------------------
+    age     numeric  15 to 100
     """
     check_budget_types(epsilon, delta)
     book = open_ledger(ledger, epsilon, random_state)
@@ -146,7 +147,7 @@ def discover(
 def _open(
     table: Any, target: str | None, categorical: Sequence[str], unit: Any
 ) -> OpenedTable:
-    """Open a table all of whose columns are to be inferred, the target included."""
+    """Open a table whose columns, including the target, must all be inferred."""
     source = readers.source(table)
     check(
         source.names is not None,
@@ -194,7 +195,7 @@ def _make_readable(column: Any) -> Any:
 def round_down(value: float) -> float:
     """Return the largest readable number that is at most `value`.
 
-    Readable numbers are 0 and numbers such as 150 or -0.25, whose digits are few.
+    Readable numbers are 0 and numbers with few digits, such as 150 or -0.25.
     """
     if value == 0 or not math.isfinite(value):
         return value

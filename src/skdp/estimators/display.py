@@ -27,14 +27,16 @@ class NotebookMixin:
     def plot(self, axes: Any = None) -> Any:
         """Draw the coefficients with their 95 % intervals; return matplotlib's axes.
 
-        The coefficients are those of ``summary()``. Nothing is spent.
+        The coefficients are the same as in ``summary()``. No budget is spent.
 
         Parameters
         ----------
         axes : matplotlib axes, optional
             Where to draw. By default a new figure is made.
         """
-        from skdp.estimators.plots import plot_coefficients  # which imports this file
+        from skdp.estimators.coefficient_plots import (
+            plot_coefficients,  # which imports this file
+        )
 
         return plot_coefficients(self, axes)
 

@@ -103,7 +103,7 @@ def list_curves(model: Any) -> list[Curve]:
 def _draw_line(
     column: Any, middle: float, effects: FloatArray, std: FloatArray | None
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Return the effects of a line at both ends of its range, zero at its `middle`."""
+    """Return the effects of a line at both ends of its range. It is 0 at `middle`."""
     reach = (np.array([0.0, 1.0]) - middle) * column.span
     ends = np.vstack([reach[:, None] * effects[:1], effects[1:]])
     if std is None:
@@ -118,7 +118,7 @@ def _list_values(column: Numeric | Categorical) -> tuple[Any, ...]:
     if column.bins is not None:
         scaled = (np.arange(column.bins) + 0.5) / column.bins
     else:
-        scaled = np.linspace(0.0, 1.0, column.n_knots or 2)
+        scaled = column.place_knots()
     values = tuple(column.unscale(scaled).tolist())
     return (*values, math.nan) if column.indicator else values
 

@@ -1,4 +1,4 @@
-"""Refuse options and methods of scikit-learn that have another name or meaning here."""
+"""Refuse options of scikit-learn that have another name or meaning here."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ REPLACEMENTS = {
 class ForeignOptionsMixin:
     """Say what replaces an option of scikit-learn, and why a method is missing.
 
-    This class must come after the class that defines ``__init__`` in the order of
-    inheritance, so that ``inspect.signature`` shows the parameters of ``__init__``.
+    In the order of inheritance, this class must come after the class that defines
+    ``__init__``. Otherwise ``inspect.signature`` does not show the parameters.
     """
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
-        """Refuse options of scikit-learn before ``__init__`` does it in fewer words."""
+        """Refuse options of scikit-learn with a message that helps."""
+        known: list[str] = getattr(cls, "_get_param_names", list)()
         for name in options:
-            if name in REPLACEMENTS:
+            if name in REPLACEMENTS and name not in known:
                 raise TypeError(
                     f"{cls.__name__} has no parameter {name!r}. {REPLACEMENTS[name]}"
                 )
@@ -44,7 +45,7 @@ class ForeignOptionsMixin:
 
     @property
     def partial_fit(self) -> NoReturn:
-        """Not available. The attribute error says why."""
+        """Raise an AttributeError that says why there is no such method."""
         raise AttributeError(
             "There is no partial_fit. A fit decides its noise for all rows before it "
             "reads one, and rows that come later would need a budget of their own. "

@@ -63,7 +63,7 @@ def accept_table(X: Any, *, empty: bool = True) -> Any:
 
 
 def _stack_rows(rows: Any) -> Any:
-    """Turn a list of rows into an array whose shape the first row decides."""
+    """Turn a list of rows into an array. The first row determines its width."""
     first = _list_cells(rows[0]) if rows else None
     check(
         not (rows and isinstance(rows[0], dict)),
@@ -148,7 +148,7 @@ def name_target(schema: Schema | None, name: str, target: Any) -> Schema:
     """Return the schema with column `name` as its target, if `y` is that name."""
     check(
         schema is not None,
-        f"y is the text {name!r}. To name a column of the table, describe it in a "
+        f"y is the string {name!r}. To name a column of the table, describe it in a "
         f"schema: Schema({{...}}, target=({name!r}, ...)). Without a schema, pass the "
         f"column itself: fit(df.drop(columns=[{name!r}]), df[{name!r}]).",
     )
@@ -186,12 +186,11 @@ def list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]
 
 
 def refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> None:
-    """Refuse columns of a file that are dates, times or nested values by their type.
+    """Refuse columns of a file whose type is a date, a time or a nested value.
 
-    All their cells would be missing. A file states its types, so they are public. The
-    types of a table in memory may have been inferred from its cells, where one odd cell
-    turns dates into texts. Such columns are therefore never refused, and all their
-    cells are missing. A warning after the fit follows from released sums.
+    All their cells would be missing. The types in a file are public. The types of a
+    table in memory may have been guessed from its cells, so its columns are not
+    refused. All their cells are missing, and released sums then cause a warning.
     """
     if not isinstance(table, (str, PathLike)):
         return
@@ -205,7 +204,7 @@ def refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> Non
 
 
 def has_names(X: Any) -> bool:
-    """Return whether all column names are texts; pandas may have numbers instead."""
+    """Return whether all column names are strings. In pandas they may be numbers."""
     columns = getattr(X, "columns", None) if hasattr(X, "iloc") else None
     return columns is None or all(isinstance(name, str) for name in columns)
 
@@ -224,7 +223,7 @@ def _refuse_complex(types: list[Any]) -> None:
 
 
 def choose_seed(random_state: Any) -> int | None:
-    """Return `random_state` as a seed; a generator draws one, and None stays None."""
+    """Return `random_state` as a seed, or None. A generator draws a seed."""
     if random_state is None or isinstance(random_state, (int, np.integer)):
         return None if random_state is None else int(random_state)
     draw = getattr(random_state, "integers", None) or random_state.randint

@@ -162,7 +162,7 @@ class _Graph:
 def _render_vector(
     graph: _Graph, column: Vector, cells: list[str], weights: FloatArray
 ) -> str:
-    """Scale rows as `skdp.schema.columns.divide_by_norm` does, and apply weights."""
+    """Scale rows as `skdp.schema.vectors.divide_by_norm` does, and apply weights."""
     rows = graph.node("Concat", *cells, axis=1)
     none, one = graph.constant(0.0), graph.constant(1.0)
     known = graph.node("Where", graph.node("IsNaN", rows), none, rows)
@@ -220,8 +220,12 @@ def _find_positions(graph: _Graph, column: Numeric | Categorical, cells: str) ->
         last = graph.constant(column.bins - 1.0)
         places = graph.node("Min", graph.node("Floor", bins), last)
     else:
-        knots = graph.constant(float((column.n_knots or 2) - 1))
-        places = graph.node("Mul", scaled, knots)
+        # Each interval adds the share of it that lies below the value.
+        knots = column.place_knots()
+        above = graph.node("Sub", scaled, graph.constant(knots[None, :-1]))
+        parts = graph.node("Div", above, graph.constant(np.diff(knots)[None]))
+        axis = graph.constant(np.array([1]))
+        places = graph.node("ReduceSum", _clip(graph, parts, 0.0, 1.0), axis)
     if column.indicator:
         apart = graph.constant(column.width - 1.0)
         places = graph.node("Where", missing, apart, places)

@@ -12,6 +12,11 @@ from skdp.schema import check
 ROWS_GIVEN = "The number of {} given is public."
 
 
+def name_counted(unit: Any) -> str:
+    """Return the word for what n counts: "rows", or "persons" if there is a unit."""
+    return "rows" if unit is None else "persons"
+
+
 def check_unit(
     unit: Any, *, solver: str = OWN, max_rows_per_unit: int = 1, neighbours: str
 ) -> None:

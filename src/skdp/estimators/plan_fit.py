@@ -7,7 +7,8 @@ from typing import Any
 
 from skdp.estimators.additive import find_estimator
 from skdp.estimators.balanced import BALANCED, BALANCED_SHARE
-from skdp.estimators.base import COUNT_SHARE, ESTIMATORS
+from skdp.estimators.base import ESTIMATORS
+from skdp.estimators.decisions import COUNT_SHARE
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.persons import check_unit, count_given
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
@@ -81,14 +82,13 @@ def plan(
         neighbours=estimator.neighbours,
     )
     n_rows = count_given(n_rows, unit, most) or 0
-    counted = "rows" if unit is None else "persons"
     private_rows = estimator.neighbours == "add-remove"
     usual = default_delta(None if private_rows else n_rows)
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=usual if delta is None else delta,
         neighbours=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption(counted)),
+        assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption(unit)),
         unit=unit,
     )
     share = COUNT_SHARE if private_rows else 0.0

@@ -142,11 +142,6 @@ class OpenedTable:
         """The unit's columns in one text, or None if privacy protects rows."""
         return None if self.ids is None else self.ids.name
 
-    @property
-    def counted(self) -> str:
-        """The word for what n counts."""
-        return "rows" if self.ids is None else "persons"
-
     def _make_schema(self, columns: Any, target: Any) -> Schema:
         return Schema(columns, target=target, row_norm=self.row_norm, unit=self.unit)
 

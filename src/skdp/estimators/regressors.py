@@ -1,4 +1,4 @@
-"""The regressors: least squares, Huber regression and Poisson regression."""
+"""Define the regressors: least squares, Huber regression and Poisson regression."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_numeric_target(target: Target) -> Numeric:
 
 
 def accept_exposure(model: Any, sample_weight: Any, exposure: Any) -> Exposure:
-    """Return weights by which counts are divided, or refuse a model of no counts."""
+    """Return exposures as weights. Only models of counts accept them."""
     check(
         model.link == "log",
         f"exposure is for models of counts, got a {type(model).__name__}.",
@@ -105,7 +105,7 @@ class LinearRegression(PrivateRegressor):
 
     The target is scaled to [-1, 1] by its public range, which ``target_bounds`` gives.
     Each record's residual on this scale is clipped to ``slope_bound``. The default is
-    2, the length of the whole range. Parameters and attributes are those of
+    2, the length of the whole range. It has the parameters and attributes of
     `LogisticRegression`.
     """
 
@@ -122,8 +122,8 @@ class HuberRegressor(PrivateRegressor):
     """Huber regression under differential privacy.
 
     The target is scaled to [-1, 1]. The loss is linear in residuals beyond
-    ``slope_bound`` (0.1 by default), which resists outliers and needs less noise.
-    Parameters and attributes are those of `LogisticRegression`.
+    ``slope_bound`` (0.1 by default), which resists outliers and needs less noise. It
+    has the parameters and attributes of `LogisticRegression`.
     """
 
     short_name = "huber"
@@ -140,13 +140,13 @@ class PoissonRegressor(PrivateRegressor):
 
     The predicted rate is exp(x·w) times the largest count of the target's public range,
     which must start at 0. Slopes are clipped to ``slope_bound``. The default is 1,
-    which corresponds to the whole range of counts. Parameters and attributes are those
+    which corresponds to the whole range of counts. It has the parameters and attributes
     of `LogisticRegression`.
 
-    If rows were observed for different times, pass them to ``fit`` as `exposure`. The
-    model is then one of counts per unit of exposure: ``target_bounds`` is the range of
-    such rates, ``max_weight`` is the public bound at which exposures are clipped, and
-    ``predict`` returns rates.
+    If rows were observed for different lengths of time, pass these to ``fit`` as
+    `exposure`. The model then predicts rates, which are counts per unit of exposure.
+    ``target_bounds`` is the range of the rates, and exposures are clipped to
+    ``max_weight``.
     """
 
     short_name = "poisson"
@@ -170,7 +170,7 @@ class PoissonRegressor(PrivateRegressor):
         return replace(schema, target=Numeric(0.0, high if high > 0 else 1.0))
 
     def _target_units(self) -> tuple[float, float]:
-        """Return what is added to margins (the log of the largest count), and one."""
+        """Return the log of the largest count, which is added to margins, and one."""
         return math.log(check_numeric_target(self.schema_.target_column).high), 1.0
 
     def fit(
@@ -190,8 +190,8 @@ class PoissonRegressor(PrivateRegressor):
             As for `LogisticRegression`.
         exposure : column or str, optional
             How long, or how much, each row was observed, clipped to ``max_weight``. The
-            logarithm of the exposure is the offset of the linear predictor. A row
-            whose exposure is not positive counts as no row.
+            logarithm of the exposure is the offset of the linear predictor. A row whose
+            exposure is not positive is ignored.
 
         Returns
         -------

@@ -291,7 +291,7 @@ def read_parameters(
     for name in given:
         check(
             name in known and name != "random_state",
-            f"{kind.__name__} has no parameter {name!r}, but model.json has.",
+            f"model.json must not have a parameter {name!r}.",
         )
     typed = {
         name: convert(given[name], form, f"model.json has a wrong parameter {name}")

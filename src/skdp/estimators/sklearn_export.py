@@ -29,7 +29,7 @@ from skdp.estimators.feature_map import (
     expand_pair,
 )
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, Vector, check
-from skdp.schema.columns import divide_by_norm
+from skdp.schema.vectors import divide_by_norm
 from skdp.tables.readers import library
 
 
@@ -193,16 +193,15 @@ def _list_steps(column: Numeric) -> Iterator[tuple[str, Any]]:
     if column.bins is not None:
         yield "bins", _make_bins(column.bins, apart)
     elif column.n_knots is not None:
-        yield "hats", _make_hats(column.n_knots, apart)
+        yield "hats", _make_hats(column.place_knots(), apart)
 
 
-def _make_hats(n_knots: int, apart: bool) -> Any:
-    """Return hats on equally spaced knots of [0, 1].
+def _make_hats(knots: FloatArray, apart: bool) -> Any:
+    """Return hats on knots of [0, 1].
 
     If `apart`, missing values have been replaced by 2, and get a coordinate of their
     own.
     """
-    knots = np.linspace(0.0, 1.0, n_knots)
     if apart:
         knots = np.append(knots, 2.0)
     made = SplineTransformer(

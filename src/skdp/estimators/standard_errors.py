@@ -19,9 +19,9 @@ from skdp.planning.plan import Plan
 from skdp.schema import FloatArray, Layout, Pair, check
 from skdp.typed_files import Form
 
-#: In models with more coefficients, those of pairs have no standard errors.
+#: In models with more coefficients, the coefficients of pairs have no standard errors.
 MOST_WITH_PAIRS = 250
-#: Standard errors of more coefficients would take minutes and gigabytes.
+#: Largest number of coefficients. More would take minutes and gigabytes.
 MOST_COORDINATES = 1000
 #: The reason why a loaded or selected model may have no standard errors.
 NOT_KEPT = "The released values that standard errors follow from were not kept."
@@ -135,7 +135,7 @@ class StandardErrorsMixin:
         ----------
         ratios : bool
             Whether to show exp(coefficient): odds ratios of two classes, or rate ratios
-            of counts. z, p and intervals are those of the coefficients.
+            of counts. z and p belong to the coefficients.
         """
         from skdp.estimators.summary import summarise  # which imports this file
 
@@ -180,7 +180,7 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
 def _choose_asked(model: Any) -> npt.NDArray[np.bool_]:
     """Return the coefficients whose errors are computed.
 
-    These are all of them or, in a model of many, all but those of pairs.
+    These are all coefficients or, if there are too many, all except those of pairs.
     """
     layout = model._layout
     every = sum(group.width for group in layout.groups if group.kind != "ones") + 1
@@ -247,7 +247,7 @@ def _find_target_units(model: Any) -> tuple[float, float]:
 
 
 def make_form(model: Any) -> ErrorsForm | str:
-    """Return a model's standard errors as a form to save, or the reason for none."""
+    """Return a model's standard errors as a form, or the reason why there are none."""
     known = model._standard_errors()
     if isinstance(known, str):
         return known
@@ -259,9 +259,9 @@ def make_form(model: Any) -> ErrorsForm | str:
 
 
 def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
-    """Return the standard errors, or the reason for none, that `make_form` saved.
+    """Return the standard errors that `make_form` saved, or the reason for none.
 
-    Their number must be the number of the model's coefficients.
+    There must be as many of them as the model has coefficients.
     """
     if isinstance(form, str):
         return form

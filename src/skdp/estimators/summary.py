@@ -23,7 +23,7 @@ from skdp.schema import Numeric, check
 #: A standard normal lies within ±Z with a probability of 95 %.
 Z = 1.959964
 HEAD = ("coef", "sampling", "privacy", "std err", "z", "p", "[0.025", "0.975]")
-#: What exp(coefficient) is called, for models that have such a ratio.
+#: The name of exp(coefficient), for models in which it is a ratio.
 RATIOS = {"logit": "odds ratio", "log": "rate ratio"}
 ERRORS = (
     "std err: sampling and privacy together; privacy: noise of the mechanism alone. z "
@@ -42,9 +42,9 @@ HIDDEN = (
     "more rows."
 )
 CLASSES = "Classes are relative to their mean, which changes no prediction."
-#: Most classes that are printed side by side. Further classes follow below.
+#: Largest number of classes that are printed side by side. Others follow below.
 MOST_COLUMNS = 6
-#: Most columns on a log scale that a note names. Further columns are only counted.
+#: Largest number of columns on a log scale that a note names. Others are counted.
 MOST_NAMES = 4
 
 
@@ -63,7 +63,7 @@ class Line:
 
     @property
     def z(self) -> float:
-        """The coefficient divided by its standard error, or nan if that is unknown."""
+        """The coefficient divided by its standard error, or nan if unknown."""
         return self.coef / self.std if 0 < self.std < math.inf else math.nan
 
     @property
@@ -112,8 +112,8 @@ class Line:
 class RatioLine(Line):
     """A line of a summary, about the exponential of a coefficient.
 
-    z and p are those of the coefficient. The interval is that of the coefficient, after
-    the exponential.
+    z and p belong to the coefficient. The interval is the exponential of the
+    coefficient's interval.
     """
 
     @property
@@ -134,7 +134,7 @@ class RatioLine(Line):
 
 @dataclass(frozen=True)
 class ClassLine:
-    """A line of a summary: the coefficients of all classes, no standard errors."""
+    """A line of a summary: the coefficients of all classes, without standard errors."""
 
     column: str
     label: str
@@ -257,7 +257,7 @@ class Summary:
 
 
 def summarise(model: Any, ratios: bool = False) -> Summary:
-    """Return the summary of a fitted model, with `ratios` in place of coefficients."""
+    """Return the summary of a fitted model, with coefficients or with `ratios`."""
     check_is_fitted(model, "weights_")
     several = model.weights_.shape[1] > 1
     check(
@@ -326,7 +326,7 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
 
 
 def describe_modelled(model: Any) -> str:
-    """Return a sentence that says what the coefficients are about."""
+    """Return a sentence that says what the coefficients refer to."""
     levels = getattr(model, "classes_", None)
     if levels is None:
         what = "mean of the target"

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 
 def _delegate(name: str) -> Callable[[Any], Any]:
-    """Offer a method of the search if the best model, or the estimator, has it."""
+    """Offer a method only if the best model (or the estimator) has it."""
 
     def has_method(search: Any) -> bool:
         return hasattr(getattr(search, "best_estimator_", search.estimator), name)

@@ -11,7 +11,12 @@ from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.inputs import accept_column, accept_table
-from skdp.estimators.persons import ROWS_GIVEN, check_unit, count_given
+from skdp.estimators.persons import (
+    ROWS_GIVEN,
+    check_unit,
+    count_given,
+    name_counted,
+)
 from skdp.estimators.preparation import open_table
 from skdp.estimators.regressors import accept_exposure, check_numeric_target
 from skdp.estimators.spending import open_ledger, reserve_budget
@@ -79,11 +84,12 @@ def evaluate(
     n_rows : int, optional
         The number of rows, or of persons, if it is public (add-remove only).
     unit : column, str or list of str, optional
-        Whose row it is, as for ``fit``. The default is the unit of the model's schema.
+        The ids of persons, as for ``fit``. The default is the unit of the model's
+        schema.
     sample_weight : column or str, optional
         Weight of each row, clipped to `max_weight`.
     exposure : column or str, optional
-        As for `PoissonRegressor.fit`. Scores are then those of rates, weighted by the
+        As for `PoissonRegressor.fit`. Scores are then about rates, weighted by the
         exposure, and the deviance is per unit of exposure.
     max_weight : float
         Public bound on weights and exposures.
@@ -112,8 +118,8 @@ def evaluate(
         The scores, which can be printed. ``scores`` has values, standard errors and
         intervals. ``confusion`` and ``calibration`` are tables, ``plot()`` draws the
         ROC and the calibration curve, and ``privacy_`` is the privacy record. Every
-        number is a possible one, and a number that noise hides is printed as "too noisy
-        to say".
+        score is in its possible range. A number that noise hides is printed as "too
+        noisy to say".
 
     Notes
     -----
@@ -184,7 +190,7 @@ def evaluate(
         delta=delta,
         neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
         assumptions=(MODEL_IS_PUBLIC,)
-        + ((ROWS_GIVEN.format(about.counted),) if given else ()),
+        + ((ROWS_GIVEN.format(name_counted(about.ids)),) if given else ()),
         unit=about.unit_name,
     )
     query = f"evaluation of a {type(model).__name__}"

@@ -90,8 +90,8 @@ class RandomFolds:
         y : ignored
             It is part of scikit-learn's interface.
         groups : column, optional
-            The ids that say whose row it is. All rows of a person are in one fold. A
-            row without an id is in a fold of its own draw.
+            The ids of persons. All rows of a person are in one fold. The fold of a row
+            without an id is drawn separately.
         """
         if isinstance(X, dict):
             X = next(iter(X.values()))

@@ -1,4 +1,4 @@
-"""Release what scores need to know first: bins of the margin, and bounds on residuals.
+"""Release what scores need first: bins of the margin, and bounds on residuals.
 
 Both are found from histograms with public bins, for a tenth of the budget.
 """
@@ -29,13 +29,13 @@ FEWEST_BINS, MOST_BINS = 8, 512
 #: Residuals are counted in this many bins, each of which spans a factor of two. Targets
 #: are counted in this many bins of equal width.
 SIZES, TARGETS = 20, 64
-#: If noise can hide at most this share of the rows in a bin, bounds are not widened.
+#: Bounds are not widened if noise can hide at most this share of the rows in a bin.
 FEW_ROWS = 0.01
 #: A range of the target is found from bins that hold at least this share of the rows.
 MOST_ROWS = 0.75
-#: What each bound of a `Scale` is a bound on.
+#: The quantity that each bound of a `Scale` limits.
 NAMES = {"largest": "residuals", "deviance": "deviances", "target": "targets"}
-#: Probability that noise alone makes a bound larger than it need be.
+#: Probability that noise alone makes a bound larger than necessary.
 FALSE_ALARM = 0.01
 
 
@@ -69,7 +69,7 @@ class Bins:
         return np.where(rows.known, 2 * at + rows.target, 2 * len(self.edges) + 2)
 
     def merge(self, n_bins: int) -> FloatArray:
-        """Return inner edges of at most `n_bins` bins, which are unions of these."""
+        """Join these bins to at most `n_bins` bins, and return their inner edges."""
         parts = np.array_split(np.arange(len(self.edges) + 1), n_bins)
         return self.edges[[part[-1] for part in parts[:-1] if len(part)]]
 
@@ -116,15 +116,14 @@ def release_bounds(
     noise: Randomness,
     record: PrivacyRecord,
 ) -> Scale:
-    """Release histograms of sizes, and return a scale with bounds that suit the rows.
+    """Release histograms of sizes, and return a scale with bounds that fit the rows.
 
-    Noise is proportional to the bound on a row's residual, deviance or target, and few
-    rows come near the largest possible one. So each is counted in public bins, and the
-    bounds follow from the bins that are frequent enough to be told from noise.
-    Residuals are bounded by the largest such residual or, if noise may hide many rows,
-    by twice that. Deviances are like squares, so their roots are bounded in this way.
-    `_find_range` bounds the target. If there are no such bins, the bounds stay as they
-    are.
+    Noise is proportional to the bound on a row's residual, deviance or target, but few
+    rows come near the largest possible value. So rows are counted in public bins, and
+    bounds follow from the bins whose counts stand out from the noise. Residuals are
+    bounded by the upper end of the last such bin, or by twice that if noise may hide
+    many rows. Deviances are like squares, so their roots are bounded in the same way.
+    `_find_range` bounds the target. If no bin stands out, the bounds stay as they are.
 
     Parameters
     ----------
@@ -135,7 +134,8 @@ def release_bounds(
     wanted : sequence of {"largest", "deviance", "target"}
         The bounds of the scale to replace.
     budget, noise, record : float, Randomness, PrivacyRecord
-        The μ² of the whole evaluation, the source of the noise, the record to charge.
+        The μ² of the whole evaluation, the source of the noise, and the record to
+        charge.
     """
     link = model.link
     part, deviance = scale.largest / scale.width, scale.deviance / scale.width
@@ -185,10 +185,10 @@ def _find_frequent(counts: FloatArray, std: float) -> IntArray:
 
 
 def _find_range(counts: FloatArray, std: float, n_rows: float) -> tuple[float, float]:
-    """Return a part of [0, 1] that holds nearly all rows, given counts of equal bins.
+    """Return a part of [0, 1] that has nearly all rows, given counts in equal bins.
 
-    Neighbouring bins are merged until those that are frequent hold most of the rows.
-    The range from the first to the last of them is extended by its width at both ends.
+    Adjacent bins are merged until the frequent bins have most of the rows. The range
+    from the first to the last frequent bin is extended by its width at both ends.
     """
     merged, n_bins = counts, len(counts)
     while n_bins >= 4:

@@ -1,4 +1,4 @@
-"""The scores that can be released: their names, formulas and ranges."""
+"""List the scores that can be released, with their formulas and ranges."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from skdp.evaluation.score_formulas import (
 )
 from skdp.schema import Schema, check
 
-#: Names of what is a table and not a single number, and the columns of cells of each.
+#: Results that are tables and not single numbers, and the columns of cells of each.
 TABLES = {"confusion": (CONFUSION,), "calibration": (CURVE,)}
-#: Most classes of a confusion matrix, whose cells grow with the square of this number.
+#: Largest number of classes of a confusion matrix, which has a cell per pair of
+#: classes.
 MOST_CLASSES = 30
 
 
@@ -49,8 +50,8 @@ class Metric:
         The smallest and the largest value that is shown. R² and D² have no smallest
         value. If they are below -1, -1 is shown.
     width : float, optional
-        If an interval that allows for noise alone is wider than this, the score is too
-        noisy to say. By default this is the score itself.
+        If an interval for the noise alone is wider than this, the score is too noisy to
+        say. The default is the score itself.
     higher_is_better : bool
         Whether a search maximises the score. Otherwise it minimises the score.
     """
@@ -91,8 +92,8 @@ def _make_explained(
     )
 
 
-#: All metrics that are a single number, by name. The error ``"ece"`` is apart, because
-#: noise makes it larger: `uncertainty.score_calibration` computes it.
+#: All metrics that are a single number, by name. The metric ``"ece"`` is not listed,
+#: because noise makes it larger. `uncertainty.score_calibration` computes it.
 METRICS: dict[str, Metric] = {
     "accuracy": _make_share(
         RIGHT, formulas.compute_accuracy, formulas.estimate_accuracy_error, 0.5
@@ -152,7 +153,7 @@ METRICS: dict[str, Metric] = {
         width=0.1,
     ),
 }
-#: The same for counts, whose deviance is that of Poisson regression.
+#: The same for counts, with the deviance of Poisson regression.
 COUNT_D2 = _make_explained(
     (DEVIANCE, ENTROPY, TARGET),
     formulas.compute_count_d2,

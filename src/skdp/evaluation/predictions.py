@@ -44,13 +44,13 @@ class Rows:
     margin : float64 (n, k)
         The exact margins x·w.
     target : array (n,)
-        The class codes. For a numeric target, the integers 0..2¹⁴ stand for [0, 1].
+        The class codes. A numeric target in [0, 1] is an integer in 0..2¹⁴.
     known : bool (n,)
         Whether the class of the row is in the schema.
     weight : int64 (n,)
         The weight of the row, an integer in 0..`WEIGHT_ONE`.
     divisor : int
-        The number m of which every row counts 1/m, as in `Chunk`.
+        The number m, if every row counts 1/m, as in `Chunk`.
     """
 
     margin: FloatArray

@@ -25,11 +25,11 @@ class Score:
     noise_std : float
         The standard error that the privacy noise causes.
     sampling_std : float
-        The standard error that comes from having only these rows of a population.
+        The standard error due to having only these rows of a population.
     low, high : float
         A confidence interval for the model's true score. It allows for both errors.
     too_noisy : bool
-        Whether the privacy noise leaves so much open that `value` says little.
+        Whether the privacy noise is so large that `value` says little.
     """
 
     value: float
@@ -55,7 +55,7 @@ class Bin:
     rate_low, rate_high : float
         A confidence interval for the rate.
     too_noisy : bool
-        Whether noise leaves so much open that `rate` says little.
+        Whether the noise is so large that `rate` says little.
     """
 
     low: float
@@ -141,11 +141,11 @@ class Evaluation:
         return library("pandas").DataFrame.from_dict(rows, orient="index")
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the ROC curve and the calibration curve; return matplotlib's axes.
+        """Draw the ROC and calibration curves, and return matplotlib's axes.
 
         Everything that is drawn was released. `axes` may be a list of two axes.
         """
-        from skdp.evaluation.plots import plot_evaluation  # needs an extra
+        from skdp.evaluation.score_plots import plot_evaluation  # needs an extra
 
         return plot_evaluation(self, axes)
 

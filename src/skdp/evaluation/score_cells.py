@@ -13,18 +13,18 @@ and a cell holds the sum over all rows. There are four kinds of columns:
   A row adds 1 - p and p to the two cells of its bin and its class. The cells give the
   number of rows, the number of rows of class 1, and the sum of p.
 
-**Sensitivity.** What a row adds to a column is a vector whose entries are not negative
-and sum to at most one. Its Euclidean norm is at most one, and two such vectors form at
-most a right angle. If one row is replaced, m columns together change by at most √(2m).
-If one row is added or left out, they change by at most √m. `queries.histogram` charges
-for this. If the number of rows is public, nothing is lost compared with releasing the
-sum of t itself: the sensitivity is √2 times larger, but half the difference of two
-cells has noise √2 times smaller.
+**Sensitivity.** A row adds a vector to each column. Its entries are not negative and
+sum to at most one. Its Euclidean norm is at most one, and two such vectors form at most
+a right angle. If one row is replaced, m columns together change by at most √(2m). If
+one row is added or left out, they change by at most √m. `queries.histogram` charges for
+this. If the number of rows is public, nothing is lost compared with releasing the sum
+of t itself: the sensitivity is √2 times larger, but half the difference of two cells
+has noise √2 times smaller.
 
 A row's parts are integers in units of 1/`UNIT`. They are rounded down, and the largest
-cell takes what is left. If the row belongs to a person with m rows, each part is
-divided by m and rounded down again. So all rows of a person together divide at most one
-unit, and everything above holds for persons as it does for rows.
+cell takes the rest. If the row belongs to a person with m rows, each part is divided by
+m and rounded down again. So all rows of a person together divide at most one unit, and
+everything above holds for persons as it does for rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The formulas of scores, as functions of released counts.
+"""Compute scores and their sampling errors from released counts.
 
-Counts are arrays (..., cells), so a formula can be computed for many plausible counts
-at once. Each formula comes with its sampling error, which is the standard error of the
-score over tables of as many rows from the same population. Everything here is
-post-processing of releases.
+Counts are arrays (..., cells), so a score can be computed for many plausible counts at
+once. The sampling error of a score is its standard error over tables with the same
+number of rows from the same population. Everything here is post-processing of releases.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ RIGHT, LOSS, SCORES = "right answers", "log-loss", "scores by class"
 CONFUSION, CURVE = "predicted classes by class", "probabilities by class"
 RESIDUALS, TARGET = "residuals", "target"
 DEVIANCE, ENTROPY = "deviance", "entropy of the target"
-#: Variances and deviances below this share of the squared range are not told apart.
+#: Variances and deviances below this share of the squared range count as equal.
 SMALLEST = 1e-6
 
 
@@ -106,7 +105,7 @@ def _divide(part: FloatArray, whole: FloatArray) -> FloatArray:
     """Return shares. A whole of less than one row counts as one row.
 
     Noise can move a share out of [0, 1]. It is clipped only when it is shown, because
-    an interval needs to know how far it was moved.
+    intervals depend on how far it moved.
     """
     return np.asarray(part / np.maximum(whole, 1.0))
 
@@ -154,7 +153,7 @@ def compute_balanced_accuracy(counts: Counts, n: Any, scale: Scale) -> Any:
 
 
 def estimate_balanced_error(counts: Counts, n: Any, scale: Scale) -> float:
-    """Return the standard error of the mean recall. Classes have separate rows."""
+    """Return the standard error of the mean recall. No row is in two classes."""
     right, _, rows = _list_shares(counts)
     errors = _estimate_share_error(_divide(right, rows), rows)
     return float(np.linalg.norm(errors)) / len(errors)
@@ -237,7 +236,7 @@ def _share_classes(counts: Counts) -> FloatArray:
 
 
 def compute_class_d2(counts: Counts, n: Any, scale: Scale) -> Any:
-    """Return 1 - log-loss / log-loss of the class shares, McFadden's R²."""
+    """Return 1 - log-loss / (log-loss of the class shares), which is McFadden's R²."""
     share = _share_classes(counts)
     null = -(share * np.log(share)).sum(axis=-1)
     return 1.0 - compute_log_loss(counts, n, scale) / np.maximum(null, SMALLEST)
@@ -302,10 +301,10 @@ def compute_r2(counts: Counts, n: Any, scale: Scale) -> Any:
 def estimate_r2_error(counts: Counts, n: Any, scale: Scale) -> float:
     """Return an upper bound on the standard error of R².
 
-    R² = 1 - A/B, where A is the mean of the squared residuals r² and B the variance of
-    the target u. The influence of a row is (r² - A/B (u - ū)²)/B. The covariance of
-    its two terms is not released. The bound adds their standard deviations, which is
-    the worst case.
+    R² = 1 - A/B, where A is the mean of the squared residuals r² and B is the variance
+    of the target u. The influence of a row is (r² - A/B (u - ū)²)/B. The covariance of
+    its two terms is not released, so the bound assumes the worst case and adds their
+    standard deviations.
     """
     cells = counts[TARGET]
     total = max(float(compute_variance(cells, n)), SMALLEST)

@@ -60,26 +60,29 @@ def encode_table(
     y: Any,
     sample_weight: Any,
     max_weight: float,
-    opened: OpenedTable,
+    opened: OpenedTable | None = None,
     row_counts: RowCounts | None = None,
 ) -> Records:
     """Encode a table as the model's ``fit`` does, but without class weights.
 
-    `opened` is the result of `open_table` for this table. `row_counts` are those of its
-    persons, if they have been counted already.
+    `opened` is the result of `open_table` for this table. It says whose rows they are.
+    `row_counts` has the rows of each person, if they have been counted already.
     """
-    if row_counts is None:
-        row_counts = opened.count_rows_per_unit(model.max_rows_per_unit)
+    schema, ids = model.schema_, None
+    if opened is not None:
+        schema, ids = replace(schema, unit=opened.unit), opened.ids
+        if row_counts is None:
+            row_counts = opened.count_rows_per_unit(model.max_rows_per_unit)
     return read_records(
         table,
-        replace(model.schema_, unit=opened.unit),
+        schema,
         target=y,
         sample_weight=sample_weight,
         class_weight=None,
         intercept=any(group.kind == "ones" for group in model._layout.groups),
         max_weight=max_weight,
         verbose=0,
-        unit=opened.ids,
+        unit=ids,
         row_counts=row_counts,
     )
 
@@ -120,7 +123,7 @@ def release_scores(
     scale : Scale
         The units of scores, from `metrics.choose_scale`.
     find_bounds : sequence of {"largest", "deviance"}
-        The bounds of `scale` that are to be replaced by released ones.
+        The bounds of `scale` to replace by released bounds.
     confidence : float
         The confidence level of the intervals.
     noise, record : Randomness, PrivacyRecord
@@ -178,7 +181,7 @@ def make_columns(
 ) -> list[score_cells.Column]:
     """Return the columns of cells of these names.
 
-    `bins` are those of the ROC curve, and `lines` the edges of the calibration curve.
+    `bins` belong to the ROC curve. `lines` are the edges of the calibration curve.
     """
     link, loss = model.link, model._loss(model.schema_)
     part, deviance = scale.largest / scale.width, scale.deviance / scale.width

@@ -18,7 +18,7 @@ from skdp.estimators.fit_warnings import (
 )
 from skdp.estimators.inputs import accept_column
 from skdp.estimators.other_solvers import OWN, find_delta_share
-from skdp.estimators.persons import check_unit, count_given
+from skdp.estimators.persons import check_unit, count_given, name_counted
 from skdp.estimators.preparation import OpenedTable, open_table
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.best_model import BestModelMixin
@@ -44,7 +44,7 @@ from skdp.schema import check
 
 #: Average number of trials per candidate in a random search, by default.
 TRIALS_PER_CANDIDATE = 3.5
-#: On average, one row in this many scores the models. All other rows fit them.
+#: On average, one in this many rows is used to score models. The others fit them.
 PARTS = 5
 #: Fewest rows of a search if their number is public. Fewer may leave a part empty.
 FEWEST_ROWS = 50
@@ -187,8 +187,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         sample_weight : column or str, optional
             Weight of each record in the fits. Scores weight all records equally.
         unit : column, str or list of str, optional
-            Whose row it is, as for the estimator's ``fit``. All rows of a person are in
-            the same part, so privacy protects persons.
+            The ids of persons, as for the estimator's ``fit``. All rows of a person are
+            in the same part, so privacy protects persons.
         """
         check(
             isinstance(self.estimator, PrivateLinearModel),
@@ -235,7 +235,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
         stop = self._choose_stop(len(candidates), delta, book is not None)
-        given_rows = model._row_assumption(about.counted)
+        given_rows = model._row_assumption(about.ids)
         held_out = HELD_OUT if about.ids is None else HELD_OUT_PERSONS
         assumptions = (*about.assumptions, *given_rows, held_out)
         terms = delta, len(candidates), stop, about.unit_name
@@ -276,9 +276,9 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         delta: float,
         n_trials: int,
         stop: float | None,
-        unit: str | None,
+        unit: str | None = None,
     ) -> SearchRecord:
-        """Return a new privacy record of the search, to which nothing is charged."""
+        """Return a new privacy record of the search, without charges."""
         if stop is None:
             many = "trial" if n_trials == 1 else "trials"
             scope = f"All {n_trials} {many} of the search are listed."
@@ -322,7 +322,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         private_rows = record.neighbours == "add-remove"
         check(
             private_rows or (rows is not None and rows >= FEWEST_ROWS),
-            f"A search needs at least {FEWEST_ROWS} {about.counted}, got {rows}.",
+            f"A search needs at least {FEWEST_ROWS} {name_counted(about.ids)}, got "
+            f"{rows}.",
         )
         table, y, weights = given
         n_rows = about.count_rows()  # only decides how many folds are drawn

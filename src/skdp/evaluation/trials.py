@@ -29,8 +29,8 @@ from skdp.privacy.selection import SearchRecord, number_of_trials
 from skdp.schema import check
 from skdp.tables.ids import Ids
 
-#: Parameters that candidates must not change. The search sets them, or they must be the
-#: same for all candidates.
+#: Parameters that candidates must not change. The search sets them, or all candidates
+#: must share them.
 FIXED = (
     *("epsilon", "delta", "ledger", "random_state", "neighbours", "n_rows"),
     *("schema", "bounds", "classes", "target_bounds", "solver", "calibration"),
@@ -57,7 +57,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Outcome:
+class TrialResult:
     """The outcome of a trial.
 
     Attributes
@@ -116,7 +116,7 @@ class Trials:
     noise: Randomness
     random_state: int | None
 
-    def run(self, params: dict[str, Any], budget: float, index: int) -> Outcome:
+    def run(self, params: dict[str, Any], budget: float, index: int) -> TrialResult:
         """Fit and score a candidate with a budget of μ². `index` numbers the trial.
 
         Notes
@@ -170,11 +170,11 @@ class Trials:
         trial = Trial(
             params=params, score=sign * score.value, noise_std=score.noise_std
         )
-        return Outcome(trial=trial, model=model, score_record=record)
+        return TrialResult(trial=trial, model=model, score_record=record)
 
 
 def compute_epsilon(budget: float, delta: float) -> float:
-    """Return the ε at δ that corresponds to a budget of μ², rounded down."""
+    """Return the ε that a budget of μ² gives at δ, rounded down."""
     if budget == math.inf:
         return math.inf
     epsilon = accountant.gdp_epsilon(math.sqrt(budget) * (1 - 1e-9), delta)
@@ -223,7 +223,7 @@ def run_all(
     candidates: list[dict[str, Any]],
     record: SearchRecord,
     score_record: SearchRecord,
-) -> list[Outcome]:
+) -> list[TrialResult]:
     """Fit and score every candidate, each with an equal part of the budget."""
     part = record.budget / len(candidates)
     found = []
@@ -240,7 +240,7 @@ def run_random(
     record: SearchRecord,
     score_record: SearchRecord,
     stop: float,
-) -> Outcome:
+) -> TrialResult:
     """Fit and score candidates that are drawn at random. Return only the best trial."""
     coins = Coins(trials.noise)
     charged, best = record.begin(record.budget), None
@@ -257,7 +257,7 @@ def run_random(
 
 
 def _enter(
-    one: Outcome, charged: Event, record: SearchRecord, score_record: SearchRecord
+    one: TrialResult, charged: Event, record: SearchRecord, score_record: SearchRecord
 ) -> None:
     """Add the releases of a trial to the records of the fits and of the scores."""
     score_record.end(score_record.begin(charged.mu_squared), [one.score_record])

@@ -1,11 +1,11 @@
 """Compute scores from released counts, with intervals that allow for all errors.
 
-The noise in each cell has a known normal distribution. So the counts that a release
-leaves plausible are the released values minus noise of that distribution. A score is
-computed for many such counts, and its interval holds the given share of the results,
-each moved by a sampling error as well. This is exact for scores that are linear in the
-counts. For ratios it allows for the noise of both parts: an interval becomes as wide as
-the range of the score if noise hides the denominator.
+The noise in each cell has a known normal distribution. Plausible counts are therefore
+the released values minus noise of that distribution. A score is computed for many
+plausible counts, and a sampling error is added to each result. The interval contains
+the given share of the results. This is exact for scores that are linear in the counts.
+For ratios it allows for noise in both parts. If noise hides the denominator, the
+interval is as wide as the range of the score.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from skdp.schema import FloatArray
 
 #: Number of plausible counts for which a score is computed.
 DRAWS = 1000
-#: A standard normal is within ±1 with about this probability.
+#: Approximate probability that a standard normal lies within ±1.
 ONE_STD = 0.6826895
 
 
 class PlausibleCounts:
-    """Released counts, and other counts that would be as plausible.
+    """Released counts, and other counts that are equally plausible.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def make_score(
     value : float
         The score of the released counts.
     others : float64 (m,)
-        The scores of counts that are as plausible. If m is 1, there is no noise.
+        The scores of equally plausible counts. If m is 1, there is no noise.
     sampling_std : float
         The sampling error.
     metric : Metric
@@ -106,7 +106,8 @@ def make_score(
         for moved in (others, others + sampling_std * _draw_errors())
     )
     low, high = both.tolist()
-    # If noise moved a score beyond its range, what is left inside may be too narrow.
+    # If noise moved a score out of its range, the part of the interval inside the range
+    # may be too narrow.
     low = max(metric.low, min(low, high - noise_std))
     high = min(metric.high, max(high, low + noise_std))
     width = found if metric.width is None else metric.width
@@ -121,11 +122,11 @@ def make_score(
 
 
 def draw_normals(n_cells: int) -> FloatArray:
-    """Return numbers (DRAWS, n_cells) that are spread like normal ones.
+    """Return numbers (DRAWS, n_cells) that are distributed like normal ones.
 
-    They are the same every time, so a result that is computed again is the same. They
-    are no noise of a release, and need not be unpredictable. Each row occurs with both
-    signs, so linear functions have no error in their mean.
+    They are the same every time, so results can be reproduced. They are not the noise
+    of a release, and need not be unpredictable. Each row occurs with both signs, so the
+    means of linear functions are exact.
     """
     half = _draw_half(n_cells)
     return np.concatenate([half, -half])
@@ -147,7 +148,7 @@ def _draw_half(n_cells: int) -> FloatArray:
 
 
 def _draw_errors() -> FloatArray:
-    """Return `DRAWS` evenly spread normal quantiles, in an order like a random one."""
+    """Return `DRAWS` evenly spaced normal quantiles, in a shuffled order."""
     at = (np.arange(DRAWS) * 0.6180339887498949) % 1.0
     return np.asarray(ndtri((np.argsort(np.argsort(at)) + 0.5) / DRAWS))
 
@@ -175,9 +176,9 @@ def score_calibration(known: PlausibleCounts, confidence: float) -> Score:
     Absolute values of noisy numbers are too large on average, so each |g| is replaced
     by √(g² - s²), or 0. The interval holds with at least the given confidence 1 - 2a:
 
-    - Σ|γ| is at most Σ|g| + z √(Σs²), except with probability a. With the signs of γ,
-      which are fixed, Σ|γ| = Σ±γ = Σ±g - Σ±error, and Σ±g ≤ Σ|g|.
-    - Σ|γ| is at least Σ|g| - Σ|error|, whose 1 - a quantile is known.
+    - Σ|γ| is at most Σ|g| + z √(Σs²), except with probability a. With the fixed signs
+    of γ, Σ|γ| = Σ±γ = Σ±g - Σ±error, and Σ±g ≤ Σ|g|. - Σ|γ| is at least Σ|g| -
+    Σ|error|, whose 1 - a quantile is known.
     """
     cells = split_curve(known.released[CURVE])
     gaps = np.abs(cells[:, 2] - cells[:, 1])
@@ -208,7 +209,7 @@ def list_bins(
 ) -> Iterator[Bin]:
     """Yield the lines of the calibration table, one per bin of the margin.
 
-    A count of one is shown as `unit`.
+    `unit` is the count that is shown for one row.
     """
     limits = [0.0, *expit(edges).tolist(), 1.0]
     cells, others = split_curve(known.counts[CURVE]), split_curve(known.others[CURVE])

@@ -34,6 +34,12 @@ def average_bernoulli(margins: FloatArray, caps: FloatArray) -> MeanSlopes:
     return MeanSlopes(steep * free, (1.0 - chance) * below**2 + chance * above**2)
 
 
+def derive_uncapped(law: str | None, margins: FloatArray) -> FloatArray:
+    """Return the derivatives (n,) of slopes without caps."""
+    chance = expit(margins)
+    return chance * (1.0 - chance) if law == "bernoulli" else np.ones_like(margins)
+
+
 def average_normal(caps: FloatArray, std: float) -> MeanSlopes:
     """Return the means for slopes that are normal residuals."""
     z = caps / std

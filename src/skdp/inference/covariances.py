@@ -25,6 +25,7 @@ from skdp.descent import samplings, target
 from skdp.descent.matrix import Matrix, Space
 from skdp.descent.threads import one_thread
 from skdp.inference import capped_slopes, surrogate_rows, variances
+from skdp.inference.corrected_intercept import Correction
 from skdp.inference.plausible import EFFECT_ROOM, Learning, solve_recursion
 from skdp.models.penalties import ElasticNet
 from skdp.planning.plan import Plan
@@ -96,6 +97,8 @@ class Uncertainty:
         deviation of the residuals.
     learning : Learning
         Computes errors for other moments that are possible.
+    correction : Correction, optional
+        How the intercept was corrected after the last step.
     gram, known : ReleasedGram, Moments
         The released moments, and the best estimate of the true moments.
     """
@@ -103,6 +106,7 @@ class Uncertainty:
     usual: Covariances
     usual_level: float
     learning: Learning
+    correction: Correction | None
     gram: variances.ReleasedGram
     known: surrogate_rows.Moments
 
@@ -113,11 +117,16 @@ class Uncertainty:
         record can determine. The variance of this level is added.
         """
         noise_std, std = np.zeros(len(contrasts)), np.full(len(contrasts), np.inf)
-        some = contrasts.any(axis=1)  # a column of one category has no contrast
+        fixed = self.correction
+        maps = contrasts if fixed is None else fixed.move(contrasts)
+        some = maps.any(axis=1)  # a column of one category has no contrast
         with one_thread(plain.shape[1]):
-            varies = variances.measure_remaining(self.gram, self.known, contrasts[some])
-            found = self.learning.errors(contrasts[some], varies)
-            noise_std[some], std[some] = found
+            varies = variances.measure_remaining(self.gram, self.known, maps[some])
+            noise_std[some], std[some] = self.learning.errors(maps[some], varies)
+        if fixed is not None:
+            own = np.abs(contrasts[:, -1])
+            noise_std = np.hypot(noise_std, own * math.sqrt(fixed.noise))
+            std = np.hypot(std, own * math.sqrt(fixed.noise + fixed.sampling))
         std = np.hypot(std, self.usual_level * _weigh_untold(plain, contrasts, std))
         level = self.usual.std(plain) ** 2 - self.usual.std(contrasts) ** 2
         noise = self.usual.noise_std(plain) ** 2 - self.usual.noise_std(contrasts) ** 2
@@ -228,10 +237,17 @@ def estimate(
     rows = surrogate_rows.make_rows(gram.layout, known)
     with one_thread(len(w)):
         usual, learning = _learn(plan, space, known, rows, w, noise_std, variance)
+    correction = None
+    if geometry.level_share > 0:
+        released_std = float(np.max(transcript[-1].noise_std))
+        steep = capped_slopes.derive_uncapped(plan.loss.target_law, rows @ w)
+        spread = float(steep.mean()) if math.isnan(variance) else variance
+        correction = Correction.of(rows, steep, released_std, spread, plan.n_rows)
     return Uncertainty(
         usual=usual,
         usual_level=1.0 if math.isnan(variance) else math.sqrt(variance),
         learning=learning,
+        correction=correction,
         gram=gram,
         known=known,
     )

@@ -1,36 +1,40 @@
-"""Choose the knots of curves and the pairs of columns, from public facts alone.
+"""Choose the knots of curves and the pairs of columns.
 
-`choose_curves` is the only place where these choices are made. They depend only on the
-schema, the public or released number of rows, and the budget, so they cost no privacy.
+`choose_curves` is the only place where these choices are made. They depend on the
+schema, the public or released number of rows, the budget, and released histograms. So
+they cost no privacy beyond these releases.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from skdp.models.losses import Loss
 from skdp.privacy.queries import Neighbours
-from skdp.schema import Categorical, Column, Numeric, Pair, Schema, check
+from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, check
 
-#: The smallest and the largest number of intervals of a curve.
-FEWEST, MOST = 4, 16
-#: Curves are lines if nν is below this.
-CURVES_FROM = 100.0
-#: Pairs of numbers are added if nν is at least this.
-PAIRS_FROM = 1e4
-#: Number of knots of each number in a pair.
-PAIR_KNOTS = 4
-#: Pairs are added only if there are at most this many coordinates with them.
+#: Ratio of the number of intervals of a curve to (nν/R²√p)^(1/3), and the largest.
+INTERVALS, MOST_INTERVALS = 2.5, 32
+#: Largest number of intervals of each number in a pair.
+MOST_PAIR_INTERVALS = 8
+#: Pairs of numbers are added from this nν/R² on: for numbers, and for classes, whose
+#: records say less.
+NUMBER_PAIRS, CLASS_PAIRS = 40.0, 700.0
+#: Pairs are added only as long as there are at most this many coordinates.
 MOST_COORDINATES = 1500
+#: Largest share of knots that follow the released histogram.
+FOLLOW = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A schema in which all numbers of knots are known, and the reasons for them."""
+    """A schema in which all knots are known, and why they were chosen."""
 
     schema: Schema
     reasons: tuple[str, ...]
@@ -45,52 +49,73 @@ def choose_curves(
     neighbours: Neighbours,
     knots: Any = None,
     pairs: Any = None,
+    shares: Mapping[str, FloatArray] | None = None,
 ) -> Choice:
     """Return the schema with curves and pairs, and the reasons for the choices.
 
     Parameters
     ----------
     schema : Schema
-        The columns. Bins, and knots that are given as integers, are kept.
+        The columns. Bins, and knots that are given, are kept.
     loss : Loss
         The loss.
     n_rows, mu, neighbours
-        The public or released number of rows, the Gaussian-DP parameter of the
-        remaining budget, and the neighbour relation.
+        The public or released number of rows, the Gaussian-DP parameter of what is left
+        of the budget, and the relation.
     knots : int, "auto" or None
-        The number of knots of each numeric column that does not state one.
+        The number of knots of each number whose description does not say it.
     pairs : "auto", "all", list of pairs of names, or None
-        The pairs to add: as many as the rows support ("auto"), all pairs of columns,
-        the listed pairs, or none.
+        The pairs to add: as many as the rows carry, all pairs of columns, these, or
+        none.
+    shares : mapping of names to arrays, optional
+        Released shares of rows in equal bins of a column's scaled range. The knots of
+        such a column follow them, see `place_knots`.
     """
     check_choices(knots, pairs)
-    signal = n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
-    chosen = choose_knots(signal)
-    columns: dict[str, Column] = {}
-    resolved = 0
-    for name, column in schema.columns.items():
+    nu = mu / (2.0 if neighbours == "replace-one" else 1.0)
+    rows = n_rows * min(nu, 1.0)  # with little noise, sampling limits the knots
+    columns = dict(schema.columns)
+    names = find_auto_columns(schema, knots)
+    width = draw_lines(schema).layout().n_features
+    chosen = choose_n_knots(rows / (1 + len(columns)) / math.sqrt(width))
+    for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
             asked = knots if column.knots is None else column.knots
-            resolved += asked == "auto"
-            asked = chosen if asked == "auto" else asked
-            column = replace(column, knots=asked)
-        elif isinstance(column, Pair) and column.knots == "auto":
-            column = replace(column, knots=PAIR_KNOTS)
-        columns[name] = column
+            if asked == "auto":
+                asked = chosen
+                if chosen is not None and shares:
+                    asked = place_knots(column, shares[name], chosen)
+            columns[name] = replace(column, knots=asked)
     reasons = []
-    if resolved:
-        carried = f"the {signal:,.0f} rows that remain per unit of noise"
+    if names:
+        carried = f"the {rows:,.0f} rows that remain per unit of noise"
         reasons.append(
             f"curves: {chosen} knots per number, as many as {carried} carry"
             if chosen is not None
             else f"curves: none, because {carried} carry only lines"
         )
-    added = _list_pairs(columns, pairs, signal)
+    added = _list_pairs(columns, pairs)
+    squared = 1 + len(columns) + len(added) * Pair("a", "b").scale ** 2
+    size = choose_n_pair_knots(rows / squared)
+    for name, column in columns.items():
+        if isinstance(column, Pair) and column.knots == "auto":
+            columns[name] = replace(column, knots=size)
     if pairs is not None:
-        columns, reason = _add_pairs(columns, added, pairs, signal)
-        reasons.append(reason)
-    made = replace(schema, columns=columns)
-    return Choice(schema=made, reasons=tuple(reasons))
+        least = CLASS_PAIRS if loss.n_classes else NUMBER_PAIRS
+        many = pairs != "auto" or rows / squared >= least
+        joined = _join_pairs(columns, added if many else [], size)
+        while pairs == "auto" and size > 3 and _count(joined) > MOST_COORDINATES:
+            size -= 1
+            joined = _join_pairs(columns, added if many else [], size)
+        if pairs == "auto" and _count(joined) > MOST_COORDINATES:
+            reasons.append(
+                f"pairs: none, because {len(added)} pairs would take "
+                f"{_count(joined):,} coefficients, more than {MOST_COORDINATES:,}"
+            )
+        else:
+            columns = joined
+            reasons.append(_explain_pairs(added, many, rows / squared, least, size))
+    return Choice(schema=replace(schema, columns=columns), reasons=tuple(reasons))
 
 
 def draw_lines(schema: Schema) -> Schema:
@@ -103,8 +128,19 @@ def draw_lines(schema: Schema) -> Schema:
     return replace(schema, columns=columns)
 
 
+def find_auto_columns(schema: Schema, knots: Any) -> list[str]:
+    """Return the names of the numbers whose knots are to be chosen."""
+    return [
+        name
+        for name, column in schema.columns.items()
+        if isinstance(column, Numeric)
+        and column.bins is None
+        and (knots if column.knots is None else column.knots) == "auto"
+    ]
+
+
 def check_choices(knots: Any, pairs: Any) -> None:
-    """Refuse values of `knots` and `pairs` that no table allows."""
+    """Refuse values of `knots` and `pairs` that are wrong for every table."""
     Numeric(0, 1, knots=knots)  # refuses a wrong number
     named = isinstance(pairs, Sequence) and all(
         isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
@@ -117,30 +153,59 @@ def check_choices(knots: Any, pairs: Any) -> None:
     )
 
 
-def choose_knots(signal: float) -> int | None:
+def choose_n_knots(signal: float) -> int | None:
     """Return the number of knots of a curve, or None for a line.
 
-    A curve with k intervals misses a smooth effect by about 1/k², and its noise costs
-    about k/(nν)². The sum is smallest if k is proportional to (nν)^(2/5). In
-    measurements, (nν)^(1/3) is near the best.
+    `signal` is nν/R²√p, where R² bounds the squared norm of a row, and p is the number
+    of coordinates without curves. The noise of the Gram matrix has an operator norm of
+    about R²√p/nν. It hides the smaller directions of a curve with k intervals, at a
+    cost of about k times that. A piecewise line with k intervals misses an effect with
+    kinks or steep parts by about 1/k². The sum is smallest if k is proportional to
+    (nν/R²√p)^(1/3).
     """
-    if signal < CURVES_FROM:
-        return None
-    return 1 + round(min(max(math.cbrt(signal), FEWEST), MOST))
+    intervals = round(min(INTERVALS * math.cbrt(signal), MOST_INTERVALS))
+    return 1 + intervals if intervals > 1 else None
 
 
-def _list_pairs(
-    columns: dict[str, Column], pairs: Any, signal: float
-) -> list[tuple[str, str]]:
+def choose_n_pair_knots(signal: float) -> int:
+    """Return the number of knots of each number in a pair.
+
+    A surface with k intervals on each side has k² directions, so k is proportional to
+    (nν/R²)^(1/4), by the argument of `choose_n_knots`.
+    """
+    return 1 + round(min(max(math.sqrt(math.sqrt(signal)), 2.0), MOST_PAIR_INTERVALS))
+
+
+def place_knots(column: Numeric, shares: FloatArray, n_knots: int) -> tuple[float, ...]:
+    """Return knots that are dense where the rows are, in the user's units.
+
+    They are quantiles of a mixture. At most half of it follows the `shares` of the rows
+    in equal bins, and a bin takes at most one interval, because no curve bends within a
+    single value that many rows have. The rest is spread equally over the scaled range,
+    so no two knots meet. If rows are found at both ends of the range and nowhere else,
+    the column has two values, and its knots are these.
+    """
+    if np.flatnonzero(shares).tolist() == [0, len(shares) - 1]:
+        return (float(column.low), float(column.high))
+    n_bins, total = len(shares), max(float(shares.sum()), 1e-9)
+    dense = np.minimum(FOLLOW * shares / total, 1.0 / (n_knots - 1))
+    edges = np.linspace(0.0, 1.0, n_bins + 1)
+    heights = np.append(0.0, np.cumsum(dense + (1.0 - dense.sum()) / n_bins))
+    inner = np.interp(np.arange(1, n_knots - 1) / (n_knots - 1), heights, edges)
+    placed = column.unscale(inner).tolist()
+    return (float(column.low), *placed, float(column.high))
+
+
+def _list_pairs(columns: Mapping[str, Column], pairs: Any) -> list[tuple[str, str]]:
     """Return the names of the columns of each pair to add."""
-    if pairs is None:
-        return []
     known = {
         frozenset((c.first, c.second)) for c in columns.values() if isinstance(c, Pair)
     }
-    if pairs == "auto":
+    if pairs is None:
+        found = []
+    elif pairs == "auto":
         names = [n for n, c in columns.items() if isinstance(c, Numeric) and c.n_knots]
-        found = list(combinations(names, 2)) if signal >= PAIRS_FROM else []
+        found = list(combinations(names, 2))
     elif pairs == "all":
         kinds = (Numeric, Categorical)
         found = list(
@@ -151,27 +216,33 @@ def _list_pairs(
     return [pair for pair in found if frozenset(pair) not in known]
 
 
-def _add_pairs(
-    columns: dict[str, Column], added: list[tuple[str, str]], pairs: Any, signal: float
-) -> tuple[dict[str, Column], str]:
-    """Return the columns with pairs, and the reason."""
-    if not added:
-        why = "there are no two curves to join"
-        if pairs == "auto" and signal < PAIRS_FROM:
-            why = f"nν = {signal:,.0f} is below {PAIRS_FROM:,.0f}"
-        return columns, f"pairs: none, because {why}"
+def _join_pairs(
+    columns: Mapping[str, Column], added: list[tuple[str, str]], size: int
+) -> dict[str, Column]:
+    """Return the columns with pairs of `size` knots per number."""
     made = dict(columns)
     for first, second in added:
         name = f"{first}:{second}"
         while name in made:
             name += "_"
-        made[name] = Pair(first, second, knots=PAIR_KNOTS)
-    width = Schema(made).layout().n_features
-    if pairs == "auto" and width > MOST_COORDINATES:
-        return columns, (
-            f"pairs: none, because {len(added)} pairs would take {width:,} "
-            f"coefficients, more than {MOST_COORDINATES:,}"
+        made[name] = Pair(first, second, knots=size)
+    return made
+
+
+def _count(columns: dict[str, Column]) -> int:
+    """Return the number of coordinates, with the intercept."""
+    return Schema(columns).layout().n_features
+
+
+def _explain_pairs(
+    added: list[tuple[str, str]], many: bool, signal: float, least: float, size: int
+) -> str:
+    """Return the reason why there are pairs, or none."""
+    if not added:
+        return "pairs: none, because there are no two curves to join"
+    if not many:
+        return (
+            f"pairs: none, because nν/R² would be {signal:,.0f}, which is below "
+            f"{least:,.0f}"
         )
-    size = f"{PAIR_KNOTS} knots per number"
-    why = f", because nν = {signal:,.0f} carries them" if pairs == "auto" else ""
-    return made, f"pairs: {len(added)}, with {size}{why}"
+    return f"pairs: {len(added)}, with {size} knots per number"

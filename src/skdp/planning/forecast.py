@@ -219,8 +219,9 @@ def describe_plan(plan: Plan) -> str:
     ]
     if plan.layout.unit is not None:
         lines.append(
-            f"unit: {plan.layout.unit}; all rows of a person count as one record, "
-            "however many they are"
+            f"unit: {plan.layout.unit}; all rows of a person count as one record. With "
+            "max_rows_per_unit=m each row counts 1/m, for the noise of (rows, at most "
+            "m of a person)/m records"
         )
     if isinstance(plan.geometry, Matrix):
         matrix = plan.geometry

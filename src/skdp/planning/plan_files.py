@@ -70,8 +70,10 @@ def dumps(plan: Plan) -> str:
 
 
 def _write_layout(layout: Layout) -> dict[str, Any]:
-    """Return the layout without the axes and scales that only curves and pairs have."""
+    """Return the layout without what only curves, pairs and units have."""
     state = asdict(layout)
+    if layout.unit is None:
+        del state["unit"]
     for group in state["groups"]:
         if not group["axes"]:
             del group["axes"]

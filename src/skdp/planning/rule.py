@@ -14,6 +14,7 @@ from scipy.special import lambertw
 
 from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
+from skdp.descent.gram import make_prior
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.target import RESIDUAL, USUAL_SCALE
@@ -88,15 +89,16 @@ def choose_geometry(
 ) -> Matrix | InterceptOnly:
     """Return the geometry of the untuned rule.
 
-    All choices follow from nν and from p, the number of coordinates. Here ν is μ/2
-    under replace-one, where a record may change a sum by twice its bound, and μ
-    otherwise. So nν is the size of the table in units of the noise. If nν is below 40,
-    only an intercept is fitted.
+    All choices follow from nν and from p, the number of coordinates. A coordinate that
+    `make_prior` expects to vary less counts less in p. Here ν is μ/2 under replace-one,
+    where a record may change a sum by twice its bound, and μ otherwise. So nν is the
+    size of the table in units of the noise. If nν is below 40, only an intercept is
+    fitted.
 
     Parameters
     ----------
     layout : Layout
-        The p coordinates of an encoded row.
+        The coordinates of an encoded row.
     loss : Loss
         The loss.
     n_rows : float
@@ -111,9 +113,8 @@ def choose_geometry(
         n_rows * mu > 0,
         f"n_rows and mu must be positive, got {n_rows} and {mu}.",
     )
-    p = layout.n_features
     if mu == math.inf:
-        longest = math.sqrt(layout.squared_norm(np.arange(p)))
+        longest = math.sqrt(layout.squared_norm(np.arange(layout.n_features)))
         radius = loss.slope_bound * longest / math.sqrt(NOISELESS_FLOOR)
         return Matrix(radius=4.0 * radius, floor=NOISELESS_FLOOR)
     signal = n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
@@ -128,6 +129,7 @@ def choose_geometry(
     level_share = LEVEL_SHARE if loss.canonical and intercept else 0.0
     if level_share and not number:
         level_share = min(max(LEVEL_SHARE, (LEVEL_RECORDS / signal) ** 2), MOST_SHARE)
+    p = float(np.sum((make_prior(layout) / layout.scales[:, None]) ** 2))
     pattern = queries.GramPattern.of(layout, neighbours, centred=True)
     noise = pattern.sensitivity / (n_rows * mu * math.sqrt(GRAM_SHARE))
     steps = signal * math.sqrt(1.0 - GRAM_SHARE - target_share - level_share)
@@ -196,7 +198,7 @@ def choose_wide_geometry(
     return geometry, max(1, round(time * float(smoothness[0])))
 
 
-def choose_cap(signal: float, p: int, coherence: float = COHERENCE) -> float:
+def choose_cap(signal: float, p: float, coherence: float = COHERENCE) -> float:
     """Return the best cap c, as a multiple of the mean of |residual|·‖Bx‖.
 
     Suppose that this product v has an exponential distribution with mean m. A cap at cm

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import ndtri
 
-from skdp.privacy import queries
+from skdp.privacy import grid, queries
 from skdp.privacy.budget import Event, PrivacyRecord
-from skdp.privacy.encoding import Coded
+from skdp.privacy.encoding import Coded, Records
 from skdp.privacy.grid import UNIT_BITS
 from skdp.privacy.mechanism import release
 from skdp.privacy.randomness import Randomness
@@ -33,6 +33,10 @@ LOWEST, HIGHEST = -32, 48
 SIDE = 2 * (HIGHEST - LOWEST)
 #: Probability that noise alone widens the range of at least one column.
 FALSE_ALARM = 0.01
+#: Number of equal bins of a column's range whose shares `release_shares` releases.
+N_SHARES = 64
+#: Counts below this many standard deviations of the noise are treated as noise.
+HIDDEN = 3.5
 #: The bin of empty cells, and the bin of strings that are not numbers.
 NOTHING, TEXT = 2 * SIDE + 1, 2 * SIDE + 2
 #: Number of parts into which a person is divided when categories are counted. A person
@@ -186,6 +190,52 @@ def _add_up(batches: Batches, count: Callable[[Any], Any]) -> Any:
     """Return the counts of all batches, which are counted where they are."""
     elsewhere = getattr(batches, "add_up", None)
     return count(batches) if elsewhere is None else elsewhere(count)
+
+
+def release_shares(
+    records: Records,
+    names: Sequence[str],
+    noise_multiplier: float,
+    noise: Randomness,
+    record: PrivacyRecord,
+) -> dict[str, FloatArray]:
+    """Release the shares of rows in `N_SHARES` equal bins of numeric columns.
+
+    A share whose count is below `HIDDEN` standard deviations of the noise is zero. All
+    shares of a column are zero if none is above.
+
+    Notes
+    -----
+    **Guarantee.** For all neighbouring tables, the shares are post-processing of one
+    Gaussian release of a histogram. A record adds one to the counts of each column, or
+    nothing at all if its weight is zero. All rows of a person together add at most one.
+    """
+    total = _add_up(records, partial(count_shares, names=tuple(names)))
+    query = f"shares of {queries.count_in_words(len(names), 'column')}"
+    asked = queries.histogram(
+        queries.big(total), len(names), record.neighbours, query, records.one
+    )
+    found = release(asked, noise_multiplier, noise, record)
+    seen = np.where(found.values > HIDDEN * found.noise_std, found.values, 0.0)
+    whole = np.maximum(seen.sum(axis=1, keepdims=True), 1.0)
+    return dict(zip(names, seen / whole, strict=True))
+
+
+def count_shares(records: Records, names: Sequence[str]) -> IntArray:
+    """Count rows in `N_SHARES` equal bins of each column, shape (columns, bins).
+
+    A row counts as many parts as `Records.find_share` says, and null rows do not count.
+    """
+    groups = [group.name for group in records.layout.groups]
+    total = np.zeros((len(names), N_SHARES), dtype=np.int64)
+    for chunk in records.chunks:
+        for row, name in enumerate(names):
+            units = chunk.parts[groups.index(name)][chunk.weight > 0, 0]
+            bins = units.astype(np.int64) * N_SHARES >> grid.FEATURE_BITS
+            bins = np.clip(bins, 0, N_SHARES - 1)
+            counts = np.bincount(bins, minlength=N_SHARES)
+            total[row] += counts * records.find_share(chunk)
+    return total
 
 
 def compute_threshold(noise_std: float, delta: float, n_levels: int = 1) -> float:

@@ -25,7 +25,7 @@ SPARSE_WIDTH = 256
 class Coded:
     """A categorical column as it was read, whose cells are `values[codes]`.
 
-    A code that is not an index of `values` stands for a missing cell.
+    A code that is not an index of `values` means that the cell is missing.
     """
 
     codes: AnyArray
@@ -46,8 +46,8 @@ class Batch:
     weight : floats (n,), optional
         The weights of the records, before they are clipped.
     divisor : integers (n,), optional
-        The number m for each row that counts 1/m, from `RowCounts.find_divisors`.
-        It is required if the schema has a unit.
+        The number m for each row, if it counts 1/m, from `RowCounts.find_divisors`. It
+        is required if the schema has a unit.
     """
 
     columns: Mapping[str, Any]
@@ -65,9 +65,9 @@ class Chunk:
     parts : tuple of arrays, one per group
         A dense group is stored as int16 (n, width) in units of 2⁻¹⁴, or as a compressed
         sparse row matrix if it has at least `SPARSE_WIDTH` columns. A group of codes is
-        stored as unsigned integers (n,); a code equal to the group's width stands for a
-        row of zeros. A group of hats is stored as positions uint32 (n, axes) in units
-        of 2⁻¹⁴, which `skdp.schema.split_hats` turns into coordinates. The intercept is
+        stored as unsigned integers (n,); a code equal to the group's width means a row
+        of zeros. A group of hats is stored as positions uint32 (n, axes) in units of
+        2⁻¹⁴, which `skdp.schema.split_hats` turns into coordinates. The intercept is
         stored as an empty array (n, 0).
     target : array (n,)
         Class codes, or integers 0..2¹⁴ for a numeric target scaled to [0, 1].
@@ -75,8 +75,8 @@ class Chunk:
         The factor, in [0, max_weight], that multiplies each row's slope. A row of
         weight 0 is called null and adds nothing to a gradient.
     divisor : int
-        The number m of which every row of the chunk counts 1/m, because each belongs to
-        a person with at most m rows.
+        The number m, if every row of the chunk counts 1/m. Each row belongs to a person
+        with at most m rows.
     """
 
     parts: tuple[Any, ...]
@@ -116,8 +116,8 @@ class Records:
     def add_up(self, work: Callable[["Records"], Any]) -> Any:
         """Return the sum of `work` over the parts of the table.
 
-        A table in this process has a single part. A table whose rows are elsewhere has
-        its parts worked on where they are.
+        A table in this process has a single part. If the rows are in other processes,
+        the work on each part is done there.
         """
         return work(self)
 

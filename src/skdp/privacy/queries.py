@@ -56,8 +56,8 @@ class Engine(Protocol):
     def counts(self, n_classes: int) -> BigInts:
         """Add up the shares of each class, leaving out null rows (of weight zero).
 
-        A row's share is that of `Records.find_share`. If n_classes = 1, add up all
-        rows. Codes beyond the last class count as the last class.
+        `Records.find_share` gives a row's share. If n_classes = 1, add up all rows.
+        Codes beyond the last class count as the last class.
         """
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[AnyArray]:
@@ -132,7 +132,7 @@ class Metric:
     def limits(self, slopes: Slopes) -> tuple[float, float, float]:
         """Return r, s and c such that a row's cap is min(⌊r / max(norm, s)⌋, c).
 
-        The norm is that of the row's image, in units.
+        The norm is the norm of the row's image, in units.
         """
         unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - self.bits)
         reach, cap = self.radius / unit, float(slopes.grid.cap)
@@ -232,9 +232,9 @@ def mapped_gradient(
     -----
     **Guarantee.** For all tables that are neighbours under `neighbours` and all
     weights, the two sums differ by at most `sensitivity` in Euclidean norm. Every
-    record's contribution has norm at most the metric's radius, and so have all rows of
-    a person together (`capped`). If a record may be replaced, the difference is at most
-    twice the radius.
+    record's contribution has norm at most the metric's radius. So does the contribution
+    of all rows of a person together (`capped`). If a record may be replaced, the
+    difference is at most twice the radius.
     """
     layout, metric = engine.records.layout, slopes.metric
     if metric is None:
@@ -255,7 +255,7 @@ def count_in_words(n: int, noun: str, plural: str | None = None) -> str:
 
 
 def _difference(neighbours: Neighbours) -> float:
-    """Return the number of records' contributions by which neighbouring sums differ.
+    """Return the number of contributions by which sums of neighbouring tables differ.
 
     It is 2 if a record may be replaced, because one is removed and another is added.
     """
@@ -267,12 +267,12 @@ class GramPattern:
     """The entries of Σ_i x_i x_iᵀ to release, and the noise scale of each.
 
     Some entries need not be released. Products of two different coordinates of a
-    one-hot group are zero. The number of rows may be public (but if rows have shares,
-    their sum is not, because shares are rounded down). A one-hot coordinate times
-    the intercept equals the square of that coordinate. Every other entry of the upper
-    triangle is released once. An entry that appears k times in the Frobenius norm of
-    the whole matrix has the noise scale 1/√k: 1 on the diagonal, 1/√2 off the diagonal,
-    and 1/√3 for the square of a one-hot coordinate if there is an intercept.
+    one-hot group are zero. The number of rows may be public. (The sum of shares is not,
+    because shares are rounded down.) A one-hot coordinate times the intercept equals
+    the square of that coordinate. Every other entry of the upper triangle is released
+    once. An entry that appears k times in the Frobenius norm of the whole matrix has
+    the noise scale 1/√k: 1 on the diagonal, 1/√2 off the diagonal, and 1/√3 for the
+    square of a one-hot coordinate if there is an intercept.
 
     If `centred`, numeric columns of width one are measured from the middle of their
     range, which is shift_j/2 above its lower end. Such a coordinate is at most 1/2 in

@@ -19,12 +19,12 @@ from skdp.estimators.feature_map import convert_to_user_units
 from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
 from skdp.estimators.summary import INTERVALS, Z, is_on_log_scale, note_hidden
 from skdp.reporting.formatting import (
-    Scale,
+    Axis,
     format_count,
     format_fixed,
     format_number,
     format_range,
-    make_scale,
+    make_axis,
     shorten,
 )
 from skdp.schema import Categorical, Group, Numeric, Schema, Vector
@@ -236,7 +236,7 @@ class Picture:
     """
 
     class_name: str
-    scale: Scale
+    scale: Axis
     columns: tuple[ColumnMarks, ...]
     lines: tuple[Effect, ...]
     intercept: Effect | None
@@ -341,7 +341,7 @@ def _draw_output(output: Output, most_lines: int, has_errors: bool) -> Picture:
     )
 
 
-def _choose_scale(effects: list[Effect]) -> Scale:
+def _choose_scale(effects: list[Effect]) -> Axis:
     """Choose an axis that covers all effects.
 
     It also covers the intervals, up to `REACH` times the largest effect.
@@ -349,10 +349,10 @@ def _choose_scale(effects: list[Effect]) -> Scale:
     most = REACH * max((abs(e.effect) for e in effects), default=1.0)
     ends = [end for e in effects for end in e.interval if math.isfinite(end)]
     kept = [min(max(end, -most), most) for end in ends]
-    return make_scale([*(e.effect for e in effects), *kept])
+    return make_axis([*(e.effect for e in effects), *kept])
 
 
-def _draw_mark(effect: Effect, scale: Scale, digits: int) -> Mark:
+def _draw_mark(effect: Effect, scale: Axis, digits: int) -> Mark:
     def place(ends: tuple[float, float]) -> tuple[float, float] | None:
         if not all(map(math.isfinite, ends)):
             return None

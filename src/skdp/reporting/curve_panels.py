@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.drawn_curves import Curve, list_curves, trace
-from skdp.reporting.formatting import Scale, format_number
+from skdp.reporting.formatting import Axis, format_number
 from skdp.schema import FloatArray, Numeric
 
 #: Maximum number of curves and of maps on the page.
@@ -24,8 +24,8 @@ class CurvePanel:
     """One curve. `line` and `band` are corners of SVG shapes, in percent."""
 
     name: str
-    across: Scale
-    up: Scale
+    across: Axis
+    up: Axis
     line: str
     band: str
 
@@ -82,19 +82,19 @@ def draw_curves(model: Any) -> Curves | None:
     )
 
 
-def _choose_heights(curves: list[Curve]) -> Scale:
+def _choose_heights(curves: list[Curve]) -> Axis:
     """Choose one vertical scale for all curves, which also covers most bands."""
     effects = [0.0, *(float(e) for c in curves for e in c.effects[:, 0])]
     reach = max(1e-9, 2.0 * max(map(abs, effects)))
     ends = [float(e) for c in curves for e in (*c.low[:, 0], *c.high[:, 0])]
     kept = [min(max(e, -reach), reach) for e in ends if math.isfinite(e)]
     low, high = min(*effects, *kept, -1e-9), max(*effects, *kept, 1e-9)
-    return Scale(low=low, high=high, start=BOTTOM, end=TOP)
+    return Axis(low=low, high=high, start=BOTTOM, end=TOP)
 
 
-def _draw_curve(column: Numeric, curve: Curve, up: Scale) -> CurvePanel:
+def _draw_curve(column: Numeric, curve: Curve, up: Axis) -> CurvePanel:
     x, effect, low, high = trace(column, curve)
-    across = Scale(low=float(x[0]), high=float(x[-1]), start=0.0, end=100.0)
+    across = Axis(low=float(x[0]), high=float(x[-1]), start=0.0, end=100.0)
     seen = np.isfinite(low) & np.isfinite(high)
     inside = [np.clip(line, up.low, up.high) for line in (low, high)]
     band = ""
@@ -106,7 +106,7 @@ def _draw_curve(column: Numeric, curve: Curve, up: Scale) -> CurvePanel:
     return CurvePanel(name=curve.column, across=across, up=up, line=line, band=band)
 
 
-def _corners(across: Scale, up: Scale, x: FloatArray, y: Iterable[float]) -> str:
+def _corners(across: Axis, up: Axis, x: FloatArray, y: Iterable[float]) -> str:
     points = zip(x.tolist(), y, strict=True)
     return " ".join(f"{across(a):.2f},{up(float(b)):.2f}" for a, b in points)
 

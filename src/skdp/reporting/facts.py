@@ -16,7 +16,7 @@ from skdp.planning.plan import Plan
 from skdp.planning.plan_files import plan_summary
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.reporting.formatting import (
-    Scale,
+    Axis,
     format_count,
     format_number,
     format_range,
@@ -32,6 +32,7 @@ PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("Number of persons", lambda query: query == "number of persons"),
     ("Ranges, found in the table", lambda query: query.startswith("magnitudes of")),
     ("Categories, found in the table", lambda query: query.startswith("categories of")),
+    ("Weights of the classes", lambda query: query.endswith(", for weights")),
     ("Gram matrix of the columns", lambda query: query.endswith("Gram matrix")),
     (
         "Histogram of the target",
@@ -189,7 +190,7 @@ def describe_column(column: Column) -> str:
     text = f"number from {format_range(float(column.low), float(column.high))}"
     text += ", on a log scale" if column.scale == "log" else ""
     text += f", in {column.bins:,} bins" if column.bins is not None else ""
-    text += f", a curve on {column.knots} knots" if column.knots is not None else ""
+    text += f", a curve on {column.n_knots} knots" if column.n_knots is not None else ""
     return text + (", missing values apart" if column.indicator else "")
 
 
@@ -279,7 +280,7 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
 
 def draw_evaluation(found: Evaluation) -> dict[str, Any]:
     """Return the scores, the calibration table, and the positions for its picture."""
-    scale = Scale(low=0.0, high=1.0)
+    scale = Axis(low=0.0, high=1.0)
     drawn = []
     for one in found.calibration:
         if not one.too_noisy:

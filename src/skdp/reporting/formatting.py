@@ -76,7 +76,7 @@ def format_count(count: int, one: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scale:
+class Axis:
     """An axis of a picture, from the value `low` to the value `high`.
 
     It is drawn from `start` to `end` percent of the picture's width or height.
@@ -121,10 +121,10 @@ def _choose_log_ticks(low: float, high: float) -> list[float]:
     return found or [low, high]
 
 
-def make_scale(values: Iterable[float], centre: float = 0.0) -> Scale:
+def make_axis(values: Iterable[float], centre: float = 0.0) -> Axis:
     """Return an axis that covers all finite values and the centre."""
     finite = [v for v in values if math.isfinite(v)]
     low, high = min([centre, *finite]), max([centre, *finite])
     if high - low < 1e-300:
         low, high = centre - 1.0, centre + 1.0
-    return Scale(low=low, high=high)
+    return Axis(low=low, high=high)

@@ -12,7 +12,7 @@ from skdp.descent.intercept import InterceptOnly
 from skdp.planning.decide import replan
 from skdp.planning.forecast import forecast, format_range
 from skdp.planning.plan import Plan
-from skdp.reporting.formatting import Scale
+from skdp.reporting.formatting import Axis
 
 #: Factors by which the number of rows or the budget is multiplied.
 FACTORS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
@@ -63,8 +63,8 @@ class Panel:
     what: str
     score: str
     points: tuple[Point, ...]
-    across: Scale
-    up: Scale
+    across: Axis
+    up: Axis
 
     @property
     def drawn(self) -> list[Point]:
@@ -118,14 +118,14 @@ def panels(plan: Plan) -> list[Panel]:
     # Cut off values near zero. On a log scale they would flatten all other curves.
     most = max(p.both for p in drawn)
     least = max(min(min(p.privacy, p.sampling) for p in drawn), most * 1e-5)
-    up = Scale(low=least, high=most * 1.001, start=BOTTOM, end=TOP, log=True)
+    up = Axis(low=least, high=most * 1.001, start=BOTTOM, end=TOP, log=True)
     found = []
     score = forecast(plan).score
     for what, points in curves.items():
         if len([p for p in points if not p.constant]) < 2:
             continue
         ends = points[0].value, points[-1].value
-        across = Scale(low=ends[0], high=ends[1], start=14, end=96, log=True)
+        across = Axis(low=ends[0], high=ends[1], start=14, end=96, log=True)
         found.append(Panel(what=what, score=score, points=points, across=across, up=up))
     return found
 

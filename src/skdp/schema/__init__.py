@@ -1,10 +1,11 @@
 """Describe what is public about a table: columns, layouts, schemas, schema files."""
 
-from skdp.schema.columns import Categorical, Numeric, Target, Vector, level_key
+from skdp.schema.columns import Categorical, Numeric, Target, level_key
 from skdp.schema.layout import Group, Layout
 from skdp.schema.pairs import Column, Pair, split_hats
 from skdp.schema.schema import Schema
 from skdp.schema.validation import FloatArray, IntArray, check
+from skdp.schema.vectors import Vector
 
 __all__ = [
     "Categorical",

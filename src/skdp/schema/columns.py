@@ -1,4 +1,6 @@
-"""The kinds of columns that a schema can have: numbers, categories and vectors.
+"""The kinds of columns that a schema can have: numbers and categories.
+
+`skdp.schema.vectors` and `skdp.schema.pairs` have two more.
 
 Each class defines everything about its kind of column: which columns of the table are
 read, which coordinates they fill, how cells are mapped to scaled values or codes, and
@@ -12,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -49,10 +51,11 @@ class Numeric:
         ``"log"`` maps x to log(1 + x - low) / log(1 + high - low).
     bins : int, optional
         Cut the scaled range into this many equal bins. Each bin has one coordinate.
-    knots : int or "auto", optional
+    knots : int, sequence of float or "auto", optional
         Make the column a curve: a line from knot to knot, on this many equally spaced
-        knots of the scaled range. Each knot has one coordinate, the height of the curve
-        there. With ``"auto"``, an estimator chooses the number from public facts.
+        knots of the scaled range, or on the given knots, which increase from `low` to
+        `high`. Each knot has one coordinate, the height of the curve there. With
+        ``"auto"``, an estimator chooses the knots.
     missing : float, optional
         The value used for a cell that is missing or is not a number. The default is the
         middle of the range. It cannot be combined with `indicator`.
@@ -66,11 +69,13 @@ class Numeric:
     bins: int | None = None
     missing: float | None = None
     indicator: bool = False
-    knots: int | Literal["auto"] | None = None
+    knots: int | Sequence[float] | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
         low, high, bins = self.low, self.high, self.bins
         check_numbers("A numeric column", low=low, high=high, missing=self.missing)
+        if isinstance(self.knots, (list, tuple, np.ndarray)):
+            object.__setattr__(self, "knots", tuple(float(k) for k in self.knots))
         check(
             math.isfinite(low) and math.isfinite(high - low) and low < high,
             f"A numeric column must have finite low < high, got {low}, {high}.",
@@ -83,7 +88,16 @@ class Numeric:
             bins is None or (isinstance(bins, int) and 2 <= bins <= 65000),
             f"bins must be an integer from 2 to 65000, got {bins}.",
         )
-        check_knots(self.knots)
+        if isinstance(self.knots, tuple):
+            check(
+                2 <= len(self.knots) <= 1000
+                and self.knots[0] == low
+                and self.knots[-1] == high
+                and bool(np.all(np.diff(self.place_knots()) > 0)),
+                f"knots must increase from low to high, got {str(self.knots)[:99]}.",
+            )
+        else:
+            check_knots(self.knots)
         check(
             bins is None or self.knots is None,
             f"bins and knots exclude each other, got {bins} and {self.knots}.",
@@ -110,7 +124,28 @@ class Numeric:
     @property
     def n_knots(self) -> int | None:
         """Number of knots. It is None for a line, and until "auto" is resolved."""
-        return None if isinstance(self.knots, str) else self.knots
+        if isinstance(self.knots, tuple):
+            return len(self.knots)
+        return self.knots if isinstance(self.knots, int) else None
+
+    def place_knots(self) -> FloatArray:
+        """Return the knots on the scaled range [0, 1]. A line has them at its ends."""
+        if isinstance(self.knots, tuple):
+            return self.rescale(np.array(self.knots))[0]
+        return np.linspace(0.0, 1.0, self.n_knots or 2)
+
+    def choose_knots(self, n_knots: int) -> Numeric:
+        """Return the column with fewer knots, at equal ranks among those it has.
+
+        If knots are not given one by one, there are exactly `n_knots`, spaced equally.
+        """
+        if not isinstance(self.knots, tuple):
+            return replace(self, knots=n_knots)
+        n_knots = min(n_knots, len(self.knots))
+        ranks = np.linspace(0.0, len(self.knots) - 1.0, n_knots)[1:-1]
+        inner = np.interp(ranks, np.arange(len(self.knots)), self.place_knots())
+        values = self.unscale(inner).tolist()
+        return replace(self, knots=(float(self.low), *values, float(self.high)))
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -143,7 +178,7 @@ class Numeric:
 
     def _write_knots(self) -> list[str]:
         """Return the knots in the user's units, as short as tells them apart."""
-        values = self.unscale(np.linspace(0.0, 1.0, self.n_knots or 2)).tolist()
+        values = self.unscale(self.place_knots()).tolist()
         for digits in (4, 6, 9, 17):
             texts = [f"{value:.{digits}g}" for value in values]
             if len(set(texts)) == len(texts):
@@ -187,6 +222,10 @@ class Numeric:
             return np.where(missing & self.indicator, self.bins, bins)
         if self.n_knots is not None:
             positions = scaled * (self.n_knots - 1)
+            if isinstance(self.knots, tuple):
+                knots = self.place_knots()
+                at = np.searchsorted(knots[1:-1], scaled, side="right")
+                positions = at + (scaled - knots[at]) / (knots[at + 1] - knots[at])
             return np.where(missing & self.indicator, self.n_knots, positions)[:, None]
         if self.indicator:
             return np.column_stack([np.where(missing, 0.0, scaled), missing])
@@ -290,58 +329,6 @@ class Categorical:
         return np.zeros(self.width), np.ones(self.width)
 
 
-@dataclass(frozen=True)
-class Vector:
-    """Several numeric columns (text, embeddings) with a bound on their joint norm.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The names of the table's columns.
-    norm : float
-        The bound. Rows with a larger Euclidean norm are scaled down to it.
-    """
-
-    names: Sequence[str]
-    norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "names", list_values(self.names, "names"))
-        check(
-            0 < len(self.names) == len(set(self.names)),
-            "A vector must have at least one column name, and no name twice.",
-        )
-        check(
-            0 < self.norm < math.inf,
-            f"norm must be positive and finite, got {self.norm}.",
-        )
-
-    signed = True
-    axes: ClassVar[tuple[int, ...]] = ()
-    kind: ClassVar[Literal["dense", "code", "hats"]] = "dense"
-
-    @property
-    def width(self) -> int:
-        """Number of coordinates."""
-        return len(self.names)
-
-    def list_inputs(self, name: str) -> tuple[str, ...]:
-        """Return the names of the table's columns that are read."""
-        return tuple(self.names)
-
-    def list_labels(self, name: str) -> tuple[str, ...]:
-        """Return the names of the coordinates."""
-        return tuple(self.names)
-
-    def compute_features(self, cells: Any) -> FloatArray:
-        """Map floats (n, m) to rows of norm at most one, up to rounding."""
-        return divide_by_norm(cells, self.norm)
-
-    def find_units(self) -> tuple[FloatArray, FloatArray]:
-        """Return offsets and divisors, so that a coordinate is x / divisor - offset."""
-        return np.zeros(self.width), np.full(self.width, float(self.norm))
-
-
 Target = Numeric | Categorical
 
 
@@ -356,21 +343,10 @@ def check_knots(knots: object) -> None:
     )
 
 
-def divide_by_norm(values: Any, norm: float) -> FloatArray:
-    """Divide each row by `norm`, or by the row's own norm if that is larger."""
-    finite = np.nan_to_num(np.asarray(values, dtype=np.float64), nan=0.0)
-    largest = np.abs(finite).max(axis=1, keepdims=True, initial=0.0)
-    direction = finite / np.where(largest > 0, largest, 1.0)
-    length = np.linalg.norm(direction, axis=1, keepdims=True)
-    with np.errstate(over="ignore"):
-        scale = np.minimum(largest / norm, 1.0 / np.where(length > 0, length, 1.0))
-    return np.asarray(direction * scale)
-
-
 def level_key(value: object) -> str:
-    """Return the text by which a category is compared with other categories.
+    """Return the string by which a category is compared with others.
 
-    The text of 1, 1.0 and "1" is the same, so they are the same level. The text of True
+    The string is the same for 1, 1.0 and "1", so they are the same level. For True it
     is "true".
     """
     if isinstance(value, (bool, np.bool_)):

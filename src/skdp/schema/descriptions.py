@@ -1,16 +1,17 @@
-"""Describe columns in a few words, for the table that a schema prints as."""
+"""Describe columns in a few words, for printed schemas."""
 
 from __future__ import annotations
 
-from skdp.schema.columns import Categorical, Vector
+from skdp.schema.columns import Categorical
 from skdp.schema.pairs import Column, Pair
+from skdp.schema.vectors import Vector
 
-#: Most levels of a column that its description lists.
+#: Largest number of levels that a description lists.
 MOST_LEVELS = 6
 
 
 def describe_column(column: Column) -> tuple[str, str]:
-    """Return the kind of a column and its values, as texts."""
+    """Return the kind of a column and its values, as strings."""
     if isinstance(column, Categorical):
         shown = ", ".join(str(level) for level in column.levels[:MOST_LEVELS])
         more = len(column.levels) - MOST_LEVELS
@@ -24,7 +25,8 @@ def describe_column(column: Column) -> tuple[str, str]:
     words = [f"{column.low:g} to {column.high:g}"]
     words += ["log scale"] if column.scale == "log" else []
     words += [f"{column.bins} bins"] if column.bins is not None else []
-    words += [f"{column.knots} knots"] if column.knots is not None else []
+    knots = column.knots if isinstance(column.knots, str) else column.n_knots
+    words += [f"{knots} knots"] if column.knots is not None else []
     words += [] if column.missing is None else [f"missing as {column.missing:g}"]
     words += ["missing apart"] if column.indicator else []
     return "numeric", ", ".join(words)

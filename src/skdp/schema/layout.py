@@ -22,7 +22,8 @@ class Group:
     position on each of the `axes`, from which `skdp.schema.pairs.split_hats` computes
     the few coordinates that are not zero). The coordinates of codes and hats are not
     negative, and their sum is at most one. `scale` is the factor by which a matrix
-    geometry multiplies the coordinates.
+    geometry multiplies the coordinates. The first `n_knots` coordinates are the knots
+    of a curve, in order.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Group:
     signed: bool = False
     axes: tuple[int, ...] = ()
     scale: float = 1.0
+    n_knots: int = 0
 
     @property
     def width(self) -> int:

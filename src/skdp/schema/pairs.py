@@ -16,8 +16,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from skdp.schema.columns import Categorical, Numeric, Vector, check_knots
+from skdp.schema.columns import Categorical, Numeric, check_knots
 from skdp.schema.validation import FloatArray, IntArray, check
+from skdp.schema.vectors import Vector
 
 #: The largest number of coordinates of a pair.
 MOST_CELLS = 65_000
@@ -84,7 +85,7 @@ class Pair:
         """The descriptions of both columns. A number is a curve or has bins."""
         knots = 2 if isinstance(self.knots, str) else self.knots
         return tuple(
-            replace(column, knots=knots)
+            column.choose_knots(knots)
             if isinstance(column, Numeric) and column.bins is None
             else column
             for column in self.columns

@@ -1,4 +1,4 @@
-"""The public description of a table: its columns, their ranges and their categories.
+"""Define the public description of a table: its columns, ranges and categories.
 
 A person writes a schema without looking at the records. The schema determines the
 layout of an encoded row, which has one *group* of coordinates per column. The norm of
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from skdp.schema.columns import Target
+from skdp.schema.columns import Numeric, Target
 from skdp.schema.layout import Group, Layout
 from skdp.schema.pairs import Column, Pair
 from skdp.schema.validation import check
@@ -36,7 +36,7 @@ class Schema:
         Bound on the norm of the encoded row, without the intercept. If a row is longer,
         its numeric parts are scaled down.
     unit : str or sequence of str, optional
-        The column or columns that say whose row it is, such as ``"patient_id"``. All
+        The column or columns that identify a person, such as ``"patient_id"``. All
         rows of a person then count as one record, and privacy protects persons. The
         column is not a feature. A row without an id counts for nothing. By default each
         row is a person of its own.
@@ -94,7 +94,7 @@ class Schema:
         ]
 
     def pick_cells(self, cells: Mapping[str, Any], name: str) -> Any:
-        """Return the cells of a column, or those of both columns of a pair."""
+        """Return the cells of a column, or of both columns of a pair."""
         column = self.columns[name]
         if isinstance(column, Pair):
             return cells[column.first], cells[column.second]
@@ -160,12 +160,12 @@ class Schema:
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
-        """Names of the columns that say whose row it is. It is empty without a unit."""
+        """Names of the columns that identify a person. It is empty without a unit."""
         return (self.unit,) if isinstance(self.unit, str) else tuple(self.unit or ())
 
     @property
     def unit_name(self) -> str | None:
-        """The unit's columns in one text, or None without a unit."""
+        """The names of the unit's columns in one string, or None without a unit."""
         return ", ".join(self.unit_columns) or None
 
     def to_toml(self) -> str:
@@ -196,6 +196,7 @@ class Schema:
                     signed=column.signed,
                     axes=column.axes,
                     scale=column.scale if isinstance(column, Pair) else 1.0,
+                    n_knots=(isinstance(column, Numeric) and column.n_knots) or 0,
                 )
             )
             start += len(labels)

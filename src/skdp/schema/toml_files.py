@@ -48,10 +48,11 @@ import numpy as np
 import tomli_w
 from msgspec import structs
 
-from skdp.schema.columns import Categorical, Numeric, Vector
+from skdp.schema.columns import Categorical, Numeric
 from skdp.schema.pairs import Column, Pair
 from skdp.schema.schema import Schema
 from skdp.schema.validation import check
+from skdp.schema.vectors import Vector
 from skdp.typed_files import Form, check_integers, convert, read_file
 
 LARGEST = 1 << 24
@@ -92,7 +93,7 @@ class NumericForm(Form, frozen=True, kw_only=True, tag_field="kind", tag="numeri
     bins: int | None = None
     missing: int | float | None = None
     indicator: bool = False
-    knots: int | str | None = None
+    knots: int | str | list[float] | None = None
 
 
 class CategoricalForm(

@@ -1,4 +1,4 @@
-"""The functions that refuse public mistakes, and type aliases for arrays."""
+"""Define functions that refuse public mistakes, and type aliases for arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check(holds: bool, sentence: str) -> None:
 def check_numbers(what: str, **values: Any) -> None:
     """Raise a ValueError if a public setting is neither a number nor None.
 
-    None is allowed for ``missing`` only, where it stands for the default.
+    None is allowed only for ``missing``, where it means the default.
     """
     for name, value in values.items():
         if isinstance(value, Real) or (value is None and name == "missing"):
@@ -44,7 +44,7 @@ def check_numbers(what: str, **values: Any) -> None:
 
 
 def list_values(values: Any, name: str) -> tuple[Any, ...]:
-    """Return a public list as a tuple; refuse a text, which is a list of letters."""
+    """Return a public list as a tuple. A string is not accepted as a list."""
     check(
         isinstance(values, Iterable) and not isinstance(values, (str, bytes)),
         f"{name} must be a list, got {values!r}. Write [{values!r}] for one entry.",

@@ -23,8 +23,8 @@ def list_files(given: str | PathLike[str]) -> list[PathLike[str]] | None:
     """Return the files of a directory or of a pattern such as ``data/*.parquet``.
 
     Return None if `given` is anything else. Files whose names begin with a dot or an
-    underscore are left out, because programs that write directories of Parquet files
-    use such names for notes of their own.
+    underscore are left out. Programs that write directories of Parquet files use such
+    names for metadata.
     """
     path = os.fspath(given)
     if os.path.isdir(path):

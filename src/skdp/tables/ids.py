@@ -195,6 +195,8 @@ def _find_id(cell: Any) -> int | str | None:
             text = str(cell) if kind is UUID else as_text(cell)
     except Exception:  # of whatever kind, from a type derived from these
         return None
+    if text and text[0].isalpha() and text[0] not in "nN":
+        return text  # most ids that are not numbers
     if text is None or text.strip().lower() in _ABSENT:
         return None
     whole = _WHOLE.fullmatch(text.strip())

@@ -11,7 +11,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: Most threads that read a table. More of them wait for each other.
+#: Largest number of threads that read a table. More would wait for each other.
 MOST_THREADS = 16
 
 
@@ -20,8 +20,9 @@ def map_in_order(
 ) -> Iterator[Result]:
     """Return ``work(item)`` for each item, in the order of the items.
 
-    Items are taken one after another, and one per thread is worked on ahead of the
-    results that were asked for. An exception of an item is raised in its place.
+    Items are taken one after another. Each thread works on one item ahead of the
+    results that the caller has taken. If an item raises, the exception takes the place
+    of its result.
 
     Parameters
     ----------

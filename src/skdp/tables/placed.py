@@ -1,4 +1,4 @@
-"""Define tables whose rows are in other processes, which work on them there."""
+"""Define tables whose rows stay in other processes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Read = Callable[[Any, Any, Any, Any], Records]
 class PlacedTable(ABC):
     """A table in parts, each of which another process reads.
 
-    A part has a table of its own and, if they were given apart from the table, its
-    part of the target and of the weights.
+    Each part has its own table. If the target and the weights were given separately, it
+    also has its part of them.
     """
 
     @abstractmethod

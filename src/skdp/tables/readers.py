@@ -94,7 +94,7 @@ COLUMNS: Mapping[tuple[str, str], str] = {
     ("pyarrow", "ChunkedArray"): "arrow:array",
     ("skdp", "PlacedColumn"): "placed:column",
 }
-"""Readers of single columns, by the same names."""
+"""Readers of single columns, by root module and name of the type."""
 
 FILES: Mapping[str, str] = {
     ".csv": "csv:table",

@@ -78,7 +78,7 @@ def closed_form_epsilon(
 
 
 def _find_first(holds: Callable[[Any], bool]) -> Any:
-    """Return the smallest number ≥ 0 from which a condition holds onwards."""
+    """Return the smallest number ≥ 0 at and above which a condition holds."""
     mp = _import_mpmath()
     low, high = mp.mpf(0), mp.mpf(1)
     if holds(low):

@@ -94,7 +94,11 @@ def list_first_releases(given: Given) -> list[Expected]:
     """List the first releases of a fit: counts, ranges, categories and target."""
     one = math.sqrt(given.apart)
     found = [
-        Expected(what=r"counts of \d+ class(es)?", least=one, most=one * (1 + 1e-9)),
+        Expected(
+            what=r"counts of \d+ class(es)?(, for weights)?",
+            least=one,
+            most=one * (1 + 1e-9),
+        ),
         Expected(
             what=f"number of {given.layout.counted}", least=one, most=one * (1 + 1e-9)
         ),
@@ -102,7 +106,7 @@ def list_first_releases(given: Given) -> list[Expected]:
     ]
     for release in given.releases:
         found_columns = re.fullmatch(
-            r"(categories|magnitudes) of (\d+) columns?", release.query
+            r"(categories|magnitudes|shares) of (\d+) columns?", release.query
         )
         if found_columns and len(found_columns[2]) < 9:
             size = math.sqrt(given.apart * max(1, int(found_columns[2])))

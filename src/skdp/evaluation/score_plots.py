@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from skdp.estimators.plots import BLUE, GREY, make_axes
+from skdp.estimators.coefficient_plots import BLUE, GREY, make_axes
 from skdp.schema import check
 
 
 def plot_evaluation(found: Any, axes: Any = None) -> Any:
-    """Draw the curves that an evaluation has, each on axes of its own.
+    """Draw the curves of an evaluation, each on axes of its own.
 
     Parameters
     ----------
     found : Evaluation
-        The evaluation. Only what it holds is drawn.
+        The evaluation. Only the curves that it has are drawn.
     axes : matplotlib axes or sequence of them, optional
         Where to draw. By default a new figure is made.
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from skdp.estimators.summary import ClassLine, summarise
 
-#: Colours that are told apart by people who do not see all colours.
+#: Colours that colour-blind people can tell apart.
 BLUE, GREY = "#0072b2", "#999999"
-#: Most coefficients that are drawn. More would not be readable.
+#: Largest number of coefficients to draw. More would not be readable.
 MOST_LINES = 60
 
 
 def make_axes(n_axes: int = 1, width: float = 4.6, height: float = 4.2) -> Any:
-    """Return new axes side by side; raise ImportError if matplotlib is missing."""
+    """Return new axes side by side. Raise ImportError if matplotlib is missing."""
     try:
         from matplotlib import pyplot
     except ImportError:
@@ -43,11 +43,9 @@ def plot_coefficients(model: Any, ax: Any = None) -> Any:
         inside = line.column != line.label
         names.append(f"{line.column}: {line.label}" if inside else line.label)
         if isinstance(line, ClassLine):
-            ax.plot(
-                line.coefs, [place] * len(line.coefs), "o", color=GREY, markersize=4
-            )
-            for coef, level in zip(line.coefs, found.head, strict=True):
-                ax.annotate(level, (coef, place), fontsize=6, va="bottom", ha="center")
+            for k, (coef, level) in enumerate(zip(line.coefs, found.head, strict=True)):
+                name = level if place == 0 else None
+                ax.plot([coef], [place], "o", color=f"C{k}", markersize=5, label=name)
             continue
         low, high = line.interval
         known = math.isfinite(low)
@@ -55,6 +53,8 @@ def plot_coefficients(model: Any, ax: Any = None) -> Any:
             ax.plot([low, high], [place, place], color=BLUE, linewidth=1.4)
         ax.plot([line.coef], [place], "o", color=BLUE if known else GREY, markersize=5)
     ax.axvline(0.0, color=GREY, linestyle=":", linewidth=1)
+    if kept and isinstance(kept[0], ClassLine):
+        ax.legend(fontsize=7)
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.set_title(found.title + (f" ({more} more not shown)" if more > 0 else ""))
