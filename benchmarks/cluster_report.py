@@ -40,6 +40,18 @@ def find_least_rows(found: dict[str, Any], workers: int) -> float:
     return 4 * overhead / one
 
 
+def _warn(found: dict[str, Any]) -> list[str]:
+    """Return a warning if other programs were running."""
+    if found["load"] <= 1.5 * found["cores"]:
+        return []
+    return [
+        "**Other programs used the cores most of the time.** All times on this page "
+        "and the predictions from them are therefore too long. Tasks that wait for a free "
+        "core count as work of the scheduler. Measure again on a quiet machine.",
+        "",
+    ]
+
+
 def write(found: dict[str, Any], page: Path) -> None:
     """Write the page."""
     kills, ms = found["kills"], 1000.0
@@ -53,6 +65,7 @@ def write(found: dict[str, Any], page: Path) -> None:
         f"{found['cores']} cores whose load was {found['load']:.1f}. All coefficients "
         "are equal, bit for bit.",
         "",
+        *(_warn(found)),
         "| whole fit | seconds |",
         "|---|---|",
         f"| compiled engine, 2 threads | {found['compiled']:.1f} |",
