@@ -46,8 +46,7 @@ def _warn(found: dict[str, Any]) -> list[str]:
         return []
     return [
         "**Other programs used the cores most of the time.** All times on this page "
-        "and the predictions from them are therefore too long. Measure again on a quiet "
-        "machine.",
+        "and the predictions from them are too long. Measure again on a quiet machine.",
         "",
     ]
 
@@ -91,8 +90,8 @@ def write(found: dict[str, Any], page: Path) -> None:
         "Predicted, not measured: from the work per row, the latency and the cost of "
         f"a task above, for workers with {THREADS} threads as fast as these. A step "
         "takes rows × work per row ÷ threads, plus one latency per round of the tree "
-        "of sums, plus the scheduler's time for each worker. The scheduler's time is an "
-        "upper bound: the two workers ran all 64 tasks without work themselves.",
+        "of sums, plus the scheduler's time for each worker. The scheduler's time is "
+        "an upper bound: the two workers ran all 64 tasks without work themselves.",
         "",
         f"| rows | workers | work of a step | overhead | efficiency | {STEPS} steps |",
         "|---|---|---|---|---|---|",
