@@ -8,7 +8,7 @@ from sklearn.preprocessing import SplineTransformer
 
 import skdp
 from skdp.estimators.drawn_curves import list_curves
-from skdp.planning.curves import choose_curves
+from skdp.planning.curves import choose_curves, place_knots
 from skdp.schema import split_hats
 
 RNG = np.random.default_rng(7)
@@ -65,24 +65,51 @@ def test_a_curve_learns_what_no_line_can(model):
 
 def test_the_plan_says_what_was_chosen_and_why():
     plan = skdp.plan(SCHEMA, 1000, 0.5, model="additive", neighbours="zero-out")
-    assert "curves: 6 knots per number" in str(plan)
+    assert "curves: 7 knots per number" in str(plan)
     assert "pairs: none, because" in str(plan)
     assert skdp.Plan.from_json(plan.to_json()).to_json() == plan.to_json()
     many = skdp.plan(SCHEMA, 10**6, 1.0, model="additive")
-    assert "pairs: 1, with 4 knots" in str(many)
+    assert "pairs: 1, with 9 knots" in str(many)
     few = skdp.plan(SCHEMA, 200, 0.5, model="additive")
     assert "curves: none" in str(few)
     assert few.layout.n_features == 6
 
 
 def test_choices_depend_on_public_facts_alone():
-    """No argument of the choice holds a record, and rows are counted by a release."""
+    """No argument of the choice holds a record; rows and shares are released."""
     model = fit(pairs=None, neighbours="add-remove")
-    first = next(iter(model.privacy_.events))
+    first, second = list(model.privacy_.events)[:2]
     assert first.query == "number of rows"
-    signal = model.plan_.n_rows * model.privacy_.budget**0.5 * 0.995
-    knots = model.schema_.columns["age"].knots
-    assert knots == 1 + round(min(16, signal ** (1 / 3)))
+    assert second.query == "shares of 2 columns"
+    signal = model.plan_.n_rows * (model.privacy_.budget * 0.94) ** 0.5
+    knots = model.schema_.columns["age"].n_knots
+    assert knots == 1 + round(2.5 * (signal / 4 / 6**0.5) ** (1 / 3))
+
+
+def test_knots_are_where_the_rows_are():
+    model = fit(pairs=None, neighbours="zero-out")
+    spent = [event for event in model.privacy_.events if "shares" in event.query]
+    assert len(spent) == 1
+    assert spent[0].mu_squared == pytest.approx(0.05 * model.privacy_.budget, rel=1e-3)
+    assert spent[0].sensitivity == pytest.approx(2**0.5)
+    age, dose = (model.schema_.columns[name] for name in ("age", "dose"))
+    assert np.allclose(age.place_knots(), np.linspace(0, 1, age.n_knots), atol=0.03)
+    gaps = np.diff(dose.place_knots())  # doses are rare at both ends of the log scale
+    assert gaps.min() < 0.8 * gaps.max()
+    assert all(one.passed is not False for one in skdp.verify(model).checks)
+    given = fit(knots=6, pairs=None, n_steps=2)
+    assert given.schema_.columns["age"].knots == 6
+    assert not [e for e in given.privacy_.events if "shares" in e.query]
+
+
+def test_columns_with_two_values_have_two_knots_and_one_value_takes_one_interval():
+    column, shares = skdp.Numeric(0, 10), np.zeros(64)
+    assert np.allclose(place_knots(column, shares, 6), np.linspace(0, 10, 6))
+    shares[0] = 1.0
+    knots = place_knots(column, shares, 6)
+    assert knots[1] < 10 / 64 + 1e-9 < knots[2]
+    shares[[0, 63]] = 0.5
+    assert place_knots(column, shares, 6) == (0.0, 10.0)
 
 
 def test_a_schema_has_the_last_word():
@@ -101,7 +128,7 @@ def test_linear_models_resolve_knots_too():
     with pytest.raises(ValueError, match=r"knots of \['age'\] must be an integer"):
         skdp.encode([], schema)
     model = skdp.LogisticRegression(epsilon=4.0, schema=schema, random_state=0)
-    assert model.fit(X, Y).schema_.columns["age"].knots > 4
+    assert model.fit(X, Y).schema_.columns["age"].n_knots > 4
 
 
 @pytest.mark.parametrize(
@@ -129,7 +156,7 @@ def test_curves_are_a_frame_with_intervals(model):
     heights = np.interp(X["age"], age["value"].astype(float), age["effect"])
     assert abs(heights.mean()) < 0.1
     assert list(model.surfaces_)[1:3] == ["first_value", "second_value"]
-    assert len(model.surfaces_) == 4 * 3
+    assert len(model.surfaces_) == 7 * 3
 
 
 def test_a_band_contains_the_noise_of_privacy(model):
@@ -209,6 +236,6 @@ def test_sampling_by_columns_sees_a_curve_as_one_block():
         pairs=[("age", "dose")],
     )
     layout = choice.schema.layout()
-    assert [len(block) for block in layout.blocks] == [5, 5, 3, 16, 1]
+    assert [len(block) for block in layout.blocks] == [5, 5, 3, 49, 1]
     model = fit(knots=5, pairs=[("age", "dose")], sampling="columns", n_steps=30)
     assert np.isfinite(model.weights_).all()

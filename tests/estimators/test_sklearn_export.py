@@ -38,6 +38,8 @@ KINDS = {
     "bins-indicator": (Numeric(0, 100, bins=10, indicator=True), NUMBERS),
     "knots": (Numeric(0, 100, knots=5), NUMBERS),
     "log-knots": (Numeric(-3, 100, scale="log", knots=4, indicator=True), NUMBERS),
+    "placed": (Numeric(0, 100, knots=(0, 10, 12.5, 90, 100)), NUMBERS),
+    "log-placed": (Numeric(0, 99, scale="log", knots=[0, 3, 99], missing=5), NUMBERS),
     "text": (Categorical(["b", "a", "ü"]), ["a", "b", "ü", "?", None, np.nan]),
     "other": (Categorical(["b", "a"], other="a"), ["a", "b", "?", None]),
     "only-other": (Categorical(["a"], other="a"), ["a", "?", None]),
@@ -48,6 +50,7 @@ KINDS = {
 PAIRS = {
     "log:text": Pair("log", "text", knots=3),
     "knots:indicator": Pair("knots", "indicator", knots=4),
+    "placed:text": Pair("placed", "text", knots=3),
     "text:codes-other": Pair("text", "codes-other", knots=2),
 }
 COLUMNS = {name: column for name, (column, _) in KINDS.items()} | PAIRS
@@ -62,6 +65,7 @@ TABLE = pd.DataFrame(
 )
 FEW = [
     "knots",
+    "placed",
     "linear",
     "far",
     "log",

@@ -44,7 +44,7 @@ MIXED = {
     "text": Vector(["t0", "t1", "t2"], norm=2.0),
 }
 CURVED = {
-    "x": Numeric(0.0, 2.0, knots=5),
+    "x": Numeric(0.0, 2.0, knots=(0.0, 0.25, 0.5, 1.75, 2.0)),
     "log": Numeric(-1.0, 1e5, scale="log", knots=3, indicator=True),
     "job": MIXED["job"],
     "x:log": Pair("x", "log", knots=3),

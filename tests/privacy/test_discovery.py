@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 
 from skdp.privacy import discovery
 from skdp.privacy.budget import BudgetError, PrivacyRecord
-from skdp.privacy.encoding import Coded
+from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.queries import NEIGHBOURS
 from skdp.privacy.randomness import Randomness
+from skdp.schema import Categorical, Numeric, Schema
 
 floats = st.one_of(
     st.floats(width=64),
@@ -206,3 +208,49 @@ def test_types_are_decided_by_noisy_counts():
             decided[one_more] += bool(texts)
     assert 20 < decided[False] <= decided[True] < 60
     assert decided[True] - decided[False] < 10
+
+
+def encode_column(values, weights=None):
+    """Encode numbers in [0, 8], with a class that is always known."""
+    schema = Schema({"x": Numeric(0, 8)}, target=Categorical([0, 1]))
+    zeros = Coded(np.zeros(len(values), int), [0, 1])
+    batch = Batch(columns={"x": np.array(values)}, target=zeros, weight=weights)
+    return encode([batch], schema)
+
+
+def test_shares_count_each_row_once_and_null_rows_never():
+    values, weights = (
+        [0.0, 8.0, 4.0, 1e9, math.nan, 1.0],
+        np.array([1, 1, 0, 1, 1, 0.5]),
+    )
+    total = discovery.count_shares(encode_column(values, weights), ["x"])
+    assert total.sum() == 5
+    assert total[0, [0, 8, 32, 63]].tolist() == [1, 1, 1, 2]
+
+
+def test_rows_of_a_person_share_one_count():
+    rows = encode_column([1.0, 1.0, 5.0])
+    layout = replace(rows.layout, unit="id")
+    chunks = tuple(replace(chunk, divisor=3) for chunk in rows.chunks)
+    persons = replace(rows, layout=layout, chunks=chunks)
+    total = discovery.count_shares(persons, ["x"])
+    assert persons.one - 3 <= total.sum() <= persons.one
+    assert total[0, 8] == 2 * (persons.one // 3)
+
+
+@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+def test_shares_are_charged_and_hide_few_rows(neighbours):
+    spent = record(neighbours)
+    rows = encode_column(np.r_[np.full(4000, 3.0), 7.0])
+    shares = discovery.release_shares(rows, ["x"], 30.0, Randomness(1), spent)["x"]
+    assert np.flatnonzero(shares).tolist() == [24]
+    assert shares.sum() == pytest.approx(1.0)
+    (event,) = spent.events
+    assert event.query == "shares of 1 column"
+    assert event.sensitivity == pytest.approx(
+        math.sqrt(2 if neighbours == "replace-one" else 1)
+    )
+    few = discovery.release_shares(
+        encode_column([3.0]), ["x"], 30.0, Randomness(1), record(neighbours)
+    )["x"]
+    assert few.sum() == 0

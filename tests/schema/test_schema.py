@@ -33,6 +33,16 @@ REFUSED = {
     "infinite span": (lambda: Numeric(-1e308, 1e308), "finite", "got -1e+308"),
     "scale": (lambda: Numeric(0, 1, scale="sqrt"), "'linear' or 'log'", "got 'sqrt'"),
     "one bin": (lambda: Numeric(0, 1, bins=1), "from 2 to 65000", "got 1."),
+    "falling knots": (
+        lambda: Numeric(0, 1, knots=(0, 0.5, 0.5, 1)),
+        "increase from low to high",
+        "got (0.0, 0.5, 0.5, 1.0).",
+    ),
+    "knots inside": (
+        lambda: Numeric(0, 1, knots=(0, 0.5)),
+        "increase from low to high",
+        "got (0.0, 0.5).",
+    ),
     "many bins": (lambda: Numeric(0, 1, bins=65001), "2 to 65000", "got 65001"),
     "missing below": (lambda: Numeric(0, 1, missing=-1), "missing must", "got -1"),
     "missing above": (lambda: Numeric(0, 1, missing=2), "in [low, high]", "got 2"),

@@ -239,3 +239,10 @@ def test_many_open_columns_are_told_in_one_line():
 def test_a_template_needs_names():
     with pytest.raises(ValueError, match="requires column names"):
         schema_template(np.zeros((2, 2)))
+
+
+def test_given_knots_are_kept():
+    column = Numeric(0, 9, knots=[0, 0.5, 9])
+    again = toml_files.loads(toml_files.dumps(Schema({"x": column})))
+    assert again.columns["x"] == column
+    assert again.columns["x"].knots == (0.0, 0.5, 9.0)

@@ -21,6 +21,8 @@ from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, 
 
 #: Ratio of the number of intervals of a curve to (nν/R²√p)^(1/3), and the largest.
 INTERVALS, MOST_INTERVALS = 2.5, 32
+#: Numbers are lines if nν is below this.
+CURVES_FROM = 100.0
 #: Largest number of intervals of each number in a pair.
 MOST_PAIR_INTERVALS = 8
 #: Pairs of numbers are added from this nν/R² on: for numbers, and for classes, whose
@@ -77,7 +79,9 @@ def choose_curves(
     columns = dict(schema.columns)
     names = find_auto_columns(schema, knots)
     width = draw_lines(schema).layout().n_features
-    chosen = choose_n_knots(rows / (1 + len(columns)) / math.sqrt(width))
+    chosen = None
+    if rows >= CURVES_FROM:
+        chosen = choose_n_knots(rows / (1 + len(columns)) / math.sqrt(width))
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
             asked = knots if column.knots is None else column.knots
