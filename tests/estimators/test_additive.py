@@ -7,7 +7,9 @@ from scipy.special import expit
 from sklearn.preprocessing import SplineTransformer
 
 import skdp
-from skdp.estimators.drawn_curves import list_curves
+from skdp.estimators.drawn_curves import Curve, list_curves, trace
+from skdp.estimators.feature_map import compute_margins
+from skdp.estimators.purified import make_purifying_matrix
 from skdp.planning.curves import choose_curves
 from skdp.schema import split_hats
 
@@ -65,24 +67,24 @@ def test_a_curve_learns_what_no_line_can(model):
 
 def test_the_plan_says_what_was_chosen_and_why():
     plan = skdp.plan(SCHEMA, 1000, 0.5, model="additive", neighbours="zero-out")
-    assert "curves: 6 knots per number" in str(plan)
+    assert "knots per number, as many as the 124 rows that remain" in str(plan)
     assert "pairs: none, because" in str(plan)
     assert skdp.Plan.from_json(plan.to_json()).to_json() == plan.to_json()
     many = skdp.plan(SCHEMA, 10**6, 1.0, model="additive")
-    assert "pairs: 1, with 4 knots" in str(many)
-    few = skdp.plan(SCHEMA, 200, 0.5, model="additive")
+    assert "pairs: 1, with" in str(many)
+    few = skdp.plan(SCHEMA, 20, 0.5, model="additive")
     assert "curves: none" in str(few)
     assert few.layout.n_features == 6
 
 
 def test_choices_depend_on_public_facts_alone():
-    """No argument of the choice holds a record, and rows are counted by a release."""
+    """Rows are counted and columns are divided by releases that are charged."""
     model = fit(pairs=None, neighbours="add-remove")
-    first = next(iter(model.privacy_.events))
-    assert first.query == "number of rows"
-    signal = model.plan_.n_rows * model.privacy_.budget**0.5 * 0.995
-    knots = model.schema_.columns["age"].knots
-    assert knots == 1 + round(min(16, signal ** (1 / 3)))
+    queries = [event.query for event in model.privacy_.events]
+    assert queries[0] == "number of rows"
+    assert queries[1] == "shares of 2 columns"
+    assert model.plan_.n_rows == round(model.privacy_.transcript[0].values[0])
+    assert fit(pairs=None, neighbours="add-remove").schema_ == model.schema_
 
 
 def test_a_schema_has_the_last_word():
@@ -101,7 +103,7 @@ def test_linear_models_resolve_knots_too():
     with pytest.raises(ValueError, match=r"knots of \['age'\] must be an integer"):
         skdp.encode([], schema)
     model = skdp.LogisticRegression(epsilon=4.0, schema=schema, random_state=0)
-    assert model.fit(X, Y).schema_.columns["age"].knots > 4
+    assert model.fit(X, Y).schema_.columns["age"].n_knots > 4
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,8 @@ def test_curves_are_a_frame_with_intervals(model):
     heights = np.interp(X["age"], age["value"].astype(float), age["effect"])
     assert abs(heights.mean()) < 0.1
     assert list(model.surfaces_)[1:3] == ["first_value", "second_value"]
-    assert len(model.surfaces_) == 4 * 3
+    size = model.schema_.columns["age:site"].parts[0].n_knots
+    assert len(model.surfaces_) == size * 3
 
 
 def test_a_band_contains_the_noise_of_privacy(model):
@@ -160,6 +163,8 @@ def test_models_are_saved_with_their_curves(model, tmp_path):
     page = skdp.report(again)
     assert "Curve of age" in page
     assert "Map of age and site" in page
+    assert "Knots, placed by the table" in page
+    assert "There is no forecast" not in page  # the plan could be made again
 
 
 def test_figures_show_curves_bands_and_maps(model):
@@ -187,6 +192,41 @@ def test_regressors_of_each_loss(loss):
     np.testing.assert_allclose(model.to_sklearn().predict(X[:50]), predicted)
 
 
+def test_drawn_curves_pass_through_knots_that_are_not_equally_spaced():
+    column = skdp.Numeric(0, 100, knots=(0.0, 10.0, 50.0, 100.0))
+    knots, heights = (0.0, 10.0, 50.0, 100.0), np.array([[0.0], [1.0], [2.0], [-1.0]])
+    curve = Curve(
+        column="x", axes=(("x", knots),), numeric=(True,), effects=heights, std=None
+    )
+    x, effect, *_ = trace(column, curve)
+    assert x.tolist() == pytest.approx(list(knots))
+    assert effect.tolist() == [0.0, 1.0, 2.0, -1.0]
+
+
+def test_effects_add_up_to_the_prediction():
+    """What a pair loses is added to its columns, at knots that they share."""
+    columns = {
+        "x": skdp.Numeric(0, 100, knots=(0.0, 10.0, 50.0, 100.0), indicator=True),
+        "y": skdp.Categorical(["a", "b", "c"]),
+        "x:y": skdp.Pair("x", "y", knots=4),
+    }
+    schema = skdp.Schema(columns)
+    layout = schema.layout()
+    weights = np.random.default_rng(0).normal(size=(layout.n_features, 1))
+    shares = np.full(layout.n_features, 0.2)
+    for group in layout.groups:
+        shares[group.coordinates] = 1.0 / group.width
+    effects = make_purifying_matrix(schema, layout, shares) @ weights
+    table = {"x": [0.0, 10.0, 50.0, 100.0, np.nan], "y": ["a", "b", "c", "b", "a"]}
+    wanted, found = (
+        compute_margins(table, schema, layout, one) for one in (weights, effects)
+    )
+    np.testing.assert_allclose(found, wanted)
+    pair = effects[layout.groups[2].coordinates].reshape(5, 3)
+    np.testing.assert_allclose(pair.mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(pair.mean(axis=1), 0.0, atol=1e-12)
+
+
 def test_three_classes_have_a_curve_each():
     classes = np.where(X["age"] < 30, "low", np.where(X["age"] > 70, "high", "middle"))
     target = skdp.Categorical(["low", "middle", "high"])
@@ -209,6 +249,7 @@ def test_sampling_by_columns_sees_a_curve_as_one_block():
         pairs=[("age", "dose")],
     )
     layout = choice.schema.layout()
-    assert [len(block) for block in layout.blocks] == [5, 5, 3, 16, 1]
+    size = layout.groups[3].axes[0]
+    assert [len(block) for block in layout.blocks] == [5, 5, 3, size**2, 1]
     model = fit(knots=5, pairs=[("age", "dose")], sampling="columns", n_steps=30)
     assert np.isfinite(model.weights_).all()
