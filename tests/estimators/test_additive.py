@@ -196,7 +196,8 @@ def test_models_are_saved_with_their_curves(model, tmp_path):
 def test_figures_show_curves_bands_and_maps(model):
     pytest.importorskip("matplotlib")
     figure = model.plot()
-    assert len([axes for axes in figure.axes if axes.get_title()]) == 4
+    titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
+    assert len([title for title in titles if title]) == 4
     assert len(model.plot(["age"]).axes) == 1
     with pytest.raises(ValueError, match="columns must be among"):
         model.plot(["nothing"])
