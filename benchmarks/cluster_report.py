@@ -40,6 +40,17 @@ def find_least_rows(found: dict[str, Any], workers: int) -> float:
     return 4 * overhead / one
 
 
+def _warn(found: dict[str, Any]) -> list[str]:
+    """Return a warning if other programs were running."""
+    if found["load"] <= 1.5 * found["cores"]:
+        return []
+    return [
+        "**Other programs used the cores most of the time.** All times on this page "
+        "and the predictions from them are too long. Measure again on a quiet machine.",
+        "",
+    ]
+
+
 def write(found: dict[str, Any], page: Path) -> None:
     """Write the page."""
     kills, ms = found["kills"], 1000.0
@@ -53,6 +64,7 @@ def write(found: dict[str, Any], page: Path) -> None:
         f"{found['cores']} cores whose load was {found['load']:.1f}. All coefficients "
         "are equal, bit for bit.",
         "",
+        *(_warn(found)),
         "| whole fit | seconds |",
         "|---|---|",
         f"| compiled engine, 2 threads | {found['compiled']:.1f} |",
@@ -78,7 +90,8 @@ def write(found: dict[str, Any], page: Path) -> None:
         "Predicted, not measured: from the work per row, the latency and the cost of "
         f"a task above, for workers with {THREADS} threads as fast as these. A step "
         "takes rows × work per row ÷ threads, plus one latency per round of the tree "
-        "of sums, plus the scheduler's time for each worker.",
+        "of sums, plus the scheduler's time for each worker. The scheduler's time is "
+        "an upper bound: the two workers ran all 64 tasks without work themselves.",
         "",
         f"| rows | workers | work of a step | overhead | efficiency | {STEPS} steps |",
         "|---|---|---|---|---|---|",

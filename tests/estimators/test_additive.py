@@ -7,7 +7,9 @@ from scipy.special import expit
 from sklearn.preprocessing import SplineTransformer
 
 import skdp
-from skdp.estimators.drawn_curves import list_curves
+from skdp.estimators.drawn_curves import Curve, list_curves, trace
+from skdp.estimators.feature_map import compute_margins
+from skdp.estimators.purified import make_purifying_matrix
 from skdp.planning.curves import choose_curves, place_knots
 from skdp.schema import split_hats
 
@@ -187,12 +189,15 @@ def test_models_are_saved_with_their_curves(model, tmp_path):
     page = skdp.report(again)
     assert "Curve of age" in page
     assert "Map of age and site" in page
+    assert "Knots, placed by the table" in page
+    assert "There is no forecast" not in page  # the plan could be made again
 
 
 def test_figures_show_curves_bands_and_maps(model):
     pytest.importorskip("matplotlib")
     figure = model.plot()
-    assert len([axes for axes in figure.axes if axes.get_title()]) == 4
+    titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
+    assert len([title for title in titles if title]) == 4
     assert len(model.plot(["age"]).axes) == 1
     with pytest.raises(ValueError, match="columns must be among"):
         model.plot(["nothing"])
@@ -212,6 +217,41 @@ def test_regressors_of_each_loss(loss):
     assert set(model.get_params()) > {"knots", "pairs", "epsilon", "alpha"}
     predicted = model.predict(X[:50])
     np.testing.assert_allclose(model.to_sklearn().predict(X[:50]), predicted)
+
+
+def test_drawn_curves_pass_through_knots_that_are_not_equally_spaced():
+    column = skdp.Numeric(0, 100, knots=(0.0, 10.0, 50.0, 100.0))
+    knots, heights = (0.0, 10.0, 50.0, 100.0), np.array([[0.0], [1.0], [2.0], [-1.0]])
+    curve = Curve(
+        column="x", axes=(("x", knots),), numeric=(True,), effects=heights, std=None
+    )
+    x, effect, *_ = trace(column, curve)
+    assert x.tolist() == pytest.approx(list(knots))
+    assert effect.tolist() == [0.0, 1.0, 2.0, -1.0]
+
+
+def test_effects_add_up_to_the_prediction():
+    """What a pair loses is added to its columns, at knots that they share."""
+    columns = {
+        "x": skdp.Numeric(0, 100, knots=(0.0, 10.0, 50.0, 100.0), indicator=True),
+        "y": skdp.Categorical(["a", "b", "c"]),
+        "x:y": skdp.Pair("x", "y", knots=4),
+    }
+    schema = skdp.Schema(columns)
+    layout = schema.layout()
+    weights = np.random.default_rng(0).normal(size=(layout.n_features, 1))
+    shares = np.full(layout.n_features, 0.2)
+    for group in layout.groups:
+        shares[group.coordinates] = 1.0 / group.width
+    effects = make_purifying_matrix(schema, layout, shares) @ weights
+    table = {"x": [0.0, 10.0, 50.0, 100.0, np.nan], "y": ["a", "b", "c", "b", "a"]}
+    wanted, found = (
+        compute_margins(table, schema, layout, one) for one in (weights, effects)
+    )
+    np.testing.assert_allclose(found, wanted)
+    pair = effects[layout.groups[2].coordinates].reshape(5, 3)
+    np.testing.assert_allclose(pair.mean(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(pair.mean(axis=1), 0.0, atol=1e-12)
 
 
 def test_three_classes_have_a_curve_each():

@@ -96,7 +96,7 @@ def test_a_nested_cell_of_a_list_is_a_missing_one():
         ("geometry", "q"),
         ("sampling", "q"),
         ("calibration", "x"),
-        ("class_weight", "balanced"),
+        ("class_weight", "heavy"),
         ("max_weight", -1.0),
     ],
 )

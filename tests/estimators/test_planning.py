@@ -42,6 +42,8 @@ def test_fit_runs_the_plan(model, epsilon, neighbours):
     if neighbours == "add-remove":  # a run of this plan would release no number
         assert plan.assumptions[-1] == "The number of rows given is public."
         planned = dataclasses.replace(plan, assumptions=plan.assumptions[:-1])
+    if model.startswith("additive"):  # the fit places its knots by released shares
+        planned = dataclasses.replace(planned, layout=fitted.plan_.layout)
     assert fitted.plan_.to_json() == planned.to_json()
     again = skdp.Plan.from_json(plan.to_json())
     assert str(again) == str(plan)

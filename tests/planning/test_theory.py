@@ -764,7 +764,7 @@ def test_rates_refuse():
         for function in (convex_tight, convex_printed):
             with pytest.raises(ValueError, match=f"{which}_squared must be"):
                 function(**facts, budget=BUDGET)
-    with pytest.raises(ValueError, match="any smaller one is valid"):
+    with pytest.raises(ValueError, match="the upper end is the smallest probability"):
         strongly_convex_weighted(
             modulus=0.5,
             probabilities=[0.5, 0.5],

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_tables import hats, hostile
 
-from skdp.privacy import grid
+from skdp.privacy import grid, queries
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.discovery import count_shares, release_shares
 from skdp.privacy.encoding import Batch, Coded, encode
+from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Numeric, Schema, split_hats
 
 ONE = grid.FEATURE_ONE
@@ -72,3 +75,23 @@ def test_a_row_depends_on_its_own_cells_alone(scale):
     whole = encoded(cells)
     for some in itertools.combinations(range(len(cells)), 2):
         assert (encoded(cells[list(some)]) == whole[list(some)]).all()
+
+
+@pytest.mark.parametrize("neighbours", queries.NEIGHBOURS)
+def test_the_shares_that_knots_follow_are_charged_for_one_record(neighbours):
+    """A record adds one to each column, and is charged for the norm of that."""
+    columns = {"x": Numeric(0.0, 10.0), "y": Numeric(0.0, 1.0, scale="log")}
+    schema = Schema(columns, target=Categorical([0, 1]))
+
+    def counted(rows):
+        target = Coded(np.zeros(len(rows), int), [0, 1])
+        cells = {"x": np.array(rows), "y": np.array(rows) / 10.0}
+        return encode([Batch(columns=cells, target=target)], schema)
+
+    both = [count_shares(counted(rows), ["x", "y"]) for rows in ([3.0], [9.9])]
+    away = both[0] - both[1] * (neighbours == "replace-one")
+    record = PrivacyRecord(epsilon=1.0, delta=1e-6, neighbours=neighbours)
+    release_shares(counted([3.0]), ["x", "y"], 20.0, Randomness(0), record)
+    (event,) = record.events
+    assert event.query == "shares of 2 columns"
+    assert np.linalg.norm(away) <= event.sensitivity < 1.0001 * np.linalg.norm(away)

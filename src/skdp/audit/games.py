@@ -109,8 +109,9 @@ class Audit:
         A lower bound on the true ε that needs no such assumption. It is None if the
         tables differ in several records.
     reached : float or None
-        The exact distance μ between the two tables per record, for the stated noise. It
-        is None if decisions are released instead of numbers.
+        The exact μ that separates the outputs on the two tables, for the stated noise,
+        divided by the number of records that differ. It is None if decisions are
+        released instead of numbers.
     uncharged : int
         Number of releases that were made but not charged to the record.
     confidence : float

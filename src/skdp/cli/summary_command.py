@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from skdp.cli.console import AsJson, escape, print_json
+from skdp.cli.console import AsJson, Quiet, escape, print_json
 from skdp.cli.options import ModelDirectory, load_model
 
 EXAMPLES = ["skdp summary model", "skdp summary model --ratios"]
@@ -22,6 +22,7 @@ def summary(
         ),
     ] = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Print a saved model's coefficients with standard errors and intervals.
 
@@ -30,5 +31,5 @@ def summary(
     found = load_model(model).summary(ratios=ratios)
     if as_json:
         print_json(found.to_dict())
-    else:
+    elif not quiet:
         typer.echo(escape(str(found)))

@@ -187,7 +187,7 @@ class CudaEngine:
 
     @cached_property
     def _copies(self) -> int:
-        """Copies of the sums over codes per block: 1 to 32, a power of two."""
+        """How many copies of the sums over codes a block keeps: a power of two ≤ 32."""
         room = COPIES_SHARED // (4 * max(1, self._places.n_slots))
         return min(32, 1 << max(0, room.bit_length() - 1))
 

@@ -96,10 +96,11 @@ def _is_sparse(group: Group) -> bool:
 
 @dataclass(eq=False, repr=False)
 class Slab:
-    """Rows on the GPU, one array per kind of column, with one row per column.
+    """A part of the table on the GPU.
 
-    `chunks` are the lengths of the chunks that were joined. Rows after the last one
-    have weight 0. All chunks have the same `divisor`.
+    Each kind of column has one array, which is stored transposed: line j of the array
+    holds the values of column j. `chunks` are the lengths of the chunks that were
+    joined. Padding at the end has weight 0. All chunks have the same `divisor`.
     """
 
     chunks: list[int]

@@ -172,7 +172,7 @@ def add_up(table: str, numbers: Sequence[int], job: Job, *arguments: Any) -> Ans
 
 
 def read_once(work: Callable[[Any, Any], Any], table: Any, target: Any) -> Answer:
-    """Return what a function of a partition's table and target returns."""
+    """Call a function with a partition's table and target, and return its result."""
     try:
         return Answer(work(table, target))
     except Exception as error:
@@ -227,7 +227,7 @@ def compute_caps(
 
 
 def apply(partition: Partition, n_threads: int, work: Callable[[Records], Any]) -> Any:
-    """Return what a function of a partition's records returns."""
+    """Call a function with a partition's records, and return its result."""
     assert partition.records is not None
     return work(partition.records)
 

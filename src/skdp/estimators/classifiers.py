@@ -210,8 +210,9 @@ class LogisticRegression(PrivateClassifier):
 class LinearSVC(PrivateClassifier):
     """A linear support vector machine for two classes, under differential privacy.
 
-    A parabola of width ½ rounds the corner of the hinge loss. It has the parameters and
-    attributes of `LogisticRegression`, but does not predict probabilities.
+    The loss is the hinge loss, with its corner smoothed by a parabola of width ½. This
+    class has the same parameters and attributes as `LogisticRegression`, but does not
+    predict probabilities.
     """
 
     short_name = "svc"

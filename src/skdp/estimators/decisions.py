@@ -96,7 +96,8 @@ class DecisionsMixin:
     ) -> tuple[Schema, int, tuple[str, ...]]:
         """Choose curves and pairs; release the row count if it is needed.
 
-        If there are knots to place, the shares that they follow are released too.
+        If knots must be placed, the shares of rows that determine their places are
+        released too.
         """
         lines = None
         if rows is None:

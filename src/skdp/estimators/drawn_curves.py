@@ -158,10 +158,9 @@ def _list_lines(model: Any, curve: Curve) -> Iterator[list[Any]]:
 def trace(column: Numeric, curve: Curve, k: int = 0) -> tuple[FloatArray, ...]:
     """Return points (x, effect, low, high) of a number's curve, in the user's units."""
     n = len(curve.axes[0][1]) - column.indicator
-    scaled = np.linspace(0.0, 1.0, n)
+    at = scaled = column.place_knots()
     if column.scale == "log":
-        scaled = np.linspace(0.0, 1.0, max(POINTS, n))
-    at = np.linspace(0.0, 1.0, n)
+        scaled = np.union1d(at, np.linspace(0.0, 1.0, POINTS))
     lines = (curve.effects[:n, k], curve.low[:n, k], curve.high[:n, k])
     return column.unscale(scaled), *(np.interp(scaled, at, line) for line in lines)
 

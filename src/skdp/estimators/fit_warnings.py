@@ -18,10 +18,12 @@ if
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -35,6 +37,9 @@ from skdp.planning import forecast
 from skdp.planning.plan import Plan
 from skdp.privacy.queries import GramPattern
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
+
+#: The directory of this package, whose own frames a warning skips.
+PACKAGE = str(Path(__file__).parents[1])
 
 #: Warn if the share of cells or labels that are among the levels is below this.
 EXPECTED = 0.5
@@ -95,7 +100,7 @@ def warn_of_doubts(said: list[str]) -> None:
     if said:
         more = f" {len(said) - MOST} more columns." if len(said) > MOST else ""
         text = " ".join(said[:MOST]) + more
-        warnings.warn(text, DoubtfulSchemaWarning, stacklevel=3)
+        warnings.warn(text, DoubtfulSchemaWarning, stacklevel=find_caller())
 
 
 def _find_released_sums(model: Any) -> _Sums | None:
@@ -259,7 +264,15 @@ def warn_if_labels_unknown(model: Any) -> None:
     """Warn if most labels are not among the classes."""
     said = describe_unknown_labels(model)
     if said is not None:
-        warnings.warn(said, UnknownLabelsWarning, stacklevel=3)
+        warnings.warn(said, UnknownLabelsWarning, stacklevel=find_caller())
+
+
+def find_caller() -> int:
+    """Return the stack level of the first caller outside skdp, for a warning."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 class ConstantModelWarning(UserWarning):
@@ -286,7 +299,7 @@ def warn_if_constant(model: Any) -> None:
     """Warn if a fitted model is a constant."""
     said = describe_constant(model)
     if said is not None:
-        warnings.warn(said, ConstantModelWarning, stacklevel=3)
+        warnings.warn(said, ConstantModelWarning, stacklevel=find_caller())
 
 
 class NotPrivateWarning(UserWarning):

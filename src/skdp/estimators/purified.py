@@ -119,11 +119,11 @@ def _place_knots(column: Any, part: Any) -> FloatArray:
     """Return the pair's hats of a column at each knot or level of the column itself."""
     if not isinstance(column, Numeric) or column.bins is not None:
         return np.eye(part.width)
-    n = column.n_knots or 1
-    positions = np.linspace(0.0, 1.0, n) * (part.n_knots - 1)
+    values = column.unscale(column.place_knots())
     if column.indicator:
-        positions = np.append(positions, float(part.n_knots))
-    places, shares = split_hats(positions[:, None], (part.width,))
+        values = np.append(values, np.nan)
+    positions = part.compute_features(values)
+    places, shares = split_hats(positions, (part.width,))
     hats = np.zeros((len(positions), part.width + 1))
     for place, share in zip(places.T, shares.T, strict=True):
         hats[np.arange(len(hats)), place] += share

@@ -291,7 +291,8 @@ def _learn(
     expected = noise_std**2 * noise + np.diag(inside @ sampling @ inside.T)
     seen = _project_seen(root @ hessian @ root.T, vectors)
     reached = float(((1.0 - left) ** 2 * np.diag(seen)).sum())
-    prior = max(0.0, float((seen @ away) @ away - np.diag(seen) @ expected)) / reached
+    gap = max(0.0, float((seen @ away) @ away - np.diag(seen) @ expected))
+    prior = gap / reached if reached > 0 else 0.0  # nothing can be told then
     bias = _compute_placing(plan.layout, known.complete, space, w)
     if plan.loss.target_law == "bernoulli":
         bias = bias + capped_slopes.compute_capping(rows, w, caps)

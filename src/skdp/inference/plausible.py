@@ -1,7 +1,8 @@
 """Compute standard errors that allow for noise in the Hessian.
 
-The released weights w depend on the true weights w* by w - w⁰ = R (w* - w⁰) + noise,
-where R tends to one as a direction is learnt. For a coefficient aᵀw, everything depends
+The released weights w satisfy w - w⁰ = R (w* - w⁰) + noise, where w* are the true
+weights and w⁰ is the start. In directions that the data determine well, R is close to
+the identity. For a coefficient aᵀw, everything depends
 on the curvature h of the loss along the coefficient, minimised over the other weights:
 
     r = h aᵀLa,   S(h) = S - (h̃ - h) b bᵀ,   b = Ba.

@@ -187,9 +187,10 @@ class Terms:
         )
 
     def to_values(self) -> dict[str, Any]:
-        """Return the fields that are written to a ledger. `unit` is, if there is one.
+        """Return the fields that are written to a ledger.
 
-        Ledgers that were made before there were units have the same text.
+        The field `unit` is written only if it is set, so a ledger without persons has
+        the same text as before units existed.
         """
         values = asdict(self)
         if self.unit is None:

@@ -72,9 +72,10 @@ def choose_n_steps(loss: Loss, noiseless: bool = False) -> int:
 
     A step of length 1/β closes a share E φ''/β of the remaining gap. A loss whose usual
     curvature is far below the bound β therefore takes more steps, in proportion to
-    their ratio. More steps do not make the result noisier, because twice as many steps
-    with half the budget each have the same noise on average. A run without noise gains
-    nothing from stopping early, so it takes 4 times as many steps, and at least 500.
+    their ratio. More steps do not make the result noisier. If there are twice as many
+    steps, each with half the budget, then their average has the same noise. A run
+    without noise gains nothing from stopping early, so it takes 4 times as many steps,
+    and at least 500.
     """
     n_steps = math.ceil(N_STEPS * loss.curvature / loss.usual_curvature)
     return max(4 * n_steps, NOISELESS_STEPS) if noiseless else n_steps

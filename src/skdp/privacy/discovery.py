@@ -201,8 +201,8 @@ def release_shares(
 ) -> dict[str, FloatArray]:
     """Release the shares of rows in `N_SHARES` equal bins of numeric columns.
 
-    A share whose count is below `HIDDEN` standard deviations of the noise is zero. All
-    shares of a column are zero if none is above.
+    Shares whose counts are below `HIDDEN` standard deviations of the noise are set to
+    zero. This can make every share of a column zero.
 
     Notes
     -----

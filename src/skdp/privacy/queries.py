@@ -132,7 +132,7 @@ class Metric:
     def limits(self, slopes: Slopes) -> tuple[float, float, float]:
         """Return r, s and c such that a row's cap is min(⌊r / max(norm, s)⌋, c).
 
-        The norm is the norm of the row's image, in units.
+        Here norm is the norm of the row's image B x, in units of the integer grid.
         """
         unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - self.bits)
         reach, cap = self.radius / unit, float(slopes.grid.cap)

@@ -32,6 +32,7 @@ PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("Number of persons", lambda query: query == "number of persons"),
     ("Ranges, found in the table", lambda query: query.startswith("magnitudes of")),
     ("Categories, found in the table", lambda query: query.startswith("categories of")),
+    ("Knots, placed by the table", lambda query: query.startswith("shares of")),
     ("Weights of the classes", lambda query: query.endswith(", for weights")),
     ("Gram matrix of the columns", lambda query: query.endswith("Gram matrix")),
     (

@@ -62,7 +62,7 @@ KEPT = (
 #: Rounding of the budget may cause a small difference.
 NEAR = 0.01
 #: Purposes of the releases that are made before the plan begin with these words.
-BEFORE = ("Number of rows", "Number of persons", "Ranges", "Categories", "Weights of")
+BEFORE = ("Number of", "Ranges", "Categories", "Knots", "Weights of")
 
 
 def report(

@@ -20,9 +20,9 @@ def map_in_order(
 ) -> Iterator[Result]:
     """Return ``work(item)`` for each item, in the order of the items.
 
-    Items are taken one after another. Each thread works on one item ahead of the
-    results that the caller has taken. If an item raises, the exception takes the place
-    of its result.
+    Items are taken one after another. At most ``n_threads + 1`` of them are worked on
+    before the caller takes their results. If `work` raises for an item, the exception
+    is raised when the caller reaches that item's result.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class PlacedTable(ABC):
 
     @abstractmethod
     def source(self, wanted: Sequence[str] | None) -> Source:
-        """Return the table's public facts. It cannot be read in this process."""
+        """Return public facts about the table, which this process cannot read."""
 
     @abstractmethod
     def add_up(self, work: Callable[[Any, Any], Any]) -> Any:

@@ -346,7 +346,7 @@ class Comparison:
 
 
 def compare(given: Given) -> Comparison:
-    """Compare all releases of a fit with those that its solver makes.
+    """Compare the recorded releases of a fit with those its solver should have made.
 
     The record of a search also contains the releases of other candidates, whose
     settings are not saved. The releases of the chosen model must be among them.
