@@ -103,7 +103,7 @@ MODELS = {
     "plain": logistic,
     "seeded": lambda: logistic(random_state=1),
     "noiseless": lambda: logistic(epsilon=math.inf),
-    "constant": lambda: logistic(epsilon=0.02),
+    "constant": lambda: logistic(epsilon=0.02, neighbours="zero-out"),
     "softmax": lambda: logistic(STATE),
     "diagonal": lambda: logistic(geometry="diagonal"),
     "columns": lambda: logistic(sampling="columns", calibration="paper", epsilon=0.5),

@@ -133,6 +133,7 @@ class Learning:
             noise[k], std[k] = self._compute_errors(a, *seen)
         return noise, std
 
+    @np.errstate(all="ignore")  # a curvature that is almost zero may overflow
     def _compute_errors(
         self, a: FloatArray, variance: float, doubt: float, q: FloatArray
     ) -> tuple[float, float]:
@@ -174,7 +175,8 @@ class Learning:
         shift = abs(own) * (1.0 / r - 1.0 + self.effect_room)
         shift = shift + BIAS_ROOM * abs(float(a @ self.bias))
         privacy = float(np.sqrt(noises[:-2].mean()))
-        if r[-2] < LEAST_RESPONSE:
+        known = bool(np.isfinite(std).all() and np.isfinite(shift).all())
+        if r[-2] < LEAST_RESPONSE or not known:
             return privacy, np.inf
         return privacy, find_half_width(shift[:-2], std[:-2]) / Z
 
