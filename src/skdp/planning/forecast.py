@@ -29,6 +29,7 @@ from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.samplings import Full
+from skdp.descent.sketches import Sketched
 from skdp.descent.target import USUAL_SCALE
 from skdp.models.losses import LOSSES
 from skdp.planning.calibration import CALIBRATIONS, SAMPLING
@@ -244,6 +245,8 @@ def describe_plan(plan: Plan) -> str:
             )
     elif isinstance(plan.geometry, InterceptOnly):
         lines.append("geometry: the intercept alone, a constant model")
+    elif isinstance(plan.geometry, Sketched):
+        lines.append(f"geometry: {plan.geometry.describe()}")
     else:
         lines.append("geometry: diagonal, from public bounds")
     full = isinstance(plan.sampling, Full)
@@ -273,6 +276,8 @@ def describe_outlook(plan: Plan) -> str:
             delta=plan.delta,
             neighbours=plan.neighbours,
         )
+    if isinstance(plan.geometry, Sketched):
+        return "The cost of privacy is not forecast for sketches."
     seen, known = forecast(plan), CALIBRATIONS[plan.loss.score]
     sampling = f"{seen.sampling_excess:.1g} from sampling error"
     sampling += f", with {plan.n_rows:,} {counted}"

@@ -100,10 +100,11 @@ class Plan:
             self.neighbours in queries.NEIGHBOURS,
             f"neighbours must be one of {queries.NEIGHBOURS}, got {self.neighbours!r}.",
         )
+        directions = self.geometry.count_directions(self.layout)
         check(
-            self.sampling.n_coordinates == self.layout.n_features,
-            f"sampling must have {self.layout.n_features} coordinates, as the layout "
-            f"has, got {self.sampling.n_coordinates}.",
+            self.sampling.n_coordinates == directions,
+            f"sampling must have {directions} coordinates, as the layout or the "
+            f"geometry has, got {self.sampling.n_coordinates}.",
         )
         check_calibration(self.calibration, self.epsilon, self.delta)
 
@@ -135,6 +136,7 @@ class Plan:
             n_rows=self.n_rows,
             penalty=self.penalty,
             release=release_share,
+            sampling=self.sampling,
         )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -290,7 +292,7 @@ def run(
     weights = descend(
         query=prepared.query,
         update=prepared.update,
-        sets=plan.sampling.sets,
+        sets=prepared.sets or plan.sampling.sets,
         average=plan.average,
         start=prepared.start,
         n_steps=plan.n_steps,
