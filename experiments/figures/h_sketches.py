@@ -306,7 +306,8 @@ def about_bounds(rows: Rows) -> str:
     above = sum(share > 1 for share in shares)
     return (
         "Theorem S2's bound, for the true w*, without the light ridge and for the mean "
-        f"of all iterates, for *columns* and *rotation*: {above} of {len(shares)} means are above it; they are "
+        f"of all iterates, for *columns* and *rotation*: {above} of {len(shares)} "
+        "means are above it; they are "
         f"{min(shares):.2g} to {max(shares):.2g} of it."
     )
 
