@@ -315,8 +315,7 @@ def test_weighted_steps_are_unbiased():
     prepared = plan.geometry.prepare(plan.make_task(ReferenceEngine(RECORDS), None))
     steps = []
     run(plan, RECORDS, random_state=1, callback=steps.append)
-    law = prepared.sets.__self__
-    start = prepared.start
+    law, start = prepared.law, prepared.start
     for step in steps:
         prepared.update(start, step.released, step.at)
     p = law.probabilities()

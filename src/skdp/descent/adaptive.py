@@ -85,10 +85,14 @@ class FollowingLaw:
             place = rng.random() * cumulative[-1]
             yield self._sets[int(np.searchsorted(cumulative, place, side="right"))]
 
+    def find_probability(self, at: IntArray) -> float:
+        """Return the probability of one set in the next step."""
+        return float(self.probabilities()[self._index[at.tobytes()]])
+
     def weigh(self, at: IntArray) -> float:
         """Return explore · p̄(S)/p(S) for the set that was drawn, which is at most 1."""
-        drawn = self._index[at.tobytes()]
-        return float(self._explore * self._own[drawn] / self.probabilities()[drawn])
+        own = float(self._own[self._index[at.tobytes()]])
+        return self._explore * own / self.find_probability(at)
 
     def learn(self, at: IntArray, released: Released) -> None:
         """Keep what a release says about its set."""

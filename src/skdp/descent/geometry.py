@@ -14,7 +14,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from skdp.descent.algorithm1 import Query, Sets, Update
+from skdp.descent.adaptive import FollowingLaw
+from skdp.descent.algorithm1 import Query, Update
 from skdp.descent.samplings import Sampling
 from skdp.descent.target import ConstantModel, release_constant
 from skdp.models.losses import Loss
@@ -65,14 +66,14 @@ class Prepared(NamedTuple):
     """What Algorithm 1 takes: the query, the update and the start w⁰ (d, k).
 
     `finish` maps the result of Algorithm 1 to the weights of the model. It may release
-    a last sum. `sets` draws the sets of the steps, if the plan's sampling does not.
+    a last sum. `law` draws the sets of the steps, if the plan's sampling does not.
     """
 
     query: Query
     update: Update
     start: FloatArray
     finish: Callable[[FloatArray], FloatArray] = keep
-    sets: Sets | None = None
+    law: FollowingLaw | None = None
 
 
 class Geometry(Registered, ABC):

@@ -170,7 +170,7 @@ class Sketched(Geometry):
         return f"steps along {text}, in the metric of {metric}{drawn}"
 
     def prepare(self, task: Task) -> Prepared:
-        """Return query, update, start and sets, after releasing the Gram matrix."""
+        """Return query, update, start and law, after releasing the Gram matrix."""
         check(
             isinstance(task.penalty, ElasticNet) and task.penalty.l1 == 0,
             "Sketched requires a ridge penalty or none, because other penalties are "
@@ -190,8 +190,7 @@ class Sketched(Geometry):
         assert directions is not None
         steps = _Steps(self, task, directions, metric)
         start = np.zeros((layout.n_features, task.loss.n_outputs))
-        sets = None if steps.law is None else steps.law.sets
-        return Prepared(steps.query, steps.update, start, sets=sets)
+        return Prepared(steps.query, steps.update, start, law=steps.law)
 
 
 @dataclass(frozen=True, eq=False)

@@ -292,7 +292,7 @@ def run(
     weights = descend(
         query=prepared.query,
         update=prepared.update,
-        sets=prepared.sets or plan.sampling.sets,
+        sets=(prepared.law or plan.sampling).sets,
         average=plan.average,
         start=prepared.start,
         n_steps=plan.n_steps,
