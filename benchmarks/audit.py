@@ -65,6 +65,10 @@ BUGS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "seed fixed": ("fixed_seed", ()),
     "Gram noise halved off the diagonal": ("small_noise_off_the_diagonal", ()),
     "threshold of categories too low": ("low_threshold", ()),
+    "sketch without caps": ("sketch_not_capped", ()),
+    "caps of another set": ("sketch_caps_of_another_set", ()),
+    "sets by exact gradients": ("sets_by_exact_gradients", ()),
+    "noise by the chance of a set": ("sets_amplify", ()),
 }
 
 
@@ -185,6 +189,13 @@ def mistakes() -> Iterator[Job]:
     low = next(s for s in list_mechanism_settings(1.0) if s.name == "rare level")
     low = replace(low, neighbours="zero-out")
     yield Job(part="bug", setting=low, bug="threshold of categories too low")
+    for name, bug in (
+        ("sketch", "sketch without caps"),
+        ("sketch", "caps of another set"),
+        ("adaptive sets", "sets by exact gradients"),
+        ("adaptive sets", "noise by the chance of a set"),
+    ):
+        yield Job(part="bug", setting=_grouped(name, "add-remove"), bug=bug)
     for bug in ("Gram not charged", "row count not charged"):
         setting = make_fit_setting("linear", "add-remove", 4.0, n_trials=400)
         yield Job(part="bug", setting=setting, bug=bug)

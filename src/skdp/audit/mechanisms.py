@@ -281,8 +281,16 @@ MECHANISMS: dict[str, Mechanism] = {
     "matrix gradient": Mechanism(
         game=partial(make_release_game, make_mapped_gradients)
     ),
-    "sketch": Mechanism(game=partial(make_sketch_game, "fixed"), slow=True),
-    "adaptive sets": Mechanism(game=partial(make_sketch_game, "largest"), slow=True),
+    "sketch": Mechanism(
+        game=partial(make_sketch_game, "fixed"),
+        relations=("replace-one", "add-remove"),
+        slow=True,
+    ),
+    "adaptive sets": Mechanism(
+        game=partial(make_sketch_game, "largest"),
+        relations=("replace-one", "add-remove"),
+        slow=True,
+    ),
     "gram": Mechanism(game=partial(make_release_game, make_grams)),
     "centred gram": Mechanism(
         game=partial(make_release_game, make_centred_grams),

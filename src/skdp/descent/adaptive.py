@@ -54,7 +54,11 @@ class FollowingLaw:
         self._sets, self._own = support, own
         self._law, self._explore = law, explore
         self._index = {chosen.tobytes(): i for i, chosen in enumerate(support)}
-        self._scores = np.full(len(support), np.nan)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all releases, before another run."""
+        self._scores = np.full(len(self._sets), np.nan)
 
     def probabilities(self) -> FloatArray:
         """Return the probability of each set in the next step."""
