@@ -21,12 +21,20 @@ from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.solvers import Problem, output_perturbation
 
 #: Pairs of each subject and relation.
-PAIRS = {"skgd": 25, "preset": 8, "evaluate": 8, "discovery": 8, "dp_gcd()": 25}
+PAIRS = {
+    "skgd": 25,
+    "preset": 8,
+    "sketch": 12,
+    "evaluate": 8,
+    "discovery": 8,
+    "dp_gcd()": 25,
+}
 PAIRS |= {"objective_perturbation": 2, "objective_perturbation()": 3}  # slow
 USUAL = 5
 #: Queries whose bound some pair reaches, by how their text begins.
 REACHED = {
     "skgd": ("gradient of", "counts of", "histogram of", "# entries of"),
+    "sketch": ("gradient of # coordinates in a matrix metric", "# entries of"),
     "discovery": ("magnitudes of", "counts of categories"),
     "evaluate": ("scores",),
     "dp_sgd()": ("gradient of",),

@@ -44,7 +44,7 @@ def test_right_noise_is_not_flagged(name, neighbours):
         epsilon=8.0,
         delta=delta,
         neighbours=neighbours,
-        n_trials=200,
+        n_trials=60 if audit.MECHANISMS[name].slow else 200,
         confidence=SURE,
     )
     assert found.passed, found
@@ -126,7 +126,7 @@ def test_small_noise_off_the_diagonal_is_found():
 
 def test_a_sketch_without_caps_is_found():
     with sketch_not_capped():
-        found = audit.mechanism("sketch", epsilon=8.0, n_trials=300, confidence=SURE)
+        found = audit.mechanism("sketch", epsilon=8.0, n_trials=200, confidence=SURE)
     assert any("gdp" in text for text in found.violations)
     assert any("tables differ" in text for text in found.violations)
 
