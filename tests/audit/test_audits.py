@@ -143,6 +143,15 @@ def test_too_little_noise_of_a_set_is_found(name, bug):
     assert found.choices == 0
 
 
+def test_sets_depend_on_releases_alone():
+    """Sums of eight canaries are well above the noise, so they would show."""
+    found = audit.mechanism(
+        "adaptive sets", epsilon=8.0, neighbours="add-remove", n_trials=10, group=8
+    )
+    assert found.passed, found
+    assert found.choices == 0
+
+
 def test_sets_that_follow_exact_gradients_are_found():
     """By the probabilities of the sets on both tables, and by guessing alone."""
     with sets_by_exact_gradients():

@@ -226,6 +226,27 @@ def test_dependent_directions_are_measured_once():
     assert [step.released.values.shape for step in steps] == [(D, 1)] * 2
 
 
+def test_directions_depend_on_the_released_matrix_alone():
+    """Two tables for which the same matrix is released have the same sketches."""
+    other = encode([make_hospital(N_ROWS, random_state=5).batch], HOSPITAL.schema)
+    plan, kept, roots = planned("eigenvectors", {"radius": 0.3}), [], []
+
+    def release_once(total, share):
+        if not kept:
+            values = (total.value * total.unit).astype(float)
+            kept.append(released(values + 0.1 * N_ROWS, 1.0, wide=False))
+        return kept[0]
+
+    for table in (RECORDS, other):
+        task = plan.make_task(ReferenceEngine(table), release_once)
+        steps = plan.geometry.prepare(task).query.__self__
+        at = plan.sampling.support[1]
+        roots.append(steps.part(at).root)
+        total = steps.query(at, np.zeros((D, 1)))
+        assert total.sensitivity == pytest.approx(2 * 0.3 * math.sqrt(len(at)))
+    assert (roots[0] == roots[1]).all()
+
+
 # ---- what is spent
 
 
@@ -255,8 +276,10 @@ def test_every_step_costs_the_same_whichever_set_it_draws(name, law):
 # ---- laws that follow releases
 
 
-def released(values, std=1.0):
-    values = np.asarray(values, float)[:, None]
+def released(values, std=1.0, wide=True):
+    """A released value that no mechanism made."""
+    values = np.asarray(values, float)
+    values = values[:, None] if wide else values
     found = object.__new__(Released)
     for name, value in {
         "values": values,
