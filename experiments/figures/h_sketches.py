@@ -90,7 +90,7 @@ def make_plan(goal: Objective, cell: dict[str, Any]) -> Plan:
     if gram:
         mu = accountant.gdp_mu(cell["epsilon"], DELTA)
         floor = max(1e-4, 1.5 * math.sqrt(d) / (problem.n_rows * mu))
-        options |= {"gram_share": GRAM_SHARE, "floor": floor, "radius": 1.0}
+        options |= {"gram_share": GRAM_SHARE, "floor": floor, "cap": 1.0}
     matrices: dict[str, Callable[[], FloatArray | None]] = {
         "columns": lambda: np.eye(d),
         "rotation": lambda: randomised_hadamard(d),

@@ -248,7 +248,7 @@ def _sketch(draw, _, neighbours):
     given, budget = _problem(draw, neighbours), draw.budget()
     n_steps, law = draw.pick([1, 4, 9]), draw.pick(LAWS)
     own = {"law": law, "weighted": draw.chance(0.5), "explore": draw.pick([0.1, 1.0])}
-    own["radius"] = draw.pick([1e-3, 0.3, 1.0, math.inf])
+    own["cap"] = draw.pick([1e-3, 0.3, 1.0, math.inf])
     if draw.chance(0.5):
         own |= {"gram_share": 0.3, "floor": draw.pick([1e-6, 0.1])}
     kind = draw.pick(["columns", "rotation", "normal", "eigenvectors"])

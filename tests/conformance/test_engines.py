@@ -428,12 +428,12 @@ def plans(layout: Layout, n: int) -> dict[str, Plan]:
     found["rotation"] = replace(
         found["matrix"],
         sampling=samplings.Blocks.uniform(thirds),
-        geometry=Sketched(directions=rotation, radius=0.5, law="norms"),
+        geometry=Sketched(directions=rotation, cap=0.5, law="norms"),
     )
     found["eigenvectors"] = replace(
         found["matrix"],
         sampling=samplings.Nice(layout.n_features, 4),
-        geometry=Sketched(gram_share=0.2, floor=0.1, radius=0.3),
+        geometry=Sketched(gram_share=0.2, floor=0.1, cap=0.3),
     )
     return found
 

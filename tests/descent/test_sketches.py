@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+import skdp.audit
 from skdp.datasets import make_hospital
 from skdp.descent import averages
 from skdp.descent.adaptive import LAWS, FollowingLaw
@@ -168,7 +169,7 @@ def test_columns_with_public_bounds_are_the_paper_s_blocks():
 
 def test_all_eigenvectors_at_once_are_the_matrix_geometry():
     settings = {"epsilon": math.inf, "n_steps": 6, "penalty": ridge(0.02)}
-    ours = planned("all eigenvectors", {"radius": 0.3}, **settings)
+    ours = planned("all eigenvectors", {"cap": 0.3}, **settings)
     matrix = Matrix(radius=0.3 * math.sqrt(D), floor=1e-3, gram_share=0.2)
     theirs = replace(ours, geometry=matrix)
     found = [run(plan, RECORDS, random_state=1).weights for plan in (ours, theirs)]
@@ -229,7 +230,7 @@ def test_dependent_directions_are_measured_once():
 def test_directions_depend_on_the_released_matrix_alone():
     """Two tables for which the same matrix is released have the same sketches."""
     other = encode([make_hospital(N_ROWS, random_state=5).batch], HOSPITAL.schema)
-    plan, kept, roots = planned("eigenvectors", {"radius": 0.3}), [], []
+    plan, kept, roots = planned("eigenvectors", {"cap": 0.3}), [], []
 
     def release_once(total, share):
         if not kept:
@@ -256,7 +257,7 @@ def test_every_step_costs_the_same_whichever_set_it_draws(name, law):
     """Noise is a fixed multiple of the sensitivity of the set that was drawn."""
     if name == "eigenvectors":
         uneven = Blocks.uniform([np.arange(2), np.arange(2, 9), np.arange(9, D)])
-        plan = planned(name, {"law": law, "radius": 0.7}, sampling=uneven, n_steps=30)
+        plan = planned(name, {"law": law, "cap": 0.7}, sampling=uneven, n_steps=30)
     else:
         plan = planned(name, {"law": law}, n_steps=30)
     steps = []
@@ -381,7 +382,7 @@ def test_a_plan_that_was_written_runs_to_the_same_bits(name, law):
         ({}, "required if gram_share is 0"),
         ({"gram_share": 0.1}, "floor must be positive"),
         ({"gram_share": 1.0, "floor": 1.0}, "gram_share must be"),
-        ({"directions": np.eye(2), "radius": 0.0}, "radius must be"),
+        ({"directions": np.eye(2), "cap": 0.0}, "cap must be"),
         ({"directions": np.eye(2), "law": "greedy"}, "law must be one of"),
         ({"directions": np.eye(2), "explore": 0.0}, "explore must be"),
     ],
@@ -401,3 +402,22 @@ def test_samplings_and_penalties_that_do_not_fit_are_refused():
             run(planned("columns", penalty=penalty), RECORDS)
     with pytest.raises(ValueError, match="lists its sets"):
         run(planned("overlapping", {"law": "norms"}), RECORDS)
+
+
+@pytest.mark.parametrize("law", ["fixed", "norms"])
+def test_an_estimator_takes_a_sketch_and_its_record_is_verified(law, tmp_path):
+    rng = np.random.default_rng(0)
+    model = skdp.LogisticRegression(
+        schema=Schema(
+            {name: Numeric(0, 1) for name in "abc"}, target=Categorical([0, 1])
+        ),
+        geometry=Sketched(gram_share=0.2, floor=0.1, law=law),
+        sampling=Blocks.uniform([[0, 1], [2, 3]]),
+        n_steps=4,
+    )
+    model.fit(rng.random((60, 3)), rng.integers(0, 2, 60))
+    model.save(tmp_path / "model")
+    assert skdp.verify(tmp_path / "model").passed
+    if law == "norms":
+        with pytest.raises(ValueError, match="fixed law"):
+            skdp.audit.fit(model, n_trials=2)

@@ -58,7 +58,7 @@ def planned(name="dp_skgd", **options):
             **{"n_steps": 12} | settings,
         )
     if name == "sketch":
-        geometry = Sketched(gram_share=0.2, floor=0.1, radius=0.3, law="norms")
+        geometry = Sketched(gram_share=0.2, floor=0.1, cap=0.3, law="norms")
         blocks = np.array_split(np.arange(LAYOUT.n_features), 4)
         return Plan(
             layout=LAYOUT,

@@ -129,8 +129,8 @@ class Audit:
     seconds : float
         Run time of the audit.
     choices : float
-        The largest magnitude of `Observation.choices`. If it is not 0, the draws of
-        sets depend on records.
+        By how much log-likelihoods of the drawn sets differ between the tables, at
+        most. If it is not 0, the draws depend on records.
     """
 
     name: str

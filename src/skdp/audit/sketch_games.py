@@ -26,7 +26,7 @@ from skdp.privacy.randomness import Randomness
 #: Number of steps of a game. Together they cost what one release would.
 N_STEPS = 5
 #: The cap on gradients. It is below the length of the gradient of a canary on any set.
-RADIUS = 0.25
+CAP = 0.25
 #: The public number of rows. It is so large that weights hardly move, and the slope of
 #: a canary stays above its cap.
 N_ROWS = 1e6
@@ -45,7 +45,7 @@ def make_sketch_game(
     # With these signs, the image of a canary is twice as long on the second set.
     directions = randomised_hadamard(engines[0].records.layout.n_features, seed=1)
     sampling = Blocks.uniform(np.split(np.arange(len(directions)), 2))
-    geometry = Sketched(directions=directions, radius=RADIUS, law=law, explore=0.1)
+    geometry = Sketched(directions=directions, cap=CAP, law=law, explore=0.1)
     tasks = [
         Task(
             engine=engine,

@@ -23,6 +23,8 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, Layout, check
 
+__all__ = ["Sketched", "bound_image", "randomised_hadamard"]
+
 #: Directions whose squared length in the metric is below this share of the largest one
 #: are left out of a step: they depend on the other directions of the set.
 SMALLEST = 1e-10
@@ -83,7 +85,7 @@ class Sketched(Geometry):
     directions : float64 (r, d), optional
         Q, which must be public. By default its rows are the eigenvectors of A, from the
         largest eigenvalue to the smallest, which costs `gram_share`.
-    radius : float
+    cap : float
         C_S is this number times √|S|, or times 1 if A is not released. It is never
         larger than the slope bound times the public bound on ‖B_S x‖, which is also the
         default. With that default no slope is capped.
@@ -104,7 +106,7 @@ class Sketched(Geometry):
     """
 
     directions: FloatArray | None = None
-    radius: float = math.inf
+    cap: float = math.inf
     gram_share: float = 0.0
     floor: float = 0.0
     law: Law = "fixed"
@@ -124,7 +126,7 @@ class Sketched(Geometry):
                 np.linalg.matrix_rank(given) == given.shape[1],
                 "directions must span all coefficients, or some could never move.",
             )
-        check(self.radius > 0, f"radius must be positive, got {self.radius}.")
+        check(self.cap > 0, f"cap must be positive, got {self.cap}.")
         check(
             0 <= self.gram_share < 1,
             f"gram_share must be at least 0 and below 1, got {self.gram_share}.",
@@ -256,14 +258,14 @@ class _Steps:
 
     def _whiten(self, at: IntArray, layout: Layout) -> tuple[FloatArray, float]:
         """Return B_S, with orthonormal rows in the metric, and the cap C_S."""
-        chosen, radius = self._directions[at], self._geometry.radius
+        chosen, cap = self._directions[at], self._geometry.cap
         if self._metric is None:
-            return chosen / bound_image(layout, chosen), radius
+            return chosen / bound_image(layout, chosen), cap
         with one_thread(len(chosen)):
             values, vectors = np.linalg.eigh(chosen @ self._metric @ chosen.T)
         kept = values > SMALLEST * values[-1]
         root = (vectors[:, kept] / np.sqrt(values[kept])).T @ chosen
-        return root, radius * math.sqrt(len(root))
+        return root, cap * math.sqrt(len(root))
 
     def query(self, at: IntArray, weights: FloatArray) -> queries.BoundedSum:
         """Return B_S times the sum of the gradients."""

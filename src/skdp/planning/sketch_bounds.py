@@ -26,6 +26,8 @@ from scipy.linalg import eigh
 from skdp.descent.sampling_checks import check_distribution, check_positive
 from skdp.schema import FloatArray, check
 
+__all__ = ["SketchLaw", "convex_bound", "following_bound", "tight_bound"]
+
 #: Relative room for rounding errors of eigenvalues.
 ROOM = 1e-9
 
