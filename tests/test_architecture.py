@@ -477,7 +477,6 @@ LONG = {
     "descent/samplings.py": "one class a sampling, ten of them",
     "planning/theory.py": "one function a theorem, and its proof",
     "engines/kernels.py": "one compiled loop a kind of column",
-    "engines/compiled.py": "its caches and threads, beside those loops",
 }
 
 
