@@ -29,18 +29,18 @@ class CompilationListener(event.Listener):
 
     Parameters
     ----------
-    module : str
-        Name of the module whose compilation is reported.
+    modules : tuple of str
+        Names of the modules whose compilation is reported.
     """
 
-    def __init__(self, module: str) -> None:
-        self._module = module
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        self._modules = modules
         self._done = False
 
     def on_start(self, event: Any) -> None:
-        """Report the first compilation of the module."""
+        """Report the first compilation of the modules."""
         dispatcher = event.data["dispatcher"]
-        if _quiet or self._done or dispatcher.py_func.__module__ != self._module:
+        if _quiet or self._done or dispatcher.py_func.__module__ not in self._modules:
             return
         self._done = True
         remedy = (
@@ -55,7 +55,7 @@ class CompilationListener(event.Listener):
         """Do nothing when compilation ends."""
 
 
-def report_compilation(module: str) -> None:
-    """Report the compilation of a module's functions from now on."""
-    listener = CompilationListener(module)
+def report_compilation(*modules: str) -> None:
+    """Report the compilation of the modules' functions from now on."""
+    listener = CompilationListener(modules)
     event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
