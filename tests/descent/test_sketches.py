@@ -19,6 +19,7 @@ from skdp.engines.reference import ReferenceEngine, to_dense
 from skdp.models.losses import Logistic, Softmax
 from skdp.models.penalties import Box, ElasticNet, lasso, ridge
 from skdp.planning.plan import Plan, run
+from skdp.privacy import grid, queries
 from skdp.privacy.encoding import encode
 from skdp.privacy.mechanism import Released
 from skdp.schema import Categorical, Numeric, Pair, Schema, Vector
@@ -218,6 +219,25 @@ def test_many_classes_move_together():
     assert weights.any()
 
 
+def test_columns_of_the_matrix_that_are_zero_are_not_read():
+    """The sum is the same as that of all coordinates, and fewer of them are added."""
+    read = []
+
+    class Engine(ReferenceEngine):
+        def gradient(self, units, at, slopes):
+            read.append(at)
+            return super().gradient(units, at, slopes)
+
+    engine, matrix = Engine(RECORDS), np.zeros((2, D))
+    matrix[0, 3], matrix[1, [1, D - 1]] = 0.7, [-2.0, 0.1]
+    metric = queries.Metric.of(matrix, 0.4)
+    slopes = queries.capped(engine, queries.Slopes(Logistic()), metric)
+    total = queries.mapped_gradient(engine, slopes, np.zeros((D, 1)), "zero-out")
+    whole = engine.gradient(np.zeros((D, 1)), np.arange(D), slopes)
+    assert (total.value == grid.multiply(metric.units, whole)).all()
+    assert read[0].tolist() == [1, 3, D - 1]
+
+
 def test_dependent_directions_are_measured_once():
     """All rows of a tall matrix span d dimensions: no more are released."""
     tall = Sketched(directions=ROTATION, **GRAM)
@@ -322,6 +342,19 @@ def test_sets_are_drawn_with_the_probabilities_of_their_step():
     drawn = [len(at) + at[0] for at in law.sets(20_000, rng)]
     shares = [np.mean(np.array(drawn) == key) for key in (1, 2, 4)]
     np.testing.assert_allclose(shares, law.probabilities(), atol=0.015)
+
+
+def test_adaptive_runs_visit_steep_sets_more_often():
+    visits = {}
+    for law in ("fixed", "largest"):
+        steps = []
+        options = {"law": law, "explore": 0.2}
+        plan = planned("columns", options, epsilon=math.inf, n_steps=100)
+        run(plan, RECORDS, random_state=1, callback=steps.append)
+        counts = np.unique([step.at[0] for step in steps], return_counts=True)[1]
+        assert len(counts) == len(COLUMNS)
+        visits[law] = counts.max()
+    assert visits["fixed"] < 20 < 25 < visits["largest"]
 
 
 def test_laws_learn_from_released_values_only():

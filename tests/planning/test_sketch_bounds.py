@@ -214,6 +214,16 @@ def test_laws_that_follow_noise_keep_their_bounds(seed):
     assert last <= following_bound(law, 20, strength=m, **given) * 1.1
 
 
+def test_the_bound_of_full_steps_is_attained():
+    """One step on all of f = ½‖w‖² leaves the noise, and nothing but the noise."""
+    law = SketchLaw(roots=[np.eye(3)], probabilities=np.ones(1))
+    given = {"stds": np.array([0.2]), "hessian": np.eye(3)}
+    bound = following_bound(law, 7, strength=1.0, excess=5.0, explore=1.0, **given)
+    assert bound == pytest.approx(0.5 * 3 * 0.2**2)
+    slow = following_bound(law, 7, strength=0.5, excess=5.0, explore=0.5, **given)
+    assert slow == pytest.approx(0.75**7 * 5.0 + 4 * 0.5 * 3 * 0.2**2)
+
+
 def test_laws_that_cannot_be_unbiased_are_refused():
     with pytest.raises(ValueError, match="span all coordinates"):
         SketchLaw(roots=[np.eye(3)[:2]], probabilities=np.ones(1))
