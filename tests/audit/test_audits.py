@@ -157,9 +157,9 @@ def test_sets_that_follow_exact_gradients_are_found():
     with sets_by_exact_gradients():
         found = audit.mechanism(
             "adaptive sets",
-            epsilon=1.0,
+            epsilon=0.25,
             neighbours="add-remove",
-            n_trials=200,
+            n_trials=400,
             confidence=SURE,
         )
     assert "the sets that are drawn depend on records" in found.violations

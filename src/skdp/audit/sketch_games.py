@@ -24,7 +24,7 @@ from skdp.privacy.mechanism import Released
 from skdp.privacy.randomness import Randomness
 
 #: Number of steps of a game. Together they cost what one release would.
-N_STEPS = 5
+N_STEPS = 3
 #: The cap on gradients. It is below the length of the gradient of a canary on any set.
 CAP = 0.25
 #: The public number of rows. It is so large that weights hardly move, and the slope of
