@@ -126,7 +126,7 @@ def test_small_noise_off_the_diagonal_is_found():
 
 def test_a_sketch_without_caps_is_found():
     with sketch_not_capped():
-        found = audit.mechanism("sketch", epsilon=8.0, n_trials=200, confidence=SURE)
+        found = audit.mechanism("sketch", epsilon=8.0, n_trials=400, confidence=SURE)
     assert any("gdp" in text for text in found.violations)
     assert any("tables differ" in text for text in found.violations)
 
