@@ -26,6 +26,7 @@ from skdp.engines.cuda_rows import (
     Places,
     Slab,
     count_bytes,
+    find_address,
     group_chunks,
     join_chunks,
     slice_rows,
@@ -219,7 +220,7 @@ class CudaEngine:
         columns["short_slot"][0, : len(wide)] = [
             layout.groups[g].start + g for g in wide
         ]
-        columns["slot_moves"] = slot_moves.data.ptr
+        columns["slot_moves"] = find_address(slot_moves)
         columns["intercept_move"] = sum(move[j] * FEATURE_ONE for j in places.ones)
         columns["slots"] = places.n_slots
         kernel = _compile(

@@ -240,8 +240,13 @@ def slice_rows(parts: list[Any], lengths: list[int], rows: slice) -> FloatArray:
     return np.concatenate(found).astype(np.float64)
 
 
+def find_address(array: Any) -> int:
+    """Return where an array on the GPU begins."""
+    return int(array.data.ptr)
+
+
 def write_addresses(to: Any, matrix: Any, rows: Sequence[int] | IntArray) -> None:
     """Write the addresses of some rows of a matrix on the GPU."""
-    start, step = int(matrix.data.ptr), matrix.strides[0]
+    start, step = find_address(matrix), matrix.strides[0]
     for place, row in enumerate(rows):
         to[place] = start + int(row) * step
