@@ -60,11 +60,13 @@ def made_rows(factor: float) -> list[dict[str, Any]]:
 
 def test_text_says_what_the_rows_say() -> None:
     rows, n = made_rows(3.0), 12
-    assert f"| 3 [3, 3] | 3.00 to 3.00 | 0 of {n} |" in h.text(rows)
+    assert f"| 3 [3, 3] | 3.00 to 3.00 | 0 of {n} | costs |" in h.text(rows)
     assert len(h.compared(rows, "rotation", "columns")) == n
     (point,) = h.losses(rows)
     assert point.startswith("rotation (a random rotation instead of columns")
-    assert f"in {n} of {n} settings: adult at ε = 0.1," in point
+    assert point.endswith(f"in {n} of {n} settings, up to 3.00 times as much.")
     assert h.losses(made_rows(1.0)) == []
-    assert f"| 0.5 [0.5, 0.5] | 0.50 to 0.50 | {n} of {n} |" in h.text(made_rows(0.5))
+    assert f"| 0.5 [0.5, 0.5] | 0.50 to 0.50 | {n} of {n} | pays |" in h.text(
+        made_rows(0.5)
+    )
     assert len(h.draw(rows).axes) == n
