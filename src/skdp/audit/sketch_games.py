@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +18,9 @@ from skdp.descent.sketches import Sketched, randomised_hadamard
 from skdp.models.losses import Squared
 from skdp.models.penalties import ElasticNet
 from skdp.privacy import queries
-from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import Released
 from skdp.privacy.randomness import Randomness
+from skdp.schema import FloatArray, IntArray
 
 #: Number of steps of a game. Together they cost what one release would.
 N_STEPS = 3
@@ -65,9 +64,9 @@ def make_sketch_game(
 
     def play(other: bool) -> Observation:
         record, steps = make_record(neighbours), list[Step]()
-        _forget(runs)
+        views = [_View(run) for run in runs]
         descend(
-            query=runs[other].query,
+            query=views[other].query,
             update=runs[other].update,
             sets=(runs[other].law or sampling).sets,
             average=averages.last,
@@ -78,37 +77,33 @@ def make_sketch_game(
             record=record,
             callback=steps.append,
         )
-        _forget(runs)
-        return _compare_steps(runs, steps, record)
+        theta = runs[other].start
+        for step in steps:  # the same steps on the table that was not run
+            views[not other].query(step.at, theta)
+            runs[not other].update(theta, step.released, step.at)
+            theta = step.weights
+        pairs = zip(views[0].sums, views[1].sums, strict=True)
+        seen = compare_releases(record, list(pairs))
+        return replace(seen, choices=views[1].chance - views[0].chance)
 
     return play
 
 
-def _forget(runs: Sequence[Prepared]) -> None:
-    for run in runs:
+class _View:
+    """The exact sums of a run, and the log-likelihood of its sets."""
+
+    def __init__(self, run: Prepared) -> None:
+        self._run, self.sums, self.chance = run, list[queries.BoundedSum](), 0.0
         if run.law is not None:
             run.law.forget()
+
+    def query(self, at: IntArray, weights: FloatArray) -> queries.BoundedSum:
+        """Return the sum of the run, and keep it."""
+        if self._run.law is not None:
+            self.chance += math.log(self._run.law.find_probability(at))
+        self.sums.append(self._run.query(at, weights))
+        return self.sums[-1]
 
 
 def _refuse(total: queries.BoundedSum, share: float) -> Released:
     raise AssertionError("Steps along public directions release nothing before.")
-
-
-def _compare_steps(
-    runs: Sequence[Prepared], steps: Sequence[Step], record: PrivacyRecord
-) -> Observation:
-    """Repeat the steps on both tables, and compare sums and probabilities of sets."""
-    theta, choices = runs[0].start, 0.0
-    sums: list[list[queries.BoundedSum]] = [[], []]
-    for step in steps:
-        chances = []
-        for run, found in zip(runs, sums, strict=True):
-            if run.law is not None:
-                chances.append(run.law.find_probability(step.at))
-            found.append(run.query(step.at, theta))
-            run.update(theta, step.released, step.at)
-        if chances:
-            choices += math.log(chances[1] / chances[0])
-        theta = step.weights
-    seen = compare_releases(record, list(zip(*sums, strict=True)))
-    return replace(seen, choices=choices)
