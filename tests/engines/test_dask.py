@@ -266,7 +266,7 @@ def test_sums_of_many_workers_are_added_in_a_tree(cluster, monkeypatch):
 
         monkeypatch.setattr(dask_client, "FAN_IN", 3)
         monkeypatch.setattr(connected, "submit", noted)
-        answers = [submit(dask_tasks.read_once, _give, n, None) for n in range(11)]
+        answers = [submit(dask_tasks.call, _give, n, None) for n in range(11)]
         assert connected.total(answers).total == list(range(11))
         assert used == ["merge"] * (4 + 2)
 
