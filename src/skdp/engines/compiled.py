@@ -33,8 +33,6 @@ MOST_ROWS = 1 << 18
 TASK_ENTRIES = 1 << 21
 #: Number of ranges of rows per thread. Short ranges let all threads end together.
 RANGES = 16
-#: Number of rows whose products of features float64 adds up exactly.
-GRAM_ROWS = 1 << 24
 #: Number of sets of coordinates whose programs are kept for later steps.
 KNOWN_PROGRAMS = 64
 
@@ -306,21 +304,14 @@ class CompiledEngine:
         """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         order = NumbersFirst(self._slots)
 
+        lines = self._describe(order)
+        sizes = order.choose_sizes()
+
         def work(share: Ranges) -> npt.NDArray[np.int64]:
-            matrix = np.zeros((order.count, order.count))
-            total, n_rows = np.zeros((1, 1), np.int64), 0
-            for index, start, stop in share:
-                parts = self._rows[index].parts
-                if n_rows + stop - start > GRAM_ROWS:
-                    total, n_rows = total + matrix.astype(np.int64), 0
-                    matrix[:] = 0.0
-                n_rows += stop - start
-                for rows, *piece in order.pieces(parts, start, stop):
-                    matrix_kernels.add_pairs(order.slots, *piece, matrix)
-                    if order.hats:
-                        hats = order.split_hats(parts, rows)
-                        matrix_kernels.add_hat_pairs(order.slots, *piece, *hats, matrix)
-            return total + matrix.astype(np.int64)
+            total = np.zeros((order.count, order.count), np.int64)
+            ranges = share.array, share.taken.ctypes.data
+            matrix_kernels.add_up_pairs(*ranges, lines, sizes, order.slots, total)
+            return total
 
         def find_share(index: int) -> int:
             return self.records.find_share(self.records.chunks[index])
@@ -344,24 +335,23 @@ class CompiledEngine:
         columns = np.zeros((order.count, len(metric.units)))
         columns[order.of] = (metric.units * order.worth).T
         caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
+        where = np.array([own.ctypes.data for own in caps], np.int64)
         limits, width = metric.limits(slopes), len(metric.units)
+        lines, sizes = self._describe(order), order.choose_sizes(width)
 
         def work(share: Ranges) -> None:
-            images = np.zeros((0, width))
-            for index, start, stop in share:
-                parts = self._rows[index].parts
-                for rows, *piece in order.pieces(parts, start, stop, width):
-                    if len(images) != rows.stop - rows.start:
-                        images = np.empty((rows.stop - rows.start, width))
-                    images[:] = 0.0
-                    matrix_kernels.add_images(order.slots, *piece, columns, images)
-                    if order.hats:
-                        hats = order.split_hats(parts, rows)
-                        matrix_kernels.add_hat_images(*hats, columns, images)
-                    matrix_kernels.cap_rows(images, *limits, caps[index][rows])
+            ranges = share.array, share.taken.ctypes.data
+            rows = *ranges, lines, sizes, order.slots
+            matrix_kernels.cap_all(*rows, columns, limits, where)
 
         self._run(work, width * len(order.dense) + order.count)
         return caps
+
+    def _describe(self, order: NumbersFirst) -> npt.NDArray[np.int64]:
+        """Return the lines (chunks, groups, 7) by which kernels read all rows."""
+        lines = [order.describe(rows) for rows in self._rows]
+        none = np.zeros((0, len(self.records.layout.groups), 7), np.int64)
+        return np.stack(lines) if lines else none
 
     def counts(self, n_classes: int) -> BigInts:
         """Add up the shares of each class, leaving out null rows (of weight zero).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
-from skdp.engines import kernels
+from skdp.engines import kernels, matrix_kernels
 from skdp.engines.combined_codes import combine_codes
 from skdp.privacy.encoding import AnyArray, Chunk
 from skdp.privacy.grid import FEATURE_ONE
-from skdp.schema import FloatArray, Group, IntArray, Layout, check, split_hats
+from skdp.schema import Group, IntArray, Layout, check
 
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
-#: How many numbers are converted to float64 at a time, for matrix products.
-PIECE = 1 << 19
+#: How many numbers of a tile are converted to float64 at a time, for matrix products.
+TILE = 1 << 15
 
 
 class Slots:
@@ -273,42 +272,26 @@ class NumbersFirst:
                 self.count += group.width + 1
         self.worth = np.where(self.of < len(self.dense), 1, slots.worth)
 
-    def pieces(
-        self, parts: tuple[AnyArray, ...], start: int, stop: int, width: int = 0
-    ) -> Iterator[tuple[slice, FloatArray, AnyArray]]:
-        """Yield pieces of rows, as a slice, numbers (n, m) and codes (groups, n).
-
-        Numbers are in feature units. `width` is the number of further columns per row
-        that the caller computes. A larger `width` makes pieces shorter. The next piece
-        may use the same memory.
-        """
-        length = max(64, PIECE // max(1, len(self.dense) + width))
-        dense, codes = np.empty((0, 0)), np.empty((0, 0), np.uint16)
-        for first in range(start, stop, length):
-            rows = slice(first, min(first + length, stop))
-            n = rows.stop - rows.start
-            if len(dense) != n:
-                dense = np.full((n, len(self.dense)), float(FEATURE_ONE))
-                codes = np.empty((len(self.codes), n), np.uint16)
-            place = 0
-            for g in self.numbers:
-                columns = parts[g].shape[1]  # 0 for the intercept
-                dense[:, place : place + columns] = parts[g][rows]
-                place += max(1, columns)
-            for i, g in enumerate(self.codes):
-                codes[i] = parts[g][rows]
-            yield rows, dense, codes
-
-    def split_hats(
-        self, parts: tuple[AnyArray, ...], rows: slice
-    ) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the places and the values (entries, n) of the hats of some rows."""
-        places, values = [], []
+    def describe(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """Return the lines (groups, 7) by which kernels read the rows of a chunk."""
+        lines = np.zeros((len(rows.places), 7), np.int64)
+        lines[:, :5] = rows.lines[rows.places]
+        lines[:, matrix_kernels.STEP] = rows.steps[rows.places]
+        column = entry = 0
+        for g in self.numbers:
+            lines[g, kernels.SLOT] = column
+            column += max(1, int(lines[g, kernels.WIDTH]))
+        lines[self.codes, kernels.SLOT] = np.arange(len(self.codes))
         for g, first, group in self.hats:
-            at, units = split_hats(parts[g][rows], group.axes, FEATURE_ONE)
-            places.append(at.T + first)
-            values.append(units.T)
-        return (
-            np.concatenate(places, dtype=np.int64),
-            np.concatenate(values, dtype=np.float64),
-        )
+            lines[g, [kernels.SLOT, matrix_kernels.FIRST]] = entry, first
+            entry += 1 << len(group.axes)
+        return lines
+
+    def choose_sizes(self, width: int = 0) -> tuple[int, int, int, int]:
+        """Return the sizes of a tile, as `matrix_kernels.add_up_pairs` takes them.
+
+        `width` is the number of further columns per row that the kernel computes.
+        """
+        entries = sum(1 << len(group.axes) for *_, group in self.hats)
+        numbers = max(1, len(self.dense) + width + 2 * entries)
+        return max(16, TILE // numbers), len(self.dense), len(self.codes), entries

@@ -266,7 +266,8 @@ class DaskEngine:
         """Send slopes without caps to the cluster once, and return their future."""
         facts = slopes.loss, slopes.max_weight, slopes.bits
         if self._known is None or self._known[0] != facts:
-            settings = Settings(uuid.uuid4().hex, slopes)
+            divide = self.records.elsewhere
+            settings = Settings(uuid.uuid4().hex, slopes, divide=divide)
             future = self.partitions.cluster.submit(dask_tasks.share, settings)
             self._known = facts, future
         return self._known[1]

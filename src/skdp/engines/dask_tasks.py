@@ -42,11 +42,15 @@ class Settings:
         How slopes are bounded, without caps.
     metric : Metric, optional
         The matrix that caps are computed from. Workers compute and keep the caps.
+    divide : bool
+        Whether workers divide slopes among a person's rows, because the caller does not
+        have the rows.
     """
 
     name: str
     slopes: Slopes
     metric: Metric | None = None
+    divide: bool = False
 
 
 class Partition:
@@ -78,6 +82,8 @@ class Partition:
 
     def slopes(self, settings: Settings, engine: Engine) -> Slopes:
         """Return the slopes of the settings, with the caps of the partition's rows."""
+        if settings.metric is None and not settings.divide:
+            return settings.slopes
         if self._capped is None or self._capped[0] != settings.name:
             if settings.metric is None:
                 found = divide_slopes(engine.records, settings.slopes)
