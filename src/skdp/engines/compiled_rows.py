@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
 from skdp.engines import kernels, matrix_kernels
-from skdp.engines.combined_codes import combine_codes
+from skdp.engines.combined_codes import CombinedCodes, combine_codes
 from skdp.privacy.encoding import AnyArray, Chunk
 from skdp.privacy.grid import FEATURE_ONE
 from skdp.schema import Group, IntArray, Layout, check
@@ -19,7 +19,7 @@ from skdp.schema import Group, IntArray, Layout, check
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
 #: How many numbers of a tile are converted to float64 at a time, for matrix products.
-TILE = 1 << 15
+PIECE = 1 << 15
 
 
 class Slots:
@@ -127,12 +127,20 @@ class Rows:
             own = np.isin(lines[:, kernels.SLOT], combined.slots)
             if own.sum() < len(combined.slots):
                 continue
-            if combined.start not in self.combined_codes:
-                self.combined_codes[combined.start] = combined.codes(self.parts)
-            address = self.combined_codes[combined.start].ctypes.data
+            address = self._combine(combined).ctypes.data
             line = [kernels.CODE8, combined.start, combined.size - 1, 1, address]
             lines = np.concatenate([lines[~own], np.array([line], np.int64)])
         return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
+
+    def _combine(self, combined: CombinedCodes) -> AnyArray:
+        if combined.start not in self.combined_codes:
+            self.combined_codes[combined.start] = combined.codes(self.parts)
+        return self.combined_codes[combined.start]
+
+    def combine_all(self, slots: Slots) -> None:
+        """Compute all combined codes, so that `program` finds them."""
+        for combined in slots.combined:
+            self._combine(combined)
 
     def _columns(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
         """Return the lines of a program before groups of codes are combined.
@@ -240,11 +248,18 @@ class NumbersFirst:
 
     Attributes
     ----------
-    dense : the coordinates of numbers, in groups of kind "dense" and "ones" slots : the
-    first place of each group of codes, which ends with a spare place hats : the groups
-    of hats, and the first place of each; a spare place follows each of : the place of
-    each coordinate in the new order count : the number of places worth : the number of
-    feature units in a stored 1, for each coordinate
+    dense : int array
+        The coordinates of numbers, in groups of kind "dense" and "ones".
+    slots : int array
+        The first place of each group of codes, which ends with a spare place.
+    hats : list
+        The groups of hats, and the first place of each. A spare place follows each.
+    of : int array
+        The place of each coordinate in the new order.
+    count : int
+        The number of places.
+    worth : int array
+        The number of feature units in a stored 1, for each coordinate.
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -294,4 +309,4 @@ class NumbersFirst:
         """
         entries = sum(1 << len(group.axes) for *_, group in self.hats)
         numbers = max(1, len(self.dense) + width + 2 * entries)
-        return max(16, TILE // numbers), len(self.dense), len(self.codes), entries
+        return max(16, PIECE // numbers), len(self.dense), len(self.codes), entries
