@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.engines import kernels, matrix_kernels
-from skdp.engines.compilation import report_compilation
+from skdp.engines.compilation import compile_sweep
 from skdp.engines.compiled_rows import NumbersFirst, Rows, Slots
 from skdp.engines.threads import Ranges, Threads
 from skdp.models import formulas
@@ -27,8 +27,6 @@ from skdp.schema import FloatArray, IntArray, check
 
 #: Number of sets of coordinates whose programs are kept for later steps.
 KNOWN_PROGRAMS = 64
-
-report_compilation(kernels.__name__, matrix_kernels.__name__)
 
 _NO_TABLE = np.zeros(2)
 _NO_TABLE.setflags(write=False)
@@ -117,6 +115,7 @@ class CompiledEngine:
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         sizes = [len(chunk.target) for chunk in records.chunks]
         self._threads = Threads(n_threads or int(default), sizes, rests)
+        compile_sweep(_NO_TABLE)
         make = partial(Rows.of, slots=self._slots)
         self._rows = self._threads.map(make, records.chunks)
 
@@ -146,22 +145,23 @@ class CompiledEngine:
         chunks[:, 5:9] = bounds
 
         def sweep(share: Ranges) -> npt.NDArray[np.int64]:
-            totals = np.zeros((n_outputs, slots.wide), np.int64)
+            totals = np.zeros((2, n_outputs, slots.wide), np.int64)
             ranges = share.array, share.taken.ctypes.data
             kernels.sweep(*ranges, chunks, programs, moves, lanes, totals, *formula)
             return totals
 
         entries = n_outputs * (16 + len(changed) + len(at))
         self._weights = None  # invalid until all margins have been moved
-        total = np.zeros((n_outputs, slots.wide), np.int64)
-        for part in self._threads.run(sweep, entries):
-            total += part
+        nothing = np.zeros((2, n_outputs, slots.wide), np.int64)
+        total = sum(self._threads.run(sweep, entries), start=nothing)
         for combined in slots.combined:
-            combined.gather(total)
+            combined.gather(total.reshape(-1, slots.wide))
         self._asked = units.copy()
         if kept_margins:
             self._weights = self._asked
-        return big(total[:, slots.of[at]].T * slots.worth[at, None])
+        high, low = big(total[:, :, slots.of[at]])
+        result: BigInts = (high * (1 << 32) + low).T * slots.worth[at, None]
+        return result
 
     @cached_property
     def _described(self) -> npt.NDArray[np.int64]:

@@ -244,7 +244,7 @@ def _read_divisors(
     """Return the divisors of a table's batches, or of all rows if `whole`."""
     source = readers.source(table, ids.columns)
     read = ids.read_divisors(source, counts, ROWS)
-    return [np.concatenate([*read])] if whole else read
+    return [np.concatenate([np.zeros(0, np.int64), *read])] if whole else read
 
 
 def _is(column: Any, what: str) -> bool:
