@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster, Worker
 
 import skdp
 from skdp import cli
-from skdp.engines import dask_client, dask_engine, dask_tasks
+from skdp.engines import dask_client, dask_engine, dask_table, dask_tasks
 from skdp.engines.dask_client import ClusterError
 from skdp.engines.dask_engine import Partitions
 from skdp.schema import Categorical, Numeric, Schema, toml_files
@@ -83,6 +83,18 @@ def test_frames_files_and_rows_of_this_process(cluster, frame, folder, undisturb
     with Client(cluster):
         for table in (frame, folder, dd.from_pandas(frame, npartitions=3)):
             made = model(engine="dask").fit(table)
+            assert (made.weights_ == undisturbed).all()
+
+
+def test_large_files_are_split(cluster, frame, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_table, "LEAST_BYTES", 1 << 10)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet", row_group_size=300)
+    with Client(cluster):
+        for name in ("t.csv", "t.parquet"):
+            placed = dask_table.place_files(tmp_path / name, dask_client.Cluster())
+            assert len(placed._parts) > 4
+            made = model(engine="dask").fit(tmp_path / name)
             assert (made.weights_ == undisturbed).all()
 
 

@@ -24,6 +24,10 @@ from skdp.tables.ids import Ids
 from skdp.tables.placed import PlacedColumn, PlacedTable, Read
 from skdp.tables.readers import Source, count_rows
 
+#: About how many partitions each thread of a cluster gets if files are large enough,
+#: and the fewest bytes for which a file is split.
+PARTITIONS, LEAST_BYTES = 4, 1 << 25
+
 
 class ClusterTable(PlacedTable):
     """A table whose partitions the workers of a cluster read.
@@ -152,16 +156,26 @@ def place_frame(
 
 
 def place_files(given: str | PathLike[str], cluster: Cluster) -> ClusterTable:
-    """Return the files of a path as a placed table, with one partition per file."""
+    """Return the files of a path as a placed table.
+
+    Each file is one partition, or several if it is large.
+    """
     files = folder.list_files(given)
     if files is None:
         files = [given if isinstance(given, CSV) else Path(given)]
     readers.file(files[0], None)  # refuses a file that is not there
+    sizes = [os.path.getsize(file) for file in files]
+    threads = sum(cluster.find_workers().values())
+    most = max(LEAST_BYTES, sum(sizes) / (PARTITIONS * threads))
     parts = []
-    for file in files:
+    for file, size in zip(files, sizes, strict=True):
         path = os.path.abspath(file)
         whole = replace(file, path=path) if isinstance(file, CSV) else Path(path)
-        parts.append(Part(whole, size=float(os.path.getsize(path))))
+        if size <= most:
+            parts.append(Part(whole, size=float(size)))
+        else:
+            sections = readers.split_file(whole, most)
+            parts += [Part(section, size=section.size) for section in sections]
     return ClusterTable(cluster, parts, parts[0].table)
 
 

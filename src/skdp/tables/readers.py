@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -146,6 +147,37 @@ def file(given: Any, wanted: Sequence[str] | None) -> Source:
     check(path.is_file(), f"There is no file {str(path)!r}.")
     reader: Reader = _load(where)
     return reader(given, wanted)
+
+
+@dataclass(frozen=True)
+class Section(PathLike[str]):
+    """A part of a file. All sections of a file together have the rows of the file.
+
+    Attributes
+    ----------
+    whole : str or path
+        The file.
+    first, stop : int
+        The rows begin at these bytes of a CSV file, from `first` to before `stop`, or
+        are in these row groups of a Parquet file.
+    size : float
+        About how many bytes of the file the section takes.
+    """
+
+    whole: str | PathLike[str]
+    first: int
+    stop: int
+    size: float
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.whole)
+
+
+def split_file(given: PathLike[str], most: float) -> list[Section]:
+    """Split a file into sections of about `most` bytes, if its form permits it."""
+    module = _find_file_reader(Path(given)).partition(":")[0]
+    sections: list[Section] = _load(f"{module}:split")(given, most)
+    return sections
 
 
 def _find_file_reader(path: Path) -> str:
