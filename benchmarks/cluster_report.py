@@ -81,9 +81,20 @@ def write(found: dict[str, Any], page: Path) -> None:
         f"| bytes moved | {found['bytes']:,.0f} |",
         f"| bytes moved with a tenth of the rows | {found['bytes_tenth']:,.0f} |",
         "",
-        f"{kills['fits']} fits with a worker killed (SIGKILL) at a random moment: "
-        f"{kills['equal']} equal the undisturbed one bit for bit, and "
-        f"{kills['released_twice']} released anything twice.",
+        "## Workers that are killed",
+        "",
+        f"{kills['fits']} fits of a tenth of the rows with a worker killed (SIGKILL) "
+        f"at a random moment: {kills['equal']} equal the undisturbed one bit for bit, "
+        f"and {kills['released_twice']} released anything twice. The undisturbed fit "
+        f"took {kills['undisturbed']:.1f} seconds.",
+        "",
+        "| killed during | after this many sums | of | seconds of the fit |",
+        "|---|---|---|---|",
+        *(
+            f"| `{one['during']}` | {one['done']} | {one['sums']} "
+            f"| {one['seconds']:.1f} |"
+            for one in kills["moments"]
+        ),
         "",
         "## Larger clusters",
         "",
