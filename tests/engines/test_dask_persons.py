@@ -82,6 +82,7 @@ def test_fits_scores_and_discoveries_have_the_bits_of_one_process(
         other = model(**given, engine="dask").fit(table)
         assert (one.weights_ == other.weights_).all()
         assert one.plan_.n_rows == other.plan_.n_rows
+        assert "\nengine: dask" in str(other.plan_)
     assert "persons" in str(other.privacy_)
     # Clipped slopes, without noise: a person's rows share the bound, rounded down.
     steep = skdp.LinearRegression(
