@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -234,6 +235,7 @@ def length(cells: Cells) -> int:
     return len(cells.codes if hasattr(cells, "codes") else cells)
 
 
+@cache
 def library(name: str) -> Any:
     """Import a library of the ``tables`` extra."""
     try:
