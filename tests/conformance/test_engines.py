@@ -62,7 +62,7 @@ def small_tasks() -> Iterator[None]:
             if not entry.is_installed():
                 continue
             name = entry.location.split(":")[0]
-            for place in (name, f"{name}_rows", "skdp.engines.threads"):
+            for place in (name, f"{name}_rows", "skdp.engines.row_threads"):
                 if importlib.util.find_spec(place) is None:
                     continue
                 module = importlib.import_module(place)

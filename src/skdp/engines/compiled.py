@@ -17,7 +17,7 @@ import numpy.typing as npt
 from skdp.engines import kernels, matrix_kernels
 from skdp.engines.compilation import compile_sweep
 from skdp.engines.compiled_rows import NumbersFirst, Rows, Slots
-from skdp.engines.threads import Ranges, Threads
+from skdp.engines.row_threads import Ranges, Threads
 from skdp.models import formulas
 from skdp.models.losses import Loss
 from skdp.privacy.encoding import Records
