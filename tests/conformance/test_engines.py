@@ -63,11 +63,11 @@ def small_tasks() -> Iterator[None]:
             if not entry.is_installed():
                 continue
             name = entry.location.split(":")[0]
-            for place in (name, f"{name}_rows"):
+            for place in (name, f"{name}_rows", "skdp.engines.row_threads"):
                 if importlib.util.find_spec(place) is None:
                     continue
                 module = importlib.import_module(place)
-                for constant in ("TASK_ENTRIES", "PIECE"):
+                for constant in ("TASK_ENTRIES", "PIECE", "MANY_ROWS"):
                     if hasattr(module, constant):
                         patch.setattr(module, constant, 1)
         yield

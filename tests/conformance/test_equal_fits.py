@@ -133,7 +133,7 @@ def test_discovery_on_a_dask_frame() -> None:
 def test_other_solvers_on_a_dask_frame() -> None:
     table = dd.from_pandas(frame(), npartitions=2)
     fit = {"schema": schema("linear"), "epsilon": 3.0, "random_state": 1}
-    for solver in ("dp_gcd", "adassp"):
+    for solver in ("dp_gcd", "adassp", "dp_cd"):
         one, other = (
             skdp.LinearRegression(**fit, solver=solver).fit(t) for t in (frame(), table)
         )

@@ -31,6 +31,7 @@ from skdp.descent.matrix import Matrix
 from skdp.descent.samplings import Full
 from skdp.descent.sketches import Sketched
 from skdp.descent.target import USUAL_SCALE
+from skdp.engines.choice import name_engine
 from skdp.models.losses import LOSSES
 from skdp.planning.calibration import CALIBRATIONS, SAMPLING
 from skdp.planning.decide import replan
@@ -256,6 +257,8 @@ def describe_plan(plan: Plan) -> str:
     if mu < math.inf:
         z = plan.noise_multiplier(mu**2)
         lines.append(f"noise: {z:.4g} times the influence of one record, in each step")
+    engine = name_engine(plan.engine).partition("://")[0]
+    lines.append(f"engine: {engine}, with the same result as any other")
     if plan.rate is not None:
         bound = plan.rate.bound
         lines.append(f"bound on the expected excess: {bound:.3g} ({plan.rate.theorem})")

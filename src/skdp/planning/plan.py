@@ -64,6 +64,9 @@ class Plan:
         Facts that were assumed to be public. They are written to the privacy record.
     reasons : tuple of str
         The knots and pairs that were chosen, and why.
+    engine : str
+        The name of the engine that a fit uses. It is shown but not saved with the plan,
+        because all engines give the same result.
     """
 
     layout: Layout
@@ -82,6 +85,7 @@ class Plan:
     rate: theory.Rate | None = None
     assumptions: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    engine: str = "auto"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, self.n_rows)

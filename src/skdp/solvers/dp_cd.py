@@ -53,7 +53,7 @@ NOISELESS_PASSES, MOST_STEPS = 400, 50_000
 MOST_JOINT = 8
 
 
-@register_solver(persons=True, reads_rows=True)
+@register_solver(persons=True)
 def dp_cd(
     problem: Problem,
     *,
