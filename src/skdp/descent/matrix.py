@@ -332,7 +332,7 @@ def make_metric_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Pro
 
 def _make_coupled_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
     with one_thread(len(at)):
-        metric = np.linalg.inv(inverse)
+        metric = np.asarray(np.linalg.inv(inverse), dtype=np.float64)
         root = np.sqrt(np.diag(metric))
         stretch = float(np.linalg.eigvalsh(metric / np.outer(root, root))[-1])
     above = penalty.raise_metric(stretch * (1 + 1e-9) * root**2, at)

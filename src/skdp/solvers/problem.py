@@ -272,7 +272,7 @@ def open_run(
     check(
         persons or problem.layout.unit is None,
         "This solver bounds the influence of one row, not of one person. With a unit, "
-        "use solver='skgd', 'dp_cd', 'dp_gcd' or 'adassp'.",
+        "use solver='skgd', 'dp_cd', 'dp_gcd', 'dp_sega' or 'adassp'.",
     )
     check(
         record.neighbours == problem.neighbours,

@@ -264,6 +264,21 @@ def list_dp_gcd(given: Given) -> list[Expected]:
     ]
 
 
+def list_dp_sega(given: Given) -> list[Expected]:
+    """List DP-SEGA's releases: the gradient of one column per step."""
+    columns = [given.reach(at=g.coordinates.tolist()) for g in given.layout.groups]
+    size = given.apart * given.slope
+    return [
+        Expected(
+            what=GRADIENT,
+            least=size * math.sqrt(min(columns)) * (1 - GRID),
+            most=size * math.sqrt(max(columns)) * (1 + 1e-9),
+            times=int(given.number("n_steps")),
+            noise_multiplier=given.number("noise_multiplier"),
+        )
+    ]
+
+
 def list_output_perturbation(given: Given) -> list[Expected]:
     """List the only release of output perturbation, the minimiser.
 
@@ -331,6 +346,7 @@ SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
     "dp_svrg": list_dp_svrg,
     "dp_cd": list_dp_cd,
     "dp_gcd": list_dp_gcd,
+    "dp_sega": list_dp_sega,
     "output_perturbation": list_output_perturbation,
     "objective_perturbation": list_objective_perturbation,
     "adassp": list_adassp,
