@@ -82,6 +82,7 @@ class Problem:
 
     @property
     def probabilities(self) -> Array:
+        """p_j = P(j in S)."""
         found = np.zeros(len(self.solution))
         for at, q in zip(self.sets, self.law, strict=True):
             found[list(at)] += q
@@ -95,9 +96,11 @@ class Problem:
         return self.rows.T @ slope - self.subgradient[:, None]
 
     def slope(self, margin: Array) -> Array:
+        """Derivative of the losses."""
         return np.clip(margin, -self.bend, self.bend) if self.bend else margin
 
     def loss(self, margin: Array) -> Array:
+        """Squared or Huber losses."""
         if not self.bend:
             return margin**2 / 2
         away = np.abs(margin)
@@ -115,6 +118,7 @@ class Problem:
         return f + self.penalise(weights) - self.penalise(self.solution[:, None])
 
     def penalise(self, weights: Array) -> Array:
+        """ψ of weights (d, R), one run a column."""
         if self.kind in ("box", "simplex", "monotone"):
             return np.zeros(weights.shape[1])  # iterates are feasible
         if self.kind == "fused":
@@ -124,6 +128,7 @@ class Problem:
 
 
 def draw_penalty(rng: np.random.Generator, d: int) -> tuple[str, Penalty]:
+    """Draw a penalty that acts on each column of weights (d, R) alone."""
     size = float(np.exp(rng.normal()))
     choices = {
         "none": lambda: ElasticNet(),
@@ -138,6 +143,7 @@ def draw_penalty(rng: np.random.Generator, d: int) -> tuple[str, Penalty]:
 
 
 def draw_problem(rng: np.random.Generator) -> Problem:
+    """Draw everything."""
     d = int(rng.integers(1, 5))
     kind, penalty = draw_penalty(rng, d)
     metric = np.exp(rng.normal(size=d))
@@ -305,6 +311,7 @@ def measure(
 def ratio_of(
     problem: Problem, n_runs: int, rng: Any, broken: str = ""
 ) -> tuple[float, float]:
+    """Ratio and standard error of a problem, zero if it has no constants."""
     sega = constants(problem)
     return (0.0, 0.0) if sega is None else measure(problem, sega, n_runs, rng, broken)
 
@@ -361,6 +368,7 @@ def search(n_problems: int, seed: int, broken: str = "") -> tuple[str, list[Foun
 
 
 def main() -> None:
+    """Search, print and write."""
     parser = argparse.ArgumentParser(description="Try to break DP-SEGA's theorem.")
     parser.add_argument("--problems", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
