@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from skdp.schema import Group, check
@@ -266,17 +266,9 @@ def list_dp_gcd(given: Given) -> list[Expected]:
 
 def list_dp_sega(given: Given) -> list[Expected]:
     """List DP-SEGA's releases: the gradient of one column per step."""
-    columns = [given.reach(at=g.coordinates.tolist()) for g in given.layout.groups]
-    size = given.apart * given.slope
-    return [
-        Expected(
-            what=GRADIENT,
-            least=size * math.sqrt(min(columns)) * (1 - GRID),
-            most=size * math.sqrt(max(columns)) * (1 + 1e-9),
-            times=int(given.number("n_steps")),
-            noise_multiplier=given.number("noise_multiplier"),
-        )
-    ]
+    size, z = given.apart * given.slope, given.number("noise_multiplier")
+    steps = Expected.at(GRADIENT, size, int(given.number("n_steps")), z)
+    return [replace(steps, least=steps.least * given.single)]
 
 
 def list_output_perturbation(given: Given) -> list[Expected]:
