@@ -208,7 +208,7 @@ class CoupledPenalty(Penalty):
 
 @dataclass(frozen=True, eq=False)
 class GroupLasso(CoupledPenalty):
-    """The penalty strength·Σ_P √|P| ‖w_P‖ over the parts P, usually columns.
+    """The penalty strength·Σ_P √m ‖w_P‖ over parts P of m coordinates, usually columns.
 
     The norm is over all coordinates and outputs of a part, so a part's weights are all
     zero or none is.
@@ -233,7 +233,7 @@ class GroupLasso(CoupledPenalty):
 
 @dataclass(frozen=True, eq=False)
 class TotalVariation(CoupledPenalty):
-    """The penalty strength·Σ_P Σ_i |w_{P(i+1)} - w_{P(i)}| over ordered parts P.
+    """The penalty strength·Σ_P Σ_i abs(w_P(i+1) - w_P(i)) over ordered parts P.
 
     Neighbouring weights of a part, such as those of a curve's knots, become equal.
     Outputs are penalised one by one.

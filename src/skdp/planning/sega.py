@@ -242,7 +242,7 @@ def choose_rate(
     budget : Budget
         The budget.
     distance, gradient : float64 (d,)
-        Assumed values of |w0 - w*| and of |h - ∇f(w*)| at the start.
+        Assumed sizes of w0 - w* and of h - ∇f(w*) at the start.
     n_outputs : int
         Number of outputs.
     damping : float, optional
