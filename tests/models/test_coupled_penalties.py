@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from sklearn.isotonic import isotonic_regression
 
+from skdp.descent.geometry import Diagonal
 from skdp.descent.matrix import make_metric_prox
+from skdp.descent.samplings import Blocks, Full, SingleCoordinate
+from skdp.models.losses import Logistic
 from skdp.models.penalties import (
     PENALTIES,
     GroupLasso,
@@ -18,6 +21,7 @@ from skdp.models.penalties import (
     TotalVariation,
     list_columns,
 )
+from skdp.planning.plan import Plan
 from skdp.schema import Categorical, Numeric, Pair, Schema
 
 COUPLED = [name for name, make in PENALTIES.items() if not make().separable]
@@ -137,6 +141,31 @@ def test_saved_and_read_again(name):
     assert np.array_equal(
         again.prox(point, metric, ALL), penalty.prox(point, metric, ALL)
     )
+
+
+def planned(sampling, penalty):
+    schema = Schema({"a": Categorical(list("wxyz"))}, target=Categorical([0, 1]))
+    return Plan(
+        layout=schema.layout(True),
+        loss=Logistic(),
+        n_rows=100,
+        epsilon=1.0,
+        delta=1e-6,
+        sampling=sampling,
+        geometry=Diagonal(smoothness=np.ones(5)),
+        n_steps=2,
+        penalty=penalty,
+    )
+
+
+def test_a_plan_refuses_to_cut_a_part():
+    """Before a record is read or charged for."""
+    penalty = Monotone([(0, 1, 2)])
+    for law in (SingleCoordinate.uniform(5), Blocks.uniform([[0, 1], [2, 3, 4]])):
+        with pytest.raises(ValueError, match=r"couples coordinates.*dp_sega"):
+            planned(law, penalty)
+    for law in (Full(5), Blocks.uniform([[0, 1, 2], [3], [4]])):
+        assert planned(law, penalty).penalty is penalty
 
 
 # ---- one by one
