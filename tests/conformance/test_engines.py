@@ -3,7 +3,7 @@
 An entry of `skdp.engines.choice.ENGINES` is tested by being there.
 """
 
-import importlib
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -61,10 +61,14 @@ def small_tasks() -> Iterator[None]:
         for entry in ENGINES.values():
             if not entry.is_installed():
                 continue
-            module = importlib.import_module(entry.location.split(":")[0])
-            for constant in ("TASK_ENTRIES", "PIECE"):
-                if hasattr(module, constant):
-                    patch.setattr(module, constant, 1)
+            name = entry.location.split(":")[0]
+            for place in (name, f"{name}_rows"):
+                if importlib.util.find_spec(place) is None:
+                    continue
+                module = importlib.import_module(place)
+                for constant in ("TASK_ENTRIES", "PIECE"):
+                    if hasattr(module, constant):
+                        patch.setattr(module, constant, 1)
         yield
 
 

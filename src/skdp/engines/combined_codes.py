@@ -25,7 +25,7 @@ MOST_COMBINATIONS = 256
 class CombinedCodes(NamedTuple):
     """Several groups of codes that are read as one group.
 
-    A slot is a position in the kernels' arrays (see `skdp.engines.compiled.Slots`).
+    A slot is a position in the kernels' arrays: see `compiled_rows.Slots`.
 
     Attributes
     ----------

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -16,17 +15,16 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse
 
-from skdp.engines import kernels
-from skdp.engines.combined_codes import combine_codes
-from skdp.engines.compilation import report_compilation
+from skdp.engines import kernels, matrix_kernels
+from skdp.engines.compilation import compile_sweep
+from skdp.engines.compiled_rows import NumbersFirst, Rows, Slots
 from skdp.models import formulas
 from skdp.models.losses import Loss
-from skdp.privacy.encoding import AnyArray, Chunk, Records
-from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
+from skdp.privacy.encoding import Records
+from skdp.privacy.grid import FEATURE_BITS, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
-from skdp.schema import FloatArray, Group, IntArray, Layout, check, split_hats
+from skdp.schema import FloatArray, IntArray, check
 
 #: Largest number of rows that one kernel call adds up in float64. Sums then stay below
 #: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
@@ -37,18 +35,11 @@ TASK_ENTRIES = 1 << 21
 RANGES = 16
 #: Number of rows whose products of features float64 adds up exactly.
 GRAM_ROWS = 1 << 24
-#: How many numbers are converted to float64 at a time, for matrix products.
-PIECE = 1 << 19
 #: Number of sets of coordinates whose programs are kept for later steps.
 KNOWN_PROGRAMS = 64
-#: A matrix is read row by row if at least this many of its columns are needed.
-WIDE = 8
-
-report_compilation(kernels.__name__)
 
 _NO_TABLE = np.zeros(2)
 _NO_TABLE.setflags(write=False)
-
 
 #: The kernel's code of each formula, by the kind and by whether it has a table.
 FORMULAS = {
@@ -95,297 +86,6 @@ class Formula(NamedTuple):
         parameters[kernels.CAP] = grid.cap
         table = _NO_TABLE if formula.table is None else formula.table
         return cls(code, parameters, table)
-
-
-class Slots:
-    """The positions (slots) of coordinates in the kernels' arrays.
-
-    A spare slot follows the coordinates of each group. If a row has none of the group's
-    levels, its code points to the spare slot.
-    """
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self.group_of = layout.group_of
-        self.of = np.arange(layout.n_features) + self.group_of
-        self.count = layout.n_features + len(layout.groups)
-        #: The number of feature units in a stored 1. Numbers and hats are stored in
-        #: units, but codes and the intercept are added up as ones.
-        self.worth = np.array(
-            [
-                1 if group.kind in ("dense", "hats") else FEATURE_ONE
-                for group in layout.groups
-            ]
-        )[self.group_of]
-        #: Groups of codes that are read together. Their slots come after all others.
-        self.combined = combine_codes(layout, self.count)
-        self.wide = self.count + sum(combined.size for combined in self.combined)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Rows:
-    """A chunk as the kernels read it, by the addresses of its arrays.
-
-    This object keeps the arrays alive. `lines` holds one line of a program per group,
-    sorted by kind. Group g's line is ``lines[places[g]]``. For each line, `steps` has
-    the distance in bytes between adjacent columns.
-    """
-
-    n_rows: int
-    parts: tuple[Any, ...]
-    target: npt.NDArray[np.uint16]
-    weight: npt.NDArray[np.float32]
-    lines: npt.NDArray[np.int64]
-    places: IntArray
-    steps: IntArray
-    combined_codes: dict[int, AnyArray] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, chunk: Chunk, slots: Slots) -> Rows:
-        """Describe a chunk. Copy only arrays that a kernel cannot read in place."""
-        arrays = (*chunk.parts, chunk.target, chunk.weight)
-        lengths = {array.shape[0] for array in arrays}
-        check(len(lengths) == 1, "All arrays of a chunk must have the same length.")
-        parts: list[Any] = []
-        lines = np.zeros((len(chunk.parts), 5), np.int64)
-        steps = np.zeros(len(chunk.parts), np.intp)
-        for g, group in enumerate(slots.layout.groups):
-            part, stride = chunk.parts[g], 1
-            if group.kind == "ones":
-                kind = kernels.ONES
-            elif group.kind == "code":
-                narrow = part.dtype == np.uint8
-                kind = kernels.CODE8 if narrow else kernels.CODE16
-                if part.max(initial=0) > group.width or part.min(initial=0) < 0:
-                    inside = (part >= 0) & (part < group.width)
-                    part = np.where(inside, part, group.width)
-                part = np.ascontiguousarray(part, np.uint8 if narrow else np.uint16)
-            elif group.kind == "hats":
-                part = _as_positions(part, group)
-                kind = kernels.CURVE if len(group.axes) == 1 else kernels.SURFACE
-                stride = group.axes[-1]
-            elif issparse(part):
-                kind, part = kernels.SPARSE, Sparse.of(part, group.width)
-            else:
-                part = _as_matrix(part)
-                stride = part.strides[0] // 2 if len(part) else group.width
-                kind = kernels.COLUMN if stride == 1 else kernels.STRIDED
-                steps[g] = part.strides[1]
-                if group.width > 1 and steps[g] == 2:
-                    kind = kernels.MATRIX
-            parts.append(part)
-            slot = group.start + g
-            lines[g] = kind, slot, group.width, stride, _address_of(part)
-        target = chunk.target
-        target = target.view(np.uint16) if target.dtype == np.int16 else target
-        # Adjacent columns of numbers are processed four at a time.
-        order = np.argsort(lines[:, kernels.KIND], kind="stable")
-        return cls(
-            n_rows=len(chunk.target),
-            parts=tuple(parts),
-            target=np.ascontiguousarray(target, np.uint16),
-            weight=np.ascontiguousarray(chunk.weight, np.float32),
-            lines=lines[order],
-            places=np.argsort(order),
-            steps=steps[order],
-        )
-
-    @cached_property
-    def addresses(self) -> tuple[int, int]:
-        """Addresses of targets and weights."""
-        return self.target.ctypes.data, self.weight.ctypes.data
-
-    def program(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
-        """Return the lines of a program that covers the coordinates `at`."""
-        lines = self._columns(slots, at)
-        for combined in slots.combined:
-            own = np.isin(lines[:, kernels.SLOT], combined.slots)
-            if own.sum() < len(combined.slots):
-                continue
-            if combined.start not in self.combined_codes:
-                self.combined_codes[combined.start] = combined.codes(self.parts)
-            address = self.combined_codes[combined.start].ctypes.data
-            line = [kernels.CODE8, combined.start, combined.size - 1, 1, address]
-            lines = np.concatenate([lines[~own], np.array([line], np.int64)])
-        return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
-
-    def _columns(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
-        """Return the lines of a program before groups of codes are combined.
-
-        Each line is for a whole group or for a single column.
-        """
-        places = self.places[slots.group_of[at]]
-        times = np.bincount(places, minlength=len(self.lines))
-        lines, kind = self.lines, self.lines[:, kernels.KIND]
-        # A matrix is read column by column if it is stored by columns or if few of its
-        # columns are needed. Columns of the same kind are processed four at a time.
-        matrix = (kind == kernels.MATRIX) & (times < WIDE)
-        single = matrix | (kind == kernels.COLUMN) | (kind == kernels.STRIDED)
-        single &= lines[:, kernels.WIDTH] > 1
-        if not single[places].any():
-            return lines[times > 0]
-        at = np.unique(at[single[places]])
-        places = self.places[slots.group_of[at]]
-        columns = lines[places]
-        local = slots.of[at] - columns[:, kernels.SLOT]
-        apart = columns[:, kernels.KIND] == kernels.MATRIX
-        columns[apart, kernels.KIND] = kernels.STRIDED
-        columns[:, kernels.SLOT] += local
-        columns[:, kernels.WIDTH] = 1
-        columns[:, kernels.ADDRESS] += self.steps[places] * local
-        return np.concatenate([lines[(times > 0) & ~single], columns])
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Sparse:
-    """A sparse part of a chunk and the addresses of its arrays."""
-
-    matrix: Any
-    addresses: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, part: Any, width: int) -> Sparse:
-        """Describe a sparse part, which must have as many columns as its group."""
-        check(
-            part.shape[1] == width,
-            f"A sparse part must have {width} columns, got {part.shape[1]}.",
-        )
-        matrix = csr_array(
-            (
-                np.ascontiguousarray(part.data, np.int16),
-                np.ascontiguousarray(part.indices, np.int32),
-                np.ascontiguousarray(part.indptr, np.int32),
-            ),
-            shape=part.shape,
-        )
-        matrix.check_format(full_check=True)
-        parts = (matrix.indptr, matrix.indices, matrix.data)
-        where = [array.ctypes.data for array in parts]
-        return cls(matrix, np.array(where, np.int64))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of rows and of columns."""
-        rows, columns = self.matrix.shape
-        return rows, columns
-
-    def __getitem__(self, rows: slice) -> AnyArray:
-        """Return some rows as a dense array."""
-        return np.asarray(self.matrix[rows].toarray())
-
-
-def _address_of(part: Any) -> int:
-    return int((part.addresses if isinstance(part, Sparse) else part).ctypes.data)
-
-
-def _as_matrix(part: AnyArray) -> AnyArray:
-    """Return a dense part as int16 (n, width).
-
-    The part is not copied if its rows or columns are contiguous.
-    """
-    row, column = part.strides
-    even = part.dtype == np.int16 and row > 0 and row % 2 == 0 and part.flags.aligned
-    if even and (column == 2 or row == 2 or part.shape[1] == 1):
-        return part
-    return np.ascontiguousarray(part, np.int16)
-
-
-def _as_positions(part: AnyArray, group: Group) -> AnyArray:
-    """Return positions of hats as contiguous uint32 (n, axes).
-
-    A kernel reads the knots below and above a position. If these are not coordinates of
-    the group, the position must be the spare slot, without a fraction.
-    """
-    check(
-        len(group.axes) in (1, 2) and part.shape[1] == len(group.axes),
-        f"Positions of {group.name!r} must have {len(group.axes)} columns, one or two.",
-    )
-    part = np.ascontiguousarray(part, np.uint32)
-    most = (np.array(group.axes, np.uint32) - 1) * FEATURE_ONE
-    spare = np.zeros(len(group.axes), np.uint32)
-    spare[0] = group.axes[0] * FEATURE_ONE
-    outside: AnyArray = np.any(part > most, axis=1)
-    if (part[outside] != spare).any():
-        return np.where(outside[:, None], spare, part)
-    return part
-
-
-class NumbersFirst:
-    """Coordinates reordered with numbers first, for sums over pairs of columns.
-
-    Attributes
-    ----------
-    dense : the coordinates of numbers, in groups of kind "dense" and "ones" slots : the
-    first place of each group of codes, which ends with a spare place hats : the groups
-    of hats, and the first place of each; a spare place follows each of : the place of
-    each coordinate in the new order count : the number of places worth : the number of
-    feature units in a stored 1, for each coordinate
-    """
-
-    def __init__(self, slots: Slots) -> None:
-        groups = slots.layout.groups
-        self.numbers = [
-            g for g, group in enumerate(groups) if group.kind in ("dense", "ones")
-        ]
-        self.codes = [g for g, group in enumerate(groups) if group.kind == "code"]
-        places = [groups[g].coordinates for g in self.numbers]
-        self.dense = np.concatenate([np.zeros(0, np.intp), *places])
-        self.of = np.empty(slots.layout.n_features, np.intp)
-        self.of[self.dense] = np.arange(len(self.dense))
-        self.count = len(self.dense)
-        first = []
-        for g in self.codes:
-            first.append(self.count)
-            self.of[groups[g].coordinates] = self.count + np.arange(groups[g].width)
-            self.count += groups[g].width + 1
-        self.slots = np.array(first, np.int64)
-        self.hats: list[tuple[int, int, Group]] = []
-        for g, group in enumerate(groups):
-            if group.kind == "hats":
-                self.hats.append((g, self.count, group))
-                self.of[group.coordinates] = self.count + np.arange(group.width)
-                self.count += group.width + 1
-        self.worth = np.where(self.of < len(self.dense), 1, slots.worth)
-
-    def pieces(
-        self, parts: tuple[AnyArray, ...], start: int, stop: int, width: int = 0
-    ) -> Iterator[tuple[slice, FloatArray, AnyArray]]:
-        """Yield pieces of rows, as a slice, numbers (n, m) and codes (groups, n).
-
-        Numbers are in feature units. `width` is the number of further columns per row
-        that the caller computes. A larger `width` makes pieces shorter. The next piece
-        may use the same memory.
-        """
-        length = max(64, PIECE // max(1, len(self.dense) + width))
-        dense, codes = np.empty((0, 0)), np.empty((0, 0), np.uint16)
-        for first in range(start, stop, length):
-            rows = slice(first, min(first + length, stop))
-            n = rows.stop - rows.start
-            if len(dense) != n:
-                dense = np.full((n, len(self.dense)), float(FEATURE_ONE))
-                codes = np.empty((len(self.codes), n), np.uint16)
-            place = 0
-            for g in self.numbers:
-                columns = parts[g].shape[1]  # 0 for the intercept
-                dense[:, place : place + columns] = parts[g][rows]
-                place += max(1, columns)
-            for i, g in enumerate(self.codes):
-                codes[i] = parts[g][rows]
-            yield rows, dense, codes
-
-    def split_hats(
-        self, parts: tuple[AnyArray, ...], rows: slice
-    ) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the places and the values (entries, n) of the hats of some rows."""
-        places, values = [], []
-        for g, first, group in self.hats:
-            at, units = split_hats(parts[g][rows], group.axes, FEATURE_ONE)
-            places.append(at.T + first)
-            values.append(units.T)
-        return (
-            np.concatenate(places, dtype=np.int64),
-            np.concatenate(values, dtype=np.float64),
-        )
 
 
 class Ranges:
@@ -447,6 +147,7 @@ class CompiledEngine:
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         self._n_threads = n_threads or int(default)
         self._pool: ThreadPoolExecutor | None = None
+        compile_sweep(_NO_TABLE)
 
     def _run(
         self, work: Callable[[Ranges], Any], entries: int, only: set[int] | None = None
@@ -514,22 +215,23 @@ class CompiledEngine:
         chunks[:, 5:9] = bounds
 
         def sweep(share: Ranges) -> npt.NDArray[np.int64]:
-            totals = np.zeros((n_outputs, slots.wide), np.int64)
+            totals = np.zeros((2, n_outputs, slots.wide), np.int64)
             ranges = share.array, share.taken.ctypes.data
             kernels.sweep(*ranges, chunks, programs, moves, lanes, totals, *formula)
             return totals
 
         entries = n_outputs * (16 + len(changed) + len(at))
         self._weights = None  # invalid until all margins have been moved
-        total = np.zeros((n_outputs, slots.wide), np.int64)
-        for part in self._run(sweep, entries):
-            total += part
+        nothing = np.zeros((2, n_outputs, slots.wide), np.int64)
+        total = sum(self._run(sweep, entries), start=nothing)
         for combined in slots.combined:
-            combined.gather(total)
+            combined.gather(total.reshape(-1, slots.wide))
         self._asked = units.copy()
         if kept_margins:
             self._weights = self._asked
-        return big(total[:, slots.of[at]].T * slots.worth[at, None])
+        high, low = big(total[:, :, slots.of[at]])
+        result: BigInts = (high * (1 << 32) + low).T * slots.worth[at, None]
+        return result
 
     @cached_property
     def _described(self) -> npt.NDArray[np.int64]:
@@ -614,10 +316,10 @@ class CompiledEngine:
                     matrix[:] = 0.0
                 n_rows += stop - start
                 for rows, *piece in order.pieces(parts, start, stop):
-                    kernels.add_pairs(order.slots, *piece, matrix)
+                    matrix_kernels.add_pairs(order.slots, *piece, matrix)
                     if order.hats:
                         hats = order.split_hats(parts, rows)
-                        kernels.add_hat_pairs(order.slots, *piece, *hats, matrix)
+                        matrix_kernels.add_hat_pairs(order.slots, *piece, *hats, matrix)
             return total + matrix.astype(np.int64)
 
         def find_share(index: int) -> int:
@@ -642,7 +344,6 @@ class CompiledEngine:
         columns = np.zeros((order.count, len(metric.units)))
         columns[order.of] = (metric.units * order.worth).T
         caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
-
         limits, width = metric.limits(slopes), len(metric.units)
 
         def work(share: Ranges) -> None:
@@ -653,11 +354,11 @@ class CompiledEngine:
                     if len(images) != rows.stop - rows.start:
                         images = np.empty((rows.stop - rows.start, width))
                     images[:] = 0.0
-                    kernels.add_images(order.slots, *piece, columns, images)
+                    matrix_kernels.add_images(order.slots, *piece, columns, images)
                     if order.hats:
                         hats = order.split_hats(parts, rows)
-                        kernels.add_hat_images(*hats, columns, images)
-                    kernels.cap_rows(images, *limits, caps[index][rows])
+                        matrix_kernels.add_hat_images(*hats, columns, images)
+                    matrix_kernels.cap_rows(images, *limits, caps[index][rows])
 
         self._run(work, width * len(order.dense) + order.count)
         return caps
