@@ -165,7 +165,9 @@ def test_a_plan_refuses_to_cut_a_part():
         with pytest.raises(ValueError, match=r"couples coordinates.*dp_sega"):
             planned(law, penalty)
     for law in (Full(5), Blocks.uniform([[0, 1, 2], [3], [4]])):
-        assert planned(law, penalty).penalty is penalty
+        plan = planned(law, penalty)
+        assert plan.penalty is penalty
+        assert Plan.from_json(plan.to_json()).penalty.to_dict() == penalty.to_dict()
 
 
 # ---- one by one
