@@ -66,6 +66,9 @@ MEASUREMENTS = {
     "scores": Measurement(
         "benchmarks/scores.py", "how often intervals of scores hold", ONE_THREAD
     ),
+    "sega": Measurement(
+        "benchmarks/sega.py", "try to break DP-SEGA's theorem", ONE_THREAD
+    ),
     "speed": Measurement("benchmarks/speed.py", "time and memory"),
     "theory": Measurement("experiments/theory_table.py", "the paper's special cases"),
     "whole-tables": Measurement(

@@ -204,6 +204,11 @@ def _own(draw, name):
             "smoothness": draw.pick(["private", "public"]),
             "n_steps": draw.pick([1, 3]),
         },
+        "dp_sega": lambda: {
+            "damping": draw.pick([None, 1.0, 0.1, 0.0]),
+            "decay": draw.pick([0.0, 0.2]),
+            "n_steps": draw.pick([1, 4]),
+        },
         "output_perturbation": lambda: {"ridge": draw.pick(ridges)},
         "objective_perturbation": lambda: {
             "ridge": draw.pick([None, None, 1.0]),

@@ -110,6 +110,14 @@ class Plan:
             f"sampling must have {directions} coordinates, as the layout or the "
             f"geometry has, got {self.sampling.n_coordinates}.",
         )
+        sets = self.sampling.support
+        check(
+            self.penalty.separable
+            or (sets is not None and all(map(self.penalty.splits, sets))),
+            f"{type(self.penalty).__name__} couples coordinates that different steps "
+            "move. Use full steps, blocks that do not cut its parts, or "
+            "skdp.solvers.dp_sega.",
+        )
         check_calibration(self.calibration, self.epsilon, self.delta)
 
     def noise_multiplier(self, budget: float) -> float:
