@@ -172,7 +172,7 @@ class Program:
             epsilon=epsilon,
             delta=delta,
             sampling=method.sampling,
-            geometry=Diagonal(smoothness=method.smoothness, elliptical=False),
+            geometry=Diagonal(smoothness=method.smoothness),
             n_steps=n_steps,
             n_restarts=n_restarts,
             average=average,

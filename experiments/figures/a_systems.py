@@ -17,6 +17,8 @@ from experiments.statistics import (
     mean_interval,
     ratio_interval,
 )
+from skdp.planning import theory
+from skdp.planning.presets import choose_rate
 from skdp.schema import FloatArray
 
 TITLE = "All systems, on real tables"
@@ -30,22 +32,36 @@ OURS = "skgd_matrix"
 RIVALS = (
     ("skgd_full", "dp_sgd"),
     ("skgd_columns", "dp_cd"),
+    ("skgd_columns", "dp_cd_unclipped"),
     ("skgd_importance", "dp_cd"),
+    ("skgd_importance", "dp_cd_unclipped"),
 )
+#: The pair of which only the sampling differs: the same M, and no clip in either.
+SAME = ("skgd_importance", "dp_cd_unclipped")
 #: Final excess over seeds by (table, ε), then by system.
 Ends = dict[tuple[Any, ...], dict[str, list[float]]]
 
 
 def cells() -> list[dict[str, Any]]:
-    """Every system on every table: a system may name fewer tables and budgets."""
-    return [
-        {"table": table, "system": name, "epsilon": epsilon, "seed": seed}
+    """Every system on every table: a system may name fewer tables and budgets.
+
+    A cell without a seed computes the bound of a system that plans by one.
+    """
+    where = [
+        {"table": table, "system": name, "epsilon": epsilon}
         for table in modules("data")
         for name, system in modules("systems").items()
         if table in getattr(system, "TABLES", modules("data"))
         for epsilon in getattr(system, "EPSILONS", EPSILONS)
-        for seed in SEEDS
     ]
+    plans = {name for name, system in modules("systems").items() if planned(system)}
+    bounds = [cell | {"kind": "bound"} for cell in where if cell["system"] in plans]
+    return [cell | {"seed": seed} for cell in where for seed in SEEDS] + bounds
+
+
+def planned(system: Any) -> bool:
+    """Whether a system's number of steps comes from a bound."""
+    return hasattr(system, "plan")
 
 
 def quick(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -56,7 +72,7 @@ def quick(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     seen: set[str] = set()
     kept = []
-    for cell in sorted(cells, key=order):
+    for cell in sorted((c for c in cells if "seed" in c), key=order):
         names = {cell["table"], cell["system"]}
         if not names <= seen:
             fast = cell["system"] == OURS
@@ -92,6 +108,8 @@ def measure(cell: dict[str, Any]) -> Rows:
     problem, objective = problem_of(cell["table"]), objective_of(cell["table"])
     if problem.loss.name not in system.LOSSES:
         return []
+    if "seed" not in cell:
+        return [measure_bound(system, cell)]
     budget = {"epsilon": cell["epsilon"], "delta": DELTA, "seed": cell["seed"]}
     recorder = Recorder()
     weights = system.fit(problem, callback=recorder, **budget)
@@ -110,6 +128,32 @@ def measure(cell: dict[str, Any]) -> Rows:
             excess = objective.excess(reached)
             rows.append(where | {"seconds": seconds, "excess": excess})
     return rows
+
+
+def measure_bound(system: Any, cell: dict[str, Any]) -> dict[str, Any]:
+    """The bound that a run was planned by, and the same for the true w*."""
+    problem, objective = problem_of(cell["table"]), objective_of(cell["table"])
+    plan = system.plan(problem, epsilon=cell["epsilon"], delta=DELTA)
+    truth = theory.Prior(
+        displacement=tuple(objective.minimiser[:, 0]),
+        excess=objective.excess(problem.start),
+    )
+    budget = theory.Budget(
+        n_rows=problem.n_rows,
+        epsilon=cell["epsilon"],
+        delta=DELTA,
+        neighbours=problem.neighbours,
+    )
+    known = choose_rate(
+        plan.sampling,
+        plan.geometry.smoothness,
+        problem.layout,
+        problem.loss,
+        truth,
+        budget,
+        problem.penalty,
+    ).take_steps(plan.n_steps)
+    return {"step": plan.n_steps, "excess": plan.rate.bound, "true": known.bound}
 
 
 def order(rows: Rows) -> list[str]:

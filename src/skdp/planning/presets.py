@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ import numpy as np
 from skdp.descent import samplings, smoothness
 from skdp.descent.geometry import Diagonal
 from skdp.models.losses import Loss
-from skdp.planning import theory
+from skdp.models.penalties import ElasticNet, Penalty
+from skdp.planning import eso_bounds, theory
 from skdp.planning.plan import Plan, check_budget, default_delta
 from skdp.schema import IntArray, Layout, check
 
@@ -67,6 +69,7 @@ def preset(
     delta: float | None = None,
     n_steps: int | None = None,
     prior: theory.Prior | None = None,
+    elliptical: bool = False,
     **options: Any,
 ) -> Plan:
     """Return a plan for a method of the paper.
@@ -87,6 +90,9 @@ def preset(
     prior : Prior, optional
         Assumptions about w* in that bound. By default, each block's weights have
         norm 1.
+    elliptical : bool
+        Whether the noise on a set is elliptical (`Diagonal`). By default it is
+        isotropic, as in the paper.
     **options
         Further parameters of `Plan`: penalty, neighbours (by default the paper's
         replace-one), calibration, …
@@ -118,7 +124,13 @@ def preset(
                 accounting=accounting,
             )
             rate = choose_rate(
-                sampling, v, layout, loss, prior or theory.Prior(), budget
+                sampling,
+                v,
+                layout,
+                loss,
+                prior or theory.Prior(),
+                budget,
+                options.get("penalty"),
             )
             n_steps = rate.n_steps
     return Plan(
@@ -128,7 +140,7 @@ def preset(
         epsilon=epsilon,
         delta=delta,
         sampling=sampling,
-        geometry=Diagonal(smoothness=v),
+        geometry=Diagonal(smoothness=v, elliptical=elliptical),
         n_steps=n_steps,
         rate=rate,
         **options,
@@ -142,27 +154,47 @@ def choose_rate(
     loss: Loss,
     prior: theory.Prior,
     budget: theory.Budget,
+    penalty: Penalty | None = None,
 ) -> theory.Rate:
     """Return the best number of steps K* and the utility bound that it achieves.
 
-    The bound for full steps is `theory.convex_tight`, which requires Diag(M) ⪰ H. The
-    bound for other samplings is `theory.convex_eso`.
+    The bound for full steps is `theory.convex_tight` (Theorem A), which requires
+    Diag(M) ⪰ H. The bound for other samplings is `theory.convex_eso` (Theorem B). They
+    determine K*. The bound after K* steps then takes the penalty into account: a ridge
+    is added to M, and for any other penalty the bound is that of Theorem D.
+
+    All bounds hold only if the prior does, and the rate's ``theorem`` says so.
     """
 
     def lipschitz(at: IntArray) -> float:
         return loss.slope_bound * math.sqrt(layout.squared_norm(at))
 
-    distance = prior.distance_squared(v / sampling.probabilities, layout.blocks)
-    sigma = theory.sigma_squared(sampling, v, lipschitz)
-    if isinstance(sampling, samplings.Full):
-        return theory.convex_tight(
-            distance_squared=distance, sigma_squared=sigma, budget=budget
-        )
-    return theory.convex_eso(
-        distance_squared=distance,
-        sigma_squared=sigma,
-        step_sigma_squared=theory.step_sigma_squared(sampling, v, lipschitz),
-        smallest_probability=float(sampling.probabilities.min()),
-        excess=prior.excess,
-        budget=budget,
-    )
+    def compute_rate(
+        m: np.typing.NDArray[np.float64], composite: bool = False
+    ) -> theory.Rate:
+        distance = prior.distance_squared(m / sampling.probabilities, layout.blocks)
+        facts: dict[str, Any] = {"distance_squared": distance, "budget": budget}
+        own: dict[str, Any] = {
+            "step_sigma_squared": theory.step_sigma_squared(
+                sampling, m, lipschitz, layout.blocks
+            ),
+            "smallest_probability": float(sampling.probabilities.min()),
+            "excess": prior.excess,
+        }
+        if composite:
+            return eso_bounds.convex_composite(**facts, **own)
+        sigma = theory.sigma_squared(sampling, m, lipschitz, layout.blocks)
+        if isinstance(sampling, samplings.Full):
+            return theory.convex_tight(**facts, sigma_squared=sigma)
+        return theory.convex_eso(**facts, **own, sigma_squared=sigma)
+
+    rate = compute_rate(v)
+    n_steps, condition = rate.n_steps, f"if {prior}"
+    if isinstance(penalty, ElasticNet) and penalty.l1 == 0:
+        on = 1.0 if penalty.penalised is None else penalty.penalised
+        rate = compute_rate(v + penalty.l2 * on).take_steps(n_steps)
+    elif penalty is not None:
+        rate = compute_rate(v, composite=True).take_steps(n_steps)
+    if not rate.theorem.startswith("Theorem A"):
+        condition += f" and the excess of w⁰ is at most {prior.excess:.3g}"
+    return replace(rate, theorem=f"{rate.theorem}; {condition}")
