@@ -267,3 +267,85 @@ def test_an_estimator_chooses_k_for_nice_sets():
         neighbours="zero-out",
     ).fit(columns, target)
     assert "Theorem A" in full.plan_.rate.theorem
+
+
+# ---- presets
+
+
+def hospital_plan(name, **options):
+    import skdp
+
+    layout = skdp.make_hospital(50).schema.layout(True)
+    settings = {"n_rows": 5_000, "epsilon": 1.0, "delta": 1e-6} | options
+    return skdp.preset(name, layout, skdp.Logistic(), **settings)
+
+
+def test_the_strong_preset_averages_by_its_theorem():
+    from skdp.models.penalties import ElasticNet
+
+    plan = hospital_plan("dp_skgd_strong", penalty=ElasticNet(l2=0.1))
+    assert plan.rate.theorem.startswith("Theorem E: strongly convex; if every block")
+    b, m = len(plan.layout.blocks), 0.25 + 0.1
+    assert plan.rate.decay == pytest.approx(0.1 / (b * m))
+    weights = plan.average(50)
+    assert weights[-1] / weights[-2] == pytest.approx(1 / (1 - plan.rate.decay))
+    convex = hospital_plan("dp_skgd", penalty=ElasticNet(l2=0.1))
+    assert plan.rate.bound < convex.rate.bound
+    sparse = hospital_plan("dp_skgd_strong", penalty=ElasticNet(l1=0.01, l2=0.1))
+    assert "with a penalty" in sparse.rate.theorem
+    for penalty in (
+        ElasticNet(l1=0.1),
+        ElasticNet(l2=0.1, penalised=plan.layout.penalised),
+    ):
+        with pytest.raises(ValueError, match="penalises every coordinate"):
+            hospital_plan("dp_skgd_strong", penalty=penalty)
+
+
+def test_the_matrix_preset_counts_what_the_gram_matrix_leaves():
+    import skdp
+
+    plan = hospital_plan("dp_skgd_matrix")
+    matrix, b = plan.geometry, len(plan.layout.blocks)
+    assert (matrix.target_share, matrix.level_share, matrix.share) == (0, 0, 0.15)
+    sizes = np.array([len(block) for block in plan.layout.blocks])
+    caps = matrix.radius * np.sqrt(sizes / sizes.sum())
+    curvature = 0.25 + matrix.shrinkage * matrix.radius
+    scale = Budget(n_rows=5_000, epsilon=1.0, delta=1e-6).noise_scale
+    noise = scale**2 * plan.n_steps * float(sizes @ caps**2) / curvature / 0.85
+    start = (b * b * curvature / 2 + b * math.log(2)) / plan.n_steps
+    assert plan.rate.noise == pytest.approx(noise)
+    assert plan.rate.initial == pytest.approx(start)
+    assert "no slope is capped" in str(plan)
+    other = {"loss": skdp.Squared(), "n_rows": 500, "epsilon": 1.0}
+    with pytest.raises(ValueError, match="requires a loss of classes"):
+        skdp.preset("dp_skgd_matrix", plan.layout, **other)
+
+
+def test_the_bound_takes_the_penalty_into_account_at_the_same_steps():
+    from skdp.models.penalties import Box, ElasticNet
+
+    plain = hospital_plan("dp_gd").rate
+    ridge = hospital_plan("dp_gd", penalty=ElasticNet(l2=0.5)).rate
+    net = hospital_plan("dp_gd", penalty=ElasticNet(l1=0.5)).rate
+    box = hospital_plan("dp_gd", penalty=Box(-1, 1)).rate
+    assert plain.n_steps == ridge.n_steps == net.n_steps == box.n_steps
+    assert ridge.theorem.startswith("Theorem A")
+    m = 0.25 * len(hospital_plan("dp_gd").layout.blocks)
+    stretch = (m + 0.5) / m
+    assert ridge.initial == pytest.approx(plain.initial * stretch)
+    assert ridge.noise == pytest.approx(plain.noise / stretch)
+    assert net.theorem.startswith("Theorem D")
+    assert net.noise == pytest.approx(2 * plain.noise)
+    excess = math.log(2) / net.n_steps
+    assert net.initial == pytest.approx(plain.initial + excess)
+    assert box.bound == net.bound
+
+
+def test_plans_say_what_their_bound_assumes():
+    said = str(hospital_plan("dp_skgd"))
+    assert "if every block of w⁰ - w* has norm at most 1" in said
+    assert "the excess of w⁰ is at most 0.693. This is assumed" in said
+    assert "isotropic noise" in said
+    shuffled = str(hospital_plan("dp_skgd_shuffled", elliptical=True))
+    assert "independent draws" in shuffled
+    assert "elliptical noise" in shuffled

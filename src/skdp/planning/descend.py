@@ -18,6 +18,7 @@ from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.planning.plan import check_budget, check_separable, default_delta
+from skdp.planning.presets import find_lipschitz
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -153,7 +154,7 @@ def descend(
     if isinstance(f, Records):
         check(loss is not None, "Records require a loss, such as skdp.Logistic().")
         assert loss is not None
-        lipschitz = _find_lipschitz(f, loss)
+        lipschitz = find_lipschitz(f.layout, loss.slope_bound * f.max_weight)
         n_rows = f.count() if n_rows is None and neighbours != "add-remove" else n_rows
         check(
             f.layout.n_features == len(p),
@@ -265,12 +266,6 @@ class _Budget:
 def _evaluate(value: OfSet, at: IntArray) -> float:
     """Return a number that may depend on the set S."""
     return float(value(at) if callable(value) else value)
-
-
-def _find_lipschitz(records: Records, loss: Loss) -> Callable[[IntArray], float]:
-    """Return the bound on a record's gradient on S that the layout gives."""
-    slope = loss.slope_bound * records.max_weight
-    return lambda at: slope * math.sqrt(records.layout.squared_norm(at))
 
 
 def _choose_step_sizes(

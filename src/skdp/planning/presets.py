@@ -12,14 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from skdp.descent import samplings, smoothness
-from skdp.descent.geometry import Diagonal
+from skdp.descent import averages, samplings, smoothness
+from skdp.descent.geometry import Diagonal, Geometry
+from skdp.descent.matrix import Matrix
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
 from skdp.planning import eso_bounds, theory
 from skdp.planning.plan import Plan, check_budget, default_delta
+from skdp.planning.rule import TOO_FEW, choose_geometry
+from skdp.privacy import accountant
 from skdp.schema import IntArray, Layout, check
 
+#: The ridge of the strongly convex preset, unless another one is given.
+DEFAULT_RIDGE = 0.01
 #: Number of passes over the coordinates in runs without noise.
 NOISELESS_PASSES = 200
 
@@ -56,6 +61,8 @@ PRESETS: dict[str, SamplingOf] = {
     "dp_skgd": _columns,
     "dp_skgd_importance": _columns_importance,
     "dp_skgd_shuffled": _columns_shuffled,
+    "dp_skgd_strong": _columns,
+    "dp_skgd_matrix": _columns,
 }
 
 
@@ -81,8 +88,11 @@ def preset(
         step), ``"dp_cd"`` (one coordinate per step), ``"dp_skgd"`` (one column per
         step, all columns equally likely), ``"dp_skgd_importance"`` (columns drawn with
         probabilities that follow from public bounds on M; these are equal for all
-        columns, so this is the same as ``"dp_skgd"``) or ``"dp_skgd_shuffled"`` (one
-        column per step, in shuffled cycles).
+        columns, so this is the same as ``"dp_skgd"``), ``"dp_skgd_shuffled"`` (one
+        column per step, in shuffled cycles), ``"dp_skgd_strong"`` (one column per step
+        and a ridge on all coordinates, by default 0.01, averaged by Theorem E) or
+        ``"dp_skgd_matrix"`` (one column per step in the metric of a released Gram
+        matrix, by Theorem F, for losses of classes).
     layout, loss, n_rows, epsilon, delta
         As in `Plan`. `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
@@ -97,7 +107,9 @@ def preset(
         Further parameters of `Plan`: penalty, neighbours (by default the paper's
         replace-one), calibration, …
     """
-    options = {"neighbours": "replace-one"} | options
+    options.setdefault("neighbours", "replace-one")
+    if name == "dp_skgd_strong":
+        options.setdefault("penalty", ElasticNet(l2=DEFAULT_RIDGE))
     check(
         name in PRESETS,
         f"name must be one of {sorted(PRESETS)}, got {name!r}.",
@@ -108,31 +120,34 @@ def preset(
     )
     delta = default_delta(n_rows) if delta is None else delta
     check_budget(epsilon, delta, n_rows)
-    sampling = PRESETS[name](layout)
+    sampling, prior = PRESETS[name](layout), prior or theory.Prior()
     v = smoothness.from_bounds(sampling, layout.blocks, loss.curvature)
-    rate = None
-    if n_steps is None:
-        if epsilon == math.inf:
-            n_steps = math.ceil(NOISELESS_PASSES / float(sampling.probabilities.min()))
+    geometry: Geometry = Diagonal(smoothness=v, elliptical=elliptical)
+    if name == "dp_skgd_matrix":
+        geometry = _make_matrix(layout, loss, n_rows, epsilon, delta, options)
+    rate, strong = None, name == "dp_skgd_strong"
+    if epsilon < math.inf and (n_steps is None or strong):
+        budget = theory.Budget(
+            n_rows=n_rows,
+            epsilon=epsilon,
+            delta=delta,
+            neighbours=options["neighbours"],
+            accounting=options.get("calibration", "exact"),
+        )
+        penalty = options.get("penalty")
+        if isinstance(geometry, Matrix):
+            rate = choose_matrix_rate(geometry, sampling, loss, prior, budget)
+        elif strong:
+            rate = choose_strong_rate(sampling, v, layout, loss, prior, budget, penalty)
+            options.setdefault("average", averages.growing(rate.decay))
         else:
-            accounting = options.get("calibration", "exact")
-            budget = theory.Budget(
-                n_rows=n_rows,
-                epsilon=epsilon,
-                delta=delta,
-                neighbours=options["neighbours"],
-                accounting=accounting,
-            )
-            rate = choose_rate(
-                sampling,
-                v,
-                layout,
-                loss,
-                prior or theory.Prior(),
-                budget,
-                options.get("penalty"),
-            )
-            n_steps = rate.n_steps
+            rate = choose_rate(sampling, v, layout, loss, prior, budget, penalty)
+    if n_steps is not None:
+        rate = None
+    elif rate is not None:
+        n_steps = rate.n_steps
+    else:
+        n_steps = math.ceil(NOISELESS_PASSES / float(sampling.probabilities.min()))
     return Plan(
         layout=layout,
         loss=loss,
@@ -140,11 +155,109 @@ def preset(
         epsilon=epsilon,
         delta=delta,
         sampling=sampling,
-        geometry=Diagonal(smoothness=v, elliptical=elliptical),
+        geometry=geometry,
         n_steps=n_steps,
         rate=rate,
         **options,
     )
+
+
+def _make_matrix(
+    layout: Layout,
+    loss: Loss,
+    n_rows: int,
+    epsilon: float,
+    delta: float,
+    options: dict[str, Any],
+) -> Matrix:
+    """Return the geometry of the untuned rule, without a start and a last release."""
+    # The rule fits a constant where nν is smaller; the preset keeps to its steps.
+    mu = max(accountant.gdp_mu(epsilon, delta), 2.0 * TOO_FEW / n_rows)
+    made = choose_geometry(layout, loss, n_rows, mu, options["neighbours"])
+    check(loss.n_classes > 0, "'dp_skgd_matrix' requires a loss of classes.")
+    assert isinstance(made, Matrix)
+    return replace(made, target_share=0.0, level_share=0.0)
+
+
+def choose_strong_rate(
+    sampling: samplings.Sampling,
+    v: np.typing.NDArray[np.float64],
+    layout: Layout,
+    loss: Loss,
+    prior: theory.Prior,
+    budget: theory.Budget,
+    penalty: Penalty | None,
+) -> theory.Rate:
+    """Return the number of steps and the bound of Theorem E, for a ridge λ.
+
+    A proximal step of the ridge is a gradient step with M + λ. So the modulus in the
+    norm of (M + λ)P⁻¹ is at least λ min_j p_j/(M_j + λ).
+    """
+    ridge = penalty.l2 if isinstance(penalty, ElasticNet) else 0.0
+    everywhere = isinstance(penalty, ElasticNet) and (
+        penalty.penalised is None or bool(np.all(penalty.penalised == 1))
+    )
+    check(
+        ridge > 0 and everywhere,
+        "'dp_skgd_strong' requires penalty=ElasticNet(l2=…) with l2 > 0 that penalises "
+        "every coordinate, the intercept too.",
+    )
+    lipschitz = find_lipschitz(layout, loss.slope_bound)
+    m, p = v + ridge, sampling.probabilities
+    rate = eso_bounds.strongly_convex_eso(
+        modulus=ridge * float((p / m).min()),
+        distance_squared=prior.distance_squared(m / p, layout.blocks),
+        sigma_squared=theory.sigma_squared(sampling, m, lipschitz, layout.blocks),
+        step_sigma_squared=theory.step_sigma_squared(
+            sampling, m, lipschitz, layout.blocks
+        ),
+        smallest_probability=float(p.min()),
+        excess=prior.excess,
+        budget=budget,
+        composite=isinstance(penalty, ElasticNet) and penalty.l1 > 0,
+    )
+    condition = f"if {prior} and the excess of w⁰ is at most {prior.excess:.3g}"
+    return replace(rate, theorem=f"{rate.theorem}; {condition}")
+
+
+def choose_matrix_rate(
+    geometry: Matrix,
+    sampling: samplings.Sampling,
+    loss: Loss,
+    prior: theory.Prior,
+    budget: theory.Budget,
+) -> theory.Rate:
+    """Return the number of steps and the bound of Theorem F, for blocks.
+
+    A set B has the cap C√(|B|/d), and steps have what the Gram matrix leaves of the
+    budget. The prior is about norms in the released metric.
+    """
+    sets, q = sampling.support, sampling.set_probabilities
+    assert sets is not None
+    assert q is not None
+    sizes = np.array([len(block) for block in sets], dtype=np.float64)
+    caps = geometry.radius * np.sqrt(sizes / sizes.sum())
+    curvature = loss.curvature + geometry.shrinkage * geometry.radius
+    _, step = eso_bounds.matrix_sigmas(sizes, q, caps, curvature)
+    rate = eso_bounds.convex_composite(
+        distance_squared=curvature * prior.block_norm**2 * float((1.0 / q).sum()),
+        step_sigma_squared=step / (1.0 - geometry.share),
+        smallest_probability=float(q.min()),
+        excess=prior.excess,
+        budget=budget,
+    )
+    condition = (
+        f"if {prior} in the released metric, the excess of w⁰ is at most "
+        f"{prior.excess:.3g}, the metric is at least the Gram matrix, and no slope is "
+        "capped"
+    )
+    theorem = "Theorem F: convex, with a matrix for each block"
+    return replace(rate, theorem=f"{theorem}; {condition}")
+
+
+def find_lipschitz(layout: Layout, slope_bound: float) -> Callable[[IntArray], float]:
+    """Return the function L_S that bounds the norm of a record's gradient on S."""
+    return lambda at: slope_bound * math.sqrt(layout.squared_norm(at))
 
 
 def choose_rate(
@@ -165,9 +278,7 @@ def choose_rate(
 
     All bounds hold only if the prior does, and the rate's ``theorem`` says so.
     """
-
-    def lipschitz(at: IntArray) -> float:
-        return loss.slope_bound * math.sqrt(layout.squared_norm(at))
+    lipschitz = find_lipschitz(layout, loss.slope_bound)
 
     def compute_rate(
         m: np.typing.NDArray[np.float64], composite: bool = False
