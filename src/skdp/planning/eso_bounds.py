@@ -168,6 +168,7 @@ def strongly_convex_eso(
     excess: float,
     budget: Budget,
     composite: bool = False,
+    n_steps: int | None = None,
 ) -> Rate:
     """Return the strongly convex rate of one run of weights (1 - ρ)^(-k) (Theorem E).
 
@@ -186,6 +187,8 @@ def strongly_convex_eso(
         The budget.
     composite : bool
         Whether there is a penalty other than a ridge.
+    n_steps : int, optional
+        K, if it is not to be chosen.
     """
     check_numbers(
         "strongly_convex_eso",
@@ -217,7 +220,7 @@ def strongly_convex_eso(
     potential = distance_squared + 2.0 * visits * excess
     # The derivative vanishes where 4 sinh²(K·rate/2) = ρ·V0·rate/step.
     angle = 2.0 * math.asinh(0.5 * math.sqrt(decay * potential * rate / step))
-    n_steps = find_best_integer(angle / rate, bound)
+    n_steps = n_steps or find_best_integer(angle / rate, bound)
     noise = n_steps * step / (2.0 * (1.0 - decay * visits))
     return Rate(
         theorem="Theorem E: strongly convex"

@@ -187,11 +187,13 @@ def choose_strong_rate(
     prior: theory.Prior,
     budget: theory.Budget,
     penalty: Penalty | None,
+    n_steps: int | None = None,
 ) -> theory.Rate:
     """Return the number of steps and the bound of Theorem E, for a ridge λ.
 
     A proximal step of the ridge is a gradient step with M + λ. So the modulus in the
-    norm of (M + λ)P⁻¹ is at least λ min_j p_j/(M_j + λ).
+    norm of (M + λ)P⁻¹ is at least λ min_j p_j/(M_j + λ). If `n_steps` is given, the
+    bound is for this number of steps.
     """
     ridge = penalty.l2 if isinstance(penalty, ElasticNet) else 0.0
     everywhere = isinstance(penalty, ElasticNet) and (
@@ -215,6 +217,7 @@ def choose_strong_rate(
         excess=prior.excess,
         budget=budget,
         composite=isinstance(penalty, ElasticNet) and penalty.l1 > 0,
+        n_steps=n_steps,
     )
     condition = f"if {prior} and the excess of w⁰ is at most {prior.excess:.3g}"
     return replace(rate, theorem=f"{rate.theorem}; {condition}")
