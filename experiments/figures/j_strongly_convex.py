@@ -443,10 +443,10 @@ def text(rows: Rows) -> str:
 √d carries over to strongly convex functions. For full gradients it does not: Table 1
 compares tr(M⁻¹)·M_max/μ with d/μ, and tr(M⁻¹)·M_max ≥ d always, so full sampling with
 its own M never has the better bound (erratum 10 of [the
-theory](../../guide/theory.md)). The bound that can see the difference has the modulus in the norm of M P⁻¹: Theorem C.
-Here are the paper's cases of figure C with f = ½μ‖w − w*‖², μ = M_min,
-M_max/M_min = {SPREAD:g}d, ε = {EPSILON:g}, δ = {DELTA:g}, replace-one; {N_RUNS} runs
-for each of {seeds} seeds. A speed-up is the baseline's excess over the method's.
+theory](../../guide/theory.md)). The bound that can see the difference has the modulus
+in the norm of M P⁻¹: Theorem C. Here are the paper's cases of figure C with
+f = ½μ‖w − w*‖², μ = M_min, M_max/M_min = {SPREAD:g}d, ε = {EPSILON:g},
+δ = {DELTA:g}, replace-one; {N_RUNS} runs for each of {seeds} seeds. A speed-up is the baseline's excess over the method's.
 
 {case_table(special)}
 
@@ -454,10 +454,10 @@ Growing weights have {gain(special)} times the excess of restarts.
 
 **Theorems B, D, E and F on tables.** One column per step, zero-out, with a ridge of
 {RIDGE:g} on all coordinates; for D also an ℓ₁ penalty of {LASSO:g}, and for F a
-released Gram matrix (the pull to the start of its geometry is added to the bound). The bound at
-w* is the theorem's for the true minimiser, which only an experiment knows; the planned
-one takes every block of w* for a vector of norm 1. Of {total} settings the mean excess
-is above the bound at w* in {above}, and above the planned one in {planned}.
+released Gram matrix (the pull to the start of its geometry is added to the bound). The
+bound at w* is the theorem's for the true minimiser, which only an experiment knows; the
+planned one takes every block of w* for a vector of norm 1. Of {total} settings the
+mean excess is above the bound at w* in {above}, and above the planned one in {planned}.
 
 {table_table(on_tables)}
 

@@ -17,7 +17,7 @@ from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
 from skdp.models.penalties import Box, ElasticNet, Penalty
 from skdp.planning import theory
-from skdp.planning.theorem1 import paper_noise_multiplier
+from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -242,7 +242,7 @@ def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
 
 
 def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
-    """Raise if the calibration is unknown, or if Theorem 1 does not cover ε."""
+    """Raise if the calibration is unknown, or if Theorem 4.1 does not cover ε."""
     check(
         calibration in ("exact", "paper"),
         f"calibration must be 'exact' or 'paper', got {calibration!r}.",

@@ -41,7 +41,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from skdp.descent.sampling_checks import check_positive, make_error
 from skdp.descent.samplings import Sampling
-from skdp.planning.theorem1 import paper_noise_multiplier
+from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.privacy.accountant import gdp_mu
 
 __all__ = [
