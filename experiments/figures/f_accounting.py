@@ -31,8 +31,8 @@ from skdp.descent.samplings import (
     Sampling,
     SingleCoordinate,
 )
-from skdp.planning.plan import Plan
 from skdp.planning.paper_noise import paper_noise_multiplier
+from skdp.planning.plan import Plan
 from skdp.planning.theory import (
     Budget,
     Rate,
@@ -453,8 +453,8 @@ def text_accounting(rows: Rows) -> str:
         lines.append(f"| {epsilon:g} | {numbers} |")
     dearer = [f"{epsilon:g}" for epsilon, ratio in ratios.items() if ratio.low > 1]
     return f"""**Accounting.** At equal (ε, δ) Theorem 4.1 asks for {low} to {high}
-times the noise that exact accounting asks for, and its bound is as many times larger. The
-program on the table, full gradients, each with its own K*, excess:
+times the noise that exact accounting asks for, and its bound is as many times larger.
+The program on the table, full gradients, each with its own K*, excess:
 
 {chr(10).join(lines)}
 

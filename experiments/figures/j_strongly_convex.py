@@ -446,7 +446,8 @@ its own M never has the better bound (erratum 10 of [the
 theory](../../guide/theory.md)). The bound that can see the difference has the modulus
 in the norm of M P⁻¹: Theorem C. Here are the paper's cases of figure C with
 f = ½μ‖w − w*‖², μ = M_min, M_max/M_min = {SPREAD:g}d, ε = {EPSILON:g},
-δ = {DELTA:g}, replace-one; {N_RUNS} runs for each of {seeds} seeds. A speed-up is the baseline's excess over the method's.
+δ = {DELTA:g}, replace-one; {N_RUNS} runs for each of {seeds} seeds. A speed-up is the
+baseline's excess over the method's.
 
 {case_table(special)}
 

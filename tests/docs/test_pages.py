@@ -29,6 +29,7 @@ PUBLIC = [
     "skdp.tables",
     "skdp.descent.samplings",
     "skdp.descent.smoothness",
+    "skdp.planning.eso_bounds",
     "skdp.planning.table1",
     "skdp.planning.theory",
 ]

@@ -13,9 +13,9 @@ from skdp.descent.matrix import Matrix
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES, Logistic, Softmax
 from skdp.models.penalties import PENALTIES, ridge
+from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.planning.plan import Plan, release_row_count, run
 from skdp.planning.presets import PRESETS, preset
-from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode

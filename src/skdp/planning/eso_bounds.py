@@ -239,12 +239,12 @@ def matrix_sigmas(
 
     A step on block B is w_B ← w_B - M_B⁻¹(g_B + ζ_B) with M_B = βA_BB ⪰ H_BB. The noise
     ζ_B is isotropic after multiplication by A_BB^(-½), with standard deviation νC_B√K.
-    So Σ² = Σ_B |B| C_B²/β, and Σ_step² = Σ_B q_B |B| C_B²/β.
+    So Σ² = Σ_B d_B C_B²/β, and Σ_step² = Σ_B q_B d_B C_B²/β, with d_B coordinates in B.
 
     Parameters
     ----------
     block_sizes, probabilities, caps : arrays of shape (b,)
-        |B|, q_B, and the bound C_B on A_BB^(-½) times a record's gradient on B.
+        d_B, q_B, and the bound C_B on A_BB^(-½) times a record's gradient on B.
     curvature : float
         β, the bound on the second derivative of the loss, plus the factor λ of a ridge
         ½λ‖w - w⁰‖²_A.
@@ -267,7 +267,7 @@ def matrix_distance_squared(
 
     Parameters
     ----------
-    metrics : sequence of arrays of shape (|B|, |B|)
+    metrics : sequence of square arrays
         M_B for each block.
     blocks : sequence of index arrays
         The blocks B.

@@ -57,7 +57,7 @@ class Plan:
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     calibration : {"exact", "paper"}
-        Whether the noise follows from exact Gaussian-DP accounting or from Theorem 1.
+        Whether the noise follows from exact Gaussian-DP accounting or from Theorem 4.1.
     rate : Rate, optional
         The bound on the excess risk from which K was chosen.
     assumptions : tuple of str

@@ -232,8 +232,8 @@ def choose_matrix_rate(
 ) -> theory.Rate:
     """Return the number of steps and the bound of Theorem F, for blocks.
 
-    A set B has the cap C√(|B|/d), and steps have what the Gram matrix leaves of the
-    budget. The prior is about norms in the released metric.
+    A block of d_B coordinates has the cap C√(d_B/d), and steps have what the Gram
+    matrix leaves of the budget. The prior is about norms in the released metric.
     """
     sets, q = sampling.support, sampling.set_probabilities
     assert sets is not None
@@ -309,6 +309,9 @@ def choose_rate(
         rate = compute_rate(v + penalty.l2 * on).take_steps(n_steps)
     elif penalty is not None:
         rate = compute_rate(v, composite=True).take_steps(n_steps)
+    listed = sampling.support or ()
+    if rate.theorem.startswith("Theorem D") and sum(map(len, listed)) != len(v):
+        condition += ", the noise is the same on all sets"
     if not rate.theorem.startswith("Theorem A"):
         condition += f" and the excess of w⁰ is at most {prior.excess:.3g}"
     return replace(rate, theorem=f"{rate.theorem}; {condition}")

@@ -141,8 +141,8 @@ def compute_table1(problem: Problem, prior: Prior, budget: Budget) -> tuple[Row,
         Assumptions about w0 - w* and f(w0) - f*.
     budget : Budget
         The budget. The printed columns always use replace-one neighbours and the noise
-        of Theorem 1. The corrected columns use the neighbours and the accounting of the
-        budget.
+        of Theorem 4.1. The corrected columns use the neighbours and the accounting of
+        the budget.
     """
     blocks = problem.blocks
     factors = (*_block_rows(problem), *_coordinate_rows(problem), *_full_rows(problem))
