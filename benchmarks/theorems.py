@@ -360,7 +360,7 @@ def search(theorem: str, n_problems: int, seed: int = 0) -> dict[str, float]:
     }
 
 
-def tightness(d: int, n_steps: int, n_runs: int = 100, slope: float = 0.03) -> float:
+def tightness(d: int, n_steps: int, n_runs: int = 40, slope: float = 0.03) -> float:
     """Mean of f(θ_k) over Theorem B's bound, for f that it is tight for.
 
     f is ½(1ᵀw)² plus a small Huber function of each coordinate. Steps move single

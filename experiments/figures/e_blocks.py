@@ -129,7 +129,7 @@ def measure(cell: dict[str, Any]) -> Rows:
             epsilon=cell["epsilon"],
             delta=DELTA,
             sampling=sampling,
-            geometry=Diagonal(smoothness=M),
+            geometry=Diagonal(smoothness=M, elliptical=True),
             n_steps=planned.n_steps,
             penalty=problem.penalty,
             neighbours=problem.neighbours,
@@ -219,9 +219,10 @@ the smoothness of public bounds and the K* of the bound that applies: Theorem A 
 [the theory](../../guide/theory.md) for b = 1, Theorem B for more blocks, for weights of
 norm 1 per column. *Columns* are whole columns put together (b below their number),
 columns (b equal to it) or pieces of columns; *random* blocks have the same sizes, and
-coordinates drawn anew with each of {len(set(column(rows, "seed")))} seeds. The made up
-table has {MADE_COLUMNS} columns of {MADE_LEVELS} categories and {MADE_ROWS:,} rows. The
-bound drawn is that at the same K for the true w*, which only an experiment knows
+coordinates drawn anew with each of {len(set(column(rows, "seed")))} seeds. Noise is
+elliptical: it is isotropic on a column, and smaller on wide columns of a block that has
+several. The made up table has {MADE_COLUMNS} columns of {MADE_LEVELS} categories and
+{MADE_ROWS:,} rows. The bound drawn is that at the same K for the true w*, which only an experiment knows
 (without the light ridge). A pass reads as many columns as the table has.
 {against_bounds(rows)}
 """

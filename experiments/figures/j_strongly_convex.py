@@ -41,7 +41,7 @@ from skdp.solvers import Problem
 TITLE = "Strongly convex problems, and the theorems for blocks"
 SEEDS = range(10)
 EPSILON, DELTA = 1.0, 1e-6
-N_RUNS, DIMENSIONS = 200, (8, 16, 32, 64)
+N_RUNS, DIMENSIONS = 100, (8, 16, 32)
 #: M_max/M_min over d, as in figure C.
 SPREAD = 8.0
 #: The paper's cases of figure C.
