@@ -3,7 +3,7 @@
 Each of 10,000 problems per theorem has up to five coordinates, a convex function with a
 known minimiser (a sum of quadratic and Huber functions of linear forms, and a linear
 tilt), a sampling, the largest steps that the theorem allows or shorter ones, a penalty,
-a start, noise or none, and up to 60 steps. The mean of F(θ_k) over the steps is
+a start, noise or none, and up to 40 steps. The mean of F(θ_k) over the steps is
 estimated by independent runs and compared with the theorem's bound. The value at the
 average of the iterates is at most that mean.
 
@@ -38,7 +38,7 @@ from skdp.planning.eso_bounds import (
 from skdp.planning.theory import distance_squared, eso_bound
 
 Array = NDArray[np.float64]
-N_RUNS = 60
+N_RUNS = 40
 #: A mean above its bound by this many standard errors breaks a theorem.
 ERRORS = 5.0
 
@@ -227,7 +227,7 @@ def draw_problem(rng: np.random.Generator, theorem: str) -> tuple[Problem, float
         goal,
         prox,
         penalty,
-        int(rng.integers(1, 61)),
+        int(rng.integers(1, 41)),
     )
     p = sampling.probabilities
     scaled = np.sqrt(p)[:, None] * (root @ smooth.least @ root) * np.sqrt(p)
@@ -387,20 +387,24 @@ def main() -> None:
     """Print the worst ratios."""
     parser = argparse.ArgumentParser(description="Try to break the theorems.")
     parser.add_argument("--problems", type=int, default=10_000)
+    parser.add_argument("--only", default="DEFB", help="letters of the theorems")
     asked = parser.parse_args()
     broken = False
-    for theorem in "DEF":
+    for theorem in (each for each in "DEF" if each in asked.only):
         found = search(theorem, asked.problems)
         broken |= found["worst beyond chance"] > 1
-        if theorem == "D":
+        if theorem == "D" or asked.only[:1] == theorem:
             print("| theorem | problems | " + " | ".join(found) + " |")
             print("|---" * (2 + len(found)) + "|")
         shown = " | ".join(f"{ratio:.3f}" for ratio in found.values())
         print(f"| {theorem} | {asked.problems:,} | {shown} |", flush=True)
-    print("\n| d | mean f(θ_k) over Theorem B's bound | 1 − 1/(2d) |\n|---|---|---|")
-    for d in (2, 4, 8):
-        ratio = tightness(d, 60_000 * d)
-        print(f"| {d} | {ratio:.3f} | {1 - 1 / (2 * d):.3f} |", flush=True)
+    if "B" in asked.only:
+        print(
+            "\n| d | mean f(θ_k) over Theorem B's bound | 1 − 1/(2d) |\n|---|---|---|"
+        )
+        for d in (2, 4, 8):
+            ratio = tightness(d, 40_000 * d)
+            print(f"| {d} | {ratio:.3f} | {1 - 1 / (2 * d):.3f} |", flush=True)
     raise SystemExit(1 if broken else 0)
 
 

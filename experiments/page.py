@@ -31,7 +31,7 @@ def measured(
 
 def written(folder: Path, figures: dict[str, ModuleType]) -> str:
     """Return the page: what was run, where our method loses, and a section a figure."""
-    sections, losses = [], []
+    sections, losses, lessons = [], [], []
     for name, (module, rows) in measured(folder, figures).items():
         letter = name.partition("_")[0].upper()
         sections.append(
@@ -42,7 +42,9 @@ def written(folder: Path, figures: dict[str, ModuleType]) -> str:
         )
         found = module.losses(rows) if hasattr(module, "losses") else []
         losses += [f"- {letter}: {point}" for point in found]
-    return "\n".join([intro(folder), learnt(folder), lost(losses), *sections])
+        found = module.learnt(rows) if hasattr(module, "learnt") else []
+        lessons += [f"- {letter}: {point}" for point in found]
+    return "\n".join([intro(folder), learnt(lessons), lost(losses), *sections])
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -84,10 +86,10 @@ it. To add a system, a table or a sampling, [add one file](adding.md).
 """
 
 
-def learnt(folder: Path) -> str:
-    """Say in ten lines what was learnt about the paper, if someone has written it."""
-    path = folder / "learnt.md"
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+def learnt(points: list[str]) -> str:
+    """What was learnt about the paper, a line or two a figure."""
+    head = "## What was learnt about the paper\n"
+    return "\n".join([head, *points, ""]) if points else ""
 
 
 def lost(points: list[str]) -> str:

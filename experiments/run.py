@@ -13,6 +13,7 @@ A figure is a file ``experiments/figures/<letter>_<name>.py`` with
 and, if it wants,
 
     losses(rows) -> list of str             where our method loses: points on the page
+    learnt(rows) -> list of str             what it says about the paper, in a sentence
     quick(cells) -> list of dict            the cells of ``--quick``
     BASED_ON: str, derive(rows) -> rows     instead of cells and measure: its numbers
                                             come from another figure's rows

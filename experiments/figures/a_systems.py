@@ -265,6 +265,35 @@ def losses(rows: Rows) -> list[str]:
     return points
 
 
+def learnt(rows: Rows) -> list[str]:
+    """What the samplings do by themselves, and how often bounds were exceeded."""
+    points = []
+    ratios = rivalries(ends_of(rows))
+    if SAME in ratios:
+        low = sum(each.high < 1 for each in ratios[SAME].values())
+        high = sum(each.low > 1 for each in ratios[SAME].values())
+        clips = [
+            ratio_interval(systems["dp_cd"], systems[SAME[1]]).mean
+            for (_, epsilon), systems in ends_of(rows).items()
+            if epsilon == PATH_EPSILON and {"dp_cd", SAME[1]} <= set(systems)
+        ]
+        points.append(
+            f"with the same M and no clips, importance sampling beats uniform "
+            f"coordinates at ε = {PATH_EPSILON:g} on {low} of {len(ratios[SAME])} "
+            f"tables and loses on {high}. DP-CD's clips alone change its excess by "
+            f"factors from {min(clips):.2g} to {max(clips):.2g}."
+        )
+    planned_by, true = bound_ratios(rows), bound_ratios(rows, "true")
+    if planned_by:
+        above = sum(ratio > 1 for ratio in planned_by.values())
+        held = sum(ratio > 1 for ratio in true.values())
+        points.append(
+            f"bounds that guess ‖w*‖ are exceeded in {above} of {len(planned_by)} "
+            f"settings; with the true w*, in {held}."
+        )
+    return points
+
+
 def _by_cell(found: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], list[Any]]:
     cells: dict[tuple[Any, ...], list[Any]] = {}
     for each in found:

@@ -263,6 +263,15 @@ def plus_minus(slope: Interval) -> str:
     return f"{slope.mean:+.2f} ± {(slope.high - slope.low) / 2:.2f}"
 
 
+def learnt(rows: Rows) -> list[str]:
+    """That √d is there in the paper's cases, and turned round in others."""
+    return [
+        f"the √d speed-ups are there in the paper's cases ({at_largest(rows, 0)}), and "
+        f"turned round in their opposites ({at_largest(rows, 1)}), each method on its "
+        "hardest function, largest d."
+    ]
+
+
 def losses(rows: Rows) -> list[str]:
     found = []
     for (pair, case), group in grouped(rows, "pair", "case").items():

@@ -553,6 +553,17 @@ expected separable overapproximation, shares are {min(shares["table"]):.2f} to
 {max(shares["table"]):.2f}."""
 
 
+def learnt(rows: Rows) -> list[str]:
+    """How much noise the paper's accounting adds."""
+    noise = sorted(row["ratio"] for row in kind_of(rows, "noise"))
+    if not noise:
+        return []
+    return [
+        f"Theorem 4.1 asks for {noise[0]:.2f} to {noise[-1]:.2f} times the noise of "
+        "exact accounting."
+    ]
+
+
 def losses(rows: Rows) -> list[str]:
     found = []
     for problem in STEP_LABELS:
