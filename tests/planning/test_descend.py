@@ -273,3 +273,13 @@ def test_separable_penalties_are_seen_to_be():
     assert is_separable(ElasticNet(l1=0.3, l2=0.2), label, 2)
     assert not is_separable(PairNorm(), np.arange(8), 1)
     assert is_separable(PairNorm(), np.arange(8) // 2, 1)
+
+
+def test_a_start_of_another_shape_is_refused():
+    records = hospital(50)
+    plan = skdp.preset(
+        "dp_gd", records.layout, skdp.Logistic(), n_rows=50, epsilon=1.0, n_steps=2
+    )
+    for start in (np.zeros(3), np.full(records.layout.n_features, np.nan)):
+        with pytest.raises(ValueError, match="start must have finite weights"):
+            run(plan, records, start=start)
