@@ -465,7 +465,8 @@ BESIDE = {
 }
 MECHANISM = [n for n in FILES if n.startswith("privacy/") and n not in BESIDE]
 MECHANISM = [*MECHANISM, "descent/algorithm1.py"]
-SCHEMA = [f"schema/{name}.py" for name in ("columns", "layout", "schema")]
+SCHEMA = [f"schema/{n}.py" for n in ("columns", "vectors", "pairs", "layout", "schema")]
+SCHEMA = [*SCHEMA, "tables/ids.py"]
 
 
 def test_the_size_of_the_trusted_base_is_shown():

@@ -7,7 +7,7 @@ allows, so that sums differ by as much as is claimed, or hold whatever a cell ca
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,9 +30,12 @@ SUBJECTS = {
     "discovery": 6,
     "evaluate": 8,
     "search": 4,
+    "persons": 12,
     **dict.fromkeys(SOLVERS, 3),
     **{f"{name}()": 4 for name in SOLVERS},
 }
+#: Relations of what has not all of them here.
+RELATIONS = dict.fromkeys(("discovery", "persons"), NEIGHBOURS[::2])
 PRESETS = ("dp_gd", "dp_cd", "dp_skgd", "dp_skgd_importance", "dp_skgd_shuffled")
 
 
@@ -80,13 +83,13 @@ def pair(seed, subject=None, neighbours=None):
     shares = np.array(list(SUBJECTS.values())) / sum(SUBJECTS.values())
     drawn = str(draw.rng.choice(list(SUBJECTS), p=shares))
     subject = subject or drawn
-    relations = NEIGHBOURS[::2] if subject == "discovery" else NEIGHBOURS
-    neighbours = neighbours or draw.pick(relations)
+    neighbours = neighbours or draw.pick(RELATIONS.get(subject, NEIGHBOURS))
     make = {
         "preset": _preset,
         "discovery": _discovery,
         "evaluate": _evaluate,
         "search": _search,
+        "persons": _persons,
     }.get(subject, _solver if subject.endswith("()") else _estimator)
     act, tables, lone, told = make(draw, subject.removesuffix("()"), neighbours)
     return Pair(
@@ -328,3 +331,32 @@ def _search(draw, _, neighbours):
         return search.fit(table, sample_weight=weight)
 
     return act, tables, lone, f"search({kind.__name__}(**{own}), {asked})"
+
+
+def _persons(draw, _, neighbours):
+    """Tables that differ in one person, with any number of rows."""
+    kind, target = draw.kind()
+    schema = replace(draw.schema(target), unit="id")
+    tables, n = draw.tables_of_persons(schema, neighbours)
+    if draw.chance(0.3):
+        tables = [inferred(table) for table in tables]
+    own, weight = draw.estimator("skgd", neighbours, schema, kind, n)
+    own["engine"] = draw.pick(["reference", "compiled"])
+    if neighbours == "add-remove" and draw.chance(0.3):
+        own["max_rows_per_unit"] = draw.pick([1, 3, 1000])
+    what = draw.pick(["fit", "fit", "fit", "evaluate", "discover"])
+    if what == "evaluate":
+        model = kind(schema=schema, epsilon=math.inf, n_steps=2, engine="reference")
+        model.fit(tables[0])
+
+    def act(table):
+        if what == "discover":
+            given = {"epsilon": own["epsilon"], "neighbours": neighbours}
+            return skdp.discover(table, target="y", unit="id", **given)
+        if what == "evaluate":
+            given = {name: own[name] for name in ("epsilon", "delta", "max_weight")}
+            given |= {"neighbours": neighbours, "sample_weight": weight}
+            return skdp.evaluate(model, table, **given)
+        return kind(**own).fit(table, sample_weight=weight)
+
+    return act, tables, None, f"{what} {kind.__name__}(**{own}), weights {weight}"

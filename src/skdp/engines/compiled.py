@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.engines import kernels, matrix_kernels
-from skdp.engines.compilation import report_compilation
+from skdp.engines.compilation import compile_sweep
 from skdp.engines.compiled_rows import NumbersFirst, Rows, Slots
 from skdp.models import formulas
 from skdp.models.losses import Loss
@@ -37,8 +37,6 @@ RANGES = 16
 GRAM_ROWS = 1 << 24
 #: Number of sets of coordinates whose programs are kept for later steps.
 KNOWN_PROGRAMS = 64
-
-report_compilation(kernels.__name__, matrix_kernels.__name__)
 
 _NO_TABLE = np.zeros(2)
 _NO_TABLE.setflags(write=False)
@@ -149,6 +147,7 @@ class CompiledEngine:
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
         self._n_threads = n_threads or int(default)
         self._pool: ThreadPoolExecutor | None = None
+        compile_sweep(_NO_TABLE)
 
     def _run(
         self, work: Callable[[Ranges], Any], entries: int, only: set[int] | None = None
@@ -216,22 +215,23 @@ class CompiledEngine:
         chunks[:, 5:9] = bounds
 
         def sweep(share: Ranges) -> npt.NDArray[np.int64]:
-            totals = np.zeros((n_outputs, slots.wide), np.int64)
+            totals = np.zeros((2, n_outputs, slots.wide), np.int64)
             ranges = share.array, share.taken.ctypes.data
             kernels.sweep(*ranges, chunks, programs, moves, lanes, totals, *formula)
             return totals
 
         entries = n_outputs * (16 + len(changed) + len(at))
         self._weights = None  # invalid until all margins have been moved
-        total = np.zeros((n_outputs, slots.wide), np.int64)
-        for part in self._run(sweep, entries):
-            total += part
+        nothing = np.zeros((2, n_outputs, slots.wide), np.int64)
+        total = sum(self._run(sweep, entries), start=nothing)
         for combined in slots.combined:
-            combined.gather(total)
+            combined.gather(total.reshape(-1, slots.wide))
         self._asked = units.copy()
         if kept_margins:
             self._weights = self._asked
-        return big(total[:, slots.of[at]].T * slots.worth[at, None])
+        high, low = big(total[:, :, slots.of[at]])
+        result: BigInts = (high * (1 << 32) + low).T * slots.worth[at, None]
+        return result
 
     @cached_property
     def _described(self) -> npt.NDArray[np.int64]:

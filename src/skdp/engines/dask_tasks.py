@@ -24,7 +24,10 @@ from skdp.schema import FloatArray, IntArray
 from skdp.tables.placed import Read
 
 #: Errors whose messages are public, because readers and engines raise them on purpose.
-PUBLIC_ERRORS = (ValueError, ImportError, OSError)
+PUBLIC_ERRORS = (
+    *(ValueError, ImportError, ModuleNotFoundError),
+    *(OSError, FileNotFoundError, PermissionError),
+)
 #: A name of a partition: the name of its table and its number.
 Name = tuple[str, int]
 
@@ -241,7 +244,7 @@ def _sum(parts: list[Any]) -> Any:
 
 def _make_public(error: Exception) -> Exception:
     """Return the error, or one without a message if the message may quote a cell."""
-    if isinstance(error, PUBLIC_ERRORS):
+    if type(error) in PUBLIC_ERRORS:  # errors of other libraries derive from these
         return error.with_traceback(None)
     return RuntimeError(f"A worker failed with {type(error).__name__}.")
 

@@ -218,7 +218,7 @@ class OpenedTable:
         if self.ids is None or counts is None:
             return None
         read = map(counts.find_divisors, self.ids.read(self.source, ROWS))
-        return [np.concatenate([*read])] if whole else read
+        return [np.concatenate([np.zeros(0, np.int64), *read])] if whole else read
 
     def _read(
         self, names: list[str] | None, typed: Callable[[Any], Any]

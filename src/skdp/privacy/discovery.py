@@ -160,7 +160,8 @@ def count_magnitudes(
     n_bins = TEXT + 1
     one = 1 if divisors is None else 1 << UNIT_BITS
     total = np.zeros((len(names), n_bins), dtype=np.int64)
-    for columns, shares in zip(batches, _list_shares(divisors, one), strict=False):
+    strict = divisors is not None
+    for columns, shares in zip(batches, _list_shares(divisors, one), strict=strict):
         for row, name in enumerate(names):
             bins = find_bins(columns[name])
             total[row] += np.bincount(bins, shares, n_bins).astype(np.int64)
@@ -175,7 +176,8 @@ def count_levels(
     """Count the cells of each column that have each text."""
     one = 1 if divisors is None else LEVEL_PARTS
     counter: Counter[tuple[str, str]] = Counter()
-    for columns, shares in zip(batches, _list_shares(divisors, one), strict=False):
+    strict = divisors is not None
+    for columns, shares in zip(batches, _list_shares(divisors, one), strict=strict):
         for name in names:
             cells = columns[name]
             inside = (cells.codes >= 0) & (cells.codes < len(cells.values))

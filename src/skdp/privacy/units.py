@@ -100,4 +100,5 @@ def divide_caps(records: Records, caps: Sequence[AnyArray]) -> Sequence[AnyArray
     if records.layout.unit is None:
         return caps
     pairs = zip(caps, records.chunks, strict=True)
-    return [np.floor_divide(own, chunk.divisor) for own, chunk in pairs]
+    most = np.iinfo(np.int32).max  # larger divisors give 0 too
+    return [np.floor_divide(own, min(chunk.divisor, most)) for own, chunk in pairs]

@@ -29,6 +29,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from skdp.privacy.encoding import AnyArray, Coded
 from skdp.schema import Categorical, FloatArray, level_key
@@ -177,6 +178,16 @@ def _numpy_numbers(cells: AnyArray | Coded) -> FloatArray:
     return np.full(len(cells), np.nan)
 
 
+def is_exact(numbers: AnyArray) -> npt.NDArray[np.bool_]:
+    """Return which numbers are the same whether numpy stores integers or floats.
+
+    Integers become floats if one cell is missing, and from 2⁵³ on floats do not tell
+    integers apart. So a cell of another record could change such a number.
+    """
+    exact: npt.NDArray[np.bool_] = np.abs(numbers.astype(np.float64)) < 2.0**53
+    return exact
+
+
 def codes(cells: Any, levels: Levels) -> AnyArray:
     """Return the index of each cell's level, or MISSING if the cell has none."""
     if not isinstance(cells, (np.ndarray, Coded)):
@@ -190,7 +201,8 @@ def codes(cells: Any, levels: Levels) -> AnyArray:
     if cells.dtype.kind in _NUMBERS:
         # tolist would give a float32 the digits of a float64.
         unique, inverse = np.unique(cells, return_inverse=True)
-        return levels.codes(unique)[inverse]
+        found = levels.codes(unique)
+        return np.where(is_exact(unique), found, MISSING).astype(np.int32)[inverse]
     if cells.dtype.kind == "c":
         return codes(numbers(cells), levels)
     return np.full(len(cells), MISSING, np.int32)

@@ -40,5 +40,27 @@ def _read_schema(parquet: Any, path: Path) -> Iterator[tuple[Any, int]]:
 
 
 def _read_batches(opened: Any, names: list[str], rows: int) -> Iterator[Any]:
+    """Yield batches or tables of `rows` rows each, except the last.
+
+    Arrow cuts some types of columns at row groups, and others not. Cells and ids are
+    read one after the other, and must be cut at the same rows.
+    """
+    waiting: list[Any] = []
+    n_rows = 0
     for batch in opened.iter_batches(batch_size=rows, columns=names):
-        yield batch.select(names)
+        rest = batch.select(names)
+        while n_rows + rest.num_rows >= rows:
+            yield _join([*waiting, rest.slice(0, rows - n_rows)])
+            rest = rest.slice(rows - n_rows)
+            waiting, n_rows = [], 0
+        if rest.num_rows:
+            waiting.append(rest)
+            n_rows += rest.num_rows
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(batches: list[Any]) -> Any:
+    if len(batches) == 1:
+        return batches[0]
+    return library("pyarrow").Table.from_batches(batches).unify_dictionaries()
