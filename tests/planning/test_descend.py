@@ -178,6 +178,7 @@ def test_a_penalty_is_applied():
         ({"smoothness": M, "noise": 1.0}, "also lipschitz"),
         ({"smoothness": M, "epsilon": 1.0, "lipschitz": 1.0}, "n_rows is required"),
         ({"smoothness": M, "elliptical": True}, "requires records"),
+        ({"smoothness": M, "start": np.zeros(3)}, "start must have finite weights"),
         ({"smoothness": M[:2]}, "4 finite numbers"),
     ],
 )
@@ -198,6 +199,11 @@ def test_records_require_a_loss_and_their_own_coordinates():
     with pytest.raises(ValueError, match="sampling must have"):
         skdp.descend(records, Full(3), n_steps=1, loss=skdp.Logistic())
     law = Full(records.layout.n_features)
+    given = {"n_steps": 1, "loss": skdp.Logistic()}
+    with pytest.raises(ValueError, match="follows from the records' schema"):
+        skdp.descend(records, law, **given, lipschitz=1.0)
+    with pytest.raises(ValueError, match="a budget instead of noise"):
+        skdp.descend(records, law, **given, noise=1.0, elliptical=True)
     with pytest.raises(ValueError, match="n_rows is required"):
         skdp.descend(
             records,

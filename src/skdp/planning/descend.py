@@ -17,7 +17,12 @@ from skdp.descent.smoothness import from_bounds
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.plan import check_budget, check_separable, default_delta
+from skdp.planning.plan import (
+    check_budget,
+    check_separable,
+    check_start,
+    default_delta,
+)
 from skdp.planning.presets import find_lipschitz
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
@@ -149,11 +154,16 @@ def descend(
         noise is None or epsilon is None,
         "Give noise or epsilon, not both, because one determines the other.",
     )
+    check(
+        not elliptical or (isinstance(f, Records) and noise is None),
+        "elliptical=True requires records, and a budget instead of noise.",
+    )
     p, noisy = sampling.probabilities, noise is not None or epsilon is not None
     source = Randomness(random_state)
     if isinstance(f, Records):
         check(loss is not None, "Records require a loss, such as skdp.Logistic().")
         assert loss is not None
+        check(lipschitz is None, "lipschitz follows from the records' schema.")
         lipschitz = find_lipschitz(f.layout, loss.slope_bound * f.max_weight)
         n_rows = f.count() if n_rows is None and neighbours != "add-remove" else n_rows
         check(
@@ -182,7 +192,6 @@ def descend(
         exact = _sum_records(f, loss, geometry, engine, neighbours, n)
         n_outputs, record.unit = loss.n_outputs, f.layout.unit
     else:
-        check(not elliptical, "elliptical=True requires records.")
         exact, n_outputs = _state(f, lipschitz or 0.0, n, neighbours), 1
         record.assumptions = (STATED,) if noisy else ()
 
@@ -196,14 +205,13 @@ def descend(
 
     penalty = penalty or ElasticNet()
     check_separable(penalty, sampling, n_outputs)
-    shape = (len(p), n_outputs)
-    w0 = np.zeros(shape) if start is None else np.array(start, dtype=np.float64)
+    zero = np.zeros((len(p), n_outputs))
     weights = algorithm1.descend(
         query=query,
         update=make_diagonal_update(gamma / p, penalty, n),
         sets=sampling.sets,
         average=average,
-        start=w0.reshape(shape),
+        start=zero if start is None else check_start(start, zero),
         n_steps=n_steps,
         n_restarts=n_restarts,
         noise_multiplier=z,

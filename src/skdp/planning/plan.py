@@ -347,7 +347,7 @@ def run(
         update=prepared.update,
         sets=plan.sampling.sets,
         average=plan.average,
-        start=prepared.start if start is None else _check_start(start, prepared.start),
+        start=prepared.start if start is None else check_start(start, prepared.start),
         n_steps=plan.n_steps,
         n_restarts=plan.n_restarts,
         noise_multiplier=noise_multiplier,
@@ -358,7 +358,7 @@ def run(
     return Fit(weights=prepared.finish(weights), record=record, plan=plan)
 
 
-def _check_start(start: Any, like: FloatArray) -> FloatArray:
+def check_start(start: Any, like: FloatArray) -> FloatArray:
     """Return w⁰ as a matrix (d, k), and raise if it has another shape."""
     given = np.array(start, dtype=np.float64)
     given = given[:, None] if given.ndim == 1 and like.shape[1] == 1 else given
