@@ -494,8 +494,8 @@ def learnt(rows: Rows) -> list[str]:
             f"§4.3.1's strongly convex √d is not in Table 1: at d = {last} full "
             f"sampling's bound is {dearer:.3g} times gradient descent's in the paper's "
             "own case. In the norm of M (Theorem C) the ratio of the bounds is "
-            f"{speed_up(end[0], 'weighted_bound'):.3g} to its favour, and the measured "
-            f"speed-up {ratio}."
+            f"{speed_up(end[0], 'weighted_bound'):.3g} in its favour, but the measured "
+            f"speed-up is {ratio}."
         )
     if on_tables:
         above, total = exceeded(on_tables, "bound")
