@@ -31,6 +31,7 @@ PUBLIC = [
     "skdp.descent.sketches",
     "skdp.descent.smoothness",
     "skdp.planning.sketch_bounds",
+    "skdp.planning.eso_bounds",
     "skdp.planning.table1",
     "skdp.planning.theory",
 ]

@@ -104,7 +104,9 @@ def make_gradients(neighbours: Neighbours, group: int) -> Pair:
     """
     layout = MIXED.layout(intercept=True)
     at, zero = np.arange(layout.n_features), np.zeros((layout.n_features, 1))
-    geometry = Diagonal(smoothness=np.linspace(1.0, 2.0, layout.n_features))
+    geometry = Diagonal(
+        smoothness=np.linspace(1.0, 2.0, layout.n_features), elliptical=True
+    )
     shape = geometry.shape(at, layout.group_of)
     first, second = (
         queries.gradient(engine, SLOPES, zero, at, neighbours, shape)

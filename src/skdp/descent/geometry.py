@@ -156,10 +156,11 @@ class Diagonal(Geometry):
     smoothness : float64 (d,)
         M, which must be valid for the sampling (`descent.smoothness`).
     elliptical : bool
-        If True, each group G of coordinates has its own noise variance, proportional to
-        τ_G^(-1/2) with τ_G = Σ_{j in G} 1/M_j. This minimises Σ_j s_j²/M_j, where s_j
-        is the noise scale of coordinate j, at a given sensitivity. If False, the noise
-        is isotropic.
+        If False, the noise is isotropic on every set S, as in the paper. If True, it is
+        elliptical: each group G of coordinates has its own noise variance, proportional
+        to τ_G^(-1/2) with τ_G = Σ_{j in G} 1/M_j. This minimises Σ_j s_j²/M_j, where
+        s_j is the noise scale of coordinate j, at a given sensitivity. On a set within
+        one group, both are the same.
     momentum : bool
         Whether to accelerate full steps. Use this only for runs without noise.
     share : float
@@ -168,7 +169,7 @@ class Diagonal(Geometry):
     """
 
     smoothness: FloatArray
-    elliptical: bool = True
+    elliptical: bool = False
     momentum: bool = False
     share: float = 0.0
     kind = "diagonal"

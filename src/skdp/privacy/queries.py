@@ -205,7 +205,7 @@ def gradient(
     **Guarantee.** For all tables that are neighbours under `neighbours` and all
     weights, the two sums, divided by `shape`, differ by at most `sensitivity` in
     Euclidean norm. A record's contribution is at most s·sup‖x_at / shape‖, where s is
-    the cap on slopes (Lemma 3.3 of the paper, with slopes clipped instead of a
+    the cap on slopes (Lemma 3.9 of the paper, with slopes clipped instead of a
     Lipschitz assumption). All rows of a person together contribute no more, because
     their slopes add up to at most s (`divide_slopes`). If a record may be replaced, the
     difference is at most twice that.

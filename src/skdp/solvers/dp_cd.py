@@ -27,7 +27,7 @@ from skdp.descent.algorithm1 import descend
 from skdp.descent.geometry import make_diagonal_update
 from skdp.engines.reference import ReferenceEngine
 from skdp.planning import presets, theory
-from skdp.planning.theorem1 import paper_noise_multiplier
+from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
