@@ -30,7 +30,9 @@ from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
 from skdp.descent.samplings import Full, ShuffledBlocks
+from skdp.descent.sketches import Sketched
 from skdp.descent.target import USUAL_SCALE
+from skdp.engines.choice import name_engine
 from skdp.models.losses import LOSSES
 from skdp.planning.calibration import CALIBRATIONS, SAMPLING
 from skdp.planning.decide import replan
@@ -246,6 +248,8 @@ def describe_plan(plan: Plan) -> str:
             )
     elif isinstance(plan.geometry, InterceptOnly):
         lines.append("geometry: the intercept alone, a constant model")
+    elif isinstance(plan.geometry, Sketched):
+        lines.append(f"geometry: {plan.geometry.describe()}")
     else:
         elliptical = getattr(plan.geometry, "elliptical", False)
         shape = "elliptical" if elliptical else "isotropic"
@@ -257,6 +261,8 @@ def describe_plan(plan: Plan) -> str:
     if mu < math.inf:
         z = plan.noise_multiplier(mu**2)
         lines.append(f"noise: {z:.4g} times the influence of one record, in each step")
+    engine = name_engine(plan.engine).partition("://")[0]
+    lines.append(f"engine: {engine}, with the same result as any other")
     if plan.rate is not None:
         lines.append(describe_bound(plan, plan.rate))
     return "\n".join([*lines, describe_outlook(plan)])
@@ -289,6 +295,8 @@ def describe_outlook(plan: Plan) -> str:
             delta=plan.delta,
             neighbours=plan.neighbours,
         )
+    if isinstance(plan.geometry, Sketched):
+        return "The cost of privacy is not forecast for sketches."
     seen, known = forecast(plan), CALIBRATIONS[plan.loss.score]
     sampling = f"{seen.sampling_excess:.1g} from sampling error"
     sampling += f", with {plan.n_rows:,} {counted}"

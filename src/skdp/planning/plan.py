@@ -64,6 +64,9 @@ class Plan:
         Facts that were assumed to be public. They are written to the privacy record.
     reasons : tuple of str
         The knots and pairs that were chosen, and why.
+    engine : str
+        The name of the engine that a fit uses. It is shown but not saved with the plan,
+        because all engines give the same result.
     """
 
     layout: Layout
@@ -82,6 +85,7 @@ class Plan:
     rate: theory.Rate | None = None
     assumptions: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    engine: str = "auto"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, self.n_rows)
@@ -100,10 +104,19 @@ class Plan:
             self.neighbours in queries.NEIGHBOURS,
             f"neighbours must be one of {queries.NEIGHBOURS}, got {self.neighbours!r}.",
         )
+        directions = self.geometry.count_directions(self.layout)
         check(
-            self.sampling.n_coordinates == self.layout.n_features,
-            f"sampling must have {self.layout.n_features} coordinates, as the layout "
-            f"has, got {self.sampling.n_coordinates}.",
+            self.sampling.n_coordinates == directions,
+            f"sampling must have {directions} coordinates, as the layout or the "
+            f"geometry has, got {self.sampling.n_coordinates}.",
+        )
+        sets = self.sampling.support
+        check(
+            self.penalty.separable
+            or (sets is not None and all(map(self.penalty.splits, sets))),
+            f"{type(self.penalty).__name__} couples coordinates that different steps "
+            "move. Use full steps, blocks that do not cut its parts, or "
+            "skdp.solvers.dp_sega.",
         )
         check_calibration(self.calibration, self.epsilon, self.delta)
         diagonal = isinstance(self.geometry, Diagonal)
@@ -137,6 +150,7 @@ class Plan:
             n_rows=self.n_rows,
             penalty=self.penalty,
             release=release_share,
+            sampling=self.sampling,
         )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -345,7 +359,7 @@ def run(
     weights = descend(
         query=prepared.query,
         update=prepared.update,
-        sets=plan.sampling.sets,
+        sets=(prepared.law or plan.sampling).sets,
         average=plan.average,
         start=prepared.start if start is None else check_start(start, prepared.start),
         n_steps=plan.n_steps,

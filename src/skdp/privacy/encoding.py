@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -87,8 +87,13 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Records:
-    """The encoded table. Queries read nothing else."""
+    """The encoded table. Queries read nothing else.
 
+    If the rows are `elsewhere`, in other processes, these divide slopes and caps by the
+    divisors of their own chunks, as `skdp.privacy.units` does.
+    """
+
+    elsewhere: ClassVar[bool] = False
     layout: Layout
     chunks: tuple[Chunk, ...]
     max_weight: float = 1.0

@@ -240,8 +240,8 @@ def mapped_gradient(
     if metric is None:
         raise TypeError("A mapped gradient requires slopes from queries.capped.")
     units = grid.WeightGrid.of(layout).units(weights)
-    total = engine.gradient(units, np.arange(layout.n_features), slopes)
-    value = grid.multiply(metric.units, total)
+    at = np.flatnonzero(metric.units.any(axis=0))  # B is zero on the others
+    value = grid.multiply(metric.units[:, at], engine.gradient(units, at, slopes))
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - metric.bits)
     sensitivity = grid.round_up(_difference(neighbours) * metric.radius)
     many = count_in_words(layout.n_features, "coordinate")
