@@ -64,14 +64,11 @@ def descend(
     callback: Callable[[algorithm1.Step], None] | None = None,
     random_state: int | None = None,
 ) -> tuple[FloatArray, PrivacyRecord]:
-    r"""Minimise f by DP-SkGD, Algorithm 1 of the paper.
+    """Minimise f by DP-SkGD, Algorithm 1 of the paper.
 
     For t = 0, …, T-1 it sets θ⁰ = w^t. For k = 0, …, K-1 it draws a set S and noise
-    η ∼ N(0, σ_S² I), and computes
-
-    .. math:: θ^{k+1} = θ^k - ΓC(\nabla f(θ^k) + η), \qquad C = I_S P^{-1}.
-
-    The average of θ¹, …, θ^K is w^{t+1}. Nothing else is done to w, except that
+    η ∼ N(0, σ_S² I), and computes θ^{k+1} = θ^k - ΓC(∇f(θ^k) + η) with C = I_S P⁻¹. The
+    average of θ¹, …, θ^K is w^{t+1}. Nothing else is done to w, except that
     weights are clipped to ±1024, and that a penalty's proximal map is applied if there
     is a penalty.
 
