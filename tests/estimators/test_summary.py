@@ -411,5 +411,5 @@ def test_null_stands_only_for_what_cannot_be_told(tmp_path):
     assert None in about["uncertainty"]["std"]
     about["uncertainty"]["noise_std"][0] = None
     path.write_text(json.dumps(about), "utf-8")
-    with pytest.raises(ValueError, match=r"got `null` at uncertainty\.noise_std"):
+    with pytest.raises(ValueError, match=r"got nothing at uncertainty\.noise_std"):
         skdp.load(tmp_path / "model")
