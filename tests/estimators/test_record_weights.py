@@ -94,6 +94,15 @@ def test_errors_are_as_large_as_they_are_said_to_be(kind, y, options):
     assert 0 < model.coef_noise_std_.max() < model.coef_std_.max() < 0.6
 
 
+@pytest.mark.parametrize("units", [16.0, 2.0**-10])
+def test_the_units_of_weights_do_not_matter(units):
+    """Caps are in proportion to the largest weight, and noise to the caps."""
+    plain = fit(sample_weight=WEIGHTS, alpha=0.0, n_rows=N)
+    other = fit(sample_weight=units * WEIGHTS, alpha=0.0, n_rows=N, max_weight=units)
+    np.testing.assert_allclose(other.weights_, plain.weights_, atol=1e-6)
+    np.testing.assert_allclose(other.coef_std_, plain.coef_std_, rtol=1e-6)
+
+
 def test_class_weights_shift_only_the_intercept():
     weighing = fit(class_weight={0: 0.25, 1: 1.0}, epsilon=math.inf, alpha=0.0)
     plain = fit(epsilon=math.inf, alpha=0.0)

@@ -54,6 +54,7 @@ from skdp.estimators.record_weights import release_weights
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
+from skdp.planning.decide import scale_caps
 from skdp.planning.plan import run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -306,6 +307,9 @@ class PrivateLinearModel(
         if weighted and self._may_have_errors(schema):
             release_weights(records, record, noise)
         plan = self._plan(schema, rows, record, reasons)
+        given = weighted or self.class_weight is not None
+        if given and isinstance(self.geometry, str):  # otherwise the user chose caps
+            plan = scale_caps(plan, self.max_weight)
         with show_fitting(plan) if self.verbose else nullcontext() as callback:
             fit = run(
                 plan,
