@@ -76,8 +76,7 @@ def plan(
     from skdp.descent.intercept import InterceptOnly
     from skdp.planning.forecast import forecast
 
-    if out is not None:
-        check_out(out, force)
+    check_out(out, force)
     described = read_schema(schema, target, unit)
     chosen = choose_model(model, described)
 

@@ -34,6 +34,10 @@ UNIT = "unit"
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
 
 
+#: Offsets, which are logarithms of exposures, are clipped to ± this number.
+FARTHEST = 300.0
+
+
 @dataclass(frozen=True, eq=False)
 class Exposure:
     """Sample weights by which the target is divided, such as years under observation.
@@ -46,9 +50,17 @@ class Exposure:
     ----------
     weights : column or str
         The exposures, or the name of their column.
+    logarithms : bool
+        Whether these are offsets, which are logarithms of exposures.
     """
 
     weights: Any
+    logarithms: bool = False
+
+    @property
+    def role(self) -> str:
+        """What the column is called in messages."""
+        return "offset" if self.logarithms else "exposure"
 
 
 def batches(
@@ -201,7 +213,7 @@ def _find_roles(
     apart: dict[str, Cells] = {}
     weights = ("sample_weight", sample_weight)
     if isinstance(sample_weight, Exposure):
-        weights = ("exposure", sample_weight.weights)
+        weights = (sample_weight.role, sample_weight.weights)
     for what, given in (("target", target), weights):
         if isinstance(given, str):
             named[what] = given
@@ -299,8 +311,12 @@ def _make_batch(
             columns[key] = _convert(next(read), levels.get(key))
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
-    if "exposure" in roles and isinstance(target, np.ndarray):
-        read_weight = numbers(roles["exposure"])
+    exposed = {"exposure", "offset"} & set(roles)
+    if exposed and isinstance(target, np.ndarray):
+        (role,) = exposed
+        read_weight = numbers(roles[role])
+        if role == "offset":  # a limit that no exposure reaches avoids overflow
+            read_weight = np.exp(np.clip(read_weight, -FARTHEST, FARTHEST))
         positive = np.isfinite(read_weight) & (read_weight > 0)
         weight = np.where(positive, read_weight, 0.0)
         target = np.where(positive, target / np.where(positive, weight, 1.0), np.nan)
