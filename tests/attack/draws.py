@@ -275,7 +275,7 @@ class Draw:
             own["calibration"] = self.pick(["exact", "exact", "exact", "paper"])
             own["n_steps"] = self.pick([1, 2, 3, 5])
             own["verbose"] = int(self.chance(0.02))
-        elif solver in ("dp_sgd", "dp_cd", "dp_gcd"):
+        elif solver in ("dp_sgd", "dp_cd", "dp_gcd", "dp_sega"):
             own["n_steps"] = self.pick([1, 2, 3])
         if solver != "skgd":
             own["solver"] = solver

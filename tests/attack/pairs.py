@@ -16,6 +16,9 @@ from draws import RANGES, WEIGHTS, Draw, tabled
 from watch import compare
 
 import skdp
+from skdp.descent.adaptive import LAWS
+from skdp.descent.samplings import Blocks, Nice
+from skdp.descent.sketches import Sketched, randomised_hadamard
 from skdp.estimators import preparation
 from skdp.models.losses import LOSSES, Softmax, Squared
 from skdp.models.penalties import ElasticNet
@@ -27,6 +30,7 @@ NEIGHBOURS = ("replace-one", "zero-out", "add-remove")
 SUBJECTS = {
     "skgd": 30,
     "preset": 6,
+    "sketch": 6,
     "discovery": 6,
     "evaluate": 8,
     "search": 4,
@@ -86,6 +90,7 @@ def pair(seed, subject=None, neighbours=None):
     neighbours = neighbours or draw.pick(RELATIONS.get(subject, NEIGHBOURS))
     make = {
         "preset": _preset,
+        "sketch": _sketch,
         "discovery": _discovery,
         "evaluate": _evaluate,
         "search": _search,
@@ -199,6 +204,11 @@ def _own(draw, name):
             "smoothness": draw.pick(["private", "public"]),
             "n_steps": draw.pick([1, 3]),
         },
+        "dp_sega": lambda: {
+            "damping": draw.pick([None, 1.0, 0.1, 0.0]),
+            "decay": draw.pick([0.0, 0.2]),
+            "n_steps": draw.pick([1, 4]),
+        },
         "output_perturbation": lambda: {"ridge": draw.pick(ridges)},
         "objective_perturbation": lambda: {
             "ridge": draw.pick([None, None, 1.0]),
@@ -240,6 +250,52 @@ def _preset(draw, _, neighbours):
         return [skdp.run(plan, problem.records, callback=steps.append), steps]
 
     return act, given.tables, given.lone, f"preset({name}, {own}) on {given.told}"
+
+
+def _sketch(draw, _, neighbours):
+    given, budget = _problem(draw, neighbours), draw.budget()
+    n_steps, law = draw.pick([1, 4, 9]), draw.pick(LAWS)
+    own = {"law": law, "weighted": draw.chance(0.5), "explore": draw.pick([0.1, 1.0])}
+    own["cap"] = draw.pick([1e-3, 0.3, 1.0, math.inf])
+    if draw.chance(0.5):
+        own |= {"gram_share": 0.3, "floor": draw.pick([1e-6, 0.1])}
+    kind = draw.pick(["columns", "rotation", "normal", "eigenvectors"])
+    kind = kind if own.get("gram_share") or kind != "eigenvectors" else "rotation"
+    seed, n_sets = int(draw.rng.integers(99)), draw.pick([1, 2, 5])
+
+    def make_plan(problem):
+        d = problem.layout.n_features
+        directions = {
+            "columns": np.eye(d),
+            "rotation": randomised_hadamard(d, seed),
+            "normal": np.random.default_rng(seed).normal(size=(d + 2, d)),
+            "eigenvectors": None,
+        }[kind]
+        rows = d if directions is None else len(directions)
+        blocks = np.array_split(np.arange(rows), min(n_sets, rows))
+        sampling = (
+            Nice(rows, 1 + rows // 3) if law == "fixed" else Blocks.uniform(blocks)
+        )
+        return skdp.Plan(
+            layout=problem.layout,
+            loss=problem.loss,
+            n_rows=given.n_rows,
+            epsilon=budget["epsilon"],
+            delta=budget["delta"] or 1e-6,
+            sampling=sampling,
+            geometry=Sketched(directions=directions, **own),
+            n_steps=n_steps,
+            penalty=problem.penalty,
+            neighbours=neighbours,
+        )
+
+    def act(table):
+        problem, steps = given.problem(table), []
+        fit = skdp.run(make_plan(problem), problem.records, callback=steps.append)
+        return [fit, steps]
+
+    told = f"{kind}, {own}, {n_sets} sets, {n_steps} steps, {budget} on {given.told}"
+    return act, given.tables, given.lone, told
 
 
 def _discovery(draw, _, neighbours):

@@ -25,6 +25,7 @@ PAIRS = {
     "skgd": 25,
     "persons": 20,
     "preset": 8,
+    "sketch": 12,
     "evaluate": 8,
     "discovery": 8,
     "dp_gcd()": 25,
@@ -34,6 +35,7 @@ USUAL = 5
 #: Queries whose bound some pair reaches, by how their text begins.
 REACHED = {
     "skgd": ("gradient of", "counts of", "histogram of", "# entries of"),
+    "sketch": ("gradient of # coordinates in a matrix metric", "# entries of"),
     "discovery": ("magnitudes of", "counts of categories"),
     "evaluate": ("scores",),
     "dp_sgd()": ("gradient of",),

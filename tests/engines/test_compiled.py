@@ -129,8 +129,8 @@ def test_sums_over_2_to_the_29_persons_do_not_wrap(
     slopes = divide_slopes(engine.records, queries.Slopes(losses.Logistic()))
     units = np.full((2, 1), 8.0) * 2.0 ** WeightGrid.of(engine.records.layout).bits
     once = engine.gradient(units, np.arange(2), slopes)
-    many = [(0, 0, n)] * times
-    monkeypatch.setattr(engine, "_run", lambda work, *_: [work(Ranges(many))])
+    many = Ranges(np.array([(0, 0, n)] * times))
+    monkeypatch.setattr(engine._threads, "run", lambda work, *_: [work(many)])
     total = engine.gradient(units, np.arange(2), slopes)
     assert (total == once * times).all()
     assert total.max() > 1 << 63

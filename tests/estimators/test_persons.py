@@ -57,7 +57,7 @@ def test_a_person_counts_once_however_many_rows_there_are():
     assert np.allclose(fit(n_steps=400).weights_, weighted.weights_, atol=5e-3)
 
 
-@pytest.mark.parametrize("solver", ["skgd", "dp_cd", "dp_gcd"])
+@pytest.mark.parametrize("solver", ["skgd", "dp_cd", "dp_gcd", "dp_sega"])
 @pytest.mark.parametrize("engine", ["reference", "compiled"])
 def test_order_of_rows_size_of_chunks_and_engine_change_no_bit(
     engine, solver, monkeypatch

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
@@ -310,6 +311,7 @@ class PrivateLinearModel(
         given = weighted or self.class_weight is not None
         if given and isinstance(self.geometry, str):  # otherwise the user chose caps
             plan = scale_caps(plan, self.max_weight)
+        plan = replace(plan, engine="dask" if records.elsewhere else self.engine)
         with show_fitting(plan) if self.verbose else nullcontext() as callback:
             fit = run(
                 plan,

@@ -120,6 +120,12 @@ class Ids:
         ids = find_ids([self.given])
         return Ids(self.unit, Coded(ids.codes[at], ids.values))
 
+    def read_divisors(
+        self, source: Source, counts: RowCounts, rows: int
+    ) -> Iterator[IntArray]:
+        """Yield the divisors of a table, at most `rows` rows at a time."""
+        return map(counts.find_divisors, self.read(source, rows))
+
     def count(self, source: Source, least: int = 1) -> RowCounts:
         """Count the rows of each person in one pass, with `least` as in `RowCounts`."""
         counts = RowCounts(least)
