@@ -61,7 +61,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, Schema, check
-from skdp.tables.batches import Exposure
+from skdp.tables.exposures import Exposure
 
 #: Share of μ² and of δ that inferring ranges, categories and labels may spend.
 DISCOVERY_SHARE = 0.1

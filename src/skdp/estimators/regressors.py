@@ -17,7 +17,7 @@ from skdp.estimators.inputs import accept_column, check_pair
 from skdp.estimators.preparation import RANGE
 from skdp.models.losses import Huber, Loss, Poisson, Squared
 from skdp.schema import FloatArray, Numeric, Schema, Target, check
-from skdp.tables.batches import Exposure
+from skdp.tables.exposures import Exposure
 
 
 def check_numeric_target(target: Target) -> Numeric:

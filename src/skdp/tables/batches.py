@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from skdp.schema import (
 )
 from skdp.tables import readers
 from skdp.tables.cells import Levels, codes, numbers
+from skdp.tables.exposures import Exposure, divide_counts
 from skdp.tables.ids import Ids, find_ids
 from skdp.tables.in_order import map_in_order
 from skdp.tables.readers import Cells, Source, positions
@@ -35,35 +35,6 @@ UNIT = "unit"
 Cut = tuple[int, list[Cells], dict[str, Cells]]
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
-
-
-#: Offsets, which are logarithms of exposures, are clipped to ± this number.
-FARTHEST = 300.0
-
-
-@dataclass(frozen=True, eq=False)
-class Exposure:
-    """Sample weights by which the target is divided, such as years under observation.
-
-    A count y over an exposure e has the same Poisson likelihood, up to a constant, as
-    the rate y/e with weight e. A row whose exposure is not a positive number has weight
-    zero.
-
-    Attributes
-    ----------
-    weights : column or str
-        The exposures, or the name of their column.
-    logarithms : bool
-        Whether these are offsets, which are logarithms of exposures.
-    """
-
-    weights: Any
-    logarithms: bool = False
-
-    @property
-    def role(self) -> str:
-        """What the column is called in messages."""
-        return "offset" if self.logarithms else "exposure"
 
 
 def batches(
@@ -325,12 +296,7 @@ def _make_batch(
     exposed = {"exposure", "offset"} & set(roles)
     if exposed and isinstance(target, np.ndarray):
         (role,) = exposed
-        read_weight = numbers(roles[role])
-        if role == "offset":  # a limit that no exposure reaches avoids overflow
-            read_weight = np.exp(np.clip(read_weight, -FARTHEST, FARTHEST))
-        positive = np.isfinite(read_weight) & (read_weight > 0)
-        weight = np.where(positive, read_weight, 0.0)
-        target = np.where(positive, target / np.where(positive, weight, 1.0), np.nan)
+        target, weight = divide_counts(target, numbers(roles[role]), role)
     if factors is not None and isinstance(target, Coded):
         # Unknown levels have code -1. They get the factor of the level `other` if the
         # schema has one, and otherwise the last factor.
