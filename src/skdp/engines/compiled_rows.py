@@ -302,12 +302,17 @@ class NumbersFirst:
     def split_hats(
         self, parts: tuple[AnyArray, ...], rows: slice
     ) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the places and the values (entries, n) of the hats of some rows."""
+        """Return the places and the values (entries, n) of the hats of some rows.
+
+        Entries that are zero in all of these rows are left out, as every second entry
+        of a pair with a category is.
+        """
         places, values = [], []
         for g, first, group in self.hats:
             at, units = split_hats(parts[g][rows], group.axes, FEATURE_ONE)
-            places.append(at.T + first)
-            values.append(units.T)
+            some = units.any(axis=0)
+            places.append(at.T[some] + first)
+            values.append(units.T[some])
         return (
             np.concatenate(places, dtype=np.int64),
             np.concatenate(values, dtype=np.float64),

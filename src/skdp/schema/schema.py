@@ -196,7 +196,7 @@ class Schema:
                     signed=column.signed,
                     axes=column.axes,
                     scale=column.scale if isinstance(column, Pair) else 1.0,
-                    n_knots=(isinstance(column, Numeric) and column.n_knots) or 0,
+                    sides=column.sides,
                 )
             )
             start += len(labels)
