@@ -150,7 +150,8 @@ RELEASES = {
 
 #: Every file that opens a budget.
 BUDGETS = {
-    "audit/mechanisms.py": "one a game, on tables that were made up",
+    "audit/games.py": "one a game, on tables that were made up",
+    "audit/mechanisms.py": "a budget of which a game spends a share",
     "planning/plan.py": "that of a run, unless one is handed in",
     "estimators/base.py": "that of a fit",
     "estimators/discover.py": "that of a discovery of a schema",

@@ -45,9 +45,7 @@ def test_fit_runs_the_plan(model, epsilon, neighbours):
     if model.startswith("additive"):  # the fit places its knots by released shares
         own = fitted.plan_
         assert vars(planned.geometry) == pytest.approx(vars(own.geometry), rel=1e-9)
-        planned = dataclasses.replace(
-            planned, layout=own.layout, geometry=own.geometry
-        )
+        planned = dataclasses.replace(planned, layout=own.layout, geometry=own.geometry)
     assert fitted.plan_.to_json() == planned.to_json()
     again = skdp.Plan.from_json(plan.to_json())
     assert str(again) == str(plan)

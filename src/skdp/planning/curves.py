@@ -220,9 +220,7 @@ def _list_families(
     elif pairs == "auto":
         families = [[*numbers, *product(curves, levels)], numbers]
     elif pairs == "all":
-        both = [
-            n for n, c in columns.items() if isinstance(c, (Numeric, Categorical))
-        ]
+        both = [n for n, c in columns.items() if isinstance(c, (Numeric, Categorical))]
         families = [list(combinations(both, 2))]
     else:
         families = [[(str(first), str(second)) for first, second in pairs]]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from skdp.schema.columns import Numeric, Target
+from skdp.schema.columns import Target
 from skdp.schema.layout import Group, Layout
 from skdp.schema.pairs import Column, Pair
 from skdp.schema.validation import check
