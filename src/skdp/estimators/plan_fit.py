@@ -94,9 +94,9 @@ def plan(
     )
     share = COUNT_SHARE if private_rows else 0.0
     share += BALANCED_SHARE if estimator.class_weight == BALANCED else 0.0
-    whole, reasons = record.budget, ()
+    whole, chosen = record.budget, described
     record.budget = whole * (1.0 - share)
-    chosen = described
+    reasons: tuple[str, ...] = ()
     if not estimator._is_described(described):
         chosen, reasons = estimator._describe(described, n_rows, record)
         if estimator._places_knots(described, chosen):
