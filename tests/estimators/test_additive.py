@@ -85,7 +85,7 @@ def test_choices_depend_on_public_facts_alone():
     assert second.query == "shares of 2 columns"
     signal = model.plan_.n_rows * (model.privacy_.budget * 0.94) ** 0.5
     knots = model.schema_.columns["age"].n_knots
-    assert knots == 1 + round(0.8 * (signal / 2.5 / 6**0.5) ** (1 / 2))
+    assert knots == 1 + round(0.9 * (signal / 2.5 / 6**0.5) ** (1 / 2))
 
 
 def test_knots_are_where_the_rows_are():

@@ -20,7 +20,7 @@ from skdp.privacy.queries import Neighbours
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, check
 
 #: Ratio of the number of intervals of a curve to (nν/R²√p)^(1/2), and the largest.
-INTERVALS, MOST_INTERVALS = 0.8, 32
+INTERVALS, MOST_INTERVALS = 0.9, 32
 #: Ratio of the number of intervals of a number in a pair to (nν/R²)^(1/4), and the
 #: largest.
 PAIR_INTERVALS, MOST_PAIR_INTERVALS = 0.8, 8
