@@ -24,7 +24,7 @@ def write(rows: list[Row], docs: Path) -> list[str]:
     rows = sorted(rows, key=_order)
     (docs / "audit").mkdir(exist_ok=True)
     with open(docs / "audit" / "results.csv", "w", newline="", encoding="utf-8") as out:
-        table = csv.DictWriter(out, FIELDS, extrasaction="ignore")
+        table = csv.DictWriter(out, FIELDS, extrasaction="ignore", lineterminator="\n")
         table.writeheader()
         table.writerows({k: _rounded(v) for k, v in row.items()} for row in rows)
     draw(rows, docs / "audit" / "audit.svg")

@@ -81,9 +81,20 @@ def write(found: dict[str, Any], page: Path) -> None:
         f"| bytes moved | {found['bytes']:,.0f} |",
         f"| bytes moved with a tenth of the rows | {found['bytes_tenth']:,.0f} |",
         "",
-        f"{kills['fits']} fits with a worker killed (SIGKILL) at a random moment: "
-        f"{kills['equal']} equal the undisturbed one bit for bit, and "
-        f"{kills['released_twice']} released anything twice.",
+        "## Workers that are killed",
+        "",
+        f"{kills['fits']} fits of {kills['rows']:,} rows with a worker killed "
+        f"(SIGKILL) at a random moment: {kills['equal']} equal the undisturbed one bit "
+        f"for bit, and {kills['released_twice']} released anything twice. Each time, "
+        "sums were left to compute, and the worker's process was gone at the end.",
+        "",
+        "| killed during | after this many sums | of | seconds of the fit |",
+        "|---|---|---|---|",
+        *(
+            f"| `{one['during']}` | {one['done']} | {one['sums']} "
+            f"| {one['seconds']:.1f} |"
+            for one in kills["moments"]
+        ),
         "",
         "## Larger clusters",
         "",

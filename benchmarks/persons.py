@@ -46,6 +46,9 @@ PAGE = ROOT / "docs" / "evidence" / "persons.md"
 RELATIONS = ("add-remove", "zero-out", "replace-one")
 EPSILONS, SEEDS = (0.3, 1.0, 3.0), 3
 COVERAGE_FITS = 30
+#: Fits of an audit. Tables under replace-one are not as far apart as is claimed, so
+#: more fits are needed to find too little noise.
+GAMES = {"add-remove": 1000, "zero-out": 1000, "replace-one": 3000}
 Lines = Iterator[str]
 
 
@@ -90,9 +93,10 @@ def audit_fits(scale: float) -> Lines:
     yield row(*["---"] * 7)
     for neighbours in RELATIONS:
         for rows_each in (1, 10, 1000):
-            right = play(persons, neighbours, rows_each, 1000)
+            games = GAMES[neighbours]
+            right = play(persons, neighbours, rows_each, games)
             with noise_times(0.8):
-                wrong = play(persons, neighbours, rows_each, 1000)
+                wrong = play(persons, neighbours, rows_each, games)
             single = play(rows, neighbours, rows_each, 40)
             yield row(
                 neighbours,

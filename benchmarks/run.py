@@ -72,7 +72,13 @@ MEASUREMENTS = {
     "scores": Measurement(
         "benchmarks/scores.py", "how often intervals of scores hold", ONE_THREAD
     ),
+    "sega": Measurement(
+        "benchmarks/sega.py", "try to break DP-SEGA's theorem", ONE_THREAD
+    ),
     "speed": Measurement("benchmarks/speed.py", "time and memory"),
+    "theorems": Measurement(
+        "benchmarks/theorems.py", "try to break Theorems D, E and F", ONE_THREAD
+    ),
     "theory": Measurement("experiments/theory_table.py", "the paper's special cases"),
     "whole-tables": Measurement(
         "benchmarks/whole_tables.py", "real tables, from a fit to a model card"

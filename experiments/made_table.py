@@ -74,7 +74,7 @@ def planned(
         epsilon=epsilon,
         delta=delta,
         sampling=sampling,
-        geometry=Diagonal(smoothness=v, elliptical=False),
+        geometry=Diagonal(smoothness=v),
         n_steps=max(1, round(factor * rate.n_steps)),
         penalty=problem.penalty,
         neighbours="zero-out",

@@ -19,6 +19,7 @@ from skdp import Batch, Plan, Schema, Squared, Vector, encode, run
 from skdp.descent.geometry import Diagonal
 from skdp.privacy.encoding import Records
 from skdp.schema import Numeric
+from skdp.solvers import Problem, dp_svrg
 
 Array = NDArray[np.float64]
 Average = Callable[[int], Array]
@@ -172,7 +173,7 @@ class Program:
             epsilon=epsilon,
             delta=delta,
             sampling=method.sampling,
-            geometry=Diagonal(smoothness=method.smoothness, elliptical=False),
+            geometry=Diagonal(smoothness=method.smoothness),
             n_steps=n_steps,
             n_restarts=n_restarts,
             average=average,
@@ -181,4 +182,16 @@ class Program:
         weights = run(plan, self.records, engine=ENGINE, random_state=seed).weights[
             :, 0
         ]
+        return float(0.5 * np.square(weights + self.displacement) @ self.hessian)
+
+    def svrg_excess(self, *, epsilon: float, delta: float, seed: int) -> float:
+        """Excess f - f* of DP-SVRG with its defaults, under zero-out."""
+        problem = Problem(
+            records=self.records,
+            loss=Squared(slope_bound=1.0),
+            n_rows=len(self.records.chunks[0].target),
+            neighbours="zero-out",
+        )
+        budget = {"epsilon": epsilon, "delta": delta, "random_state": seed}
+        weights = dp_svrg(problem, engine=ENGINE, **budget).weights[:, 0]
         return float(0.5 * np.square(weights + self.displacement) @ self.hessian)

@@ -13,12 +13,14 @@ A figure is a file ``experiments/figures/<letter>_<name>.py`` with
 and, if it wants,
 
     losses(rows) -> list of str             where our method loses: points on the page
+    learnt(rows) -> list of str             what it says about the paper, in a sentence
     quick(cells) -> list of dict            the cells of ``--quick``
     BASED_ON: str, derive(rows) -> rows     instead of cells and measure: its numbers
                                             come from another figure's rows
 
 Each finished cell is appended to ``build/experiments/FIGURE.jsonl`` at once, so that a
 run that was stopped goes on where it was; a changed figure needs that file deleted.
+With ``--keep``, cells whose rows are in the figure's CSV count as finished, too.
 Numbers go to ``docs/evidence/experiments/FIGURE.csv``; figures and page follow from it.
 """
 
@@ -147,6 +149,11 @@ def main(arguments: list[str] | None = None) -> None:
         "--quick", action="store_true", help="one seed of a few cells, into build/ only"
     )
     parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="count cells that the CSVs hold as finished, and measure the others",
+    )
+    parser.add_argument(
         "--draw", action="store_true", help="measure nothing: draw what the CSVs hold"
     )
     asked = parser.parse_args(arguments)
@@ -159,6 +166,9 @@ def main(arguments: list[str] | None = None) -> None:
             old.unlink()
     if not asked.draw:
         needed = {getattr(modules("figures")[f], "BASED_ON", f) for f in figures}
+        for figure in needed if asked.keep else ():
+            cells = modules("figures")[figure].cells()
+            store.restore(build / f"{figure}.jsonl", docs, figure, cells)
         jobs = [
             (f, cell) for f in sorted(needed) for cell in pending(f, build, asked.quick)
         ]

@@ -46,6 +46,34 @@ def collected(path: Path, cells: set[str]) -> tuple[Rows, float]:
     return rows, sum(line["seconds"] for line in kept)
 
 
+def restore(path: Path, folder: Path, figure: str, cells: Rows) -> None:
+    """Append the cells that a figure's CSV holds to its finished cells.
+
+    Their time is their share of the time that was noted for the figure.
+    """
+    source, times = folder / f"{figure}.csv", folder / "times.csv"
+    if not source.exists():
+        return
+    rows, by_names = read_csv(source), {}
+    for names in {tuple(sorted(cell)) for cell in cells}:
+        index = by_names[names] = {}
+        for row in rows:
+            if row.keys() >= set(names):
+                index.setdefault(tuple(row[name] for name in names), []).append(row)
+    kept = []
+    for cell in cells:
+        names = tuple(sorted(cell))
+        values = tuple(value(shown(cell[name])) for name in names)
+        kept.append((cell, by_names[names].get(values, [])))
+    noted = read_csv(times) if times.exists() else []
+    minutes = {row["figure"]: row["core_minutes"] for row in noted}.get(figure, 0.0)
+    each = 60.0 * minutes / max(1, sum(bool(found) for _, found in kept))
+    done = finished(path)
+    for cell, found in kept:
+        if found and key(cell) not in done:
+            append(path, cell, found, each)
+
+
 def shown(value: Any) -> str:
     """A number with six digits; other values as they are."""
     if isinstance(value, bool) or not isinstance(value, float):

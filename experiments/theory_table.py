@@ -1,6 +1,7 @@
 """Print where the paper's samplings win and lose: bounds against noisy runs.
 
-Section 4.3 of the paper says when its methods beat DP-CD and DP-SGD. Here each of its
+Section 4.3 of the paper says when its methods beat DP-CD and DP-SGD. The latter is run
+as full-batch gradient descent with steps 1/M_max, which has its row. Here each of its
 constructed cases, and its opposite (erratum 10 in docs/guide/theory.md), is a quadratic
 f(w) = ½ Σ_j h_j (w_j - w*_j)² with smoothness M, h ≤ M. Both methods of a case spend
 the same (ε, δ), each runs for its own best number of steps K*, and the excess of the
@@ -68,7 +69,7 @@ def importance(name: str, smoothness: Array, displacement: Array) -> Case:
 
 
 def full(name: str, smoothness: Array, displacement: Array) -> Case:
-    """All coordinates with their own M_j against DP-SGD's M_max."""
+    """All coordinates with their own M_j against gradient descent with M_max."""
     d, one = smoothness.size, np.ones(1)
     isotropic = np.full(d, smoothness.max())
     return Case(
@@ -80,7 +81,7 @@ def full(name: str, smoothness: Array, displacement: Array) -> Case:
 
 
 def blocks(name: str, d: int, spread: float, displacement: Array) -> Case:
-    """Blocks of four, the first steep and sensitive, against DP-SGD."""
+    """Blocks of four, the first steep and sensitive, against gradient descent."""
     parts = [np.arange(4) + start for start in range(0, d, 4)]
     smoothness = np.where(np.arange(d) < 4, spread, 1.0)
     lipschitz = spike(len(parts), 1.0, 1.0 / spread)
@@ -99,10 +100,10 @@ def cases(d: int, spread: float = SPREAD) -> list[Case]:
     return [
         importance("importance / DP-CD: steep coordinate far", steep, first),
         importance("importance / DP-CD: δ_j ~ 1/√M_j", steep, steep**-0.5),
-        full("full / DP-SGD: flat coordinate far", flat, first),
-        full("full / DP-SGD: steep coordinate far", steep, first),
-        blocks("blocks / DP-SGD: flat coordinate far", d, spread, last),
-        blocks("blocks / DP-SGD: steep coordinate far", d, spread, first),
+        full("full / gradient descent: flat coordinate far", flat, first),
+        full("full / gradient descent: steep coordinate far", steep, first),
+        blocks("blocks / gradient descent: flat coordinate far", d, spread, last),
+        blocks("blocks / gradient descent: steep coordinate far", d, spread, first),
     ]
 
 

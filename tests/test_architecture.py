@@ -63,6 +63,7 @@ RANDOM = {
     "datasets.py": "draws public tables, nobody's data",
     "descent/samplings.py": "is handed the public generator of Randomness",
     "descent/algorithm1.py": "names the generator's type in a signature",
+    "descent/adaptive.py": "is handed the same public generator",
     "audit/fits.py": "names it too: a sampling that remembers its sets",
 }
 GENERATORS = re.compile(
@@ -133,6 +134,7 @@ RELEASES = {
     "planning/plan.py": "the number of rows, and what a geometry asks for",
     "descent/geometry.py": "the target's histogram, for a start, by the same task",
     "descent/matrix.py": "the Gram matrix, through the task it is handed",
+    "descent/sketches.py": "the Gram matrix, through the same task",
     "descent/level.py": "the sum of slopes, through the same task",
     "descent/target.py": "the target's histogram, through the same task",
     "estimators/balanced.py": "the counts of the classes, for balanced weights",
@@ -151,8 +153,9 @@ RELEASES = {
 #: Every file that opens a budget.
 BUDGETS = {
     "audit/games.py": "one a game, on tables that were made up",
-    "audit/mechanisms.py": "a budget of which a game spends a share",
+    "audit/mechanisms.py": "the budget of a row count, in such a game",
     "planning/plan.py": "that of a run, unless one is handed in",
+    "planning/descend.py": "that of a run of Algorithm 1 as printed",
     "estimators/base.py": "that of a fit",
     "estimators/discover.py": "that of a discovery of a schema",
     "evaluation/evaluate.py": "that of an evaluation",
@@ -170,6 +173,7 @@ BUDGETS = {
 
 #: Files that state a sensitivity themselves, and the theorem that it is.
 STATED = {
+    "planning/descend.py": "none: the caller's own, an assumption in the record",
     "solvers/adassp.py": "a record moves an eigenvalue by its squared norm (Weyl)",
     "solvers/objective_perturbation.py": "none for a zero; a certified distance",
     "solvers/output_perturbation.py": "minimisers of strongly convex sums are stable",

@@ -369,6 +369,20 @@ def about_cases(at_end: dict[tuple[str, str], dict[str, dict[int, float]]]) -> s
     return " ".join(sentences)
 
 
+def learnt(rows: Rows) -> list[str]:
+    """What importance sampling does on columns."""
+    known = [s for s in ("importance", "oracle") if s in column(rows, "sampling")]
+    counts = {s: tally(rows, s) for s in known}
+    if len(counts) < 2:
+        return []
+    (better, worse, neither), best = counts["importance"], counts["oracle"]
+    return [
+        f"q ∝ M is worse than uniform in {worse} of {better + worse + neither} "
+        f"settings and better in {better}: M says nothing about w*. Knowing w* would "
+        f"help in {best[0]}."
+    ]
+
+
 def losses(rows: Rows) -> list[str]:
     """Where the paper's importance sampling loses to uniform."""
     points = []

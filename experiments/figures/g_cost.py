@@ -23,7 +23,7 @@ def derive(rows: Rows) -> Rows:
     A seed that never reaches it counts as infinite; a median that is, is left out.
     """
     found: Rows = []
-    rows = [row for row in rows if row["epsilon"] == PATH_EPSILON]
+    rows = [row for row in rows if row["epsilon"] == PATH_EPSILON and "seed" in row]
     for (table,), group in grouped(rows, "table").items():
         systems = grouped(group, "system")
         best = min(

@@ -1,4 +1,4 @@
-"""DP-CD: one coordinate at a time, uniformly, its smoothness released."""
+"""DP-CD as published: uniform coordinates, M released, slopes clipped to C√(M_j/ΣM)."""
 
 from experiments.paths import ENGINE, Callback, columns_share, followed
 from skdp.descent import averages
@@ -6,7 +6,7 @@ from skdp.schema import FloatArray
 from skdp.solvers import Problem, dp_cd
 
 NAME = "dp_cd"
-LABEL = "DP-CD"
+LABEL = "DP-CD, published"
 LOSSES = ("logistic", "squared")
 
 

@@ -1,7 +1,7 @@
 """DP-SkGD with a column a step, in the paper's diagonal geometry."""
 
 from experiments.paths import ENGINE, Callback, columns_share, followed
-from skdp.planning.plan import run
+from skdp.planning.plan import Plan, run
 from skdp.planning.presets import preset
 from skdp.schema import FloatArray
 from skdp.solvers import Problem
@@ -9,6 +9,20 @@ from skdp.solvers import Problem
 NAME = "skgd_columns"
 LABEL = "DP-SkGD, columns"
 LOSSES = ("logistic", "squared")
+
+
+def plan(problem: Problem, *, epsilon: float, delta: float) -> Plan:
+    """Plan with public defaults."""
+    return preset(
+        "dp_skgd",
+        problem.layout,
+        problem.loss,
+        n_rows=problem.n_rows,
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=problem.neighbours,
+        penalty=problem.penalty,
+    )
 
 
 def fit(
@@ -20,16 +34,7 @@ def fit(
     callback: Callback | None = None,
 ) -> FloatArray:
     """Fit with public defaults."""
-    plan = preset(
-        "dp_skgd",
-        problem.layout,
-        problem.loss,
-        n_rows=problem.n_rows,
-        epsilon=epsilon,
-        delta=delta,
-        neighbours=problem.neighbours,
-        penalty=problem.penalty,
-    )
-    after = followed(callback, columns_share(problem.layout), plan.average)
+    made = plan(problem, epsilon=epsilon, delta=delta)
+    after = followed(callback, columns_share(problem.layout), made.average)
     options = {"engine": ENGINE, "random_state": seed, "callback": after}
-    return run(plan, problem.records, **options).weights
+    return run(made, problem.records, **options).weights

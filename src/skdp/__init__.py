@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Squared,
     )
     from skdp.models.penalties import ElasticNet
+    from skdp.planning.descend import descend
     from skdp.planning.plan import Fit, Plan, run
     from skdp.planning.presets import preset
     from skdp.planning.rule import make_default_plan
@@ -80,6 +81,7 @@ __all__ = [
     "Squared",
     "Vector",
     "Verification",
+    "descend",
     "discover",
     "encode",
     "evaluate",
@@ -102,6 +104,7 @@ _HOME = {
     for module, names in {
         "skdp.datasets": "Dataset make_hospital",
         "skdp.descent.history": "History",
+        "skdp.planning.descend": "descend",
         "skdp.planning.plan": "Fit Plan run",
         "skdp.planning.presets": "preset",
         "skdp.planning.rule": "make_default_plan",

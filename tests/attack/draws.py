@@ -187,6 +187,43 @@ class Draw:
             pair.reverse()
         return [tabled(schema, some, plain) for some in pair], n, lone
 
+    def tables_of_persons(self, schema, neighbours):
+        """Two tables that differ in one person's rows, and the number of persons."""
+        n, plain = self.pick([1, 5, 30, 100]), self.chance(0.3)
+        make = self.pick([int, str, lambda i: 2**60 + i, lambda i: f"p{i}"])
+        ids = [make(int(i)) for i in self.rng.integers(0, max(2, n // 3), n)]
+        others = [
+            row | {"id": one}
+            for row, one in zip(self.rows(schema, n, plain), ids, strict=True)
+        ]
+        if self.chance(0.3):
+            others[0]["id"] = None
+        own = make(-1)
+        if neighbours == "add-remove" and self.chance(0.2):
+            own = None  # such rows count for nothing
+        pair = [[*others, *self.rows_of(schema, own, plain)], others]
+        if neighbours == "replace-one":
+            pair[1] = [
+                *others,
+                *self.rows_of(schema, self.pick([own, make(-2)]), plain),
+            ]
+        if self.chance(0.5):
+            pair.reverse()
+        tables = [
+            tabled(schema, [rows[i] for i in self.rng.permutation(len(rows))], plain)
+            for rows in pair
+        ]
+        return tables, len({row["id"] for row in others} - {None}) + 1
+
+    def rows_of(self, schema, one, plain):
+        """Rows of one person."""
+        many = self.pick([1, 1, 2, 10, 100])
+        style = self.pick(["corner", "corner", "mixed"])
+        rows = [self.row(schema, style, plain)] * many
+        if self.chance(0.3):
+            rows = [self.row(schema, style, plain) for _ in range(many)]
+        return [row | {"id": one} for row in rows]
+
     # ---- parameters
 
     def budget(self):
@@ -238,7 +275,7 @@ class Draw:
             own["calibration"] = self.pick(["exact", "exact", "exact", "paper"])
             own["n_steps"] = self.pick([1, 2, 3, 5])
             own["verbose"] = int(self.chance(0.02))
-        elif solver in ("dp_sgd", "dp_cd", "dp_gcd"):
+        elif solver in ("dp_sgd", "dp_cd", "dp_gcd", "dp_sega"):
             own["n_steps"] = self.pick([1, 2, 3])
         if solver != "skgd":
             own["solver"] = solver
@@ -247,7 +284,7 @@ class Draw:
 
 def tabled(schema, rows, plain):
     """Rows as columns: of floats where cells are nothing else, of objects if not."""
-    names = [*schema.inputs, "y", "w"]
+    names = [*schema.inputs, "y", "w", *schema.unit_columns]
     numeric = {"w"}
     for key, column in schema.columns.items():
         if not isinstance(column, Categorical):

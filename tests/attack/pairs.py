@@ -7,7 +7,7 @@ allows, so that sums differ by as much as is claimed, or hold whatever a cell ca
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,9 @@ from draws import RANGES, WEIGHTS, Draw, tabled
 from watch import compare
 
 import skdp
+from skdp.descent.adaptive import LAWS
+from skdp.descent.samplings import Blocks, Nice
+from skdp.descent.sketches import Sketched, randomised_hadamard
 from skdp.estimators import preparation
 from skdp.models.losses import LOSSES, Softmax, Squared
 from skdp.models.penalties import ElasticNet
@@ -27,12 +30,16 @@ NEIGHBOURS = ("replace-one", "zero-out", "add-remove")
 SUBJECTS = {
     "skgd": 30,
     "preset": 6,
+    "sketch": 6,
     "discovery": 6,
     "evaluate": 8,
     "search": 4,
+    "persons": 12,
     **dict.fromkeys(SOLVERS, 3),
     **{f"{name}()": 4 for name in SOLVERS},
 }
+#: Relations of what has not all of them here.
+RELATIONS = dict.fromkeys(("discovery", "persons"), NEIGHBOURS[::2])
 PRESETS = ("dp_gd", "dp_cd", "dp_skgd", "dp_skgd_importance", "dp_skgd_shuffled")
 
 
@@ -80,13 +87,14 @@ def pair(seed, subject=None, neighbours=None):
     shares = np.array(list(SUBJECTS.values())) / sum(SUBJECTS.values())
     drawn = str(draw.rng.choice(list(SUBJECTS), p=shares))
     subject = subject or drawn
-    relations = NEIGHBOURS[::2] if subject == "discovery" else NEIGHBOURS
-    neighbours = neighbours or draw.pick(relations)
+    neighbours = neighbours or draw.pick(RELATIONS.get(subject, NEIGHBOURS))
     make = {
         "preset": _preset,
+        "sketch": _sketch,
         "discovery": _discovery,
         "evaluate": _evaluate,
         "search": _search,
+        "persons": _persons,
     }.get(subject, _solver if subject.endswith("()") else _estimator)
     act, tables, lone, told = make(draw, subject.removesuffix("()"), neighbours)
     return Pair(
@@ -196,6 +204,11 @@ def _own(draw, name):
             "smoothness": draw.pick(["private", "public"]),
             "n_steps": draw.pick([1, 3]),
         },
+        "dp_sega": lambda: {
+            "damping": draw.pick([None, 1.0, 0.1, 0.0]),
+            "decay": draw.pick([0.0, 0.2]),
+            "n_steps": draw.pick([1, 4]),
+        },
         "output_perturbation": lambda: {"ridge": draw.pick(ridges)},
         "objective_perturbation": lambda: {
             "ridge": draw.pick([None, None, 1.0]),
@@ -237,6 +250,52 @@ def _preset(draw, _, neighbours):
         return [skdp.run(plan, problem.records, callback=steps.append), steps]
 
     return act, given.tables, given.lone, f"preset({name}, {own}) on {given.told}"
+
+
+def _sketch(draw, _, neighbours):
+    given, budget = _problem(draw, neighbours), draw.budget()
+    n_steps, law = draw.pick([1, 4, 9]), draw.pick(LAWS)
+    own = {"law": law, "weighted": draw.chance(0.5), "explore": draw.pick([0.1, 1.0])}
+    own["cap"] = draw.pick([1e-3, 0.3, 1.0, math.inf])
+    if draw.chance(0.5):
+        own |= {"gram_share": 0.3, "floor": draw.pick([1e-6, 0.1])}
+    kind = draw.pick(["columns", "rotation", "normal", "eigenvectors"])
+    kind = kind if own.get("gram_share") or kind != "eigenvectors" else "rotation"
+    seed, n_sets = int(draw.rng.integers(99)), draw.pick([1, 2, 5])
+
+    def make_plan(problem):
+        d = problem.layout.n_features
+        directions = {
+            "columns": np.eye(d),
+            "rotation": randomised_hadamard(d, seed),
+            "normal": np.random.default_rng(seed).normal(size=(d + 2, d)),
+            "eigenvectors": None,
+        }[kind]
+        rows = d if directions is None else len(directions)
+        blocks = np.array_split(np.arange(rows), min(n_sets, rows))
+        sampling = (
+            Nice(rows, 1 + rows // 3) if law == "fixed" else Blocks.uniform(blocks)
+        )
+        return skdp.Plan(
+            layout=problem.layout,
+            loss=problem.loss,
+            n_rows=given.n_rows,
+            epsilon=budget["epsilon"],
+            delta=budget["delta"] or 1e-6,
+            sampling=sampling,
+            geometry=Sketched(directions=directions, **own),
+            n_steps=n_steps,
+            penalty=problem.penalty,
+            neighbours=neighbours,
+        )
+
+    def act(table):
+        problem, steps = given.problem(table), []
+        fit = skdp.run(make_plan(problem), problem.records, callback=steps.append)
+        return [fit, steps]
+
+    told = f"{kind}, {own}, {n_sets} sets, {n_steps} steps, {budget} on {given.told}"
+    return act, given.tables, given.lone, told
 
 
 def _discovery(draw, _, neighbours):
@@ -328,3 +387,32 @@ def _search(draw, _, neighbours):
         return search.fit(table, sample_weight=weight)
 
     return act, tables, lone, f"search({kind.__name__}(**{own}), {asked})"
+
+
+def _persons(draw, _, neighbours):
+    """Tables that differ in one person, with any number of rows."""
+    kind, target = draw.kind()
+    schema = replace(draw.schema(target), unit="id")
+    tables, n = draw.tables_of_persons(schema, neighbours)
+    if draw.chance(0.3):
+        tables = [inferred(table) for table in tables]
+    own, weight = draw.estimator("skgd", neighbours, schema, kind, n)
+    own["engine"] = draw.pick(["reference", "compiled"])
+    if neighbours == "add-remove" and draw.chance(0.3):
+        own["max_rows_per_unit"] = draw.pick([1, 3, 1000])
+    what = draw.pick(["fit", "fit", "fit", "evaluate", "discover"])
+    if what == "evaluate":
+        model = kind(schema=schema, epsilon=math.inf, n_steps=2, engine="reference")
+        model.fit(tables[0])
+
+    def act(table):
+        if what == "discover":
+            given = {"epsilon": own["epsilon"], "neighbours": neighbours}
+            return skdp.discover(table, target="y", unit="id", **given)
+        if what == "evaluate":
+            given = {name: own[name] for name in ("epsilon", "delta", "max_weight")}
+            given |= {"neighbours": neighbours, "sample_weight": weight}
+            return skdp.evaluate(model, table, **given)
+        return kind(**own).fit(table, sample_weight=weight)
+
+    return act, tables, None, f"{what} {kind.__name__}(**{own}), weights {weight}"

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from pairs import NEIGHBOURS, SUBJECTS, pair
+from pairs import NEIGHBOURS, RELATIONS, SUBJECTS, pair
 from watch import NULL, compare, distance
 
 import skdp
@@ -21,12 +21,21 @@ from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.solvers import Problem, output_perturbation
 
 #: Pairs of each subject and relation.
-PAIRS = {"skgd": 25, "preset": 8, "evaluate": 8, "discovery": 8, "dp_gcd()": 25}
+PAIRS = {
+    "skgd": 25,
+    "persons": 20,
+    "preset": 8,
+    "sketch": 12,
+    "evaluate": 8,
+    "discovery": 8,
+    "dp_gcd()": 25,
+}
 PAIRS |= {"objective_perturbation": 2, "objective_perturbation()": 3}  # slow
 USUAL = 5
 #: Queries whose bound some pair reaches, by how their text begins.
 REACHED = {
     "skgd": ("gradient of", "counts of", "histogram of", "# entries of"),
+    "sketch": ("gradient of # coordinates in a matrix metric", "# entries of"),
     "discovery": ("magnitudes of", "counts of categories"),
     "evaluate": ("scores",),
     "dp_sgd()": ("gradient of",),
@@ -44,8 +53,7 @@ def _compiled():
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_neighbours_differ_by_what_was_paid_for(subject):
     ratios, refused, tried = defaultdict(float), 0, 0
-    relations = NEIGHBOURS[::2] if subject == "discovery" else NEIGHBOURS
-    for neighbours in relations:
+    for neighbours in RELATIONS.get(subject, NEIGHBOURS):
         for seed in range(PAIRS.get(subject, USUAL)):
             drawn = pair(seed, subject, neighbours)
             found = drawn.compare()

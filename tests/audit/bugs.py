@@ -6,6 +6,8 @@ from unittest import mock
 
 import numpy as np
 
+from skdp.descent import sketches
+from skdp.descent.adaptive import FollowingLaw
 from skdp.privacy import discovery, mechanism, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
@@ -104,4 +106,63 @@ def low_threshold():
         return right(noise_std, delta, *rest) - 1.0
 
     with mock.patch.object(discovery, "compute_threshold", wrong):
+        yield
+
+
+@contextmanager
+def sketch_not_capped():
+    """The image of a record under the sketch is not bounded by a cap of its slopes."""
+    right = queries.capped
+
+    def wrong(engine, slopes, metric):
+        found = right(engine, slopes, metric)
+        caps = [np.full_like(own, slopes.grid.cap) for own in found.caps]
+        return dataclasses.replace(found, caps=caps)
+
+    with mock.patch.object(queries, "capped", wrong):
+        yield
+
+
+@contextmanager
+def sketch_caps_of_another_set():
+    """All sets share the caps of the first one."""
+    right = sketches._Steps._make_part
+
+    def wrong(steps, at):
+        part, first = right(steps, at), right(steps, steps._task.sampling.support[0])
+        slopes = dataclasses.replace(part.slopes, caps=first.slopes.caps)
+        return dataclasses.replace(part, slopes=slopes)
+
+    with mock.patch.object(sketches._Steps, "_make_part", wrong):
+        yield
+
+
+@contextmanager
+def sets_by_exact_gradients():
+    """Probabilities follow the exact sums, and not what was released of them."""
+    right = sketches._Steps.query
+
+    def wrong(steps, at, weights):
+        total = right(steps, at, weights)
+        exact = (total.value * total.unit).astype(float)
+        place = steps.law._index[at.tobytes()]
+        steps.law._scores[place] = float((exact**2).sum())
+        return total
+
+    nothing = mock.patch.object(FollowingLaw, "learn", return_value=None)
+    with nothing, mock.patch.object(sketches._Steps, "query", wrong):
+        yield
+
+
+@contextmanager
+def sets_amplify():
+    """Noise is scaled as if privacy were amplified by the draw of a set."""
+    right = sketches._Steps.query
+
+    def wrong(steps, at, weights):
+        total = right(steps, at, weights)
+        share = steps.law.find_probability(at) ** 0.5
+        return dataclasses.replace(total, sensitivity=total.sensitivity * share)
+
+    with mock.patch.object(sketches._Steps, "query", wrong):
         yield

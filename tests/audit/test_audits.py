@@ -14,6 +14,10 @@ from bugs import (
     noise_times,
     one_deviate_a_release,
     same_noise_each_step,
+    sets_amplify,
+    sets_by_exact_gradients,
+    sketch_caps_of_another_set,
+    sketch_not_capped,
     small_noise_off_the_diagonal,
     uncharged,
 )
@@ -40,7 +44,7 @@ def test_right_noise_is_not_flagged(name, neighbours):
         epsilon=8.0,
         delta=delta,
         neighbours=neighbours,
-        n_trials=200,
+        n_trials=60 if audit.MECHANISMS[name].slow else 200,
         confidence=SURE,
     )
     assert found.passed, found
@@ -118,6 +122,49 @@ def test_small_noise_off_the_diagonal_is_found():
         found = audit.mechanism("gram", epsilon=8.0, n_trials=3000, confidence=SURE)
     assert any("gdp" in text for text in found.violations)
     assert any("tables differ" in text for text in found.violations)
+
+
+def test_a_sketch_without_caps_is_found():
+    with sketch_not_capped():
+        found = audit.mechanism("sketch", epsilon=8.0, n_trials=400, confidence=SURE)
+    assert any("gdp" in text for text in found.violations)
+    assert any("tables differ" in text for text in found.violations)
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"),
+    [("sketch", sketch_caps_of_another_set), ("adaptive sets", sets_amplify)],
+)
+def test_too_little_noise_of_a_set_is_found(name, bug):
+    """By the distance of the tables; the report guesses, which takes more trials."""
+    with bug():
+        found = audit.mechanism(name, epsilon=8.0, n_trials=20)
+    assert any("tables differ" in text for text in found.violations)
+    assert found.choices == 0
+
+
+def test_sets_depend_on_releases_alone():
+    """Sums of eight canaries are well above the noise, so they would show."""
+    found = audit.mechanism(
+        "adaptive sets", epsilon=8.0, neighbours="add-remove", n_trials=10, group=8
+    )
+    assert found.passed, found
+    assert found.choices == 0
+
+
+def test_sets_that_follow_exact_gradients_are_found():
+    """By the probabilities of the sets on both tables, and by guessing alone."""
+    with sets_by_exact_gradients():
+        found = audit.mechanism(
+            "adaptive sets",
+            epsilon=0.25,
+            neighbours="add-remove",
+            n_trials=400,
+            confidence=SURE,
+        )
+    assert "the sets that are drawn depend on records" in found.violations
+    assert any("gdp" in text for text in found.violations)
+    assert not any("tables differ" in text for text in found.violations)
 
 
 @pytest.mark.parametrize("name", ["gradient", "ranges"])

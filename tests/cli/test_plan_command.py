@@ -90,6 +90,7 @@ def test_the_target_chooses_the_model(parsed, files, here, target, model, chosen
     assert shown["model"] == chosen
     schema = toml_files.read(files / f"{target}.toml")
     assert shown["in_words"] == str(skdp.plan(schema, 1000, model=chosen))
+    assert f"engine: {shown['engine']}" in shown["in_words"]
 
 
 def test_the_plan_can_be_kept(parsed, files, here):

@@ -18,6 +18,7 @@ from scipy.sparse import csr_array, issparse
 
 from skdp.descent import samplings
 from skdp.descent.matrix import Matrix
+from skdp.descent.sketches import Sketched, randomised_hadamard
 from skdp.engines.choice import ENGINES, EngineEntry, choose_engine
 from skdp.engines.reference import ReferenceEngine
 from skdp.models import formulas, losses
@@ -62,11 +63,11 @@ def small_tasks() -> Iterator[None]:
             if not entry.is_installed():
                 continue
             name = entry.location.split(":")[0]
-            for place in (name, f"{name}_rows"):
+            for place in (name, f"{name}_rows", "skdp.engines.row_threads"):
                 if importlib.util.find_spec(place) is None:
                     continue
                 module = importlib.import_module(place)
-                for constant in ("TASK_ENTRIES", "PIECE"):
+                for constant in ("TASK_ENTRIES", "PIECE", "MANY_ROWS"):
                     if hasattr(module, constant):
                         patch.setattr(module, constant, 1)
         yield
@@ -426,11 +427,25 @@ def plans(layout: Layout, n: int) -> dict[str, Plan]:
         geometry=Matrix(radius=2.0, floor=0.1),
         n_steps=10,
     )
+    rotation = randomised_hadamard(layout.n_features)
+    thirds = np.array_split(np.arange(len(rotation)), 3)
+    found["rotation"] = replace(
+        found["matrix"],
+        sampling=samplings.Blocks.uniform(thirds),
+        geometry=Sketched(directions=rotation, cap=0.5, law="norms"),
+    )
+    found["eigenvectors"] = replace(
+        found["matrix"],
+        sampling=samplings.Nice(layout.n_features, 4),
+        geometry=Sketched(gram_share=0.2, floor=0.1, cap=0.3),
+    )
     return found
 
 
 @every_engine
-@pytest.mark.parametrize("name", ["dp_skgd", "dp_gd", "dp_cd", "matrix"])
+@pytest.mark.parametrize(
+    "name", ["dp_skgd", "dp_gd", "dp_cd", "matrix", "rotation", "eigenvectors"]
+)
 def test_a_run_gives_the_same_weights_bit_for_bit(engine: str, name: str) -> None:
     records = census(4099)
     plan = plans(records.layout, 4099)[name]

@@ -133,9 +133,10 @@ def test_discovery_on_a_dask_frame() -> None:
 def test_other_solvers_on_a_dask_frame() -> None:
     table = dd.from_pandas(frame(), npartitions=2)
     fit = {"schema": schema("linear"), "epsilon": 3.0, "random_state": 1}
-    for solver in ("dp_gcd", "adassp"):
+    for solver in ("dp_gcd", "adassp", "dp_cd", "dp_sega"):
+        own = {"solver": solver} | ({"n_steps": 5} if solver == "dp_sega" else {})
         one, other = (
-            skdp.LinearRegression(**fit, solver=solver).fit(t) for t in (frame(), table)
+            skdp.LinearRegression(**fit, **own).fit(t) for t in (frame(), table)
         )
         assert (one.weights_ == other.weights_).all()
     for solver in (name for name, one in SOLVERS.items() if one.reads_rows):

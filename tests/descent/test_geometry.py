@@ -482,11 +482,11 @@ def test_elliptical_noise_is_the_cheapest(at):
     table, rng = records(), np.random.default_rng(9)
     layout = table.layout
     smoothness = np.exp(rng.normal(size=9))
-    shape = Diagonal(smoothness=smoothness).shape(at, layout.group_of)
+    shape = Diagonal(smoothness=smoothness, elliptical=True).shape(at, layout.group_of)
     best = noise_cost(shape, at, layout, smoothness)
     tau = np.bincount(layout.group_of[at], weights=1 / smoothness[at])
     assert best == pytest.approx(np.sqrt(tau).sum() ** 2)  # (Σ_G L_G √τ_G)²
-    flat = Diagonal(smoothness=smoothness, elliptical=False).shape(at, layout.group_of)
+    flat = Diagonal(smoothness=smoothness).shape(at, layout.group_of)
     assert (flat == 1).all()
     assert best <= noise_cost(flat, at, layout, smoothness) * (1 + 1e-12)
     for _ in range(2000):

@@ -1,31 +1,47 @@
-"""A cold compilation is announced, once; a warm start says nothing."""
+"""The message about compiling is about one kernel, which every engine calls first."""
 
-import os
-import subprocess
-import sys
+from types import SimpleNamespace
 
-CALL = """
-import skdp.engines.compiled
-from skdp.engines import kernels
-kernels._clip(2.0, 0.0, 1.0)
-kernels._clip(2, 0, 1)
-"""
+import numpy as np
+import pytest
 
+from skdp.engines import compilation, kernels
+from skdp.engines.compiled import CompiledEngine
+from skdp.privacy.encoding import Batch, encode
+from skdp.schema import Numeric, Schema
 
-def said(directory):
-    """What a fresh process writes to the standard error."""
-    return subprocess.run(
-        [sys.executable, "-c", CALL],
-        env=os.environ | {"NUMBA_CACHE_DIR": str(directory)},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stderr
+SCHEMA = Schema({"a": Numeric(0, 1)}, target=("y", Numeric(0, 1)))
 
 
-def test_only_a_cold_start_is_announced(tmp_path):
-    """Two signatures are compiled, one line is written; then both are on disk."""
-    (line,) = said(tmp_path).splitlines()
+def start(dispatcher):
+    """Let the listener know that a kernel is being compiled."""
+    event = SimpleNamespace(data={"dispatcher": dispatcher})
+    compilation.CompilationListener().on_start(event)
+
+
+def test_other_kernels_are_compiled_in_silence(capfd):
+    """Rows in a file are read-only: which kernels are compiled depends on records."""
+    start(kernels.count_classes)
+    assert capfd.readouterr().err == ""
+    start(kernels.sweep)
+    (line,) = capfd.readouterr().err.splitlines()
     assert "compiling" in line
-    assert "kept on disk" in line
-    assert said(tmp_path) == ""
+
+
+def test_the_message_can_be_suppressed(capfd):
+    compilation.suppress_message(True)
+    start(kernels.sweep)
+    compilation.suppress_message(False)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("n_rows", [0, 1])
+def test_every_engine_calls_the_sweep_before_rows_are_read(n_rows, monkeypatch):
+    calls = []
+    sweep = kernels.sweep
+    monkeypatch.setattr(kernels, "sweep", lambda *given: calls.append(sweep(*given)))
+    cells = np.zeros(n_rows)
+    batches = [Batch(columns={"a": cells}, target=cells)]
+    CompiledEngine(encode(batches, SCHEMA))
+    assert len(calls) == 1
+    assert len(sweep.signatures) == 1

@@ -10,12 +10,14 @@ import pytest
 
 from skdp.datasets import make_hospital
 from skdp.engines import kernels
-from skdp.engines.compiled import FORMULAS, CompiledEngine
+from skdp.engines.compiled import FORMULAS, CompiledEngine, Ranges
 from skdp.engines.reference import ReferenceEngine
 from skdp.models import losses
 from skdp.privacy import queries
-from skdp.privacy.encoding import Records, encode
+from skdp.privacy.encoding import Batch, Coded, Records, encode
 from skdp.privacy.grid import WeightGrid
+from skdp.privacy.units import divide_slopes
+from skdp.schema import Categorical, Numeric, Schema
 
 
 def hospital(n: int) -> Records:
@@ -110,3 +112,25 @@ def test_caps_are_kept_as_small_integers() -> None:
     slopes = queries.Slopes(loss=losses.Logistic())
     for caps in CompiledEngine(records).caps(metric, slopes):
         assert caps.dtype == np.int32
+
+
+def test_sums_over_2_to_the_29_persons_do_not_wrap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Adding one person to 2²⁹ would turn the sum's sign, if it had 64 bits."""
+    n, times = 1 << 18, (1 << 11) + 1
+    schema = Schema({"a": Numeric(0, 1)}, target=Categorical([0, 1]), unit="id")
+    batch = Batch(
+        columns={"a": np.ones(n)},
+        target=Coded(np.zeros(n, np.int64), (0, 1)),
+        divisor=np.ones(n, np.int64),
+    )
+    engine = CompiledEngine(encode([batch], schema), 1)
+    slopes = divide_slopes(engine.records, queries.Slopes(losses.Logistic()))
+    units = np.full((2, 1), 8.0) * 2.0 ** WeightGrid.of(engine.records.layout).bits
+    once = engine.gradient(units, np.arange(2), slopes)
+    many = Ranges(np.array([(0, 0, n)] * times))
+    monkeypatch.setattr(engine._threads, "run", lambda work, *_: [work(many)])
+    total = engine.gradient(units, np.arange(2), slopes)
+    assert (total == once * times).all()
+    assert total.max() > 1 << 63

@@ -1,5 +1,6 @@
 """The engine on a real cluster, whose workers come and go."""
 
+import gc
 import logging
 import pickle
 import sys
@@ -13,7 +14,7 @@ from distributed import Client, LocalCluster, Worker
 
 import skdp
 from skdp import cli
-from skdp.engines import dask_client, dask_engine, dask_tasks
+from skdp.engines import dask_client, dask_engine, dask_table, dask_tasks
 from skdp.engines.dask_client import ClusterError
 from skdp.engines.dask_engine import Partitions
 from skdp.schema import Categorical, Numeric, Schema, toml_files
@@ -83,6 +84,18 @@ def test_frames_files_and_rows_of_this_process(cluster, frame, folder, undisturb
     with Client(cluster):
         for table in (frame, folder, dd.from_pandas(frame, npartitions=3)):
             made = model(engine="dask").fit(table)
+            assert (made.weights_ == undisturbed).all()
+
+
+def test_large_files_are_split(cluster, frame, undisturbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_table, "LEAST_BYTES", 1 << 10)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet", row_group_size=300)
+    with Client(cluster):
+        for name in ("t.csv", "t.parquet"):
+            placed = dask_table.place_files(tmp_path / name, dask_client.Cluster())
+            assert len(placed._parts) > 4
+            made = model(engine="dask").fit(tmp_path / name)
             assert (made.weights_ == undisturbed).all()
 
 
@@ -240,6 +253,7 @@ def test_no_value_of_a_record_is_in_a_log_or_a_key(cluster, frame, caplog):
 def test_no_results_are_kept(cluster, folder):
     with Client(cluster) as client:
         model(engine="dask").fit(folder)
+        gc.collect()  # if Dask waited, its errors and their frames are in cycles
         client.sync(lambda: client.scheduler.who_has())  # after earlier messages
         for _ in range(100):
             if not any(key.startswith("skdp") for key in cluster.scheduler.tasks):
@@ -266,7 +280,7 @@ def test_sums_of_many_workers_are_added_in_a_tree(cluster, monkeypatch):
 
         monkeypatch.setattr(dask_client, "FAN_IN", 3)
         monkeypatch.setattr(connected, "submit", noted)
-        answers = [submit(dask_tasks.read_once, _give, n, None) for n in range(11)]
+        answers = [submit(dask_tasks.call, _give, n, None) for n in range(11)]
         assert connected.total(answers).total == list(range(11))
         assert used == ["merge"] * (4 + 2)
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import skdp
+from skdp.estimators import ConstantModelWarning
 from skdp.estimators.base import ESTIMATORS
 from skdp.privacy.budget import PrivacyRecord
 from skdp.solvers import SOLVERS
@@ -56,7 +57,7 @@ def test_a_person_counts_once_however_many_rows_there_are():
     assert np.allclose(fit(n_steps=400).weights_, weighted.weights_, atol=5e-3)
 
 
-@pytest.mark.parametrize("solver", ["skgd", "dp_cd", "dp_gcd"])
+@pytest.mark.parametrize("solver", ["skgd", "dp_cd", "dp_gcd", "dp_sega"])
 @pytest.mark.parametrize("engine", ["reference", "compiled"])
 def test_order_of_rows_size_of_chunks_and_engine_change_no_bit(
     engine, solver, monkeypatch
@@ -122,6 +123,30 @@ def test_a_description_is_inferred_per_person():
     model.fit(loud[["x", "c", "id"]], loud["y"], unit="id")
     assert "odd" not in model.schema_.columns["c"].levels  # one person says it
     assert model.schema_.columns["x"].high < 10
+
+
+def test_row_groups_do_not_separate_cells_from_ids(tmp_path):
+    """Arrow cuts batches at row groups if a column is a dictionary, as c is here."""
+    table = TABLE.astype({"c": "category"})
+    found = []
+    for rows in (1000, len(table)):
+        path = tmp_path / f"{rows}.parquet"
+        table.to_parquet(path, row_group_size=rows)
+        found.append(
+            skdp.Schema.discover(
+                path, epsilon=8.0, target="y", unit="id", random_state=0
+            )
+        )
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("n_rows", [0, 1])
+def test_a_table_without_rows_is_fitted_like_others(n_rows):
+    X, y = np.full((n_rows, 1), 0.5), np.full(n_rows, 0.5)
+    model = skdp.LinearRegression(bounds=(0, 1))
+    with pytest.warns(ConstantModelWarning):
+        model.fit(X, y, unit=np.arange(n_rows))
+    assert model.privacy_.unit is not None
 
 
 def test_a_row_may_count_a_share_instead():

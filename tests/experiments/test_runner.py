@@ -92,6 +92,34 @@ def test_finished_cells_are_kept_and_others_run(only):
     assert len(ran) == 13
 
 
+def test_cells_in_the_csv_count_as_finished_if_asked(only):
+    """With another table in the CSV, and cells of two kinds of keys."""
+    ran = []
+
+    def measure(cell):
+        ran.append(cell)
+        if "seed" not in cell:
+            return [{"y": 0.9}]
+        return [{"kind": "end", "y": 0.5}, {"kind": "path", "y": 0.1}]
+
+    def cells():
+        runs = [{"x": x, "seed": seed} for x in (0.03, 1.0) for seed in (0, 1)]
+        return [*runs, {"x": 0.03, "kind": "bound"}]
+
+    folder = only(a_try=figure_of(cells=cells, measure=measure))
+    run.main(["--jobs", "1"])
+    assert len(ran) == 5
+    before = (folder / "docs/a_try.csv").read_text()
+    path = folder / "docs/a_try.csv"
+    rows = store.read_csv(path)
+    store.write_csv(path, [r for r in rows if (r["x"], r.get("seed")) != (1, 1)])
+    (folder / "build/a_try.jsonl").unlink()
+    ran.clear()
+    run.main(["--jobs", "1", "--keep"])
+    assert ran == [{"x": 1.0, "seed": 1}]
+    assert path.read_text() == before
+
+
 def test_a_cell_that_fails_stops_no_other(only):
     def measure(cell):
         if cell["seed"] == 1:
@@ -133,10 +161,12 @@ def test_figures_may_be_based_on_another(only):
     )
     derived.text = lambda rows: f"At most {rows[0]['most']}."
     derived.losses = lambda rows: ["it lost"]
+    derived.learnt = lambda rows: ["it is loose"]
     folder = only(a_try=figure_of(), b_more=derived)
     run.main(["b", "--jobs", "1"])
     assert "At most 2.66667." in (folder / "docs/README.md").read_text()
     assert "- B: it lost" in (folder / "docs/README.md").read_text()
+    assert "- B: it is loose" in (folder / "docs/README.md").read_text()
     assert not (folder / "docs/a_try.csv").exists()
 
 

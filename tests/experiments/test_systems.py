@@ -168,6 +168,86 @@ def test_the_text_says_who_wins():
     assert point.startswith("adult, ε = 1: DP-SGD, practised (ours is 4 [4, 4] times")
 
 
+def test_bounds_that_are_exceeded_are_counted():
+    rows = [
+        row
+        for epsilon in (0.1, 1.0)
+        for seed in range(10)
+        for row in run_of("skgd_full", 0.02, seed, epsilon)
+    ]
+    where = {"table": "adult", "system": "skgd_full", "kind": "bound"}
+    rows += [
+        where | {"epsilon": 0.1, "excess": 0.04, "true": 0.1, "step": 9},
+        where | {"epsilon": 1.0, "excess": 0.01, "true": 0.04, "step": 9},
+    ]
+    said = a.text(rows)
+    assert "In 1 of 2 settings (on adult)" in said
+    assert "by up to 2 times (adult, ε = 1, DP-SkGD, full)" in said
+    assert "exceeded in 0 of 2 settings; the mean excess is 0.200 to 0.500" in said
+    assert a.learnt(rows) == [
+        "bounds that guess ‖w*‖ are exceeded in 1 of 2 settings; with the true w*, in "
+        "0."
+    ]
+    assert g.derive(rows)  # without the rows of bounds
+
+
+def test_only_the_sampling_differs():
+    rows = [
+        row
+        for system, excess in (
+            ("skgd_importance", 0.02),
+            ("dp_cd_unclipped", 0.01),
+            ("dp_cd", 0.04),
+        )
+        for seed in range(10)
+        for row in run_of(system, excess * (1 + seed / 100), seed, 1.0)
+    ]
+    said = a.text(rows)
+    assert "Of 1 settings, importance sampling is better in 0 and worse in 1" in said
+    assert "adult, ε = 1: 2 [2, 2]" in said
+    (point,) = a.learnt(rows)
+    assert "on 0 of 1 tables and loses on 1" in point
+    assert "factors from 4 to 4" in point
+
+
+@pytest.mark.parametrize("name", ["skgd_columns", "skgd_full", "skgd_full_elliptical"])
+def test_the_paper_has_isotropic_noise_in_its_own_geometry(name, objectives):
+    problem = objectives["logistic"].problem
+    plan = SYSTEMS[name].plan(problem, epsilon=1.0, delta=1e-6)
+    assert plan.geometry.elliptical == name.endswith("elliptical")
+    assert plan.rate.n_steps == plan.n_steps
+
+
+def test_importance_and_unclipped_dp_cd_differ_in_the_sampling_only(
+    objectives, monkeypatch
+):
+    """The same M, the same sensitivities, and other sets."""
+    found = {}
+    for name in ("skgd_importance", "dp_cd_unclipped"):
+        records = []
+        real = PrivacyRecord.__post_init__
+        monkeypatch.setattr(
+            PrivacyRecord,
+            "__post_init__",
+            lambda self, real=real, records=records: (records.append(self), real(self)),
+        )
+        problem = objectives["logistic"].problem
+        SYSTEMS[name].fit(problem, epsilon=1.0, delta=1e-6, seed=4)
+        monkeypatch.undo()
+        found[name] = records[0]
+    one, other = found.values()
+    squares = [
+        [r.values.tolist() for r in record.transcript if r.values.shape[0] != 1][:1]
+        for record in (one, other)
+    ]
+    assert squares[0] == squares[1]
+    steps = [
+        {event.sensitivity for event in record.events if "1 coord" in event.query}
+        for record in (one, other)
+    ]
+    assert steps[0] == steps[1]
+
+
 def test_a_tie_is_no_loss():
     rows = made_up(ours=0.001, other=0.001)
     for row in rows:

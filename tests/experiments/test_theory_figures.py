@@ -7,6 +7,7 @@ from experiments import made_table
 from experiments.figures import b_table1 as b
 from experiments.figures import c_special_cases as c
 from experiments.figures import f_accounting as f
+from experiments.figures import j_strongly_convex as strong
 from experiments.quadratics import Program, mean_with_start, simulate
 from experiments.theory_table import Method, cases
 from skdp.descent import averages
@@ -229,7 +230,7 @@ def test_c_says_who_wins():
 # ---- F
 
 
-def test_theorem_1_asks_for_more_noise_than_needed():
+def test_theorem_4_1_asks_for_more_noise_than_needed():
     (row,) = f.measure({"kind": "noise", "epsilon": 1.0, "delta": 1e-5})
     assert row["ratio"] == pytest.approx(1.575, abs=0.001)  # docs/guide/theory.md: 1.58
 
@@ -273,7 +274,66 @@ def test_averages_of_a_run_are_those_of_the_program():
     assert set(found) == set(averages.AVERAGES)
 
 
-@pytest.mark.parametrize("figure", [b, c, f], ids=lambda figure: figure.__name__[-12:])
+# ---- J
+
+
+def test_the_full_cell_of_table_1_never_beats_gradient_descent():
+    """tr(M⁻¹)·M_max ≥ d: erratum 10. In the norm of M it does."""
+    for d in (8, 32):
+        (case,) = (x for x in cases(d, 8.0 * d) if x.name == strong.CASES[1])
+        m = case.method.smoothness
+        assert (1 / m).sum() * m.max() >= d
+        for kind in strong.FUNCTIONS:
+            budget = strong.budget_for(case, kind)
+            ours, other = (
+                strong.rates_of(method, case, kind, budget)
+                for method in (case.method, case.baseline)
+            )
+            assert ours["restarts"].bound > other["restarts"].bound
+            assert ours["restarts"].n_restarts >= 2
+        assert ours["weighted"].bound < other["weighted"].bound
+
+
+def test_j_says_what_rows_say():
+    rows = []
+    for cell in strong.cells():
+        if "case" in cell:
+            row = {"n": 1}
+            for way in strong.WAYS:
+                row |= {way: 1.0, f"{way}_bound": 2.0}
+                row |= {f"baseline_{way}": 0.5, f"baseline_{way}_bound": 1.0}
+            rows.append(cell | row)
+            continue
+        excess = {"B": 1.0, "D": 1.0, "E": 2.0, "F": 4.0}[cell["theorem"]]
+        row = {"steps": 9, "excess": excess, "planned": 3.0, "bound": 5.0, "start": 9.0}
+        rows.append(cell | row)
+    said = told(strong, rows)
+    total = len(strong.TABLES) * len(strong.EPSILONS) * len(strong.PLANS)
+    over = len(strong.TABLES) * len(strong.EPSILONS)
+    assert f"Of {total} settings the mean excess is above the bound at w* in 0" in said
+    assert f"and above the planned one in {over}." in said
+    assert "hospital, ε = 1: 2 [2, 2]" in said
+    assert "Growing weights have 1 [1, 1] times the excess of restarts" in said
+    assert len(strong.losses(rows)) == 6 + over
+    assert (
+        "full sampling's bound is 2 times gradient descent's" in strong.learnt(rows)[0]
+    )
+    assert f"are exceeded in 0 of {total} settings" in strong.learnt(rows)[1]
+
+
+def test_the_elastic_net_has_its_minimum():
+    goal = strong.objective("hospital", "D")
+    gradient = goal.gradient(goal.minimiser)[:, 0]
+    weights = goal.minimiser[:, 0]
+    on = weights != 0
+    assert 0 < on.sum() < len(on)  # some weights are zero
+    assert np.abs(gradient[on] + strong.LASSO * np.sign(weights[on])).max() < 1e-7
+    assert np.abs(gradient[~on]).max() <= strong.LASSO * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    "figure", [b, c, f, strong], ids=lambda figure: figure.__name__[-12:]
+)
 def test_quick_cells_run_are_drawn_and_told(figure, monkeypatch):
     for name in ("N_RUNS", "N_PROGRAM_RUNS"):
         if hasattr(figure, name):

@@ -149,6 +149,7 @@ FEW = {
     "dp_svrg": {"n_epochs": 1, "n_inner": 2},
     "dp_cd": {"n_steps": 2},
     "dp_gcd": {"n_steps": 2},
+    "dp_sega": {"n_steps": 2},
 }
 
 

@@ -1,4 +1,4 @@
-"""Every penalty of the registry: its proximal map minimises what it says."""
+"""Every separable penalty: its proximal map minimises what it says."""
 
 import math
 
@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 from skdp.models.penalties import PENALTIES, Box, ElasticNet, lasso, ridge
 
 WEIGHTS = np.array([[-3.0], [-0.6], [-0.05], [0.0], [0.02], [0.3], [2.0], [40.0]])
+SEPARABLE = [name for name, make in PENALTIES.items() if make().separable]
 METRIC = np.array([0.1, 1.0, 5.0, 0.3, 0.01, 2.0, 0.7, 100.0])
 
 
@@ -18,7 +19,7 @@ def objective(penalty, u, w, metric):
     return metric / 2 * (u - w) ** 2 + penalty.value(np.array([[u]]))
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("name", SEPARABLE)
 def test_prox_minimises_its_objective(name):
     """Coordinate by coordinate, against a bounded scalar search."""
     penalty = PENALTIES[name]()
@@ -38,7 +39,7 @@ def test_prox_minimises_its_objective(name):
             assert best <= objective(penalty, nearby, w, metric)
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("name", SEPARABLE)
 def test_prox_acts_on_every_column_of_a_block_alike(name):
     penalty = PENALTIES[name]()
     at = np.array([1, 4, 5])
@@ -50,7 +51,7 @@ def test_prox_acts_on_every_column_of_a_block_alike(name):
             assert together[i, c] == one[0, 0]
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("name", SEPARABLE)
 @settings(deadline=None, max_examples=60)
 @given(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300), st.floats(1e-6, 1e6))
 def test_prox_is_a_contraction(name, one, two, metric):
@@ -62,7 +63,7 @@ def test_prox_is_a_contraction(name, one, two, metric):
     assert abs(u - v) <= abs(one - two) * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("name", SEPARABLE)
 def test_value_is_convex_and_separable(name):
     penalty = PENALTIES[name]()
     rng = np.random.default_rng(1)
@@ -71,6 +72,11 @@ def test_value_is_convex_and_separable(name):
     assert middle <= (penalty.value(one) + penalty.value(two)) / 2 + 1e-12
     parts = sum(penalty.value(np.array([[x]])) for x in one.ravel())
     assert penalty.value(one) == pytest.approx(parts, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", SEPARABLE)
+def test_a_step_may_move_any_set(name):
+    assert PENALTIES[name]().splits(np.array([3]))
 
 
 @pytest.mark.parametrize("penalty", [ridge, lasso, lambda a, s: ElasticNet(a, a, s)])

@@ -10,12 +10,13 @@ from skdp.datasets import compute_margins, make_hospital
 from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
 from skdp.descent.matrix import Matrix
+from skdp.descent.sketches import Sketched
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES, Logistic, Softmax
 from skdp.models.penalties import PENALTIES, ridge
+from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.planning.plan import Plan, release_row_count, run
 from skdp.planning.presets import PRESETS, preset
-from skdp.planning.theorem1 import paper_noise_multiplier
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Batch, Coded, encode
@@ -56,6 +57,16 @@ def planned(name="dp_skgd", **options):
             geometry=Matrix(radius=1.0, floor=0.1),
             **{"n_steps": 12} | settings,
         )
+    if name == "sketch":
+        geometry = Sketched(gram_share=0.2, floor=0.1, cap=0.3, law="norms")
+        blocks = np.array_split(np.arange(LAYOUT.n_features), 4)
+        return Plan(
+            layout=LAYOUT,
+            loss=Logistic(),
+            sampling=samplings.Blocks.uniform(blocks),
+            geometry=geometry,
+            **{"n_steps": 12} | settings,
+        )
     return preset(name, LAYOUT, Logistic(), **settings)
 
 
@@ -64,11 +75,11 @@ def planned(name="dp_skgd", **options):
 
 @pytest.mark.parametrize("calibration", ["exact", "paper"])
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)
-@pytest.mark.parametrize("name", [*PRIVATE, "matrix"])
+@pytest.mark.parametrize("name", [*PRIVATE, "matrix", "sketch"])
 def test_a_run_spends_its_budget_and_no_more(name, neighbours, calibration):
     plan = planned(name, neighbours=neighbours, calibration=calibration)
     fit = run(plan, RECORDS)
-    steps = plan.n_steps + (name == "matrix")
+    steps = plan.n_steps + (name == "sketch" or name.endswith("matrix"))
     assert sum(fit.record.events.values()) == steps
     assert fit.weights.shape == (LAYOUT.n_features, 1)
     assert np.isfinite(fit.weights).all()
@@ -172,7 +183,7 @@ def test_every_penalty_runs(penalty):
         ({"calibration": "rdp"}, "calibration must be 'exact' or 'paper'"),
     ],
 )
-@pytest.mark.parametrize("name", ["dp_gd", "matrix"])
+@pytest.mark.parametrize("name", ["dp_gd", "matrix", "sketch"])
 def test_what_is_public_and_wrong_is_refused(name, options, said):
     settings = {"n_steps": 5} | options
     with pytest.raises(ValueError, match=said) as refusal:
@@ -330,7 +341,7 @@ def test_row_count_is_noisy_and_at_least_one():
 # ---- what must not show, and what must not matter
 
 
-@pytest.mark.parametrize("name", ["dp_skgd", "dp_gd", "dp_cd", "matrix"])
+@pytest.mark.parametrize("name", ["dp_skgd", "dp_gd", "dp_cd", "matrix", "sketch"])
 def test_same_seed_and_plan_same_bits_whatever_the_order_of_rows(name):
     plan = planned(name, n_steps=12)
     first = run(plan, RECORDS, random_state=7).weights

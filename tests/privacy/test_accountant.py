@@ -12,7 +12,7 @@ from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from skdp.planning.theorem1 import paper_noise_multiplier, pure_mu
+from skdp.planning.paper_noise import paper_noise_multiplier, pure_mu
 from skdp.privacy import accountant
 from skdp.privacy.accountant import (
     SLACK_PER_DRAW,
@@ -234,7 +234,7 @@ def test_the_rdp_accountant_is_no_witness_for_replace_one() -> None:
     )
 
 
-# ------------------------------------------------------------------------ Theorem 1
+# ------------------------------------------------------------------------ Theorem 4.1
 
 
 @pytest.mark.parametrize(

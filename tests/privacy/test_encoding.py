@@ -335,3 +335,26 @@ def test_a_batch_must_fit_the_exact_sums(monkeypatch):
     assert len(records_of(2 * rows, schema_of("plain")).chunks) == 1
     with pytest.raises(ValueError, match=r"^A batch must have at most .* rows\.$"):
         records_of(3 * rows, schema_of("plain"))
+
+
+# ---- cells of another type
+
+
+@pytest.mark.parametrize("cells", [np.array(["no", "SECRET"]), ["no", "SECRET"]])
+def test_a_text_target_is_refused_by_its_type(cells):
+    schema = Schema({"x": Numeric(0, 1)}, target=Categorical(["no", "yes"]))
+    batch = Batch(columns={"x": np.zeros(2)}, target=cells)
+    with pytest.raises(ValueError, match=r"must be skdp\.Coded") as refusal:
+        encode([batch], schema)
+    assert "SECRET" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", ["U", "O"])
+def test_text_where_numbers_belong_shows_no_cell(kind):
+    cells = np.array(["1.0", "SECRET"], dtype=kind)
+    schema = Schema({"x": Numeric(0, 1)}, target=Numeric(0, 1))
+    for columns, target in (({"x": cells}, np.zeros(2)), ({"x": np.zeros(2)}, cells)):
+        batch = Batch(columns=columns, target=target)
+        with pytest.raises(ValueError, match="must be an array of floats") as refusal:
+            encode([batch], schema)
+        assert "SECRET" not in str(refusal.value)

@@ -7,7 +7,7 @@ import pytest
 from cases import features, objective, optimum, problem_of, watched
 
 from skdp.models.penalties import ElasticNet
-from skdp.planning.theorem1 import paper_noise_multiplier
+from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.solvers import dp_cd
 from skdp.solvers.dp_cd import compute_clips, release_squares
 from skdp.solvers.problem import open_run

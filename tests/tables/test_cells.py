@@ -97,6 +97,15 @@ def test_a_float32_is_compared_by_its_own_digits():
     assert arrow.codes(pa.array(column.astype(np.float16)), levels).tolist() == [0]
 
 
+def test_a_missing_cell_does_not_change_the_levels_of_others():
+    """It turns integers into floats, which would equal neighbouring levels."""
+    levels = Levels(Categorical([2**53, 2**53 + 1, 5]))
+    stored = np.array([2**53, 2**53 + 1, 5])
+    assert cells.codes(stored, levels).tolist() == [-1, -1, 2]
+    with_missing = np.array([*stored, np.nan])
+    assert cells.codes(with_missing, levels).tolist() == [-1, -1, 2, -1]
+
+
 texts = st.one_of(
     st.text(max_size=6),
     st.text("0123456789.eE+- ainfINFtrue_,", max_size=8),

@@ -63,7 +63,11 @@ def test_files_have_the_ids_of_frames(tmp_path):
 @pytest.mark.parametrize(
     ("cells", "found"),
     [
-        (np.array([1, 2, 1, 2**62, 2**62 + 1]), [2, 1, 2, 1, 1]),
+        (np.array([1, 2, 1, 2**53 - 1, 2**53, 2**62 + 1]), [2, 1, 2, 1, 0, 0]),
+        (np.array([1, 2**53 - 1, 2**53, np.nan]), [1, 1, 0, 0]),
+        (pa.array([2**62, 2**62 + 1, None]), [1, 1, 0]),
+        ([2.0**60, 2**60, str(2**60), str(2**60 + 1)], [0, 0, 1, 1]),
+        ([2**60, 2.0**60, str(2**60)], [0, 0, 1]),
         (np.array([1.0, np.nan, 1.0, 2.5]), [2, 0, 2, 1]),
         (np.array([True, False, True]), [2, 1, 2]),
         (np.array(["2026-01-01", "NaT", "2026-01-01"], "M8[D]"), [2, 0, 2]),
@@ -79,6 +83,15 @@ def test_files_have_the_ids_of_frames(tmp_path):
 )
 def test_cells_of_any_type_are_ids_or_missing(cells, found):
     assert divisors(cells) == found
+
+
+def test_a_missing_cell_does_not_change_the_ids_of_others():
+    """It turns a column of integers into floats, which merge long ids."""
+    ids = pd.Series(2**60 + np.arange(100))
+    one_more = pd.concat([ids, pd.Series([None], dtype=object)], ignore_index=True)
+    stored = pd.to_numeric(one_more)
+    assert stored.dtype == np.float64
+    assert divisors(stored.to_numpy()) == [*divisors(ids.to_numpy()), 0]
 
 
 def test_several_columns_are_one_id_and_all_must_be_there():

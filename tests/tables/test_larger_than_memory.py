@@ -12,11 +12,16 @@ from skdp.engines.compiled import CompiledEngine
 from skdp.planning.plan import run
 from skdp.privacy.encoding import Batch, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
-from skdp.tables.larger_than_memory import FileChunk, _arrays, encode_all
+from skdp.tables.larger_than_memory import Encoder, FileChunk, _arrays
 
 pytestmark = pytest.mark.skipif(
     not hasattr(mmap, "MADV_DONTNEED"), reason="records stay in memory there"
 )
+
+
+def encode_all(batches, schema, in_memory):
+    work = Encoder(schema, intercept=True, max_weight=1.0)
+    return work.collect(map(work, batches), in_memory)
 
 
 def hospital_batches(n_batches=4, rows=1500):

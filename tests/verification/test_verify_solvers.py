@@ -200,7 +200,7 @@ def test_batches_that_cost_more_fail(solver, name, times, change):
     assert failed(found) == {"cost of the batches"}
 
 
-@pytest.mark.parametrize("solver", ["dp_sgd", "dp_svrg", "dp_cd", "dp_gcd"])
+@pytest.mark.parametrize("solver", ["dp_sgd", "dp_svrg", "dp_cd", "dp_gcd", "dp_sega"])
 def test_another_number_of_steps_fails(solver, change):
     name = "n_epochs" if solver == "dp_svrg" else "n_steps"
 

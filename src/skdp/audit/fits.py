@@ -126,6 +126,11 @@ def make_game(
         return model.fit(table.columns, table.target, sample_weight=table.weight)
 
     plan = fit_to(False).plan_
+    check(
+        getattr(plan.geometry, "law", "fixed") == "fixed",
+        "Whole fits can be audited only if their sets follow a fixed law. "
+        "audit.mechanism('adaptive sets') audits the others.",
+    )
     recorded = None
     if not isinstance(plan.sampling, Full):
         recorded = RecordedSampling(plan.sampling)

@@ -38,6 +38,9 @@ class Observation:
         The privacy cost that was charged to the record.
     uncharged : int
         Number of releases that were made but not charged to the record.
+    choices : float
+        log P(sets | other) - log P(sets | table), for the sets of coordinates that were
+        drawn. It is 0 unless the draws depend on records.
     """
 
     residual: FloatArray
@@ -45,10 +48,16 @@ class Observation:
     mu_squared: float
     delta: float = 0.0
     uncharged: int = 0
+    choices: float = 0.0
 
 
 #: Runs the mechanism on the table (False) or on its neighbour (True).
 Game = Callable[[bool], Observation]
+
+
+def make_record(neighbours: Neighbours) -> PrivacyRecord:
+    """Return a privacy record without a limit. Its charges are the tested claim."""
+    return PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=neighbours)
 
 
 def compare_release(
@@ -60,11 +69,6 @@ def compare_release(
     std = np.broadcast_to(released.noise_std, first.shape)
     residual, shift = (released.values - first) / std, (second - first) / std
     return residual.ravel(), shift.ravel()
-
-
-def make_record(neighbours: Neighbours) -> PrivacyRecord:
-    """Return a privacy record without a limit. Its charges are the tested claim."""
-    return PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=neighbours)
 
 
 def compare_releases(
@@ -124,6 +128,9 @@ class Audit:
         1 - confidence.
     seconds : float
         Run time of the audit.
+    choices : float
+        By how much log-likelihoods of the drawn sets differ between the tables, at
+        most. If it is not 0, the draws depend on records.
     """
 
     name: str
@@ -141,6 +148,7 @@ class Audit:
     uncharged: int
     confidence: float
     seconds: float
+    choices: float = 0.0
 
     @property
     def violations(self) -> list[str]:
@@ -155,6 +163,8 @@ class Audit:
         if self.uncharged:
             releases = "release was" if self.uncharged == 1 else "releases were"
             found.append(f"{self.uncharged} {releases} not charged")
+        if self.choices:
+            found.append("the sets that are drawn depend on records")
         return found
 
     @property
@@ -259,12 +269,13 @@ def play_games(
         uncharged=max(trial.uncharged for trial in trials),
         confidence=confidence,
         seconds=perf_counter() - start,
+        choices=max(abs(trial.choices) for trial in trials),
     )
 
 
 def _score(trial: Observation) -> float:
     """Return log P(run | other table) - log P(run | table), for the stated noise."""
-    return float(trial.shift @ (trial.residual - trial.shift / 2))
+    return trial.choices + float(trial.shift @ (trial.residual - trial.shift / 2))
 
 
 def _errors(scores: Sequence[FloatArray]) -> int:

@@ -29,9 +29,9 @@ from skdp.audit.games import (
     make_record,
     play_games,
 )
-from skdp.audit.neighbouring_tables import make_neighbours
+from skdp.audit.neighbouring_tables import MIXED, make_engines
+from skdp.audit.sketch_games import make_sketch_game
 from skdp.descent.geometry import Diagonal
-from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Squared
 from skdp.planning.plan import release_row_count
 from skdp.privacy import accountant, discovery, queries
@@ -44,10 +44,6 @@ from skdp.schema import Pair as Surface
 
 Pair = tuple[queries.BoundedSum, queries.BoundedSum]
 ALL: tuple[Neighbours, ...] = queries.NEIGHBOURS
-MIXED = Schema(
-    {"number": Numeric(0.0, 1.0), "kind": Categorical(["a", "b", "c"])},
-    target=Numeric(-1.0, 1.0),
-)
 CODES = Schema(
     {"kind": Categorical(["a", "b"]), "sort": Categorical(["a", "b"])},
     target=Categorical([0, 1]),
@@ -106,23 +102,6 @@ def make_release_game(
     return play
 
 
-def make_engines(
-    schema: Schema, neighbours: Neighbours, group: int, replace_features: bool = False
-) -> list[ReferenceEngine]:
-    """Return two engines, one for each of two neighbouring tables."""
-    tables = make_neighbours(
-        schema,
-        neighbours,
-        group=group,
-        n_rows=group + 2,
-        replace_features=replace_features,
-    )
-    return [
-        ReferenceEngine(t.encode(schema, intercept=True, max_weight=1.0))
-        for t in tables
-    ]
-
-
 def make_gradients(neighbours: Neighbours, group: int) -> Pair:
     """Return the gradients of both tables in all coordinates.
 
@@ -130,7 +109,9 @@ def make_gradients(neighbours: Neighbours, group: int) -> Pair:
     """
     layout = MIXED.layout(intercept=True)
     at, zero = np.arange(layout.n_features), np.zeros((layout.n_features, 1))
-    geometry = Diagonal(smoothness=np.linspace(1.0, 2.0, layout.n_features))
+    geometry = Diagonal(
+        smoothness=np.linspace(1.0, 2.0, layout.n_features), elliptical=True
+    )
     shape = geometry.shape(at, layout.group_of)
     first, second = (
         queries.gradient(engine, SLOPES, zero, at, neighbours, shape)
@@ -231,6 +212,16 @@ MECHANISMS: dict[str, Mechanism] = {
     "gradient": Mechanism(game=partial(make_release_game, make_gradients)),
     "matrix gradient": Mechanism(
         game=partial(make_release_game, make_mapped_gradients)
+    ),
+    "sketch": Mechanism(
+        game=partial(make_sketch_game, "fixed"),
+        relations=("replace-one", "add-remove"),
+        slow=True,
+    ),
+    "adaptive sets": Mechanism(
+        game=partial(make_sketch_game, "largest"),
+        relations=("replace-one", "add-remove"),
+        slow=True,
     ),
     "gram": Mechanism(game=partial(make_release_game, make_grams)),
     "centred gram": Mechanism(

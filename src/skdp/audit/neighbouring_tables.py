@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from skdp.engines.reference import ReferenceEngine
 from skdp.privacy.encoding import Records, encode
 from skdp.privacy.queries import Neighbours
 from skdp.schema import (
@@ -28,6 +29,10 @@ COLUMNS: Mapping[str, Column] = {
     "number": Numeric(0.0, 1.0),
     "kind": Categorical(["a", "b", "c"]),
 }
+
+
+#: The same columns with a numeric target.
+MIXED = Schema(COLUMNS, target=Numeric(-1.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +150,23 @@ def make_neighbours(
     middle = intercept and schema.row_norm is None
     nothing = {key: _nothing(column, middle) for key, column in columns.items()}
     return whole, make_table(nothing, group, own, 0.0)
+
+
+def make_engines(
+    schema: Schema, neighbours: Neighbours, group: int, replace_features: bool = False
+) -> list[ReferenceEngine]:
+    """Return two engines, one for each of two neighbouring tables."""
+    tables = make_neighbours(
+        schema,
+        neighbours,
+        group=group,
+        n_rows=group + 2,
+        replace_features=replace_features,
+    )
+    return [
+        ReferenceEngine(t.encode(schema, intercept=True, max_weight=1.0))
+        for t in tables
+    ]
 
 
 def _columns(schema: Schema, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def _full_sets(plan: Plan) -> Iterator[IntArray]:
         isinstance(plan.sampling, Full),
         "sets is required, because the sampling draws them at random.",
     )
-    everything = np.arange(plan.layout.n_features)
+    everything = np.arange(plan.sampling.n_coordinates)
     return iter([everything] * (plan.n_steps * plan.n_restarts))
 
 

@@ -74,6 +74,7 @@ def plan(
     """Show what a fit would do and what ε buys. No data is read."""
     import skdp
     from skdp.descent.intercept import InterceptOnly
+    from skdp.engines.choice import name_engine
     from skdp.planning.forecast import forecast
 
     if out is not None:
@@ -114,6 +115,7 @@ def plan(
                 "neighbours": neighbours.value,
                 "score": forecast(asked).score,
                 "n_steps": asked.n_steps * asked.n_restarts,
+                "engine": name_engine(),
                 "in_words": str(asked),
                 "forecasts": [
                     {

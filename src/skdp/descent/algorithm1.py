@@ -96,7 +96,7 @@ def descend(
     -----
     **Guarantee.** For all queries, updates and callbacks, the result and everything
     that updates and callbacks receive is a function of public values and of at most K·T
-    releases, each charged to `record` (Theorem 1 of the paper, with exact accounting).
+    releases, each charged to `record` (Theorem 4.1 of the paper, exactly accounted).
     """
     check(
         min(n_steps, n_restarts) >= 1,

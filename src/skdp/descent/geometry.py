@@ -14,7 +14,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from skdp.descent.adaptive import FollowingLaw
 from skdp.descent.algorithm1 import Query, Update
+from skdp.descent.samplings import Sampling
 from skdp.descent.target import ConstantModel, release_constant
 from skdp.models.losses import Loss
 from skdp.models.penalties import Penalty
@@ -22,7 +24,7 @@ from skdp.models.registry import Registered
 from skdp.privacy import queries
 from skdp.privacy.grid import WEIGHT_BOX
 from skdp.privacy.mechanism import Released
-from skdp.schema import FloatArray, IntArray, check
+from skdp.schema import FloatArray, IntArray, Layout, check
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,7 +33,7 @@ class Task:
 
     `n_rows` is the public or released number of rows. Each call of `release` spends the
     share of the budget (of μ²) that it is given. All calls together spend the
-    geometry's `share`.
+    geometry's `share`. `sampling` is the law of the plan, for geometries that adapt it.
     """
 
     engine: queries.Engine
@@ -42,6 +44,7 @@ class Task:
     n_rows: float
     penalty: Penalty
     release: Callable[[queries.BoundedSum, float], Released]
+    sampling: Sampling | None = None
 
     def release_constant(self, share: float) -> ConstantModel:
         """Release a histogram of the target and fit a constant model to it."""
@@ -63,13 +66,14 @@ class Prepared(NamedTuple):
     """What Algorithm 1 takes: the query, the update and the start w⁰ (d, k).
 
     `finish` maps the result of Algorithm 1 to the weights of the model. It may release
-    a last sum.
+    a last sum. `law` draws the sets of the steps, if the plan's sampling does not.
     """
 
     query: Query
     update: Update
     start: FloatArray
     finish: Callable[[FloatArray], FloatArray] = keep
+    law: FollowingLaw | None = None
 
 
 class Geometry(Registered, ABC):
@@ -91,6 +95,10 @@ class Geometry(Registered, ABC):
     @abstractmethod
     def prepare(self, task: Task) -> Prepared:
         """Return the query, update and start, after any release that they require."""
+
+    def count_directions(self, layout: Layout) -> int:
+        """Return the number of directions from which the sampling draws its sets."""
+        return layout.n_features
 
 
 def clip_to_box(weights: FloatArray) -> FloatArray:
@@ -148,10 +156,11 @@ class Diagonal(Geometry):
     smoothness : float64 (d,)
         M, which must be valid for the sampling (`descent.smoothness`).
     elliptical : bool
-        If True, each group G of coordinates has its own noise variance, proportional to
-        τ_G^(-1/2) with τ_G = Σ_{j in G} 1/M_j. This minimises Σ_j s_j²/M_j, where s_j
-        is the noise scale of coordinate j, at a given sensitivity. If False, the noise
-        is isotropic.
+        If False, the noise is isotropic on every set S, as in the paper. If True, it is
+        elliptical: each group G of coordinates has its own noise variance, proportional
+        to τ_G^(-1/2) with τ_G = Σ_{j in G} 1/M_j. This minimises Σ_j s_j²/M_j, where
+        s_j is the noise scale of coordinate j, at a given sensitivity. On a set within
+        one group, both are the same.
     momentum : bool
         Whether to accelerate full steps. Use this only for runs without noise.
     share : float
@@ -160,7 +169,7 @@ class Diagonal(Geometry):
     """
 
     smoothness: FloatArray
-    elliptical: bool = True
+    elliptical: bool = False
     momentum: bool = False
     share: float = 0.0
     kind = "diagonal"

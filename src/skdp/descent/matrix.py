@@ -16,6 +16,7 @@ from skdp.descent.target import RESIDUAL, ConstantModel
 from skdp.descent.threads import one_thread
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
+from skdp.models.proximal import iterate
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray, IntArray, Layout, check
@@ -318,12 +319,37 @@ def make_metric_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Pro
     The map acts on the rows `at` of the weights. For a ridge it is one linear system,
     factored once for all steps. For any other separable penalty the map minimises over
     one coordinate at a time, exactly, starting from the last solution. This converges
-    for a quadratic plus a separable penalty (Tseng 2001). The map reads only released
-    values, so it is post-processing.
+    for a quadratic plus a separable penalty (Tseng 2001). For a penalty that couples
+    coordinates the map takes proximal steps in a diagonal metric above M. The map reads
+    only released values, so it is post-processing.
     """
+    if not penalty.separable:
+        return _make_coupled_prox(inverse, penalty, at)
     if isinstance(penalty, ElasticNet) and penalty.l1 == 0:
         return _make_ridge_prox(inverse, penalty, at)
     return _make_coordinate_prox(inverse, penalty, at)
+
+
+def _make_coupled_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Prox:
+    with one_thread(len(at)):
+        metric = np.asarray(np.linalg.inv(inverse), dtype=np.float64)
+        root = np.sqrt(np.diag(metric))
+        stretch = float(np.linalg.eigvalsh(metric / np.outer(root, root))[-1])
+    above = penalty.raise_metric(stretch * (1 + 1e-9) * root**2, at)
+    state: list[FloatArray] = []  # the last solution: a good start, as steps are small
+
+    def prox(weights: FloatArray) -> FloatArray:
+        found = iterate(
+            lambda moved: penalty.prox(moved, above, at),
+            1.0 / above[:, None],
+            metric,
+            weights,
+            state.pop() if state else weights,
+        )
+        state.append(found)
+        return found.copy()
+
+    return prox
 
 
 def _make_ridge_prox(inverse: FloatArray, penalty: ElasticNet, at: IntArray) -> Prox:

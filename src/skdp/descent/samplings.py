@@ -584,7 +584,7 @@ class Independent(Sampling):
 
 
 def sketch(sampling: Sampling, chosen: npt.ArrayLike) -> FloatArray:
-    """Return the diagonal of the unbiased sketch C = I_S P⁻¹ (Definition 3.1).
+    """Return the diagonal of the unbiased sketch C = I_S P⁻¹ (Definition 3.2).
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
 """Tell the user when kernels are being compiled, so the first fit does not seem stuck.
 
 numba reports the start of each compilation. It compiles only what its disk cache does
-not contain. Which kernels are compiled depends only on the plan and on the types of
-columns, which are public.
+not contain. Only one kernel is watched, which every engine calls when it is made. The
+message must not depend on records, and other kernels are compiled again for rows that
+are in a file, which shows how many rows there are.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 from numba.core import event
+
+from skdp.engines import kernels
+from skdp.schema import FloatArray
 
 #: The rough number of seconds that compiling takes.
 SECONDS = 10
@@ -25,24 +30,13 @@ def suppress_message(quiet: bool) -> None:
 
 
 class CompilationListener(event.Listener):
-    """A listener that reports the first compilation in a process, on standard error.
-
-    Parameters
-    ----------
-    modules : tuple of str
-        Names of the modules whose compilation is reported.
-    """
-
-    def __init__(self, modules: tuple[str, ...]) -> None:
-        self._modules = modules
-        self._done = False
+    """A listener that reports the compilation of the sweep on standard error."""
 
     def on_start(self, event: Any) -> None:
-        """Report the first compilation of the modules."""
+        """Report the compilation."""
         dispatcher = event.data["dispatcher"]
-        if _quiet or self._done or dispatcher.py_func.__module__ not in self._modules:
+        if _quiet or dispatcher is not kernels.sweep:
             return
-        self._done = True
         remedy = (
             "Set NUMBA_CACHE_DIR to a writable directory to keep the result."
             if dispatcher.stats.cache_path is None
@@ -55,7 +49,12 @@ class CompilationListener(event.Listener):
         """Do nothing when compilation ends."""
 
 
-def report_compilation(*modules: str) -> None:
-    """Report the compilation of the modules' functions from now on."""
-    listener = CompilationListener(modules)
-    event.register("numba:compile", listener)  # type: ignore[no-untyped-call]
+event.register("numba:compile", CompilationListener())  # type: ignore[no-untyped-call]
+
+
+def compile_sweep(table: FloatArray) -> None:
+    """Compile the sweep, or load it, before rows are read. `table` is any table."""
+    none, taken = np.zeros((0, 3), np.int64), np.zeros(1, np.int64)
+    totals, moves = np.zeros((2, 1, 1), np.int64), np.zeros((1, 1))
+    formula = kernels.MEAN, np.zeros(7), table
+    kernels.sweep(none, taken.ctypes.data, none, none, moves, 1, totals, *formula)

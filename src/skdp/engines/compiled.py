@@ -6,9 +6,7 @@ This is the default engine.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -17,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from skdp.engines import kernels, matrix_kernels
-from skdp.engines.compilation import report_compilation
+from skdp.engines.compilation import compile_sweep
 from skdp.engines.compiled_rows import NumbersFirst, Rows, Slots
+from skdp.engines.row_threads import Ranges, Threads
 from skdp.models import formulas
 from skdp.models.losses import Loss
 from skdp.privacy.encoding import Records
@@ -26,19 +25,8 @@ from skdp.privacy.grid import FEATURE_BITS, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, check
 
-#: Largest number of rows that one kernel call adds up in float64. Sums then stay below
-#: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
-MOST_ROWS = 1 << 18
-#: Rough number of column entries that are enough work for a thread.
-TASK_ENTRIES = 1 << 21
-#: Number of ranges of rows per thread. Short ranges let all threads end together.
-RANGES = 16
-#: Number of rows whose products of features float64 adds up exactly.
-GRAM_ROWS = 1 << 24
 #: Number of sets of coordinates whose programs are kept for later steps.
 KNOWN_PROGRAMS = 64
-
-report_compilation(kernels.__name__, matrix_kernels.__name__)
 
 _NO_TABLE = np.zeros(2)
 _NO_TABLE.setflags(write=False)
@@ -90,23 +78,6 @@ class Formula(NamedTuple):
         return cls(code, parameters, table)
 
 
-class Ranges:
-    """Ranges of rows, which threads take one after another.
-
-    A range is the index of a chunk, the first row and the end of the rows. Threads that
-    iterate over the same object share its ranges, and so do kernels, which take them
-    from `array` (m, 3) and count them in `taken`.
-    """
-
-    def __init__(self, ranges: list[tuple[int, int, int]]) -> None:
-        self.array = np.array(ranges, np.int64).reshape(-1, 3)
-        self.taken = np.zeros(1, np.int64)
-        self._left = iter(ranges)
-
-    def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        return self._left
-
-
 class CompiledEngine:
     """Computes the same sums over records as `ReferenceEngine`, for every table.
 
@@ -133,62 +104,20 @@ class CompiledEngine:
         self._slots = Slots(records.layout)
         bits = WeightGrid.of(records.layout).bits + FEATURE_BITS
         self._unit = math.ldexp(1.0, -bits)
-        self._rows = []
         # A chunk that is stored in a file has a method `rest`, which releases its
         # memory after each read.
-        self._rests = [getattr(chunk, "rest", None) for chunk in records.chunks]
-        for chunk, rest in zip(records.chunks, self._rests, strict=True):
-            self._rows.append(Rows.of(chunk, self._slots))
-            if rest is not None:
-                rest()
+        rests = [getattr(chunk, "rest", None) for chunk in records.chunks]
         self._weights: FloatArray | None = None
         self._margins: list[FloatArray] = []
         self._asked: FloatArray | None = None
         self._known_programs: dict[tuple[bytes, bytes], tuple[Any, Any]] = {}
         self._known_caps: tuple[Any, Any, Any] = (None, None, None)
         default = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # dynamic
-        self._n_threads = n_threads or int(default)
-        self._pool: ThreadPoolExecutor | None = None
-
-    def _run(
-        self, work: Callable[[Ranges], Any], entries: int, only: set[int] | None = None
-    ) -> list[Any]:
-        """Divide all rows among the threads, and return the results of `work`.
-
-        A row counts as `entries` units of work, so small tables use fewer threads. If
-        `only` is given, it has the indices of the chunks whose rows are divided.
-        """
-        sizes = [
-            rows.n_rows if only is None or index in only else 0
-            for index, rows in enumerate(self._rows)
-        ]
-        enough = -(-sum(sizes) * entries // TASK_ENTRIES)
-        n_threads = max(1, min(self._n_threads, enough))
-        length = max(kernels.TILE, sum(sizes) // (RANGES * n_threads))
-        ranges = []
-        for index, size in enumerate(sizes):
-            pieces = max(1, -(-size // min(length, MOST_ROWS)))
-            step = max(1, -(-size // (pieces * kernels.TILE))) * kernels.TILE
-            ranges += [(index, s, min(s + step, size)) for s in range(0, size, step)]
-        if any(self._rests):  # memory must be released after each range
-            shares = [Ranges([one]) for one in ranges]
-        else:
-            shares = [Ranges(ranges)] * min(n_threads, len(ranges))
-
-        def work_and_rest(share: Ranges) -> Any:
-            result = work(share)
-            if any(self._rests):
-                for index in share.array[:, 0].tolist():
-                    rest = self._rests[index]
-                    if rest is not None:
-                        rest()
-            return result
-
-        if n_threads == 1 or len(shares) < 2:
-            return list(map(work_and_rest, shares))
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._n_threads)
-        return list(self._pool.map(work_and_rest, shares))
+        sizes = [len(chunk.target) for chunk in records.chunks]
+        self._threads = Threads(n_threads or int(default), sizes, rests)
+        compile_sweep(_NO_TABLE)
+        make = partial(Rows.of, slots=self._slots)
+        self._rows = self._threads.map(make, records.chunks)
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
@@ -216,22 +145,23 @@ class CompiledEngine:
         chunks[:, 5:9] = bounds
 
         def sweep(share: Ranges) -> npt.NDArray[np.int64]:
-            totals = np.zeros((n_outputs, slots.wide), np.int64)
+            totals = np.zeros((2, n_outputs, slots.wide), np.int64)
             ranges = share.array, share.taken.ctypes.data
             kernels.sweep(*ranges, chunks, programs, moves, lanes, totals, *formula)
             return totals
 
         entries = n_outputs * (16 + len(changed) + len(at))
         self._weights = None  # invalid until all margins have been moved
-        total = np.zeros((n_outputs, slots.wide), np.int64)
-        for part in self._run(sweep, entries):
-            total += part
+        nothing = np.zeros((2, n_outputs, slots.wide), np.int64)
+        total = sum(self._threads.run(sweep, entries), start=nothing)
         for combined in slots.combined:
-            combined.gather(total)
+            combined.gather(total.reshape(-1, slots.wide))
         self._asked = units.copy()
         if kept_margins:
             self._weights = self._asked
-        return big(total[:, slots.of[at]].T * slots.worth[at, None])
+        high, low = big(total[:, :, slots.of[at]])
+        result: BigInts = (high * (1 << 32) + low).T * slots.worth[at, None]
+        return result
 
     @cached_property
     def _described(self) -> npt.NDArray[np.int64]:
@@ -290,6 +220,9 @@ class CompiledEngine:
         at = at.astype(np.intp, copy=False)  # so equal sets have equal bytes
         key = changed.tobytes(), at.tobytes()
         if key not in self._known_programs:
+            if len(at) == self.records.layout.n_features:
+                combine = partial(Rows.combine_all, slots=self._slots)
+                self._threads.map(combine, self._rows)
             found = [
                 r.program(self._slots, c) for r in self._rows for c in (changed, at)
             ]
@@ -306,21 +239,14 @@ class CompiledEngine:
         """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         order = NumbersFirst(self._slots)
 
+        lines = self._describe(order)
+        sizes = order.choose_sizes()
+
         def work(share: Ranges) -> npt.NDArray[np.int64]:
-            matrix = np.zeros((order.count, order.count))
-            total, n_rows = np.zeros((1, 1), np.int64), 0
-            for index, start, stop in share:
-                parts = self._rows[index].parts
-                if n_rows + stop - start > GRAM_ROWS:
-                    total, n_rows = total + matrix.astype(np.int64), 0
-                    matrix[:] = 0.0
-                n_rows += stop - start
-                for rows, *piece in order.pieces(parts, start, stop):
-                    matrix_kernels.add_pairs(order.slots, *piece, matrix)
-                    if order.hats:
-                        hats = order.split_hats(parts, rows)
-                        matrix_kernels.add_hat_pairs(order.slots, *piece, *hats, matrix)
-            return total + matrix.astype(np.int64)
+            total = np.zeros((order.count, order.count), np.int64)
+            ranges = share.array, share.taken.ctypes.data
+            matrix_kernels.add_up_pairs(*ranges, lines, sizes, order.slots, total)
+            return total
 
         def find_share(index: int) -> int:
             return self.records.find_share(self.records.chunks[index])
@@ -330,7 +256,7 @@ class CompiledEngine:
         indices = sorted(range(len(self._rows)), key=find_share)
         for one, own in groupby(indices, find_share):
             total = np.zeros((order.count, order.count), np.int64)
-            for part in self._run(work, entries, set(own)):
+            for part in self._threads.run(work, entries, frozenset(own)):
                 total += part
             total = np.tril(total) + np.tril(total, -1).T
             exact = total[np.ix_(order.of, order.of)]
@@ -344,24 +270,23 @@ class CompiledEngine:
         columns = np.zeros((order.count, len(metric.units)))
         columns[order.of] = (metric.units * order.worth).T
         caps = [np.zeros(rows.n_rows, np.int32) for rows in self._rows]
+        where = np.array([own.ctypes.data for own in caps], np.int64)
         limits, width = metric.limits(slopes), len(metric.units)
+        lines, sizes = self._describe(order), order.choose_sizes(width)
 
         def work(share: Ranges) -> None:
-            images = np.zeros((0, width))
-            for index, start, stop in share:
-                parts = self._rows[index].parts
-                for rows, *piece in order.pieces(parts, start, stop, width):
-                    if len(images) != rows.stop - rows.start:
-                        images = np.empty((rows.stop - rows.start, width))
-                    images[:] = 0.0
-                    matrix_kernels.add_images(order.slots, *piece, columns, images)
-                    if order.hats:
-                        hats = order.split_hats(parts, rows)
-                        matrix_kernels.add_hat_images(*hats, columns, images)
-                    matrix_kernels.cap_rows(images, *limits, caps[index][rows])
+            ranges = share.array, share.taken.ctypes.data
+            rows = *ranges, lines, sizes, order.slots
+            matrix_kernels.cap_all(*rows, columns, limits, where)
 
-        self._run(work, width * len(order.dense) + order.count)
+        self._threads.run(work, width * len(order.dense) + order.count)
         return caps
+
+    def _describe(self, order: NumbersFirst) -> npt.NDArray[np.int64]:
+        """Return the lines (chunks, groups, 7) by which kernels read all rows."""
+        lines = [order.describe(rows) for rows in self._rows]
+        none = np.zeros((0, len(self.records.layout.groups), 7), np.int64)
+        return np.stack(lines) if lines else none
 
     def counts(self, n_classes: int) -> BigInts:
         """Add up the shares of each class, leaving out null rows (of weight zero).
@@ -384,7 +309,7 @@ class CompiledEngine:
                 total += counts * parts
             return total
 
-        return big(sum(self._run(work, 1), start=np.zeros(n_classes, np.int64)))
+        return big(sum(self._threads.run(work, 1), start=np.zeros(n_classes, np.int64)))
 
 
 def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
-from skdp.engines import kernels
-from skdp.engines.combined_codes import combine_codes
+from skdp.engines import kernels, matrix_kernels
+from skdp.engines.combined_codes import CombinedCodes, combine_codes
 from skdp.privacy.encoding import AnyArray, Chunk
 from skdp.privacy.grid import FEATURE_ONE
-from skdp.schema import FloatArray, Group, IntArray, Layout, check, split_hats
+from skdp.schema import Group, IntArray, Layout, check
 
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
-#: How many numbers are converted to float64 at a time, for matrix products.
-PIECE = 1 << 19
+#: How many numbers of a tile are converted to float64 at a time, for matrix products.
+PIECE = 1 << 15
 
 
 class Slots:
@@ -128,12 +127,20 @@ class Rows:
             own = np.isin(lines[:, kernels.SLOT], combined.slots)
             if own.sum() < len(combined.slots):
                 continue
-            if combined.start not in self.combined_codes:
-                self.combined_codes[combined.start] = combined.codes(self.parts)
-            address = self.combined_codes[combined.start].ctypes.data
+            address = self._combine(combined).ctypes.data
             line = [kernels.CODE8, combined.start, combined.size - 1, 1, address]
             lines = np.concatenate([lines[~own], np.array([line], np.int64)])
         return lines[np.argsort(lines[:, kernels.KIND], kind="stable")]
+
+    def _combine(self, combined: CombinedCodes) -> AnyArray:
+        if combined.start not in self.combined_codes:
+            self.combined_codes[combined.start] = combined.codes(self.parts)
+        return self.combined_codes[combined.start]
+
+    def combine_all(self, slots: Slots) -> None:
+        """Compute all combined codes, so that `program` finds them."""
+        for combined in slots.combined:
+            self._combine(combined)
 
     def _columns(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
         """Return the lines of a program before groups of codes are combined.
@@ -241,11 +248,18 @@ class NumbersFirst:
 
     Attributes
     ----------
-    dense : the coordinates of numbers, in groups of kind "dense" and "ones" slots : the
-    first place of each group of codes, which ends with a spare place hats : the groups
-    of hats, and the first place of each; a spare place follows each of : the place of
-    each coordinate in the new order count : the number of places worth : the number of
-    feature units in a stored 1, for each coordinate
+    dense : int array
+        The coordinates of numbers, in groups of kind "dense" and "ones".
+    slots : int array
+        The first place of each group of codes, which ends with a spare place.
+    hats : list
+        The groups of hats, and the first place of each. A spare place follows each.
+    of : int array
+        The place of each coordinate in the new order.
+    count : int
+        The number of places.
+    worth : int array
+        The number of feature units in a stored 1, for each coordinate.
     """
 
     def __init__(self, slots: Slots) -> None:
@@ -273,47 +287,26 @@ class NumbersFirst:
                 self.count += group.width + 1
         self.worth = np.where(self.of < len(self.dense), 1, slots.worth)
 
-    def pieces(
-        self, parts: tuple[AnyArray, ...], start: int, stop: int, width: int = 0
-    ) -> Iterator[tuple[slice, FloatArray, AnyArray]]:
-        """Yield pieces of rows, as a slice, numbers (n, m) and codes (groups, n).
-
-        Numbers are in feature units. `width` is the number of further columns per row
-        that the caller computes. A larger `width` makes pieces shorter. The next piece
-        may use the same memory.
-        """
-        length = max(64, PIECE // max(1, len(self.dense) + width))
-        dense, codes = np.empty((0, 0)), np.empty((0, 0), np.uint16)
-        for first in range(start, stop, length):
-            rows = slice(first, min(first + length, stop))
-            n = rows.stop - rows.start
-            if len(dense) != n:
-                dense = np.full((n, len(self.dense)), float(FEATURE_ONE))
-                codes = np.empty((len(self.codes), n), np.uint16)
-            place = 0
-            for g in self.numbers:
-                columns = parts[g].shape[1]  # 0 for the intercept
-                dense[:, place : place + columns] = parts[g][rows]
-                place += max(1, columns)
-            for i, g in enumerate(self.codes):
-                codes[i] = parts[g][rows]
-            yield rows, dense, codes
-
-    def split_hats(
-        self, parts: tuple[AnyArray, ...], rows: slice
-    ) -> tuple[npt.NDArray[np.int64], FloatArray]:
-        """Return the places and the values (entries, n) of the hats of some rows.
-
-        Entries that are zero in all of these rows are left out, as every second entry
-        of a pair with a category is.
-        """
-        places, values = [], []
+    def describe(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """Return the lines (groups, 7) by which kernels read the rows of a chunk."""
+        lines = np.zeros((len(rows.places), 7), np.int64)
+        lines[:, :5] = rows.lines[rows.places]
+        lines[:, matrix_kernels.STEP] = rows.steps[rows.places]
+        column = entry = 0
+        for g in self.numbers:
+            lines[g, kernels.SLOT] = column
+            column += max(1, int(lines[g, kernels.WIDTH]))
+        lines[self.codes, kernels.SLOT] = np.arange(len(self.codes))
         for g, first, group in self.hats:
-            at, units = split_hats(parts[g][rows], group.axes, FEATURE_ONE)
-            some = units.any(axis=0)
-            places.append(at.T[some] + first)
-            values.append(units.T[some])
-        return (
-            np.concatenate(places, dtype=np.int64),
-            np.concatenate(values, dtype=np.float64),
-        )
+            lines[g, [kernels.SLOT, matrix_kernels.FIRST]] = entry, first
+            entry += 1 << len(group.axes)
+        return lines
+
+    def choose_sizes(self, width: int = 0) -> tuple[int, int, int, int]:
+        """Return the sizes of a tile, as `matrix_kernels.add_up_pairs` takes them.
+
+        `width` is the number of further columns per row that the kernel computes.
+        """
+        entries = sum(1 << len(group.axes) for *_, group in self.hats)
+        numbers = max(1, len(self.dense) + width + 2 * entries)
+        return max(16, PIECE // numbers), len(self.dense), len(self.codes), entries

@@ -26,9 +26,11 @@ from skdp.engines.cuda_rows import (
     Places,
     Slab,
     count_bytes,
+    find_address,
     group_chunks,
     join_chunks,
     slice_rows,
+    write_addresses,
 )
 from skdp.privacy.encoding import Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, SLOPE_BITS, WeightGrid
@@ -43,6 +45,8 @@ TILE_ENTRIES = 1 << 27
 TILE_ROWS = 1 << 22
 #: The same if rows belong to persons, because slopes are then on a finer grid.
 UNIT_TILE_ROWS = 1 << 18
+#: Rows whose sums fit in 64 bits: each row adds at most 2³¹.
+MOST_ROWS = 1 << 31
 #: Threads of a block, and blocks per processor of the GPU.
 THREADS, BLOCKS = 256, 2
 #: Most columns of each kind that one sweep reads, as the kernels define it.
@@ -90,17 +94,6 @@ def _compile(name: str, **constants: int) -> Any:
     defines += [f"-DTHREADS={THREADS}", f"-DRESIDENT={BLOCKS}"]
     options = ("--std=c++17", "--fmad=false", *defines)
     return cupy.RawModule(code=source, options=options).get_function(name)
-
-
-def _address(array: Any) -> int:
-    return int(array.data.ptr)
-
-
-def _point(addresses: Any, matrix: Any, rows: Sequence[int] | IntArray) -> None:
-    """Write the addresses of some rows of a matrix."""
-    start, step = _address(matrix), matrix.strides[0]
-    for place, row in enumerate(rows):
-        addresses[place] = start + int(row) * step
 
 
 def _launch(kernel: Any, n: int, *arguments: Any, shared: int = 0) -> None:
@@ -227,7 +220,7 @@ class CudaEngine:
         columns["short_slot"][0, : len(wide)] = [
             layout.groups[g].start + g for g in wide
         ]
-        columns["slot_moves"] = _address(slot_moves)
+        columns["slot_moves"] = find_address(slot_moves)
         columns["intercept_move"] = sum(move[j] * FEATURE_ONE for j in places.ones)
         columns["slots"] = places.n_slots
         kernel = _compile(
@@ -242,10 +235,16 @@ class CudaEngine:
         kernel.max_dynamic_shared_size_bytes = shared
         table, described = self._table(formula), _describe(formula)
         sums = cupy.zeros(len(numbers) + 1 + places.n_slots, np.uint64)
+        found, n_rows = big(np.zeros(len(sums))), 0
         for index, slab in self._on_gpu():
-            _point(columns["number"][0], slab.numbers, numbers)
-            _point(columns["byte"][0], slab.bytes, [row for row, _ in narrow])
-            _point(
+            n_rows += len(slab.target)
+            if n_rows > MOST_ROWS:
+                found = found + big(cupy.asnumpy(sums).view(np.int64))
+                sums.fill(0)
+                n_rows = len(slab.target)
+            write_addresses(columns["number"][0], slab.numbers, numbers)
+            write_addresses(columns["byte"][0], slab.bytes, [row for row, _ in narrow])
+            write_addresses(
                 columns["two"][0], slab.shorts, [places.shorts.index(g) for g in wide]
             )
             _launch(
@@ -263,14 +262,15 @@ class CudaEngine:
                 shared=shared,
             )
         self._weights = units.copy() if kept else None
-        found = cupy.asnumpy(sums).view(np.int64)
+        found = found + big(cupy.asnumpy(sums).view(np.int64))
         by_slot = found[None, len(numbers) + 1 :].copy()
         for combined in places.combined:
             combined.gather(by_slot)
         total = by_slot[0, places.slot_of] * FEATURE_ONE
         total[places.numbers[numbers]] = found[: len(numbers)]
         total[places.ones] = found[len(numbers)] * FEATURE_ONE
-        return big(total[at][:, None])
+        result: BigInts = total[at][:, None]
+        return result
 
     def _expand(
         self, units: FloatArray, at: IntArray, formula: Formula, caps: list[Any]
@@ -279,7 +279,7 @@ class CudaEngine:
         k = units.shape[1]
         weights, table = cupy.asarray(units), self._table(formula)
         kernel = _compile("slopes", FORMULA=formula.code)
-        total = np.zeros((len(units), k), np.int64)
+        total = big(np.zeros((len(units), k)))
         most = TILE_ROWS if self.records.layout.unit is None else UNIT_TILE_ROWS
         for index, slab, rows in self._tiles(len(units) + 2 * k, most):
             block = self._block(slab, rows)
@@ -300,8 +300,8 @@ class CudaEngine:
                 table,
                 _describe(formula, slab.divisor),
             )
-            total += cupy.asnumpy(block @ slope).astype(np.int64)
-        return big(total[at])
+            total = total + big(cupy.asnumpy(block @ slope))
+        return total[at]
 
     def _tiles(
         self, width: int, most: int = TILE_ROWS

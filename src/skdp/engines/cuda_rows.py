@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 
 from skdp.engines.combined_codes import combine_codes
 from skdp.privacy.encoding import SPARSE_WIDTH, Chunk
-from skdp.schema import FloatArray, Layout
+from skdp.schema import FloatArray, IntArray, Layout
 from skdp.schema.layout import Group
 
 #: Chunks are joined until they have this many rows, to make each sweep long.
@@ -238,3 +238,15 @@ def slice_rows(parts: list[Any], lengths: list[int], rows: slice) -> FloatArray:
             found.append(piece.toarray() if hasattr(piece, "toarray") else piece)
         start += length
     return np.concatenate(found).astype(np.float64)
+
+
+def find_address(array: Any) -> int:
+    """Return where an array on the GPU begins."""
+    return int(array.data.ptr)
+
+
+def write_addresses(to: Any, matrix: Any, rows: Sequence[int] | IntArray) -> None:
+    """Write the addresses of some rows of a matrix on the GPU."""
+    start, step = find_address(matrix), matrix.strides[0]
+    for place, row in enumerate(rows):
+        to[place] = start + int(row) * step

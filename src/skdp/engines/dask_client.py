@@ -175,6 +175,13 @@ class Cluster:
         return workers
 
 
+def get_total(answer: Answer) -> Any:
+    """Return the total of an answer, or raise its error."""
+    if answer.error is not None:
+        raise answer.error
+    return answer.total
+
+
 def keep_trying(attempt: Callable[[], Any]) -> Any:
     """Return the result of `attempt`, which is restarted if workers were lost."""
     for _ in range(ATTEMPTS):

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, cast, overload
+from typing import Any, ClassVar, NoReturn, cast, overload
 
 import numpy as np
 
@@ -34,9 +34,10 @@ class Part:
 
     Attributes
     ----------
-    table, target, weight, keep : any
-        The arguments of the function that reads the partition. Each may be a function
-        of a client that returns a future, for values that are too large for a task.
+    table, target, weight, keep, counts : any
+        The arguments of the function that reads the partition, as in `Read`. Each may
+        be a function of a client and a worker that returns a future, for values that
+        are too large for a task or are on a worker.
     size : float
         A public measure of the work, such as the size of a file.
     anywhere : bool
@@ -47,12 +48,13 @@ class Part:
     target: Any = None
     weight: Any = None
     keep: Any = None
+    counts: Any = None
     size: float = 1.0
     anywhere: bool = False
 
     def arguments(self, cluster: Cluster, worker: str) -> list[Any]:
         """Return the arguments of the function that reads the partition."""
-        given = (self.table, self.target, self.weight, self.keep)
+        given = (self.table, self.target, self.weight, self.keep, self.counts)
         return [one(cluster.client, worker) if callable(one) else one for one in given]
 
 
@@ -179,6 +181,7 @@ class AwayChunks(Sequence[Any]):
 class ClusterRecords(Records):
     """An encoded table whose rows are on the workers of a cluster."""
 
+    elsewhere: ClassVar[bool] = True
     chunks: tuple[Chunk, ...] = field(
         default_factory=lambda: cast("tuple[Chunk, ...]", AwayChunks())
     )
@@ -254,17 +257,19 @@ class DaskEngine:
             self.partitions = records.partitions
         else:
             self.partitions = send_rows(records, Cluster(address, n_threads))
-        self._known: tuple[Slopes, Any] | None = None
+        self._known: tuple[Any, Any] | None = None
 
     def _job(self, work: Callable[..., Any], *arguments: Any) -> Job:
         return Job(work, arguments, self.partitions.cluster.n_threads)
 
     def _share(self, slopes: Slopes) -> Any:
         """Send slopes without caps to the cluster once, and return their future."""
-        if self._known is None or self._known[0] is not slopes:
-            settings = Settings(uuid.uuid4().hex, slopes)
+        facts = slopes.loss, slopes.max_weight, slopes.bits
+        if self._known is None or self._known[0] != facts:
+            divide = self.records.elsewhere
+            settings = Settings(uuid.uuid4().hex, slopes, divide=divide)
             future = self.partitions.cluster.submit(dask_tasks.share, settings)
-            self._known = slopes, future
+            self._known = facts, future
         return self._known[1]
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:

@@ -12,14 +12,21 @@ from typing import Any, NoReturn
 import numpy as np
 
 from skdp.engines import dask_tasks
-from skdp.engines.dask_client import Cluster, keep_trying
+from skdp.engines.dask_client import Cluster, get_total, keep_trying
 from skdp.engines.dask_engine import ClusterRecords, Part, Partitions
+from skdp.engines.dask_persons import ClusterCounts
 from skdp.privacy.encoding import Records
+from skdp.privacy.units import RowCounts
 from skdp.schema import IntArray, Layout, check
 from skdp.tables import arrays, folder, readers
 from skdp.tables.csv import CSV
+from skdp.tables.ids import Ids
 from skdp.tables.placed import PlacedColumn, PlacedTable, Read
 from skdp.tables.readers import Source, count_rows
+
+#: About how many partitions each thread of a cluster gets if files are large enough,
+#: and the fewest bytes for which a file is split.
+PARTITIONS, LEAST_BYTES = 4, 1 << 25
 
 
 class ClusterTable(PlacedTable):
@@ -48,22 +55,19 @@ class ClusterTable(PlacedTable):
             share=None,
         )
 
-    def add_up(self, work: Callable[[Any, Any], Any]) -> Any:
-        """Return the sum of ``work(table, target)`` over all parts."""
+    def add_up(self, work: Callable[..., Any], counts: RowCounts | None = None) -> Any:
+        """Return the sum of ``work(table, target, row_counts)`` over all parts."""
         cluster = self._cluster
 
         def attempt() -> Any:
             (worker, *_) = cluster.find_workers()
             tasks = []
-            for part in self._parts:
-                table, target, *_ = part.arguments(cluster, worker)
-                tasks.append(cluster.submit(dask_tasks.read_once, work, table, target))
+            for part in _hand_out(self._parts, counts):
+                table, target, _, _, own = part.arguments(cluster, worker)
+                tasks.append(cluster.submit(dask_tasks.call, work, table, target, own))
             return cluster.total(tasks)
 
-        answer = keep_trying(attempt)
-        if answer.error is not None:
-            raise answer.error
-        return answer.total
+        return get_total(keep_trying(attempt))
 
     def _count_parts(self) -> list[int]:
         """Return the number of rows of each part."""
@@ -82,11 +86,25 @@ class ClusterTable(PlacedTable):
         parts = [replace(part, keep=mask) for part, mask in pairs]
         return ClusterTable(self._cluster, parts, self._example)
 
+    def count_rows_per_unit(self, ids: Ids, least: int) -> RowCounts:
+        """Count the rows of each person. The ids and counts stay on the workers."""
+        check(
+            ids.given is None,
+            "unit must name columns of the table, whose rows are on the workers of a "
+            "cluster, but ids were given.",
+        )
+        return ClusterCounts(self._cluster, self._parts, ids, least)
+
     def encode(
-        self, layout: Layout, max_weight: float, read: Read, weighted: bool
+        self,
+        layout: Layout,
+        max_weight: float,
+        read: Read,
+        weighted: bool,
+        counts: RowCounts | None,
     ) -> Records:
         """Return records whose rows the workers read when they are first needed."""
-        parts = self._parts
+        parts = _hand_out(self._parts, counts)
         if not weighted:
             parts = [replace(part, weight=None) for part in parts]
         partitions = Partitions(self._cluster, parts, read)
@@ -138,25 +156,43 @@ def place_frame(
 
 
 def place_files(given: str | PathLike[str], cluster: Cluster) -> ClusterTable:
-    """Return the files of a path as a placed table, with one partition per file."""
+    """Return the files of a path as a placed table.
+
+    Each file is one partition, or several if it is large.
+    """
     files = folder.list_files(given)
     if files is None:
         files = [given if isinstance(given, CSV) else Path(given)]
     readers.file(files[0], None)  # refuses a file that is not there
+    sizes = [os.path.getsize(file) for file in files]
+    threads = sum(cluster.find_workers().values())
+    most = max(LEAST_BYTES, sum(sizes) / (PARTITIONS * threads))
     parts = []
-    for file in files:
+    for file, size in zip(files, sizes, strict=True):
         path = os.path.abspath(file)
         whole = replace(file, path=path) if isinstance(file, CSV) else Path(path)
-        parts.append(Part(whole, size=float(os.path.getsize(path))))
+        if size <= most:
+            parts.append(Part(whole, size=float(size)))
+        else:
+            sections = readers.split_file(whole, most)
+            parts += [Part(section, size=section.size) for section in sections]
     return ClusterTable(cluster, parts, parts[0].table)
+
+
+def _hand_out(parts: Sequence[Part], counts: RowCounts | None) -> Sequence[Part]:
+    """Return the parts, each with the counts of its own persons."""
+    if counts is None:
+        return parts
+    assert isinstance(counts, ClusterCounts)
+    return [replace(p, counts=counts.find_own(n)) for n, p in enumerate(parts)]
 
 
 def _refuse_reading(at: Sequence[int], rows: int) -> NoReturn:
     raise ValueError(
-        "The rows of this table stay on the workers of a cluster, but the rows of each "
-        "person must be counted in one process. Use files and one machine."
+        "The rows of this table stay on the workers of a cluster, but a search draws a "
+        "fold for each person in one process. Use files and one machine."
     )
 
 
-def _count_rows(table: Any, target: Any) -> list[int]:
+def _count_rows(table: Any, target: Any, row_counts: None) -> list[int]:
     return [count_rows(readers.source(table))]

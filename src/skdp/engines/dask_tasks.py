@@ -20,11 +20,15 @@ from distributed import get_worker
 from skdp.engines.choice import choose_engine, name_engine
 from skdp.privacy.encoding import Records
 from skdp.privacy.queries import BigInts, Engine, Metric, Slopes, capped
+from skdp.privacy.units import divide_slopes
 from skdp.schema import FloatArray, IntArray
 from skdp.tables.placed import Read
 
 #: Errors whose messages are public, because readers and engines raise them on purpose.
-PUBLIC_ERRORS = (ValueError, ImportError, OSError)
+PUBLIC_ERRORS = (
+    *(ValueError, ImportError, ModuleNotFoundError),
+    *(OSError, FileNotFoundError, PermissionError),
+)
 #: A name of a partition: the name of its table and its number.
 Name = tuple[str, int]
 
@@ -41,11 +45,15 @@ class Settings:
         How slopes are bounded, without caps.
     metric : Metric, optional
         The matrix that caps are computed from. Workers compute and keep the caps.
+    divide : bool
+        Whether workers divide slopes among a person's rows, because the caller does not
+        have the rows.
     """
 
     name: str
     slopes: Slopes
     metric: Metric | None = None
+    divide: bool = False
 
 
 class Partition:
@@ -77,10 +85,13 @@ class Partition:
 
     def slopes(self, settings: Settings, engine: Engine) -> Slopes:
         """Return the slopes of the settings, with the caps of the partition's rows."""
-        if settings.metric is None:
+        if settings.metric is None and not settings.divide:
             return settings.slopes
         if self._capped is None or self._capped[0] != settings.name:
-            found = capped(engine, settings.slopes, settings.metric)
+            if settings.metric is None:
+                found = divide_slopes(engine.records, settings.slopes)
+            else:
+                found = capped(engine, settings.slopes, settings.metric)
             self._capped = settings.name, found
         return self._capped[1]
 
@@ -127,11 +138,12 @@ class Job:
 
 
 def hold(name: Name, read: Read, *arguments: Any) -> Partition:
-    """Read a partition and keep its rows on this worker as long as Dask keeps them."""
-    try:
-        partition = Partition(read(*arguments))
-    except Exception as error:
-        partition = Partition(None, _make_public(error))
+    """Read a partition and keep its rows on this worker as long as Dask keeps them.
+
+    Arguments that are answers of other tasks are replaced by their totals.
+    """
+    answer = call(read, *arguments)
+    partition = Partition(answer.total, answer.error)
     _get_shelf(get_worker())[name] = partition
     return partition
 
@@ -171,12 +183,26 @@ def add_up(table: str, numbers: Sequence[int], job: Job, *arguments: Any) -> Ans
         return Answer(error=_make_public(error))
 
 
-def read_once(work: Callable[[Any, Any], Any], table: Any, target: Any) -> Answer:
-    """Call a function with a partition's table and target, and return its result."""
+def call(work: Callable[..., Any], *arguments: Any) -> Answer:
+    """Call a function, and return its result or its error.
+
+    Arguments that are answers of other tasks, or lists of them, are replaced by their
+    totals. If one of these has an error, return that answer.
+    """
+    for one in arguments:
+        for answer in one if isinstance(one, list) else [one]:
+            if isinstance(answer, Answer) and answer.error is not None:
+                return answer
     try:
-        return Answer(work(table, target))
+        return Answer(work(*map(_get_totals, arguments)))
     except Exception as error:
         return Answer(error=_make_public(error))
+
+
+def _get_totals(argument: Any) -> Any:
+    if isinstance(argument, list):
+        return [_get_totals(one) for one in argument]
+    return argument.total if isinstance(argument, Answer) else argument
 
 
 def merge(answers: Sequence[Answer]) -> Answer:
@@ -241,7 +267,7 @@ def _sum(parts: list[Any]) -> Any:
 
 def _make_public(error: Exception) -> Exception:
     """Return the error, or one without a message if the message may quote a cell."""
-    if isinstance(error, PUBLIC_ERRORS):
+    if type(error) in PUBLIC_ERRORS:  # errors of other libraries derive from these
         return error.with_traceback(None)
     return RuntimeError(f"A worker failed with {type(error).__name__}.")
 

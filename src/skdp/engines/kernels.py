@@ -582,8 +582,9 @@ def sweep(
         The changes of the weights. If margins are not kept, they start at zero.
     lanes : int
         Number of accumulators that rows use in turn, 1 or 4.
-    totals : int64 (k, slots)
-        The output, to which this function adds.
+    totals : int64 (2, k, slots)
+        The output, to which this function adds. A sum is totals[0] · 2³² + totals[1],
+        because one word is too short for the sum over 2²⁸ persons.
     formula, parameters, table
         The slope of the loss, as `skdp.engines.compiled.Formula` describes it.
     """
@@ -622,7 +623,9 @@ def sweep(
         for lane in range(lanes):
             for c in range(k):
                 for slot in range(moves.shape[1]):
-                    totals[c, slot] += np.int64(sums[lane, c, slot])
+                    value = np.int64(sums[lane, c, slot])
+                    totals[0, c, slot] += value >> 32
+                    totals[1, c, slot] += value & 0xFFFFFFFF
         sums[:] = 0.0
         place = _take_next(taken)
 

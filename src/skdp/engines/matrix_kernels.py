@@ -1,11 +1,210 @@
-"""Multiply rows by each other and by a matrix, for Gram matrices and caps."""
+"""Multiply rows by each other and by a matrix, for Gram matrices and caps.
+
+A row is the vector z_i. It consists of numbers, followed by one-hot codes and by hats,
+in the order of `compiled_rows.NumbersFirst`. Rows are read in tiles. A tile's numbers
+are in `dense` (rows, m) and its codes in `codes` (groups, rows). The e-th entry of hats
+of row i is values[e, i] at the place places[e, i].
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from numba import carray  # type: ignore[attr-defined]  # exported at run time
 
-from skdp.engines.kernels import Codes, Floats, kernel
+from skdp.engines.kernels import (
+    ADDRESS,
+    CODE8,
+    CODE16,
+    CURVE,
+    HAT,
+    HAT_BITS,
+    KIND,
+    ONES,
+    SLOT,
+    SPARSE,
+    STRIDE,
+    SURFACE,
+    WIDTH,
+    Codes,
+    Floats,
+    Program,
+    _int16,
+    _int32,
+    _int64,
+    _take_next,
+    _uint8,
+    _uint16,
+    _uint32,
+    kernel,
+)
+
+#: Further fields of the lines that describe a group to `_read_tile`: the number of
+#: bytes from one column to the next, and the first place of a group of hats.
+STEP, FIRST = 5, 6
+#: Number of rows whose products of features float64 adds up exactly.
+GRAM_ROWS = 1 << 24
+
+
+@kernel(integers=True)
+def _read_tile(
+    lines: Program,
+    start: int,
+    stop: int,
+    dense: Floats,
+    codes: Codes,
+    places: npt.NDArray[np.int64],
+    values: Floats,
+) -> None:
+    """Read the rows of a tile from the groups that `lines` (groups, 7) describes.
+
+    The slot of a line is the group's first column in `dense`, or its first row in
+    `codes` or in `places` and `values`. Its other fields are those of a program.
+    """
+    n = stop - start
+    for g in range(len(lines)):
+        kind, slot = lines[g, KIND], lines[g, SLOT]
+        width, stride = lines[g, WIDTH], lines[g, STRIDE]
+        address = lines[g, ADDRESS]
+        if kind == ONES:
+            for i in range(n):
+                dense[i, slot] = HAT
+        elif kind == SPARSE:
+            where = carray(_int64(address), 3)
+            starts = carray(_int32(where[0]), stop + 1)[start:]
+            columns = carray(_int32(where[1]), starts[n])
+            entries = carray(_int16(where[2]), starts[n])
+            dense[:n, slot : slot + width] = 0.0
+            for i in range(n):
+                for e in range(starts[i], starts[i + 1]):
+                    dense[i, slot + columns[e]] += entries[e]
+        elif kind == CODE8:
+            narrow = carray(_uint8(address), stop)[start:]
+            for i in range(n):
+                codes[slot, i] = narrow[i]
+        elif kind == CODE16:
+            wide = carray(_uint16(address), stop)[start:]
+            for i in range(n):
+                codes[slot, i] = wide[i]
+        elif kind == CURVE:
+            line, first = carray(_uint32(address), stop)[start:], lines[g, FIRST]
+            for i in range(n):
+                below, part = np.int64(line[i] >> HAT_BITS), line[i] & (HAT - 1)
+                places[slot, i], values[slot, i] = first + below, HAT - part
+                places[slot + 1, i] = first + below + (part > 0)
+                values[slot + 1, i] = part
+        elif kind == SURFACE:
+            plane, first = carray(_uint32(address), (stop, 2))[start:], lines[g, FIRST]
+            for i in range(n):
+                b, f = np.int64(plane[i, 0] >> HAT_BITS), plane[i, 0] & (HAT - 1)
+                c, h = np.int64(plane[i, 1] >> HAT_BITS), plane[i, 1] & (HAT - 1)
+                place, down, right = b * stride + c, (f > 0) * stride, np.int64(h > 0)
+                places[slot, i] = first + place
+                places[slot + 1, i] = first + place + right
+                places[slot + 2, i] = first + place + down
+                places[slot + 3, i] = first + place + down + right
+                values[slot, i] = ((HAT - f) * (HAT - h)) >> HAT_BITS
+                values[slot + 1, i] = ((HAT - f) * h) >> HAT_BITS
+                values[slot + 2, i] = (f * (HAT - h)) >> HAT_BITS
+                values[slot + 3, i] = (f * h) >> HAT_BITS
+        else:
+            for j in range(width):
+                where_ = address + j * lines[g, STEP]
+                column = carray(_int16(where_), stop * stride)[start * stride :]
+                for i in range(n):
+                    dense[i, slot + j] = column[i * stride]
+
+
+@kernel(integers=True)
+def add_up_pairs(
+    ranges: npt.NDArray[np.int64],
+    taken: int,
+    lines: npt.NDArray[np.int64],
+    sizes: tuple[int, int, int, int],
+    slots: npt.NDArray[np.int64],
+    total: npt.NDArray[np.int64],
+) -> None:
+    """Add the lower triangle of Σ_i z_i z_iᵀ over some rows to `total`.
+
+    Parameters
+    ----------
+    ranges, taken
+        As in `kernels.sweep`.
+    lines : int64 (chunks, groups, 7)
+        The lines of each chunk, as in `_read_tile`.
+    sizes : four int
+        The numbers of rows of a tile, of numbers, of codes and of entries of hats.
+    slots : int64 (groups of codes,)
+        The first place of each group of codes.
+    total : int64 (places, places)
+        The output.
+    """
+    tile, numbers, groups, entries = sizes
+    dense, codes = np.empty((tile, numbers)), np.empty((groups, tile), np.uint16)
+    places, values = np.empty((entries, tile), np.int64), np.empty((entries, tile))
+    matrix, added = np.zeros(total.shape), 0
+    next_ = _take_next(taken)
+    while next_ < len(ranges):
+        rows, start, stop = lines[ranges[next_, 0]], ranges[next_, 1], ranges[next_, 2]
+        if added + stop - start > GRAM_ROWS:
+            _flush(matrix, total)
+            added = 0
+        added += stop - start
+        for first in range(start, stop, tile):
+            last = min(first + tile, stop)
+            n = last - first
+            _read_tile(rows, first, last, dense, codes, places, values)
+            add_pairs(slots, dense[:n], codes[:, :n], matrix)
+            if entries:
+                hats = places[:, :n], values[:, :n]
+                add_hat_pairs(slots, dense[:n], codes[:, :n], hats[0], hats[1], matrix)
+        next_ = _take_next(taken)
+    _flush(matrix, total)
+
+
+@kernel(integers=True)
+def _flush(matrix: Floats, total: npt.NDArray[np.int64]) -> None:
+    for j in range(len(total)):
+        for h in range(total.shape[1]):
+            total[j, h] += np.int64(matrix[j, h])
+            matrix[j, h] = 0.0
+
+
+@kernel()
+def cap_all(
+    ranges: npt.NDArray[np.int64],
+    taken: int,
+    lines: npt.NDArray[np.int64],
+    sizes: tuple[int, int, int, int],
+    slots: npt.NDArray[np.int64],
+    columns: Floats,
+    limits: tuple[float, float, float],
+    caps: npt.NDArray[np.int64],
+) -> None:
+    """Compute the caps of some rows, from their products with a matrix B.
+
+    The first arguments are those of `add_up_pairs`. The array `columns` holds the
+    columns of B, `limits` is `Metric.limits`, and `caps` has the address of each
+    chunk's caps (int32), which are the output.
+    """
+    tile, numbers, groups, entries = sizes
+    dense, codes = np.empty((tile, numbers)), np.empty((groups, tile), np.uint16)
+    places, values = np.empty((entries, tile), np.int64), np.empty((entries, tile))
+    images = np.empty((tile, columns.shape[1]))
+    next_ = _take_next(taken)
+    while next_ < len(ranges):
+        chunk, start, stop = ranges[next_, 0], ranges[next_, 1], ranges[next_, 2]
+        for first in range(start, stop, tile):
+            last = min(first + tile, stop)
+            n = last - first
+            _read_tile(lines[chunk], first, last, dense, codes, places, values)
+            images[:n] = 0.0
+            add_images(slots, dense[:n], codes[:, :n], columns, images[:n])
+            if entries:
+                add_hat_images(places[:, :n], values[:, :n], columns, images[:n])
+            own = carray(_int32(caps[chunk]), last)[first:]
+            cap_rows(images[:n], limits[0], limits[1], limits[2], own)
+        next_ = _take_next(taken)
 
 
 @kernel()
@@ -29,11 +228,9 @@ def cap_rows(
 def add_pairs(
     slots: npt.NDArray[np.int64], dense: Floats, codes: Codes, matrix: Floats
 ) -> None:
-    """Add the lower triangle of Σ_i z_i z_iᵀ to `matrix`.
+    """Add the lower triangle of Σ_i z_i z_iᵀ to `matrix`, without the rows of hats.
 
-    The vector z_i consists of the numbers of row i, from `dense` (rows, m), followed by
-    its one-hot codes, from `codes` (groups, rows). The one-hot codes of group g start
-    at place `slots[g]`.
+    The one-hot codes of group g start at place `slots[g]`.
     """
     width, whole = dense.shape[1], len(dense) // 4 * 4
     for i in range(0, whole, 4):
@@ -66,9 +263,9 @@ def add_images(
     columns: Floats,
     images: Floats,
 ) -> None:
-    """Add B z_i to images[i] for each row i.
+    """Add B z_i, without hats, to images[i] for each row i.
 
-    z_i is the same vector as in `add_pairs`, and `columns` holds the columns of B.
+    The array `columns` holds the columns of B.
     """
     width = dense.shape[1]
     whole = width // 4 * 4
@@ -100,8 +297,7 @@ def add_hat_pairs(
 ) -> None:
     """Add the rows of the lower triangle of Σ_i z_i z_iᵀ that belong to hats.
 
-    z_i is the vector of `add_pairs`, followed by hats. The e-th entry of row i is
-    values[e, i] at the place places[e, i]. Entries are sorted by place.
+    The entries of a row are sorted by place.
     """
     width = dense.shape[1]
     for e in range(len(places)):
@@ -124,10 +320,7 @@ def add_hat_pairs(
 def add_hat_images(
     places: npt.NDArray[np.int64], values: Floats, columns: Floats, images: Floats
 ) -> None:
-    """Add the part of B z_i that belongs to hats to images[i], for each row i.
-
-    Places and values have the same meaning as in `add_hat_pairs`.
-    """
+    """Add the part of B z_i that belongs to hats to images[i], for each row i."""
     for i in range(len(images)):
         out = images[i]
         for e in range(len(places)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from scipy.sparse import issparse
@@ -14,6 +15,7 @@ from scipy.sparse import issparse
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.grid import FEATURE_BITS, FEATURE_ONE, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
+from skdp.privacy.units import divide_slopes
 from skdp.schema import FloatArray, IntArray, Layout, split_hats
 
 #: Number of rows that are expanded to a dense matrix at a time.
@@ -41,6 +43,14 @@ def to_dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatAr
             numbers = part[:, local]
             block[:, where] = numbers.toarray() if issparse(part) else numbers
     return block
+
+
+def _compute_gradient(
+    units: FloatArray, at: IntArray, slopes: Slopes, records: Records
+) -> BigInts:
+    """Return the gradient of a part of a table, where its rows are."""
+    slopes = divide_slopes(records, slopes)
+    return ReferenceEngine(records).gradient(units, at, slopes)
 
 
 class ReferenceEngine:
@@ -79,6 +89,9 @@ class ReferenceEngine:
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
+        if self.records.elsewhere:
+            total = self.records.add_up(partial(_compute_gradient, units, at, slopes))
+            return big(total)
         self._move_margins(units)
         total = big(np.zeros((len(at), units.shape[1])))
         for index, chunk, rows in self._pieces():

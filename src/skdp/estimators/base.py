@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self
@@ -299,6 +300,7 @@ class PrivateLinearModel(
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
         plan = self._plan(schema, rows, record, reasons)
+        plan = replace(plan, engine="dask" if records.elsewhere else self.engine)
         with show_fitting(plan) if self.verbose else nullcontext() as callback:
             fit = run(
                 plan,

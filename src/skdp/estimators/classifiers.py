@@ -120,7 +120,7 @@ class LogisticRegression(PrivateClassifier):
         "skgd", or another algorithm of `skdp.solvers` for comparisons. Another
         algorithm uses its own default settings, and ``plan_`` is then a dict of them.
     calibration : {"exact", "paper"}
-        Exact Gaussian accounting, or the constant of the paper's Theorem 1.
+        Exact Gaussian accounting, or the constant of the paper's Theorem 4.1.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         Which pairs of tables must be hard to distinguish. They differ in one row, which
         is added or removed, left out of every sum, or replaced, respectively. If the

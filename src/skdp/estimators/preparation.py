@@ -35,6 +35,7 @@ from skdp.privacy.randomness import Randomness
 from skdp.privacy.units import RowCounts
 from skdp.schema import (
     Categorical,
+    IntArray,
     Numeric,
     Schema,
     Target,
@@ -48,7 +49,7 @@ from skdp.tables.cells import numbers
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
 from skdp.tables.larger_than_memory import read_rows
-from skdp.tables.placed import PlacedCells, PlacedTable
+from skdp.tables.placed import PlacedCells, PlacedDivisors, PlacedTable
 from skdp.tables.readers import Source, count_rows, positions
 
 ROWS = 65_536
@@ -211,14 +212,20 @@ class OpenedTable:
     def count_rows_per_unit(self, max_rows_per_unit: int) -> RowCounts | None:
         """Count the rows of each person, or return None if there is no unit."""
         least = RowCounts(max_rows_per_unit).least
-        return None if self.ids is None else self.ids.count(self.source, least)
+        if self.ids is None:
+            return None
+        if isinstance(self.table, PlacedTable):
+            return self.table.count_rows_per_unit(self.ids, least)
+        return self.ids.count(self.source, least)
 
     def _read_divisors(self, counts: RowCounts | None, whole: bool) -> Any:
         """Return the divisors of the batches of `_read`, or None without a unit."""
         if self.ids is None or counts is None:
             return None
-        read = map(counts.find_divisors, self.ids.read(self.source, ROWS))
-        return [np.concatenate([*read])] if whole else read
+        read = partial(_read_divisors, self.ids, whole)
+        if isinstance(self.table, PlacedTable):
+            return PlacedDivisors(counts, read)
+        return read(self.table, counts)
 
     def _read(
         self, names: list[str] | None, typed: Callable[[Any], Any]
@@ -229,6 +236,15 @@ class OpenedTable:
         if isinstance(self.table, PlacedTable):
             return PlacedCells(self.table, read)
         return read(self.table, self.y)
+
+
+def _read_divisors(
+    ids: Ids, whole: bool, table: Any, counts: RowCounts
+) -> Iterable[IntArray]:
+    """Return the divisors of a table's batches, or of all rows if `whole`."""
+    source = readers.source(table, ids.columns)
+    read = ids.read_divisors(source, counts, ROWS)
+    return [np.concatenate([np.zeros(0, np.int64), *read])] if whole else read
 
 
 def _is(column: Any, what: str) -> bool:
@@ -358,12 +374,16 @@ def read_records(
         intercept=intercept,
         max_weight=max_weight,
         unit=unit,
-        row_counts=row_counts,
     )
     if isinstance(table, PlacedTable):
-        weighted = sample_weight is not None
-        return table.encode(schema.layout(intercept), max_weight, read, weighted)
+        weighted, layout = sample_weight is not None, schema.layout(intercept)
+        return table.encode(layout, max_weight, read, weighted, row_counts)
     with show_reading() if verbose else nullcontext() as progress:
         return read(
-            table, target, sample_weight, n_threads=n_threads, progress=progress
+            table,
+            target,
+            sample_weight,
+            row_counts=row_counts,
+            n_threads=n_threads,
+            progress=progress,
         )

@@ -1,27 +1,46 @@
-"""Define separable penalties and their proximal maps, which act after the noise.
+"""Define penalties and their proximal maps, which act after the noise.
 
-``prox(w, metric, at)`` is argmin_u ½ Σ_j metric_j (u_j - w_j)² + Σ_j ψ_j(u_j) over the
+``prox(w, metric, at)`` is argmin_u ½ Σ_j metric_j (u_j - w_j)² + ψ(u) over the
 coordinates `at`, where ψ is the penalty. It is post-processing and costs no privacy.
+
+`ElasticNet` and `Box` are separable: ψ is a sum over coordinates, so a step may move
+any set of them. The others couple the coordinates of each of their `parts`. A step must
+then move all coordinates of a part or none. `skdp.solvers.dp_sega` moves all of them
+in every step, whatever set of coordinates it releases.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from skdp.models import proximal
 from skdp.models.registry import Registered
-from skdp.schema import FloatArray, IntArray, check
+from skdp.schema import FloatArray, IntArray, Layout, check
+
+#: Weights whose constraints are violated by less than this, relative to the weights,
+#: count as feasible. Averages of feasible weights are feasible up to rounding.
+ROUNDING = 1e-9
 
 
 class Penalty(Registered, ABC):
-    """A separable convex penalty on weights (d, k).
+    """A convex penalty on weights (d, k).
 
     To add a penalty, write a subclass.
+
+    Attributes
+    ----------
+    separable : bool
+        Whether the penalty is a sum over coordinates. If not, `splits` says which sets
+        of coordinates a step may move.
     """
+
+    separable: ClassVar[bool] = True
 
     @abstractmethod
     def value(self, weights: FloatArray) -> float:
@@ -30,6 +49,14 @@ class Penalty(Registered, ABC):
     @abstractmethod
     def prox(self, weights: FloatArray, metric: FloatArray, at: IntArray) -> FloatArray:
         """Return the proximal map of weights (len(at), k) in the metric (len(at),)."""
+
+    def splits(self, at: IntArray) -> bool:
+        """Return whether the penalty is a part on `at` plus a part on the rest."""
+        return self.separable
+
+    def raise_metric(self, metric: FloatArray, at: IntArray) -> FloatArray:
+        """Return a metric (len(at),) for which there is a `prox`, at least `metric`."""
+        return metric
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +138,249 @@ class Box(Penalty):
         return np.clip(weights, self.low, self.high)
 
 
-#: An example of every penalty, by name. The tests check each of them.
+class CoupledPenalty(Penalty):
+    """A penalty that couples the coordinates of each of its `parts`.
+
+    To add one, write a subclass with `_value` and `_prox` of one part.
+
+    Attributes
+    ----------
+    parts : sequence of sequences of int
+        Sets of coordinates that have none in common. Coordinates in no part are not
+        penalised. The intercept should be one of them.
+    """
+
+    separable = False
+    parts: Sequence[Sequence[int]]
+
+    def __post_init__(self) -> None:
+        parts = tuple(tuple(int(j) for j in part) for part in self.parts)
+        object.__setattr__(self, "parts", parts)
+        listed = [j for part in parts for j in part]
+        check(
+            bool(parts) and all(parts) and min(listed) >= 0,
+            "parts must be sets of coordinates, at least one set and none of them "
+            f"empty, got {self.parts!r}.",
+        )
+        check(
+            len(set(listed)) == len(listed),
+            f"parts must be disjoint sets of coordinates, got {self.parts!r}.",
+        )
+
+    @abstractmethod
+    def _value(self, weights: FloatArray) -> float:
+        """Return the penalty of one part's weights (m, k)."""
+
+    @abstractmethod
+    def _prox(self, weights: FloatArray, metric: FloatArray) -> FloatArray:
+        """Return the proximal map of one part's weights (m, k)."""
+
+    def _places(self, at: IntArray) -> Iterator[IntArray]:
+        """Return where in `at` each part is that has coordinates there."""
+        end = 1 + max(int(at.max(initial=-1)), max(map(max, self.parts)))
+        place = np.full(end, -1)
+        place[at] = np.arange(len(at))
+        for part in self.parts:
+            found = place[list(part)]
+            if found.max() >= 0:
+                yield found
+
+    def splits(self, at: IntArray) -> bool:
+        """Return whether each part is inside `at` or outside."""
+        return all(place.min() >= 0 for place in self._places(at))
+
+    def value(self, weights: FloatArray) -> float:
+        """Return the penalty of all weights."""
+        return float(sum(self._value(weights[list(part)]) for part in self.parts))
+
+    def prox(self, weights: FloatArray, metric: FloatArray, at: IntArray) -> FloatArray:
+        """Apply the proximal map of each part."""
+        result = weights.copy()
+        for place in self._places(at):
+            check(
+                place.min() >= 0,
+                f"{type(self).__name__} couples coordinates of which the step moves "
+                "only some. Use full steps, or skdp.solvers.dp_sega.",
+            )
+            result[place] = self._prox(weights[place], metric[place])
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class GroupLasso(CoupledPenalty):
+    """The penalty strength·Σ_P √m ‖w_P‖ over parts P of m coordinates, usually columns.
+
+    The norm is over all coordinates and outputs of a part, so a part's weights are all
+    zero or none is.
+    """
+
+    strength: float
+    parts: Sequence[Sequence[int]]
+    kind = "group-lasso"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_strength(self.strength)
+
+    def _value(self, weights: FloatArray) -> float:
+        root = math.sqrt(len(weights))
+        return self.strength * root * float(np.linalg.norm(weights))
+
+    def _prox(self, weights: FloatArray, metric: FloatArray) -> FloatArray:
+        strength = self.strength * math.sqrt(len(weights))
+        return proximal.shrink_norm(weights, metric, strength)
+
+
+@dataclass(frozen=True, eq=False)
+class TotalVariation(CoupledPenalty):
+    """The penalty strength·Σ_P Σ_i abs(w_P(i+1) - w_P(i)) over ordered parts P.
+
+    Neighbouring weights of a part, such as those of a curve's knots, become equal.
+    Outputs are penalised one by one.
+    """
+
+    strength: float
+    parts: Sequence[Sequence[int]]
+    kind = "total-variation"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_strength(self.strength)
+
+    def _value(self, weights: FloatArray) -> float:
+        return self.strength * float(np.abs(np.diff(weights, axis=0)).sum())
+
+    def _prox(self, weights: FloatArray, metric: FloatArray) -> FloatArray:
+        each = [proximal.fuse(w, metric, self.strength) for w in weights.T]
+        return np.stack(each, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Monotone(CoupledPenalty):
+    """A penalty that is zero if weights increase along each part, and else infinite.
+
+    To make weights decrease, list the coordinates of the part in reverse order.
+    """
+
+    parts: Sequence[Sequence[int]]
+    kind = "monotone"
+
+    def _value(self, weights: FloatArray) -> float:
+        slack = ROUNDING * (1.0 + float(np.abs(weights).max()))
+        return 0.0 if (np.diff(weights, axis=0) >= -slack).all() else math.inf
+
+    def _prox(self, weights: FloatArray, metric: FloatArray) -> FloatArray:
+        return np.stack([proximal.sort_up(w, metric) for w in weights.T], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Simplex(CoupledPenalty):
+    """A penalty that is zero if w ≥ 0 and Σ_j w_j = total on each part, else infinite.
+
+    This holds for each output.
+    """
+
+    parts: Sequence[Sequence[int]]
+    total: float = 1.0
+    kind = "simplex"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(
+            0 < self.total < math.inf,
+            f"total must be positive and finite, got {self.total}.",
+        )
+
+    def _value(self, weights: FloatArray) -> float:
+        slack = ROUNDING * (1.0 + self.total)
+        gap = float(np.abs(weights.sum(axis=0) - self.total).max())
+        return 0.0 if gap <= slack and (weights >= -slack).all() else math.inf
+
+    def _prox(self, weights: FloatArray, metric: FloatArray) -> FloatArray:
+        each = [proximal.project_simplex(w, metric, self.total) for w in weights.T]
+        return np.stack(each, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class NuclearNorm(CoupledPenalty):
+    """The penalty strength·Σ_P ‖W_P‖_*, the sum of the singular values of W_P (m, k).
+
+    With several outputs, such as classes, the weights have a low rank: the outputs
+    share few directions. The proximal map is known in a metric that is the same for all
+    rows of a part. `raise_metric` returns such a metric.
+    """
+
+    strength: float
+    parts: Sequence[Sequence[int]]
+    kind = "nuclear-norm"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_strength(self.strength)
+
+    def raise_metric(self, metric: FloatArray, at: IntArray) -> FloatArray:
+        """Return the largest number of each part's metric, for all its rows."""
+        raised = metric.copy()
+        for place in self._places(at):
+            raised[place] = metric[place].max()
+        return raised
+
+    def _value(self, weights: FloatArray) -> float:
+        return self.strength * float(np.linalg.norm(weights, "nuc"))
+
+    def _prox(self, weights: FloatArray, metric: FloatArray) -> FloatArray:
+        check(
+            bool(np.ptp(metric) <= 1e-12 * metric.max()),
+            "NuclearNorm requires the same smoothness for all coordinates of a part, "
+            f"got {metric.min():g} to {metric.max():g}.",
+        )
+        return proximal.shrink_singular_values(weights, self.strength / metric[0])
+
+
+def check_strength(strength: float) -> None:
+    """Raise if the strength of a penalty is negative or infinite."""
+    check(
+        0 <= strength < math.inf,
+        f"strength must be finite and at least 0, got {strength}.",
+    )
+
+
+def list_columns(
+    layout: Layout, names: Sequence[str] | None = None, *, ordered: bool = False
+) -> list[list[int]]:
+    """Return the coordinates of each column, for the `parts` of a penalty.
+
+    Parameters
+    ----------
+    layout : Layout
+        The coordinates of an encoded row.
+    names : sequence of str, optional
+        The columns, by default all of them. The intercept is never included.
+    ordered : bool
+        If True, return only coordinates that have an order: categories in the order of
+        the schema, bins, and knots of curves. Columns with fewer than two of them are
+        left out unless they are named. The indicator of missing cells is left out.
+    """
+    groups = {group.name: group for group in layout.groups if group.kind != "ones"}
+    unknown = sorted(set(names or ()) - set(groups))
+    check(not unknown, f"names must be columns of the schema, got {unknown}.")
+    found = []
+    for name in groups if names is None else names:
+        group = groups[name]
+        at = group.coordinates.tolist()
+        if ordered:
+            at = at[: group.n_knots or None]
+            at = at[:-1] if group.labels[len(at) - 1] == f"{name}?" else at
+            in_order = group.kind in ("code", "hats") and len(group.axes) <= 1
+            if not in_order or len(at) < 2:
+                check(names is None, f"Column {name!r} has no ordered coordinates.")
+                continue
+        found.append(at)
+    return found
+
+
+#: An example of every penalty, by name. The tests check each of them. Coupled penalties
+#: are given for eight coordinates.
 PENALTIES: dict[str, Callable[[], Penalty]] = {
     "none": ElasticNet,
     "ridge": lambda: ridge(0.1),
@@ -119,4 +388,9 @@ PENALTIES: dict[str, Callable[[], Penalty]] = {
     "elastic-net": lambda: ElasticNet(l1=0.05, l2=0.1),
     "box": lambda: Box(-0.5, 0.5),
     "non-negative": Box,
+    "group-lasso": lambda: GroupLasso(0.1, [(0, 1, 2), (4, 6), (5,)]),
+    "total-variation": lambda: TotalVariation(0.1, [(0, 1, 2, 3), (6, 5)]),
+    "monotone": lambda: Monotone([(0, 1, 2, 3), (6, 5)]),
+    "simplex": lambda: Simplex([(0, 1, 2, 3), (5, 6)], total=0.7),
+    "nuclear-norm": lambda: NuclearNorm(0.1, [(0, 1, 2, 3, 4, 5)]),
 }

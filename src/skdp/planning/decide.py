@@ -193,7 +193,7 @@ def make_plan(
     law = _make_sampling("full" if exact else sampling, layout)
     if not isinstance(geometry, Diagonal):
         v = smoothness.from_bounds(law, layout.blocks, loss.curvature)
-        geometry = Diagonal(smoothness=v, momentum=exact)
+        geometry = Diagonal(smoothness=v, elliptical=True, momentum=exact)
     rate = None
     if n_steps == "auto":
         passes = NOISELESS_FULL if exact else NOISELESS_PASSES
@@ -207,7 +207,9 @@ def make_plan(
                 accounting=calibration,
             )
             prior = theory.Prior()
-            rate = choose_rate(law, geometry.smoothness, layout, loss, prior, budget)
+            rate = choose_rate(
+                law, geometry.smoothness, layout, loss, prior, budget, penalty
+            )
             n_steps = rate.n_steps
     return Plan(
         sampling=law,

@@ -25,16 +25,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skdp.descent import averages
 from skdp.descent.geometry import Diagonal
 from skdp.descent.intercept import InterceptOnly
 from skdp.descent.matrix import Matrix
-from skdp.descent.samplings import Full
+from skdp.descent.samplings import Full, ShuffledBlocks
+from skdp.descent.sketches import Sketched
 from skdp.descent.target import USUAL_SCALE
+from skdp.engines.choice import name_engine
 from skdp.models.losses import LOSSES
 from skdp.planning.calibration import CALIBRATIONS, SAMPLING
 from skdp.planning.decide import replan
 from skdp.planning.plan import Plan
 from skdp.planning.rule import TOO_FEW
+from skdp.planning.theory import Rate
 from skdp.privacy import accountant
 from skdp.privacy.queries import count_in_words
 from skdp.schema import FloatArray, Group, Layout
@@ -244,8 +248,12 @@ def describe_plan(plan: Plan) -> str:
             )
     elif isinstance(plan.geometry, InterceptOnly):
         lines.append("geometry: the intercept alone, a constant model")
+    elif isinstance(plan.geometry, Sketched):
+        lines.append(f"geometry: {plan.geometry.describe()}")
     else:
-        lines.append("geometry: diagonal, from public bounds")
+        elliptical = getattr(plan.geometry, "elliptical", False)
+        shape = "elliptical" if elliptical else "isotropic"
+        lines.append(f"geometry: diagonal, from public bounds, {shape} noise")
     full = isinstance(plan.sampling, Full)
     moved = "all coordinates" if full else f"coordinates drawn by {plan.sampling!r}"
     lines.append(f"steps: {plan.n_steps * plan.n_restarts:,}, each updates {moved}")
@@ -253,10 +261,24 @@ def describe_plan(plan: Plan) -> str:
     if mu < math.inf:
         z = plan.noise_multiplier(mu**2)
         lines.append(f"noise: {z:.4g} times the influence of one record, in each step")
+    engine = name_engine(plan.engine).partition("://")[0]
+    lines.append(f"engine: {engine}, with the same result as any other")
     if plan.rate is not None:
-        bound = plan.rate.bound
-        lines.append(f"bound on the expected excess: {bound:.3g} ({plan.rate.theorem})")
+        lines.append(describe_bound(plan, plan.rate))
     return "\n".join([*lines, describe_outlook(plan)])
+
+
+def describe_bound(plan: Plan, rate: Rate) -> str:
+    """State the bound from which K was chosen, with everything that it assumes."""
+    theorem, _, condition = rate.theorem.partition("; ")
+    own = plan.average is averages.mean or rate.decay > 0
+    average = "average" if own else "plain average (this plan returns another one)"
+    drawn = ", independent draws" if isinstance(plan.sampling, ShuffledBlocks) else ""
+    assumed = f", {condition}. This is assumed, not known" if condition else ""
+    return (
+        f"bound: the expected excess of the {average} is at most {rate.bound:.3g} by "
+        f"{theorem}{drawn}{assumed}"
+    )
 
 
 def describe_outlook(plan: Plan) -> str:
@@ -273,6 +295,8 @@ def describe_outlook(plan: Plan) -> str:
             delta=plan.delta,
             neighbours=plan.neighbours,
         )
+    if isinstance(plan.geometry, Sketched):
+        return "The cost of privacy is not forecast for sketches."
     seen, known = forecast(plan), CALIBRATIONS[plan.loss.score]
     sampling = f"{seen.sampling_excess:.1g} from sampling error"
     sampling += f", with {plan.n_rows:,} {counted}"

@@ -12,18 +12,18 @@ import numpy as np
 
 from skdp.descent import averages, samplings
 from skdp.descent.algorithm1 import Step, descend
-from skdp.descent.geometry import Geometry, Task
+from skdp.descent.geometry import Diagonal, Geometry, Task
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
-from skdp.models.penalties import ElasticNet, Penalty
+from skdp.models.penalties import Box, ElasticNet, Penalty
 from skdp.planning import theory
-from skdp.planning.theorem1 import paper_noise_multiplier
+from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import BudgetError, PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
-from skdp.schema import FloatArray, Layout, check
+from skdp.schema import FloatArray, IntArray, Layout, check
 
 Calibration = Literal["exact", "paper"]
 #: The default δ if the number of rows is private.
@@ -57,13 +57,16 @@ class Plan:
     neighbours : {"replace-one", "zero-out", "add-remove"}
         Which tables are neighbours.
     calibration : {"exact", "paper"}
-        Whether the noise follows from exact Gaussian-DP accounting or from Theorem 1.
+        Whether the noise follows from exact Gaussian-DP accounting or from Theorem 4.1.
     rate : Rate, optional
         The bound on the excess risk from which K was chosen.
     assumptions : tuple of str
         Facts that were assumed to be public. They are written to the privacy record.
     reasons : tuple of str
         The knots and pairs that were chosen, and why.
+    engine : str
+        The name of the engine that a fit uses. It is shown but not saved with the plan,
+        because all engines give the same result.
     """
 
     layout: Layout
@@ -82,6 +85,7 @@ class Plan:
     rate: theory.Rate | None = None
     assumptions: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    engine: str = "auto"
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta, self.n_rows)
@@ -100,12 +104,23 @@ class Plan:
             self.neighbours in queries.NEIGHBOURS,
             f"neighbours must be one of {queries.NEIGHBOURS}, got {self.neighbours!r}.",
         )
+        directions = self.geometry.count_directions(self.layout)
         check(
-            self.sampling.n_coordinates == self.layout.n_features,
-            f"sampling must have {self.layout.n_features} coordinates, as the layout "
-            f"has, got {self.sampling.n_coordinates}.",
+            self.sampling.n_coordinates == directions,
+            f"sampling must have {directions} coordinates, as the layout or the "
+            f"geometry has, got {self.sampling.n_coordinates}.",
+        )
+        sets = self.sampling.support
+        check(
+            self.penalty.separable
+            or (sets is not None and all(map(self.penalty.splits, sets))),
+            f"{type(self.penalty).__name__} couples coordinates that different steps "
+            "move. Use full steps, blocks that do not cut its parts, or "
+            "skdp.solvers.dp_sega.",
         )
         check_calibration(self.calibration, self.epsilon, self.delta)
+        diagonal = isinstance(self.geometry, Diagonal)
+        check_separable(self.penalty, self.sampling, self.loss.n_outputs, diagonal)
 
     def noise_multiplier(self, budget: float) -> float:
         """Return the noise multiplier of every step in a run that may spend `budget`.
@@ -135,6 +150,7 @@ class Plan:
             n_rows=self.n_rows,
             penalty=self.penalty,
             release=release_share,
+            sampling=self.sampling,
         )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -168,6 +184,56 @@ class Fit:
     plan: Plan
 
 
+def check_separable(
+    penalty: Penalty,
+    sampling: samplings.Sampling,
+    n_outputs: int,
+    diagonal: bool = True,
+) -> None:
+    """Raise if the penalty couples coordinates that a step may move apart.
+
+    The proximal map of a set S is right only if the penalty is a part on S plus a part
+    on the rest. Full steps in a diagonal metric need nothing. A penalty with
+    ``separable = False`` checks its own sets.
+    """
+    full = isinstance(sampling, samplings.Full)
+    known = isinstance(penalty, (ElasticNet, Box))
+    if known or (full and diagonal) or not getattr(penalty, "separable", True):
+        return
+    label = np.arange(sampling.n_coordinates)
+    sets = sampling.support or ()
+    if diagonal and sum(map(len, sets)) == len(label):  # disjoint blocks
+        for number, block in enumerate(sets):
+            label[block] = number
+    check(
+        is_separable(penalty, label, n_outputs),
+        f"{type(penalty).__name__} couples coordinates that different steps move, so "
+        "its proximal map on a part of them would be wrong. Use full steps in the "
+        "diagonal geometry.",
+    )
+
+
+def is_separable(penalty: Penalty, label: IntArray, n_outputs: int) -> bool:
+    """Return whether a penalty appears to be a sum over the sets of equal label.
+
+    For each bit of the labels, the proximal map of the coordinates with this bit is
+    compared with that of all coordinates, at weights of three sizes. Every two labels
+    differ in a bit. No record is read, and the weights are always the same.
+    """
+    at = np.arange(len(label))
+    metric = 1.0 + 0.5 * np.sin(3.7 * at)
+    places = np.arange(1.0, len(label) * n_outputs + 1).reshape(-1, n_outputs)
+    for size in (0.1, 1.0, 10.0):
+        weights = size * np.sin(12.9898 * places)
+        whole = penalty.prox(weights, metric, at)
+        for bit in range(int(label.max()).bit_length()):
+            part = np.flatnonzero(label >> bit & 1)
+            alone = penalty.prox(weights[part], metric[part], part)
+            if not np.allclose(alone, whole[part], rtol=1e-6, atol=1e-9 * size):
+                return False
+    return True
+
+
 def check_budget_types(epsilon: Any, delta: Any) -> None:
     """Refuse a budget that is not a number, and an ε that is not positive."""
     for name, value in (("epsilon", epsilon), ("delta", delta)):
@@ -190,7 +256,7 @@ def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
 
 
 def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
-    """Raise if the calibration is unknown, or if Theorem 1 does not cover ε."""
+    """Raise if the calibration is unknown, or if Theorem 4.1 does not cover ε."""
     check(
         calibration in ("exact", "paper"),
         f"calibration must be 'exact' or 'paper', got {calibration!r}.",
@@ -227,6 +293,7 @@ def run(
     random_state: int | None = None,
     noise: Randomness | None = None,
     record: PrivacyRecord | None = None,
+    start: FloatArray | None = None,
     callback: Callable[[Step], None] | None = None,
 ) -> Fit:
     """Run a plan on records.
@@ -246,6 +313,8 @@ def run(
     record : PrivacyRecord, optional
         A privacy record of earlier releases on the same table. The run spends the
         budget that remains in this record.
+    start : float64 (d, k), optional
+        w⁰, which must be public or released. By default the geometry chooses it.
     callback : callable, optional
         Called with a `Step` after each step.
     """
@@ -290,9 +359,9 @@ def run(
     weights = descend(
         query=prepared.query,
         update=prepared.update,
-        sets=plan.sampling.sets,
+        sets=(prepared.law or plan.sampling).sets,
         average=plan.average,
-        start=prepared.start,
+        start=prepared.start if start is None else check_start(start, prepared.start),
         n_steps=plan.n_steps,
         n_restarts=plan.n_restarts,
         noise_multiplier=noise_multiplier,
@@ -301,6 +370,18 @@ def run(
         callback=callback,
     )
     return Fit(weights=prepared.finish(weights), record=record, plan=plan)
+
+
+def check_start(start: Any, like: FloatArray) -> FloatArray:
+    """Return w⁰ as a matrix (d, k), and raise if it has another shape."""
+    given = np.array(start, dtype=np.float64)
+    given = given[:, None] if given.ndim == 1 and like.shape[1] == 1 else given
+    check(
+        given.shape == like.shape and bool(np.isfinite(given).all()),
+        f"start must have finite weights of shape {like.shape}, got shape "
+        f"{given.shape}.",
+    )
+    return given
 
 
 def release_row_count(

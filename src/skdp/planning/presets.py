@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from skdp.descent import samplings, smoothness
-from skdp.descent.geometry import Diagonal
+from skdp.descent import averages, samplings, smoothness
+from skdp.descent.geometry import Diagonal, Geometry
+from skdp.descent.matrix import Matrix
 from skdp.models.losses import Loss
-from skdp.planning import theory
+from skdp.models.penalties import ElasticNet, Penalty
+from skdp.planning import eso_bounds, theory
 from skdp.planning.plan import Plan, check_budget, default_delta
+from skdp.planning.rule import TOO_FEW, choose_geometry
+from skdp.privacy import accountant
 from skdp.schema import IntArray, Layout, check
 
+#: The ridge of the strongly convex preset, unless another one is given.
+DEFAULT_RIDGE = 0.01
 #: Number of passes over the coordinates in runs without noise.
 NOISELESS_PASSES = 200
 
@@ -54,6 +61,8 @@ PRESETS: dict[str, SamplingOf] = {
     "dp_skgd": _columns,
     "dp_skgd_importance": _columns_importance,
     "dp_skgd_shuffled": _columns_shuffled,
+    "dp_skgd_strong": _columns,
+    "dp_skgd_matrix": _columns,
 }
 
 
@@ -67,6 +76,7 @@ def preset(
     delta: float | None = None,
     n_steps: int | None = None,
     prior: theory.Prior | None = None,
+    elliptical: bool = False,
     **options: Any,
 ) -> Plan:
     """Return a plan for a method of the paper.
@@ -78,8 +88,11 @@ def preset(
         step), ``"dp_cd"`` (one coordinate per step), ``"dp_skgd"`` (one column per
         step, all columns equally likely), ``"dp_skgd_importance"`` (columns drawn with
         probabilities that follow from public bounds on M; these are equal for all
-        columns, so this is the same as ``"dp_skgd"``) or ``"dp_skgd_shuffled"`` (one
-        column per step, in shuffled cycles).
+        columns, so this is the same as ``"dp_skgd"``), ``"dp_skgd_shuffled"`` (one
+        column per step, in shuffled cycles), ``"dp_skgd_strong"`` (one column per step
+        and a ridge on all coordinates, by default 0.01, averaged by Theorem E) or
+        ``"dp_skgd_matrix"`` (one column per step in the metric of a released Gram
+        matrix, by Theorem F, for losses of classes).
     layout, loss, n_rows, epsilon, delta
         As in `Plan`. `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
@@ -87,11 +100,16 @@ def preset(
     prior : Prior, optional
         Assumptions about w* in that bound. By default, each block's weights have
         norm 1.
+    elliptical : bool
+        Whether the noise on a set is elliptical (`Diagonal`). By default it is
+        isotropic, as in the paper.
     **options
         Further parameters of `Plan`: penalty, neighbours (by default the paper's
         replace-one), calibration, …
     """
-    options = {"neighbours": "replace-one"} | options
+    options.setdefault("neighbours", "replace-one")
+    if name == "dp_skgd_strong":
+        options.setdefault("penalty", ElasticNet(l2=DEFAULT_RIDGE))
     check(
         name in PRESETS,
         f"name must be one of {sorted(PRESETS)}, got {name!r}.",
@@ -102,25 +120,34 @@ def preset(
     )
     delta = default_delta(n_rows) if delta is None else delta
     check_budget(epsilon, delta, n_rows)
-    sampling = PRESETS[name](layout)
+    sampling, prior = PRESETS[name](layout), prior or theory.Prior()
     v = smoothness.from_bounds(sampling, layout.blocks, loss.curvature)
-    rate = None
-    if n_steps is None:
-        if epsilon == math.inf:
-            n_steps = math.ceil(NOISELESS_PASSES / float(sampling.probabilities.min()))
+    geometry: Geometry = Diagonal(smoothness=v, elliptical=elliptical)
+    if name == "dp_skgd_matrix":
+        geometry = _make_matrix(layout, loss, n_rows, epsilon, delta, options)
+    rate, strong = None, name == "dp_skgd_strong"
+    if epsilon < math.inf and (n_steps is None or strong):
+        budget = theory.Budget(
+            n_rows=n_rows,
+            epsilon=epsilon,
+            delta=delta,
+            neighbours=options["neighbours"],
+            accounting=options.get("calibration", "exact"),
+        )
+        penalty = options.get("penalty")
+        if isinstance(geometry, Matrix):
+            rate = choose_matrix_rate(geometry, sampling, loss, prior, budget)
+        elif strong:
+            rate = choose_strong_rate(sampling, v, layout, loss, prior, budget, penalty)
+            options.setdefault("average", averages.growing(rate.decay))
         else:
-            accounting = options.get("calibration", "exact")
-            budget = theory.Budget(
-                n_rows=n_rows,
-                epsilon=epsilon,
-                delta=delta,
-                neighbours=options["neighbours"],
-                accounting=accounting,
-            )
-            rate = choose_rate(
-                sampling, v, layout, loss, prior or theory.Prior(), budget
-            )
-            n_steps = rate.n_steps
+            rate = choose_rate(sampling, v, layout, loss, prior, budget, penalty)
+    if n_steps is not None:
+        rate = None
+    elif rate is not None:
+        n_steps = rate.n_steps
+    else:
+        n_steps = math.ceil(NOISELESS_PASSES / float(sampling.probabilities.min()))
     return Plan(
         layout=layout,
         loss=loss,
@@ -128,11 +155,112 @@ def preset(
         epsilon=epsilon,
         delta=delta,
         sampling=sampling,
-        geometry=Diagonal(smoothness=v),
+        geometry=geometry,
         n_steps=n_steps,
         rate=rate,
         **options,
     )
+
+
+def _make_matrix(
+    layout: Layout,
+    loss: Loss,
+    n_rows: int,
+    epsilon: float,
+    delta: float,
+    options: dict[str, Any],
+) -> Matrix:
+    """Return the geometry of the untuned rule, without a start and a last release."""
+    # The rule fits a constant where nν is smaller; the preset keeps to its steps.
+    mu = max(accountant.gdp_mu(epsilon, delta), 2.0 * TOO_FEW / n_rows)
+    made = choose_geometry(layout, loss, n_rows, mu, options["neighbours"])
+    check(loss.n_classes > 0, "'dp_skgd_matrix' requires a loss of classes.")
+    assert isinstance(made, Matrix)
+    return replace(made, target_share=0.0, level_share=0.0)
+
+
+def choose_strong_rate(
+    sampling: samplings.Sampling,
+    v: np.typing.NDArray[np.float64],
+    layout: Layout,
+    loss: Loss,
+    prior: theory.Prior,
+    budget: theory.Budget,
+    penalty: Penalty | None,
+    n_steps: int | None = None,
+) -> theory.Rate:
+    """Return the number of steps and the bound of Theorem E, for a ridge λ.
+
+    A proximal step of the ridge is a gradient step with M + λ. So the modulus in the
+    norm of (M + λ)P⁻¹ is at least λ min_j p_j/(M_j + λ). If `n_steps` is given, the
+    bound is for this number of steps.
+    """
+    ridge = penalty.l2 if isinstance(penalty, ElasticNet) else 0.0
+    everywhere = isinstance(penalty, ElasticNet) and (
+        penalty.penalised is None or bool(np.all(penalty.penalised == 1))
+    )
+    check(
+        ridge > 0 and everywhere,
+        "'dp_skgd_strong' requires penalty=ElasticNet(l2=…) with l2 > 0 that penalises "
+        "every coordinate, the intercept too.",
+    )
+    lipschitz = find_lipschitz(layout, loss.slope_bound)
+    m, p = v + ridge, sampling.probabilities
+    rate = eso_bounds.strongly_convex_eso(
+        modulus=ridge * float((p / m).min()),
+        distance_squared=prior.distance_squared(m / p, layout.blocks),
+        sigma_squared=theory.sigma_squared(sampling, m, lipschitz, layout.blocks),
+        step_sigma_squared=theory.step_sigma_squared(
+            sampling, m, lipschitz, layout.blocks
+        ),
+        smallest_probability=float(p.min()),
+        excess=prior.excess,
+        budget=budget,
+        composite=isinstance(penalty, ElasticNet) and penalty.l1 > 0,
+        n_steps=n_steps,
+    )
+    condition = f"if {prior} and the excess of w⁰ is at most {prior.excess:.3g}"
+    return replace(rate, theorem=f"{rate.theorem}; {condition}")
+
+
+def choose_matrix_rate(
+    geometry: Matrix,
+    sampling: samplings.Sampling,
+    loss: Loss,
+    prior: theory.Prior,
+    budget: theory.Budget,
+) -> theory.Rate:
+    """Return the number of steps and the bound of Theorem F, for blocks.
+
+    A block of d_B coordinates has the cap C√(d_B/d), and steps have what the Gram
+    matrix leaves of the budget. The prior is about norms in the released metric.
+    """
+    sets, q = sampling.support, sampling.set_probabilities
+    assert sets is not None
+    assert q is not None
+    sizes = np.array([len(block) for block in sets], dtype=np.float64)
+    caps = geometry.radius * np.sqrt(sizes / sizes.sum())
+    curvature = loss.curvature + geometry.shrinkage * geometry.radius
+    _, step = eso_bounds.matrix_sigmas(sizes, q, caps, curvature)
+    rate = eso_bounds.convex_composite(
+        distance_squared=curvature * prior.block_norm**2 * float((1.0 / q).sum()),
+        step_sigma_squared=step / (1.0 - geometry.share),
+        smallest_probability=float(q.min()),
+        excess=prior.excess,
+        budget=budget,
+    )
+    condition = (
+        f"if {prior} in the released metric, the excess of w⁰ is at most "
+        f"{prior.excess:.3g}, the metric is at least the Gram matrix, and no slope is "
+        "capped"
+    )
+    theorem = "Theorem F: convex, with a matrix for each block"
+    return replace(rate, theorem=f"{theorem}; {condition}")
+
+
+def find_lipschitz(layout: Layout, slope_bound: float) -> Callable[[IntArray], float]:
+    """Return the function L_S that bounds the norm of a record's gradient on S."""
+    return lambda at: slope_bound * math.sqrt(layout.squared_norm(at))
 
 
 def choose_rate(
@@ -142,27 +270,48 @@ def choose_rate(
     loss: Loss,
     prior: theory.Prior,
     budget: theory.Budget,
+    penalty: Penalty | None = None,
 ) -> theory.Rate:
     """Return the best number of steps K* and the utility bound that it achieves.
 
-    The bound for full steps is `theory.convex_tight`, which requires Diag(M) ⪰ H. The
-    bound for other samplings is `theory.convex_eso`.
+    The bound for full steps is `theory.convex_tight` (Theorem A), which requires
+    Diag(M) ⪰ H. The bound for other samplings is `theory.convex_eso` (Theorem B). They
+    determine K*. The bound after K* steps then takes the penalty into account: a ridge
+    is added to M, and for any other penalty the bound is that of Theorem D.
+
+    All bounds hold only if the prior does, and the rate's ``theorem`` says so.
     """
+    lipschitz = find_lipschitz(layout, loss.slope_bound)
 
-    def lipschitz(at: IntArray) -> float:
-        return loss.slope_bound * math.sqrt(layout.squared_norm(at))
+    def compute_rate(
+        m: np.typing.NDArray[np.float64], composite: bool = False
+    ) -> theory.Rate:
+        distance = prior.distance_squared(m / sampling.probabilities, layout.blocks)
+        facts: dict[str, Any] = {"distance_squared": distance, "budget": budget}
+        own: dict[str, Any] = {
+            "step_sigma_squared": theory.step_sigma_squared(
+                sampling, m, lipschitz, layout.blocks
+            ),
+            "smallest_probability": float(sampling.probabilities.min()),
+            "excess": prior.excess,
+        }
+        if composite:
+            return eso_bounds.convex_composite(**facts, **own)
+        sigma = theory.sigma_squared(sampling, m, lipschitz, layout.blocks)
+        if isinstance(sampling, samplings.Full):
+            return theory.convex_tight(**facts, sigma_squared=sigma)
+        return theory.convex_eso(**facts, **own, sigma_squared=sigma)
 
-    distance = prior.distance_squared(v / sampling.probabilities, layout.blocks)
-    sigma = theory.sigma_squared(sampling, v, lipschitz)
-    if isinstance(sampling, samplings.Full):
-        return theory.convex_tight(
-            distance_squared=distance, sigma_squared=sigma, budget=budget
-        )
-    return theory.convex_eso(
-        distance_squared=distance,
-        sigma_squared=sigma,
-        step_sigma_squared=theory.step_sigma_squared(sampling, v, lipschitz),
-        smallest_probability=float(sampling.probabilities.min()),
-        excess=prior.excess,
-        budget=budget,
-    )
+    rate = compute_rate(v)
+    n_steps, condition = rate.n_steps, f"if {prior}"
+    if isinstance(penalty, ElasticNet) and penalty.l1 == 0:
+        on = 1.0 if penalty.penalised is None else penalty.penalised
+        rate = compute_rate(v + penalty.l2 * on).take_steps(n_steps)
+    elif penalty is not None:
+        rate = compute_rate(v, composite=True).take_steps(n_steps)
+    listed = sampling.support or ()
+    if rate.theorem.startswith("Theorem D") and sum(map(len, listed)) != len(v):
+        condition += ", the noise is the same on all sets"
+    if not rate.theorem.startswith("Theorem A"):
+        condition += f" and the excess of w⁰ is at most {prior.excess:.3g}"
+    return replace(rate, theorem=f"{rate.theorem}; {condition}")

@@ -196,7 +196,9 @@ def choose_wide_geometry(
     time = min(time, scale * math.sqrt(2.0 * WIDE_COST) * signal / squared)
     least = CLASS_SHARE if loss.n_classes else NUMBER_SHARE
     share = min(max(least, (WIDE_RECORDS / signal) ** 2), MOST_SHARE)
-    geometry = Diagonal(smoothness=smoothness, share=share if intercept else 0.0)
+    geometry = Diagonal(
+        smoothness=smoothness, elliptical=True, share=share if intercept else 0.0
+    )
     return geometry, max(1, round(time * float(smoothness[0])))
 
 

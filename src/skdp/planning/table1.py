@@ -1,6 +1,6 @@
 """Compute Table 1 of the paper, both as printed and corrected.
 
-The printed columns use the proof of Theorem 2 with the factors in the paper's table,
+The printed columns use the proof of Theorem 4.2 with the factors in the paper's table,
 including its typographical errors. The corrected columns are `convex_tight` and
 `strongly_convex_corrected` with the right factors (erratum 9). As in the paper, all
 rows use the same M. They hold if Diag(M) ⪰ H.
@@ -141,8 +141,8 @@ def compute_table1(problem: Problem, prior: Prior, budget: Budget) -> tuple[Row,
         Assumptions about w0 - w* and f(w0) - f*.
     budget : Budget
         The budget. The printed columns always use replace-one neighbours and the noise
-        of Theorem 1. The corrected columns use the neighbours and the accounting of the
-        budget.
+        of Theorem 4.1. The corrected columns use the neighbours and the accounting of
+        the budget.
     """
     blocks = problem.blocks
     factors = (*_block_rows(problem), *_coordinate_rows(problem), *_full_rows(problem))
@@ -152,7 +152,7 @@ def compute_table1(problem: Problem, prior: Prior, budget: Budget) -> tuple[Row,
 def _make_row(
     factors: _Factors, blocks: Sequence[ArrayLike], prior: Prior, budget: Budget
 ) -> Row:
-    """Apply Theorem 2 with the factors of one row."""
+    """Apply Theorem 4.2 with the factors of one row."""
     sigma, condition = factors.sigma_squared, factors.condition
     distance = prior.distance_squared(factors.weights, blocks)
     # Erratum 9: one cell of the table is printed with ‖L‖ instead of ‖L‖².

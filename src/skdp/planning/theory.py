@@ -1,4 +1,4 @@
-r"""Compute the utility bounds of Theorem 2 of the paper [1]_, printed and corrected.
+r"""Compute the utility bounds of Theorem 4.2 of the paper [1]_, printed and corrected.
 
 One step of Algorithm 1 draws a set S and moves the coordinates j in S by
 :math:`-(\nabla_j f(θ) + η_j)/M_j`, where :math:`η ∼ N(0, σ_S^2 I)`. With
@@ -16,12 +16,13 @@ otherwise, and μ is the Gaussian-DP parameter of the whole run. A run of K·T s
 D is the squared distance to w_* in the norm of D_0.
 
 There are two assumptions on the smoothness M. If ``Diag(M) ⪰ H``, as the paper assumes,
-use `convex_tight` and `strongly_convex_weighted`. Coordinate-wise or block-wise
-constants M only give an expected separable overapproximation,
-``E[I_S H I_S] ⪯ PM``. In that case use `convex_eso`, or multiply M by a factor s with
-``s·Diag(M) ⪰ H`` (the number of blocks of a partition always works). Such a factor does
-not change the bound of `convex_tight`, but multiplies its number of steps by s. Proofs
-are in docs/guide/theory.md.
+use `convex_tight` (Theorem A) and `strongly_convex_weighted` (Theorem C). Coordinate-
+or block-wise constants M only give an expected separable overapproximation,
+``E[I_S H I_S] ⪯ PM``. In that case use `convex_eso` (Theorem B), or multiply M by a
+factor s with ``s·Diag(M) ⪰ H`` (the number of blocks of a partition always works). Such
+a factor does not change the bound of `convex_tight`, but multiplies its number of steps
+by s. Penalties, strong convexity and matrices per block under this weaker assumption
+are in `skdp.planning.eso_bounds`. Proofs are in docs/guide/theory.md.
 
 References
 ----------
@@ -33,14 +34,14 @@ References
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skdp.descent.sampling_checks import check_positive, make_error
 from skdp.descent.samplings import Sampling
-from skdp.planning.theorem1 import paper_noise_multiplier
+from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.privacy.accountant import gdp_mu
 
 __all__ = [
@@ -66,9 +67,11 @@ Lipschitz = float | Sequence[float] | NDArray[np.float64] | Callable[..., float]
 
 _SENSITIVITY = {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}
 _ACCOUNTING = ("exact", "paper")
+#: Largest number of coordinates for which all pair probabilities are computed.
+MOST_PAIRS = 4096
 
 
-def _check_numbers(function: str, *, zero: bool = False, **values: float) -> None:
+def check_numbers(function: str, *, zero: bool = False, **values: float) -> None:
     """Raise if a number is not finite and positive (or zero, if `zero` is true)."""
     rule = "be a finite number " + ("of at least 0" if zero else "greater than 0")
     for name, value in values.items():
@@ -90,8 +93,8 @@ class Budget:
         Which tables are neighbours. Sums of gradients on neighbouring tables differ by
         at most 2L for "replace-one", and by at most L for the others.
     accounting : {"exact", "paper"}
-        How μ is computed from (ε, δ): exactly, or by Theorem 1. The noise variance of
-        Theorem 1, 3·(2L)²·K·T·log(1/δ)/(nε)², corresponds to μ = ε/√(3 log(1/δ)). The
+        How μ is computed from (ε, δ): exactly, or by Theorem 4.1. The noise variance of
+        Theorem 4.1, 3·(2L)²·K·T·log(1/δ)/(nε)², corresponds to μ = ε/√(3 log(1/δ)). The
         paper states the theorem for ε ≤ 1. Its proof holds for ε ≤ 1.101·log(1/δ),
         which is checked (erratum 2).
     """
@@ -103,7 +106,7 @@ class Budget:
     accounting: str = "exact"
 
     def __post_init__(self) -> None:
-        _check_numbers("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
+        check_numbers("Budget", n_rows=self.n_rows, epsilon=self.epsilon)
         if not 0 < self.delta < 1:
             raise make_error("Budget", "delta", "be in (0, 1)", repr(self.delta))
         if self.neighbours not in _SENSITIVITY:
@@ -150,7 +153,12 @@ class Prior:
     excess: float = math.log(2.0)
 
     def __post_init__(self) -> None:
-        _check_numbers("Prior", block_norm=self.block_norm, excess=self.excess)
+        check_numbers("Prior", block_norm=self.block_norm, excess=self.excess)
+
+    def __str__(self) -> str:
+        known = self.displacement is not None
+        near = "w⁰ - w* is as given" if known else "every block of w⁰ - w* has norm at "
+        return near + ("" if known else f"most {self.block_norm:.3g}")
 
     def distance_squared(
         self, weights: ArrayLike, blocks: Sequence[ArrayLike]
@@ -188,8 +196,18 @@ class Rate:
 
     @property
     def bound(self) -> float:
-        """Bound on the expected excess risk E f - f*."""
+        """Bound on the expected excess risk E f - f*, if the theorem's facts hold."""
         return self.initial + self.noise
+
+    def take_steps(self, n_steps: int) -> "Rate":
+        """Return the bound of a convex rate after another number of steps."""
+        longer = n_steps / self.n_steps
+        return replace(
+            self,
+            n_steps=n_steps,
+            initial=self.initial / longer,
+            noise=self.noise * longer,
+        )
 
 
 def distance_squared(
@@ -207,12 +225,17 @@ def distance_squared(
 
 
 def _expected_set_sum(
-    sampling: Sampling, weights: NDArray[np.float64], lipschitz: Lipschitz
+    sampling: Sampling,
+    weights: NDArray[np.float64],
+    lipschitz: Lipschitz,
+    parts: Sequence[ArrayLike] | None,
 ) -> float:
-    """Return E[L_S² Σ_{j∈S} weights_j]."""
+    """Return E[L_S² Σ_{j∈S} weights_j], or a bound if the sets are not listed."""
     if isinstance(lipschitz, int | float):
         return float(lipschitz**2 * (sampling.probabilities @ weights))
     if sampling.support is None or sampling.set_probabilities is None:
+        if parts is not None and callable(lipschitz):
+            return _bound_set_sum(sampling, weights, lipschitz, parts)
         rule = "be one number, because this sampling does not list its sets"
         raise make_error("sigma_squared", "lipschitz", rule, repr(lipschitz))
     if callable(lipschitz):
@@ -226,10 +249,44 @@ def _expected_set_sum(
     return float(sampling.set_probabilities @ (np.square(bounds) * sums))
 
 
-def sigma_squared(
-    sampling: Sampling, smoothness: ArrayLike, lipschitz: Lipschitz
+def _bound_set_sum(
+    sampling: Sampling,
+    weights: NDArray[np.float64],
+    lipschitz: Callable[..., float],
+    parts: Sequence[ArrayLike],
 ) -> float:
-    """Return Σ² = E[L_S² Σ_{j∈S} 1/(p_j M_j)] of Theorem 2.
+    """Bound E[L_S² Σ_{j∈S} weights_j] by pair probabilities.
+
+    L_S² is at most the sum of L_G² over the parts G that S meets. So the expectation is
+    at most Σ_j weights_j Σ_G L_G² P(j ∈ S, S meets G). The last probability is at most
+    p_j, and at most the sum over i in G of the pair probabilities P(i, j ∈ S).
+    """
+    p, everything = sampling.probabilities, np.arange(sampling.n_coordinates)
+    total = lipschitz(everything) ** 2 * p
+    if sampling.coupling is None and len(p) > MOST_PAIRS:
+        return float(weights @ total)
+    if sampling.coupling is None:
+        pairs = sampling.pair_probabilities(everything)
+    else:
+        root = np.sqrt(p * sampling.coupling)
+    found = np.zeros(len(p))
+    for part in map(np.asarray, parts):
+        if sampling.coupling is None:
+            met = pairs[:, part].sum(axis=1)
+        else:
+            met = root * root[part].sum()
+        met[part] = p[part]  # S meets the part that j is in
+        found += lipschitz(part) ** 2 * np.minimum(met, p)
+    return float(weights @ np.minimum(found, total))
+
+
+def sigma_squared(
+    sampling: Sampling,
+    smoothness: ArrayLike,
+    lipschitz: Lipschitz,
+    parts: Sequence[ArrayLike] | None = None,
+) -> float:
+    """Return Σ² = E[L_S² Σ_{j∈S} 1/(p_j M_j)] of Theorem 4.2.
 
     For a partition, Σ² is Σ_j L²_{B(j)}/M_j, whatever the probabilities are.
 
@@ -242,21 +299,30 @@ def sigma_squared(
         M.
     lipschitz : float, array of shape (n_sets,) or callable S -> L_S
         L_S, a bound on the norm of a record's gradient on S.
+    parts : sequence of index arrays, optional
+        A partition of the coordinates such that L_S² is at most the sum of L_G² over
+        the parts G that S meets, for example the columns of a table. If the sampling
+        does not list its sets and L_S is a function, this gives a bound on Σ² instead.
+        It is equal to Σ² if the parts are single coordinates and L_S² is a sum.
     """
     smoothness = check_positive(smoothness, None, "sigma_squared", "smoothness")
     weights = 1.0 / (sampling.probabilities * smoothness)
-    return _expected_set_sum(sampling, weights, lipschitz)
+    return _expected_set_sum(sampling, weights, lipschitz, parts)
 
 
 def step_sigma_squared(
-    sampling: Sampling, smoothness: ArrayLike, lipschitz: Lipschitz
+    sampling: Sampling,
+    smoothness: ArrayLike,
+    lipschitz: Lipschitz,
+    parts: Sequence[ArrayLike] | None = None,
 ) -> float:
     """Return E[L_S² Σ_{j∈S} 1/M_j], which `convex_eso` uses.
 
-    Multiplied by ν²KT, it is what the noise of one step adds to 2f.
+    Multiplied by ν²KT, it is what the noise of one step adds to 2f. The parameters are
+    those of `sigma_squared`.
     """
     smoothness = check_positive(smoothness, None, "step_sigma_squared", "smoothness")
-    return _expected_set_sum(sampling, 1.0 / smoothness, lipschitz)
+    return _expected_set_sum(sampling, 1.0 / smoothness, lipschitz, parts)
 
 
 def convex_bound(
@@ -267,7 +333,7 @@ def convex_bound(
     include_start: bool = True,
     start_excess: float = 0.0,
 ) -> float:
-    """Bound E f(average) - f* after K steps, if Diag(M) ⪰ H (erratum 4).
+    """Bound E f(average) - f* after K steps, if Diag(M) ⪰ H (Theorem A).
 
     The bound is D0/(2K) + N1/2 for the average of θ_0, …, θ_{K-1}. For the average of
     θ_1, …, θ_K it is smaller by (f(w0) - f*)/K. The same bounds hold for the average
@@ -284,8 +350,8 @@ def convex_bound(
     start_excess : float
         A lower bound on f(w0) - f*. It is used only if `include_start` is False.
     """
-    _check_numbers("convex_bound", n_steps=n_steps)
-    _check_numbers(
+    check_numbers("convex_bound", n_steps=n_steps)
+    check_numbers(
         "convex_bound",
         zero=True,
         distance_squared=distance_squared,
@@ -306,7 +372,7 @@ def eso_bound(
     smallest_probability: float,
     include_start: bool = True,
 ) -> float:
-    """Bound E f(average) - f* after K steps, if E[I_S H I_S] ⪯ PM (erratum 6).
+    """Bound E f(average) - f* after K steps, if E[I_S H I_S] ⪯ PM (Theorem B).
 
     Let v = 1/p_min. The bound is (D0/2 + v·(f(w0) - f*))/K + (N1 + v·N2)/2 for the
     average of θ_0, …, θ_{K-1}. For the average of θ_1, …, θ_K, v - 1 replaces the
@@ -325,7 +391,7 @@ def eso_bound(
     include_start : bool
         Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
     """
-    _check_numbers(
+    check_numbers(
         "eso_bound", n_steps=n_steps, smallest_probability=smallest_probability
     )
     visits = 1.0 / smallest_probability
@@ -334,12 +400,20 @@ def eso_bound(
 
 
 def weighted_bound(
-    n_steps: int, *, distance_squared: float, noise: float, decay: float, loss: float
+    n_steps: int,
+    *,
+    distance_squared: float,
+    noise: float,
+    decay: float,
+    loss: float,
+    include_start: bool = True,
+    start_excess: float = 0.0,
 ) -> float:
-    """Bound E f(average) - f* for an average with weights (1 - μ̃)^(-k), k = 0, …, K-1.
+    """Bound E f(average) - f* for an average with weights (1 - μ̃)^(-k) (Theorem C).
 
-    The bound is (μ̃ D0/((1 - μ̃)^(-K) - 1) + N1)/(2(1 - s)). It tends to `convex_bound`
-    as μ̃ → 0.
+    The bound is (μ̃ D0/((1 - μ̃)^(-K) - 1) + N1)/(2(1 - s)) for k = 0, …, K-1. For
+    k = 1, …, K it is 1 - μ̃ times that, less μ̃ (f(w0) - f*)/((1 - μ̃)^(-K) - 1). Both
+    tend to `convex_bound` as μ̃ → 0.
 
     Parameters
     ----------
@@ -351,12 +425,17 @@ def weighted_bound(
         μ̃, the modulus of strong convexity in the norm M P⁻¹, or a smaller number.
     loss : float
         s, which is μ̃/p if all probabilities equal p, and √(μ̃/p_min) otherwise.
+    include_start : bool
+        Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
+    start_excess : float
+        A lower bound on f(w0) - f*. It is used only if `include_start` is False.
     """
-    growth = math.expm1(min(-n_steps * math.log1p(-decay), 700.0))
-    return (decay * distance_squared / growth + noise) / (2.0 * (1.0 - loss))
+    share = decay / math.expm1(min(-n_steps * math.log1p(-decay), 700.0))
+    bound = (share * distance_squared + noise) / (2.0 * (1.0 - loss))
+    return bound if include_start else (1.0 - decay) * bound - share * start_excess
 
 
-def _best_integer(real: float, value: Callable[[int], float]) -> int:
+def find_best_integer(real: float, value: Callable[[int], float]) -> int:
     """Return the integer ≥ 1 at which a convex function is smallest.
 
     `real` is the real number that minimises the function.
@@ -368,19 +447,19 @@ def _best_integer(real: float, value: Callable[[int], float]) -> int:
 def convex_printed(
     *, distance_squared: float, sigma_squared: float, budget: Budget
 ) -> Rate:
-    """Return the rate of Theorem 2, convex, as printed.
+    """Return the rate of Theorem 4.2, convex, as printed.
 
-    It assumes replace-one neighbours and the noise of Theorem 1. The printed
+    It assumes replace-one neighbours and the noise of Theorem 4.1. The printed
     K = nεR/(Σ√log(1/δ)) omits a factor 12. With this K, the two terms in the proof are
     1 and 12 times ΣR√log(1/δ)/(nε) (erratum 5). Only ε, δ and n of the budget are used.
     """
-    _check_numbers(
+    check_numbers(
         "convex_printed", distance_squared=distance_squared, sigma_squared=sigma_squared
     )
     unit = math.sqrt(math.log(1.0 / budget.delta)) / (budget.n_rows * budget.epsilon)
     distance, sigma = math.sqrt(distance_squared), math.sqrt(sigma_squared)
     return Rate(
-        theorem="Theorem 2, convex, as printed",
+        theorem="Theorem 4.2, convex, as printed",
         n_steps=max(1, math.ceil(distance / (sigma * unit))),
         initial=distance * sigma * unit,
         noise=12.0 * distance * sigma * unit,
@@ -390,13 +469,13 @@ def convex_printed(
 def convex_tight(
     *, distance_squared: float, sigma_squared: float, budget: Budget
 ) -> Rate:
-    """Return the rate of Theorem 2, convex, corrected (errata 4 and 5).
+    """Return the rate of Theorem 4.2, convex, corrected (Theorem A, errata 4 and 5).
 
     It requires Diag(M) ⪰ H. Up to rounding K* to an integer, K* = R/(νΣ) and the bound
     is νRΣ, that is, 2RΣ/(nμ) for replace-one neighbours and RΣ/(nμ) for the others.
     Multiplying M by any s ≥ 1 leaves the bound unchanged and multiplies K* by s.
     """
-    _check_numbers(
+    check_numbers(
         "convex_tight", distance_squared=distance_squared, sigma_squared=sigma_squared
     )
     step = budget.noise_scale**2 * sigma_squared
@@ -406,9 +485,9 @@ def convex_tight(
             n_steps, distance_squared=distance_squared, noise=n_steps * step
         )
 
-    n_steps = _best_integer(math.sqrt(distance_squared / step), bound)
+    n_steps = find_best_integer(math.sqrt(distance_squared / step), bound)
     return Rate(
-        theorem="convex, Diag(M) ⪰ H",
+        theorem="Theorem A: convex, Diag(M) ⪰ H",
         n_steps=n_steps,
         initial=distance_squared / (2.0 * n_steps),
         noise=0.5 * n_steps * step,
@@ -424,7 +503,7 @@ def convex_eso(
     excess: float,
     budget: Budget,
 ) -> Rate:
-    """Return the convex rate for expected separable overapproximations (erratum 6).
+    """Return the convex rate for expected separable overapproximations (Theorem B).
 
     Let A = D0/2 + (f(w0) - f*)/p_min and B² = (Σ² + Σ_step²/p_min)/2. Then
     K* = √A/(νB), and the bound is 2ν√A·B. For b equally likely blocks, B = Σ and
@@ -441,22 +520,24 @@ def convex_eso(
     budget : Budget
         The budget.
     """
-    _check_numbers(
+    check_numbers(
         "convex_eso", distance_squared=distance_squared, sigma_squared=sigma_squared
     )
-    _check_numbers(
+    check_numbers(
         "convex_eso",
         step_sigma_squared=step_sigma_squared,
         smallest_probability=smallest_probability,
     )
-    _check_numbers("convex_eso", zero=True, excess=excess)
+    check_numbers("convex_eso", zero=True, excess=excess)
     scale = budget.noise_scale**2
     initial = 0.5 * distance_squared + excess / smallest_probability
     step = 0.5 * scale * (sigma_squared + step_sigma_squared / smallest_probability)
 
-    n_steps = _best_integer(math.sqrt(initial / step), lambda k: initial / k + step * k)
+    n_steps = find_best_integer(
+        math.sqrt(initial / step), lambda k: initial / k + step * k
+    )
     return Rate(
-        theorem="convex, expected separable overapproximation",
+        theorem="Theorem B: convex, expected separable overapproximation",
         n_steps=n_steps,
         initial=initial / n_steps,
         noise=step * n_steps,
@@ -466,7 +547,7 @@ def convex_eso(
 def strongly_convex_printed(
     *, condition: float, sigma_squared: float, excess: float, budget: Budget
 ) -> Rate:
-    """Return the rate of Theorem 2, strongly convex, as printed in the appendix.
+    """Return the rate of Theorem 4.2, strongly convex, as printed in the appendix.
 
     Let κ = 1 + max_i(M_i/p_i)/μ and B = 24κΣ²log(1/δ)/(nε)². The bound is
     B(1 + log₂((f(w0) - f*)/B)), with K = 2κ and T = log₂(24(f(w0) - f*)/B). Here K and
@@ -481,14 +562,14 @@ def strongly_convex_printed(
         Σ² and f(w0) - f*.
     budget : Budget
         Only n, ε and δ are used. Neighbours are replace-one, and the noise is the noise
-        of Theorem 1.
+        of Theorem 4.1.
     """
-    _check_numbers("strongly_convex_printed", condition=condition, excess=excess)
-    _check_numbers("strongly_convex_printed", sigma_squared=sigma_squared)
+    check_numbers("strongly_convex_printed", condition=condition, excess=excess)
+    check_numbers("strongly_convex_printed", sigma_squared=sigma_squared)
     unit = math.log(1.0 / budget.delta) / (budget.n_rows * budget.epsilon) ** 2
     level = 24.0 * (1.0 + condition) * sigma_squared * unit
     return Rate(
-        theorem="Theorem 2, strongly convex, as printed",
+        theorem="Theorem 4.2, strongly convex, as printed",
         n_steps=math.ceil(2.0 * (1.0 + condition)),
         n_restarts=max(1, math.ceil(math.log2(24.0 * excess / level))),
         initial=level,
@@ -499,7 +580,7 @@ def strongly_convex_printed(
 def strongly_convex_corrected(
     *, condition: float, sigma_squared: float, excess: float, budget: Budget
 ) -> Rate:
-    """Return the rate of Theorem 2, strongly convex, corrected (erratum 7).
+    """Return the rate of Theorem 4.2, strongly convex, corrected (erratum 7).
 
     One inner loop of K = ⌈2κ⌉ steps, with κ = 1 + max_i(M_i/p_i)/μ, changes a bound F
     on the excess to κF/K + N1, so it halves F up to noise. After T loops the excess is
@@ -516,8 +597,8 @@ def strongly_convex_corrected(
     budget : Budget
         The budget.
     """
-    _check_numbers("strongly_convex_corrected", condition=condition, excess=excess)
-    _check_numbers("strongly_convex_corrected", sigma_squared=sigma_squared)
+    check_numbers("strongly_convex_corrected", condition=condition, excess=excess)
+    check_numbers("strongly_convex_corrected", sigma_squared=sigma_squared)
     n_steps = math.ceil(2.0 * (1.0 + condition))
     level = 2.0 * n_steps * budget.noise_scale**2 * sigma_squared
     n_restarts = max(1, math.ceil(math.log2(excess / level)))
@@ -557,8 +638,8 @@ def strongly_convex_weighted(
     budget : Budget
         The budget.
     """
-    _check_numbers("strongly_convex_weighted", distance_squared=distance_squared)
-    _check_numbers("strongly_convex_weighted", sigma_squared=sigma_squared)
+    check_numbers("strongly_convex_weighted", distance_squared=distance_squared)
+    check_numbers("strongly_convex_weighted", sigma_squared=sigma_squared)
     p = check_positive(probabilities, None, "strongly_convex_weighted", "probabilities")
     if not 0 < modulus < p.min():
         rule = f"be in (0, {p.min()}), where the upper end is the smallest probability"
@@ -579,10 +660,10 @@ def strongly_convex_weighted(
 
     # The derivative vanishes where 4 sinh²(K·rate/2) = μ̃·D0·rate/step.
     angle = 2.0 * math.asinh(0.5 * math.sqrt(modulus * distance_squared * rate / step))
-    n_steps = _best_integer(angle / rate, bound)
+    n_steps = find_best_integer(angle / rate, bound)
     noise = 0.5 * n_steps * step / (1.0 - loss)
     return Rate(
-        theorem="strongly convex, weighted average, Diag(M) ⪰ H",
+        theorem="Theorem C: strongly convex, weighted average, Diag(M) ⪰ H",
         n_steps=n_steps,
         initial=bound(n_steps) - noise,
         noise=noise,

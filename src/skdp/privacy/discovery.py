@@ -47,12 +47,17 @@ LEVEL_PARTS = 1 << 12
 class Elsewhere(Protocol):
     """Cells of a table whose parts are read by other processes."""
 
-    def add_up(self, work: Callable[[Any], Any]) -> Any:
-        """Return the sum of ``work(batches)`` over the parts of the table."""
+    def add_up(self, work: Callable[..., Any], divisors: Any) -> Any:
+        """Return the sum of ``work(batches, divisors=own)`` over the table's parts.
+
+        `own` has the divisors of a part's rows. It is None if `divisors` is None.
+        """
 
 
 #: Cells of each column, some rows at a time.
 Batches = Iterable[Mapping[str, Any]] | Elsewhere
+#: The divisors of the rows of each batch, or what `Elsewhere.add_up` finds them by.
+Divisors = Any
 
 
 def find_bins(values: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
@@ -83,7 +88,7 @@ def release_ranges(
     noise_multiplier: float,
     noise: Randomness,
     record: PrivacyRecord,
-    divisors: Iterable[IntArray] | None = None,
+    divisors: Divisors = None,
 ) -> dict[str, tuple[float, float]]:
     """Release only the ranges of `release_ranges_and_texts`."""
     return release_ranges_and_texts(
@@ -112,7 +117,7 @@ def release_ranges_and_texts(
     noise_multiplier: float,
     noise: Randomness,
     record: PrivacyRecord,
-    divisors: Iterable[IntArray] | None = None,
+    divisors: Divisors = None,
 ) -> tuple[dict[str, tuple[float, float]], set[str]]:
     """Release a range for each column, and the set of columns that contain strings.
 
@@ -130,8 +135,7 @@ def release_ranges_and_texts(
     column. All rows of a person together add at most one.
     """
     one = 1 if divisors is None else 1 << UNIT_BITS
-    count = partial(count_magnitudes, names=names, divisors=divisors)
-    total = _add_up(batches, count)
+    total = _add_up(batches, partial(count_magnitudes, names=names), divisors)
     query = f"magnitudes of {queries.count_in_words(len(names), 'column')}"
     value, relation = queries.big(total), record.neighbours
     asked = queries.histogram(value, len(names), relation, query, one)
@@ -160,7 +164,8 @@ def count_magnitudes(
     n_bins = TEXT + 1
     one = 1 if divisors is None else 1 << UNIT_BITS
     total = np.zeros((len(names), n_bins), dtype=np.int64)
-    for columns, shares in zip(batches, _list_shares(divisors, one), strict=False):
+    strict = divisors is not None
+    for columns, shares in zip(batches, _list_shares(divisors, one), strict=strict):
         for row, name in enumerate(names):
             bins = find_bins(columns[name])
             total[row] += np.bincount(bins, shares, n_bins).astype(np.int64)
@@ -175,7 +180,8 @@ def count_levels(
     """Count the cells of each column that have each text."""
     one = 1 if divisors is None else LEVEL_PARTS
     counter: Counter[tuple[str, str]] = Counter()
-    for columns, shares in zip(batches, _list_shares(divisors, one), strict=False):
+    strict = divisors is not None
+    for columns, shares in zip(batches, _list_shares(divisors, one), strict=strict):
         for name in names:
             cells = columns[name]
             inside = (cells.codes >= 0) & (cells.codes < len(cells.values))
@@ -186,10 +192,12 @@ def count_levels(
     return counter
 
 
-def _add_up(batches: Batches, count: Callable[[Any], Any]) -> Any:
+def _add_up(batches: Batches, count: Callable[..., Any], divisors: Divisors) -> Any:
     """Return the counts of all batches, which are counted where they are."""
     elsewhere = getattr(batches, "add_up", None)
-    return count(batches) if elsewhere is None else elsewhere(count)
+    if elsewhere is not None:
+        return elsewhere(count, divisors)
+    return count(batches, divisors=divisors)
 
 
 def release_shares(
@@ -210,7 +218,7 @@ def release_shares(
     Gaussian release of a histogram. A record adds one to the counts of each column, or
     nothing at all if its weight is zero. All rows of a person together add at most one.
     """
-    total = _add_up(records, partial(count_shares, names=tuple(names)))
+    total = records.add_up(partial(count_shares, names=tuple(names)))
     query = f"shares of {queries.count_in_words(len(names), 'column')}"
     asked = queries.histogram(
         queries.big(total), len(names), record.neighbours, query, records.one
@@ -268,7 +276,7 @@ def release_levels(
     delta: float,
     noise: Randomness,
     record: PrivacyRecord,
-    divisors: Iterable[IntArray] | None = None,
+    divisors: Divisors = None,
 ) -> dict[str, list[str]]:
     """Release the categories that are frequent enough, sorted by name.
 
@@ -285,8 +293,7 @@ def release_levels(
     each of the `LEVEL_PARTS` categories that a person may have.
     """
     one = 1 if divisors is None else LEVEL_PARTS
-    count = partial(count_levels, names=names, divisors=divisors)
-    counter = _add_up(batches, count)
+    counter = _add_up(batches, partial(count_levels, names=names), divisors)
     # The order must not depend on where the cells were counted.
     keys = sorted(key for key, n in counter.items() if n > 0)
     value = queries.big([counter[key] for key in keys])

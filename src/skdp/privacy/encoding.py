@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -87,8 +87,13 @@ class Chunk:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Records:
-    """The encoded table. Queries read nothing else."""
+    """The encoded table. Queries read nothing else.
 
+    If the rows are `elsewhere`, in other processes, these divide slopes and caps by the
+    divisors of their own chunks, as `skdp.privacy.units` does.
+    """
+
+    elsewhere: ClassVar[bool] = False
     layout: Layout
     chunks: tuple[Chunk, ...]
     max_weight: float = 1.0
@@ -169,9 +174,14 @@ def encode(
     most = most if float(most) <= max_weight else np.nextafter(most, np.float32(0))
     chunks = []
     for batch in batches:
+        given_cells = {
+            key: schema.pick_cells(batch.columns, key) for key in schema.columns
+        }
+        for key, cells in given_cells.items():
+            _check_type(cells, schema.columns[key], f"Column {key!r}")
+        _check_type(batch.target, schema.target_column, "The target")
         parts = [
-            _encode_column(schema.pick_cells(batch.columns, key), c)
-            for key, c in schema.columns.items()
+            _encode_column(given_cells[key], c) for key, c in schema.columns.items()
         ]
         if schema.row_norm is not None:
             parts = _shorten(parts, schema.row_norm)
@@ -202,6 +212,22 @@ def _split(chunk: Chunk, divisor: AnyArray | None) -> list[Chunk]:
             parts = tuple(part[at] for part in chunk.parts)
             chunks.append(Chunk(parts, chunk.target[at], chunk.weight[at], m))
     return chunks
+
+
+def _check_type(cells: Any, column: Column, name: str) -> None:
+    """Raise if the cells do not have the type that a batch must have. Read no cell."""
+    if isinstance(column, Categorical):
+        check(
+            hasattr(cells, "codes"),
+            f"{name} is categorical, so it must be skdp.Coded(codes, values), got "
+            f"{type(cells).__name__}.",
+        )
+    elif isinstance(cells, np.ndarray):
+        check(
+            cells.dtype.kind in "fiub",
+            f"{name} is numeric, so it must be an array of floats, got one of type "
+            f"{cells.dtype}.",
+        )
 
 
 def _encode_column(cells: Any, column: Column) -> AnyArray:

@@ -45,9 +45,10 @@ def truncate(values: FloatArray) -> FloatArray:
     integer of magnitude at most 2¹⁴. For values in [-1, 1], the magnitude of the result
     times 2⁻¹⁴ does not exceed the magnitude of the value.
     """
-    finite = np.clip(np.where(np.isnan(values), 0.0, values), -1.0, 1.0)
-    units: FloatArray = np.trunc(finite * FEATURE_ONE)
-    return units
+    units: FloatArray = np.where(np.isnan(values), 0.0, values)
+    np.clip(units, -1.0, 1.0, out=units)
+    units *= FEATURE_ONE
+    return np.trunc(units, out=units)
 
 
 def bound_positions(

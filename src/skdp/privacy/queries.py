@@ -205,7 +205,7 @@ def gradient(
     **Guarantee.** For all tables that are neighbours under `neighbours` and all
     weights, the two sums, divided by `shape`, differ by at most `sensitivity` in
     Euclidean norm. A record's contribution is at most s·sup‖x_at / shape‖, where s is
-    the cap on slopes (Lemma 3.3 of the paper, with slopes clipped instead of a
+    the cap on slopes (Lemma 3.9 of the paper, with slopes clipped instead of a
     Lipschitz assumption). All rows of a person together contribute no more, because
     their slopes add up to at most s (`divide_slopes`). If a record may be replaced, the
     difference is at most twice that.
@@ -240,8 +240,8 @@ def mapped_gradient(
     if metric is None:
         raise TypeError("A mapped gradient requires slopes from queries.capped.")
     units = grid.WeightGrid.of(layout).units(weights)
-    total = engine.gradient(units, np.arange(layout.n_features), slopes)
-    value = grid.multiply(metric.units, total)
+    at = np.flatnonzero(metric.units.any(axis=0))  # B is zero on the others
+    value = grid.multiply(metric.units[:, at], engine.gradient(units, at, slopes))
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - metric.bits)
     sensitivity = grid.round_up(_difference(neighbours) * metric.radius)
     many = count_in_words(layout.n_features, "coordinate")

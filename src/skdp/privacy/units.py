@@ -6,7 +6,8 @@ the person adds no more to any sum than one record would, whatever m is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,31 @@ class RowCounts:
             if count:
                 rows[value] = rows.get(value, 0) + count
 
+    def split(self, n_parts: int) -> list[RowCounts]:
+        """Divide the persons into parts, by a hash of their ids.
+
+        Equal ids are in the same part, whichever process counted them.
+        """
+        parts = [RowCounts(self.least) for _ in range(n_parts)]
+        for value, count in self._rows.items():
+            digest = hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
+            parts[int.from_bytes(digest) % n_parts]._rows[value] = count
+        return parts
+
+    def join(self, others: Iterable[RowCounts]) -> RowCounts:
+        """Return the counts of this and of other parts of a table, added up."""
+        total = RowCounts(self.least)
+        for one in (self, *others):
+            for value, count in one._rows.items():
+                total._rows[value] = total._rows.get(value, 0) + count
+        return total
+
+    def select(self, wanted: RowCounts) -> RowCounts:
+        """Return the counts of those persons that `wanted` has, too."""
+        found = RowCounts(self.least)
+        found._rows = {value: self._rows[value] for value in wanted._rows}
+        return found
+
     def find_divisors(self, ids: Coded) -> IntArray:
         """Return m for each row, if the row counts 1/m, or 0 if the row does not count.
 
@@ -80,11 +106,14 @@ def divide_slopes(records: Records, slopes: Slopes) -> Slopes:
     **Guarantee.** For every person, the slope norms of all rows add up to at most the
     cap of the grid. A person's rows are at most m, the divisor of their chunks, and
     m ⌊cap/m⌋ ≤ cap. Without a unit, or if the slopes have caps already, they are
-    returned as they are.
+    returned as they are. If the rows are in other processes, each of these calls this
+    function for its own rows, and only the grid of the slopes is set here.
     """
     if records.layout.unit is None or slopes.caps is not None:
         return slopes
     slopes = replace(slopes, bits=UNIT_BITS)
+    if records.elsewhere:
+        return slopes
     whole = [np.full(len(c.target), slopes.grid.cap, np.int32) for c in records.chunks]
     return replace(slopes, caps=divide_caps(records, whole))
 
@@ -95,9 +124,11 @@ def divide_caps(records: Records, caps: Sequence[AnyArray]) -> Sequence[AnyArray
     Notes
     -----
     **Guarantee.** For all integer caps c_i ≥ 0 and every person with at most m rows,
-    ⌊c_i/m⌋ ≤ c_i/m. Without a unit, the caps are returned as they are.
+    ⌊c_i/m⌋ ≤ c_i/m. Without a unit, the caps are returned as they are. So are caps of
+    rows in other processes, each of which calls this function for its own rows.
     """
-    if records.layout.unit is None:
+    if records.layout.unit is None or records.elsewhere:
         return caps
     pairs = zip(caps, records.chunks, strict=True)
-    return [np.floor_divide(own, chunk.divisor) for own, chunk in pairs]
+    most = np.iinfo(np.int32).max  # larger divisors give 0 too
+    return [np.floor_divide(own, min(chunk.divisor, most)) for own, chunk in pairs]

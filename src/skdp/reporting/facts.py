@@ -106,6 +106,7 @@ def group_by_purpose(record: PrivacyRecord) -> list[Purpose]:
 GEOMETRIES = {
     "Matrix": "DP-SkGD in the metric of a released Gram matrix",
     "Diagonal": "DP-SkGD in a diagonal metric from public bounds",
+    "Sketched": "DP-SkGD along the rows of a public or released matrix",
     "InterceptOnly": "DP-SkGD on the intercept alone: a constant model",
 }
 #: Parameters that are listed if they differ from their defaults. The page states all

@@ -206,11 +206,14 @@ class Numeric:
     def rescale(self, values: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Return the values mapped to [0, 1], and a mask of the missing ones (nan)."""
         missing = np.isnan(values)
-        filled = np.where(missing, self.default, values)
-        above = np.clip(filled, self.low, self.high) - self.low
+        # One array is changed in place, because threads wait for fresh memory.
+        above: FloatArray = np.where(missing, self.default, values)
+        np.clip(above, self.low, self.high, out=above)
+        above -= self.low
         if self.scale == "log":
-            above = np.log1p(above)
-        return np.clip(above / self.span, 0.0, 1.0), missing
+            np.log1p(above, out=above)
+        above /= self.span
+        return np.clip(above, 0.0, 1.0, out=above), missing
 
     def compute_features(self, cells: Any) -> npt.NDArray[Any]:
         """Map floats (n,) to values (n, width), bins (n,) or positions (n, 1).

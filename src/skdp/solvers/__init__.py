@@ -9,6 +9,7 @@ estimators use that table.
 from skdp.solvers.adassp import adassp as adassp
 from skdp.solvers.dp_cd import dp_cd as dp_cd
 from skdp.solvers.dp_gcd import dp_gcd as dp_gcd
+from skdp.solvers.dp_sega import dp_sega as dp_sega
 from skdp.solvers.dp_sgd import dp_sgd as dp_sgd
 from skdp.solvers.dp_svrg import dp_svrg as dp_svrg
 from skdp.solvers.objective_perturbation import (

@@ -27,7 +27,7 @@ from skdp.descent.algorithm1 import descend
 from skdp.descent.geometry import make_diagonal_update
 from skdp.engines.reference import ReferenceEngine
 from skdp.planning import presets, theory
-from skdp.planning.theorem1 import paper_noise_multiplier
+from skdp.planning.paper_noise import paper_noise_multiplier
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.mechanism import release
@@ -39,6 +39,7 @@ from skdp.solvers.problem import (
     Problem,
     Run,
     Solved,
+    check_separable,
     check_whole,
     open_run,
     register_solver,
@@ -53,7 +54,7 @@ NOISELESS_PASSES, MOST_STEPS = 400, 50_000
 MOST_JOINT = 8
 
 
-@register_solver(persons=True, reads_rows=True)
+@register_solver(persons=True)
 def dp_cd(
     problem: Problem,
     *,
@@ -110,6 +111,7 @@ def dp_cd(
         f"smoothness_share must be in (0, 1), got {smoothness_share}.",
     )
     check(clip is None or clip > 0, f"clip must be positive, got {clip}.")
+    check_separable(problem)
     run = open_run(
         problem,
         epsilon=epsilon,

@@ -73,6 +73,7 @@ from skdp.solvers.problem import (
     ReferenceEngine,
     Run,
     Solved,
+    check_separable,
     check_whole,
     open_run,
     register_solver,
@@ -159,6 +160,7 @@ def dp_gcd(
         smoothness in ("private", "public"),
         f"smoothness must be 'private' or 'public', got {smoothness!r}.",
     )
+    check_separable(problem)
     run = open_run(
         problem,
         epsilon=epsilon,

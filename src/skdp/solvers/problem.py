@@ -272,7 +272,7 @@ def open_run(
     check(
         persons or problem.layout.unit is None,
         "This solver bounds the influence of one row, not of one person. With a unit, "
-        "use solver='skgd', 'dp_cd', 'dp_gcd' or 'adassp'.",
+        "use solver='skgd', 'dp_cd', 'dp_gcd', 'dp_sega' or 'adassp'.",
     )
     check(
         record.neighbours == problem.neighbours,
@@ -310,6 +310,15 @@ def charge_run(run: Run, event: Event) -> PrivacyRecord:
     )
 
 
+def check_separable(problem: Problem) -> None:
+    """Refuse a penalty that couples coordinates, where steps move one coordinate."""
+    check(
+        problem.penalty.separable,
+        f"{type(problem.penalty).__name__} couples coordinates, and this solver moves "
+        "one coordinate at a time. Use skdp.solvers.dp_sega.",
+    )
+
+
 def check_whole(value: Any, name: str, least: int = 1) -> int:
     """Check that `value` is a whole number of at least `least`, and return it."""
     fits = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
@@ -331,6 +340,7 @@ __all__ = [
     "Solved",
     "Solver",
     "charge_run",
+    "check_separable",
     "check_whole",
     "open_run",
     "register_solver",

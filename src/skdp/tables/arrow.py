@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,7 @@ def _source(
     return Source(names=schema.names, kinds=kinds, read=read, n_rows=n_rows)
 
 
+@cache
 def _family(type_: Any) -> str:
     """Return the family of an Arrow type, which decides how its cells are read.
 

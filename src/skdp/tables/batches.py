@@ -31,6 +31,9 @@ from skdp.tables.readers import Cells, Source, positions
 UNIT = "unit"
 """The role of the ids that identify persons."""
 
+#: A slice of a table: its first row, the cells of the inputs, and those of all roles.
+Cut = tuple[int, list[Cells], dict[str, Cells]]
+
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
 
 
@@ -64,7 +67,8 @@ def batches(
     n_threads: int | None = None,
     progress: Callable[[float], None] | None = None,
     keep: AnyArray | None = None,
-) -> Iterator[Batch]:
+    finish: Callable[[Batch], Any] | None = None,
+) -> Iterator[Any]:
     """Read a table in batches.
 
     Parameters
@@ -99,10 +103,12 @@ def batches(
         Called after each batch with the share of the table that was read.
     keep : bool array, optional
         Whether to keep each row of the table. By default all rows are kept.
+    finish : callable, optional
+        What the thread that made a batch does with it.
 
     Returns
     -------
-    iterator of Batch
+    iterator of Batch, or of what `finish` returns
         The batches, with rows in the order of the table. Mistakes that can be found
         without reading a row raise an error at once.
 
@@ -142,37 +148,42 @@ def batches(
         factors=factors,
         row_counts=row_counts,
     )
-    cuts = _cut(source, schema, at, named, apart, rows)
-    stream = map_in_order(convert, cuts, n_threads)
-    if keep is not None:
-        stream = _keep_rows(stream, keep)
-    return stream if progress is None else _report_progress(stream, source, progress)
+
+    def work(cut: Cut) -> tuple[int, Any]:
+        start, inputs, roles = cut
+        batch, n_rows = convert(inputs, roles), readers.length(inputs[0])
+        if keep is not None:
+            batch = _keep_rows(batch, np.flatnonzero(keep[start : start + n_rows]))
+        return n_rows, batch if finish is None else finish(batch)
+
+    stream = map_in_order(work, _cut(source, schema, at, named, apart, rows), n_threads)
+    return _report_progress(stream, source, progress)
 
 
-def _keep_rows(stream: Iterator[Batch], keep: AnyArray) -> Iterator[Batch]:
-    start = 0
-    for batch in stream:
-        stop = start + readers.length(next(iter(batch.columns.values())))
-        at = np.flatnonzero(keep[start:stop])
-        yield Batch(
-            columns={name: readers.cut(c, at) for name, c in batch.columns.items()},
-            target=None if batch.target is None else readers.cut(batch.target, at),
-            weight=None if batch.weight is None else batch.weight[at],
-        )
-        start = stop
+def _keep_rows(batch: Batch, at: AnyArray) -> Batch:
+    return Batch(
+        columns={name: readers.cut(c, at) for name, c in batch.columns.items()},
+        target=None if batch.target is None else readers.cut(batch.target, at),
+        weight=None if batch.weight is None else batch.weight[at],
+        divisor=None if batch.divisor is None else batch.divisor[at],
+    )
 
 
 def _report_progress(
-    stream: Iterator[Batch], source: Source, progress: Callable[[float], None]
-) -> Iterator[Batch]:
+    stream: Iterator[tuple[int, Any]],
+    source: Source,
+    progress: Callable[[float], None] | None,
+) -> Iterator[Any]:
     read = 0
-    for batch in stream:
-        read += readers.length(next(iter(batch.columns.values())))
-        if source.share is not None:
+    for n_rows, result in stream:
+        read += n_rows
+        if progress is not None and source.share is not None:
             progress(source.share())
-        elif source.n_rows is not None:
+        elif progress is not None and source.n_rows is not None:
             progress(read / source.n_rows)
-        yield batch
+        yield result
+    if progress is None:
+        return
     progress(1.0)  # even if there are no rows: their number may be private
 
 
@@ -264,8 +275,8 @@ def _cut(
     named: Mapping[str, str],
     apart: Mapping[str, Cells],
     rows: int,
-) -> Iterator[tuple[list[Cells], dict[str, Cells]]]:
-    """Yield slices of the table: the cells of the inputs, and those of all roles."""
+) -> Iterator[Cut]:
+    """Yield slices of the table."""
     start = 0
     for columns in source.read(at, rows):
         stop = start + readers.length(columns[0])
@@ -274,7 +285,7 @@ def _cut(
         for what, column in apart.items():
             check_rows(readers.length(column) >= stop, what)
             roles[what] = readers.cut(column, slice(start, stop))
-        yield inputs, roles
+        yield start, inputs, roles
         start = stop
     for what, column in apart.items():
         check_rows(readers.length(column) == start, what)
@@ -282,14 +293,14 @@ def _cut(
 
 @np.errstate(all="ignore")  # a cell's overflow must not become a warning
 def _make_batch(
-    cut: tuple[Sequence[Cells], Mapping[str, Cells]],
+    inputs: Sequence[Cells],
+    roles: Mapping[str, Cells],
     schema: Schema,
     levels: Mapping[str | None, Levels],
     factors: FloatArray | None,
     row_counts: RowCounts | None,
 ) -> Batch:
     """Convert the cells of a slice."""
-    inputs, roles = cut
     read = iter(inputs)
     columns: dict[str, FloatArray | Coded] = {}
     for key, column in schema.columns.items():

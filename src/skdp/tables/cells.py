@@ -29,6 +29,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from skdp.privacy.encoding import AnyArray, Coded
 from skdp.schema import Categorical, FloatArray, level_key
@@ -169,12 +170,22 @@ def _numpy_numbers(cells: AnyArray | Coded) -> FloatArray:
         values = np.fromiter(map(number, cells.values), np.float64)
         return look_up(cells.codes, values, np.nan)
     if cells.dtype.kind in _NUMBERS:
-        return cells.astype(np.float64)
+        return cells.astype(np.float64, copy=False)
     if cells.dtype.kind == "c":
         return np.where(cells.imag == 0, cells.real, np.nan).astype(np.float64)
     if cells.dtype.kind in _TEXT:
         return np.fromiter(map(number, cells.tolist()), np.float64, len(cells))
     return np.full(len(cells), np.nan)
+
+
+def is_exact(numbers: AnyArray) -> npt.NDArray[np.bool_]:
+    """Return which numbers are the same whether numpy stores integers or floats.
+
+    Integers become floats if one cell is missing, and from 2⁵³ on floats do not tell
+    integers apart. So a cell of another record could change such a number.
+    """
+    exact: npt.NDArray[np.bool_] = np.abs(numbers.astype(np.float64)) < 2.0**53
+    return exact
 
 
 def codes(cells: Any, levels: Levels) -> AnyArray:
@@ -188,9 +199,16 @@ def codes(cells: Any, levels: Levels) -> AnyArray:
     if cells.dtype.kind in _TEXT:
         return _text_codes(cells, levels)
     if cells.dtype.kind in _NUMBERS:
+        if cells.dtype.itemsize == 1:  # one of 256 numbers: no need to sort
+            places = cells.view(np.uint8)
+            found = np.flatnonzero(np.bincount(places, minlength=256))
+            table = np.full(256, MISSING, np.int32)
+            table[found] = levels.codes(found.astype(np.uint8).view(cells.dtype))
+            return table[places]
         # tolist would give a float32 the digits of a float64.
         unique, inverse = np.unique(cells, return_inverse=True)
-        return levels.codes(unique)[inverse]
+        found = levels.codes(unique)
+        return np.where(is_exact(unique), found, MISSING).astype(np.int32)[inverse]
     if cells.dtype.kind == "c":
         return codes(numbers(cells), levels)
     return np.full(len(cells), MISSING, np.int32)
@@ -222,6 +240,10 @@ def _compare_codes(cells: AnyArray, levels: Levels) -> AnyArray:
 
 def look_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
     """Return ``values[at]``, and the default where `at` is out of range."""
+    if at.dtype == np.int8:  # as unsigned numbers, negative ones are out of range
+        table = np.full(256, default, values.dtype)
+        table[: min(len(values), 128)] = values[:128]
+        return table[at.view(np.uint8)]
     padded = np.append(values, np.array(default, values.dtype))
     return padded[np.where((at >= 0) & (at < len(values)), at, len(values))]
 

@@ -28,18 +28,24 @@ unless the schema lists the empty level.
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-import numpy as np
-
 from skdp.schema import check
+from skdp.tables.csv_records import (
+    LINE_ENDS,
+    close_quotes,
+    find_last_end,
+    match_fields,
+    parse_records,
+)
 from skdp.tables.in_order import map_in_order
-from skdp.tables.readers import Cells, Source, library, slices
+from skdp.tables.readers import Cells, Section, Source, library, slices
 
 BLOCK_BYTES = 1 << 23
 """Bytes read at a time; longer records are not cut."""
@@ -51,7 +57,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _DELIMITERS = (b",", b";", b"\t", b"|")
-_LINE_ENDS = (b"\n", b"\r\n")
 _LARGEST = 1 << 30  # Arrow's offsets have 32 bits
 
 
@@ -85,7 +90,9 @@ def table(
 ) -> Source:
     """Open a CSV file."""
     path, size = Path(given), block_bytes or BLOCK_BYTES
-    multiline = isinstance(given, CSV) and given.multiline
+    section = given if isinstance(given, Section) else None
+    whole = given if section is None else section.whole
+    multiline = isinstance(whole, CSV) and whole.multiline
     header, start = _read_header(path, size, multiline)
     check(bool(header.strip()), f"{path.name!r} has no header line.")
     check(
@@ -96,23 +103,30 @@ def table(
     check(_is_utf8(header), f"The header of {path.name!r} is not UTF-8.")
     names, delimiter = _split_header(header, wanted)
 
-    reached, length = start, max(1, path.stat().st_size)
+    stop = path.stat().st_size
+    if section is not None:
+        with path.open("rb") as opened:
+            stop = _find_line(opened, max(start, section.stop))
+            start = _find_line(opened, max(start, section.first))
+    reached, length = 0, max(1, stop - start)
+
+    def read_blocks() -> Iterator[bytes]:
+        with path.open("rb") as file:
+            file.seek(start)
+            yield from cut_blocks(file, delimiter, size, multiline, stop - start)
 
     def parse_blocks(at: Sequence[int]) -> Iterator[tuple[int, list[Any]]]:
         def parse(block: bytes) -> tuple[int, list[Any]]:
             columns = _read_columns(block, delimiter, len(names), at, multiline)
             return len(block), columns
 
-        with path.open("rb") as file:
-            file.seek(start)
-            # Arrow's own threads are not used, because they can wait forever on a
-            # malformed record (apache/arrow issue 38676).
-            blocks = cut_blocks(file, delimiter, size, multiline)
-            yield from map_in_order(parse, blocks)
+        # Arrow's own threads are not used, because they can wait forever on a
+        # malformed record (apache/arrow issue 38676).
+        yield from map_in_order(parse, read_blocks())
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         nonlocal reached
-        reached = start
+        reached = 0
         for n_bytes, columns in parse_blocks(at):
             reached += n_bytes
             for part in slices(len(columns[0]), rows):
@@ -121,14 +135,12 @@ def table(
         library("pyarrow").default_memory_pool().release_unused()
 
     def count(progress: Callable[[float], None] | None) -> int:
-        n_rows, passed = 0, start
-        with path.open("rb") as file:
-            file.seek(start)
-            for block in cut_blocks(file, delimiter, size, multiline):
-                n_rows += _count_records(block, delimiter, len(names), multiline)
-                passed += len(block)
-                if progress is not None:
-                    progress(passed / length)
+        n_rows = passed = 0
+        for block in read_blocks():
+            n_rows += _count_records(block, delimiter, len(names), multiline)
+            passed += len(block)
+            if progress is not None:
+                progress(passed / length)
         return n_rows
 
     return Source(
@@ -140,14 +152,45 @@ def table(
     )
 
 
+def split(given: str | PathLike[str], most: float) -> list[Section]:
+    """Split a file into sections of about `most` bytes, whose lines begin in them.
+
+    A file whose records may have several lines is not split, because the lines of a
+    section do not tell where its records begin.
+    """
+    size = Path(given).stat().st_size
+    multiline = isinstance(given, CSV) and given.multiline
+    n_sections = 1 if multiline else max(1, round(size / most))
+    edges = [size * i // n_sections for i in range(n_sections + 1)]
+    return [Section(given, *pair, pair[1] - pair[0]) for pair in pairwise(edges)]
+
+
+def _find_line(file: IO[bytes], at: int) -> int:
+    """Return where the first line begins that does not begin before `at`."""
+    file.seek(at - 1)
+    while piece := file.readline(BLOCK_BYTES):
+        at += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return at - 1
+
+
 def cut_blocks(
-    file: IO[bytes], delimiter: bytes, size: int, multiline: bool = False
+    file: IO[bytes],
+    delimiter: bytes,
+    size: int,
+    multiline: bool = False,
+    left: float = math.inf,
 ) -> Iterator[bytes]:
-    """Cut a file into blocks of complete records, of about `size` bytes each."""
+    """Cut the next `left` bytes into blocks of complete records, of about `size` each.
+
+    By default all bytes up to the end of the file are read.
+    """
     rest = b""
     # Read at least as much as was left over, so a huge record is scanned only a few
     # times.
-    while piece := file.read(max(size, len(rest))):
+    while piece := file.read(int(min(max(size, len(rest)), left))):
+        left -= len(piece)
         block = rest + piece
         end = find_last_end(block, delimiter) if multiline else block.rfind(b"\n") + 1
         if end:
@@ -155,93 +198,6 @@ def cut_blocks(
         rest = block[end:]
     if rest:
         yield rest
-
-
-def find_last_end(block: bytes, delimiter: bytes) -> int:
-    """Return the end of the last multi-line record that is complete in the block.
-
-    Return 0 if no record is certain to be complete.
-    """
-    if b'"' not in block:
-        return block.rfind(b"\n") + 1
-    quotes = _find_quotes(block, delimiter)
-    if quotes is None:
-        fields = _match_fields(block, delimiter)
-        ends = [match.end() for match in fields if match[3] in _LINE_ENDS]
-        return ends[-1] if ends else 0
-    at = block.rfind(b"\n")
-    while at >= 0:
-        before = int(np.searchsorted(quotes, at))
-        if before % 2 == 0:
-            return at + 1
-        at = block.rfind(b"\n", 0, int(quotes[before - 1]))
-    return 0
-
-
-def _find_quotes(block: bytes, delimiter: bytes) -> Any:
-    """Return the positions of all quotes, or None if the block has irregular quotes.
-
-    A regular quote opens a field, closes a field or is part of a doubled pair.
-    """
-    data = np.frombuffer(block, np.uint8)
-    quotes = np.flatnonzero(data == ord('"'))
-    ends = np.zeros(256, bool)
-    ends[[ord("\n"), ord("\r"), ord('"'), ord(delimiter)]] = True
-    starts = ends.copy()
-    starts[ord("\r")] = False
-    opening, closing = quotes[::2], quotes[1::2]
-    # A quote next to an opening or closing one belongs to a doubled pair. At the ends
-    # of the block there is no neighbour.
-    before, after = data[opening - 1], data[np.minimum(closing + 1, len(data) - 1)]
-    good = (starts[before] | (opening == 0)).all() and ends[after].all()
-    return quotes if good else None
-
-
-def close_quotes(block: bytes, delimiter: bytes) -> bytes:
-    """Return the block with each unclosed quote closed at the end of its line."""
-    stop = re.escape(delimiter)
-    inside = rb'[^"\n]*+(?:""[^"\n]*+)*+'
-    rest = rb"[^\n" + stop + rb"]*+"
-    field = rb'(?:"' + inside + rb'"' + rest + rb'|[^"\n' + stop + rb"]" + rest + rb"|)"
-    line = rb"(?m)^(?:" + field + stop + rb')*+"' + inside + rb"$"
-
-    def close(match: re.Match[bytes]) -> bytes:
-        text = match[0]
-        if text.endswith(b"\r") and match.end() < len(block):  # part of the line end
-            return text[:-1] + b'"\r'
-        return text + b'"'
-
-    return re.sub(line, close, block)
-
-
-def _match_fields(block: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
-    """Yield a match for each field: its quoted part, its plain part and its end."""
-    stop = re.escape(delimiter)
-    quoted = rb'(?:"([^"]*+(?:""[^"]*+)*+)(?:"|\Z))?+'
-    some = rb"[^\r\n" + stop + rb"]*+"
-    plain = rb"(" + some + rb"(?:\r(?!\n)" + some + rb")*+)"
-    return re.finditer(quoted + plain + rb"(\r\n|[\n" + stop + rb"]|\Z)", block)
-
-
-def parse_records(block: bytes, delimiter: bytes) -> list[list[bytes]]:
-    """Return the records of a block as lists of fields.
-
-    For blocks that Arrow can read, the result is the same as Arrow's.
-    """
-    records: list[list[bytes]] = []
-    record: list[bytes] = []
-    for match in _match_fields(block, delimiter):
-        if match.end() == match.start() == len(block) and not record:
-            break  # the last record ended with a line end
-        quoted, plain, end = match.groups()
-        record.append((quoted or b"").replace(b'""', b'"') + plain)
-        if end == delimiter:
-            continue
-        records.append(record)
-        record = []
-        if not end:
-            break
-    return records
 
 
 def _count_records(block: bytes, delimiter: bytes, width: int, multiline: bool) -> int:
@@ -350,8 +306,8 @@ def _read_header(path: Path, size: int, multiline: bool) -> tuple[bytes, int]:
             if not multiline and b"\n" in piece:
                 end = head.index(b"\n")
                 return head[:end].removesuffix(b"\r"), skipped + end + 1
-            for match in _match_fields(head, b",") if multiline else ():
-                if match[3] in _LINE_ENDS:
+            for match in match_fields(head, b",") if multiline else ():
+                if match[3] in LINE_ENDS:
                     return head[: match.start(3)], skipped + match.end()
     return head, skipped + len(head)
 

@@ -6,6 +6,10 @@ on that. So 7, 7.0 and the strings "7", "007" and "7.0" are the same id, because
 library that reads them as numbers makes them equal. All other strings are compared
 character by character. Dates are compared as the numbers that store them.
 
+Numbers are ids only below 2⁵³ in magnitude, unless they are integers of an Arrow type.
+A missing cell turns numpy's integers into floats, and larger floats would merge the ids
+of other persons. Strings may be of any length.
+
 A cell has no id if it is empty, blank, nan, None, or one of the usual strings for
 missing cells, such as "NA". It is always safe to treat a cell as missing, because its
 row then counts for nothing.
@@ -26,7 +30,7 @@ from skdp.privacy.encoding import AnyArray, Coded
 from skdp.privacy.units import RowCounts
 from skdp.schema import IntArray, check
 from skdp.tables import readers
-from skdp.tables.cells import MISSING, as_text, look_up
+from skdp.tables.cells import MISSING, as_text, is_exact, look_up
 from skdp.tables.readers import Cells, Source, positions, slices
 
 #: Name of the unit in a schema if its ids are not columns of the table.
@@ -38,6 +42,7 @@ _ABSENT = {"", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none
 _ABSENT |= {"nat", "?", ".", "-"}
 # Longer numbers are compared as strings, and int() may refuse them.
 _WHOLE = re.compile(r"([+-]?[0-9]{1,400})(?:\.0*)?", re.ASCII)
+_NUMBERS = (int, float, np.integer, np.floating)
 #: Types whose cells may be looked up in a dict. Equal cells of these types (1, 1.0 and
 #: True) are the same id.
 _PLAIN = set(map(id, (str, int, float, bool, bytes, type(None))))
@@ -115,6 +120,12 @@ class Ids:
         ids = find_ids([self.given])
         return Ids(self.unit, Coded(ids.codes[at], ids.values))
 
+    def read_divisors(
+        self, source: Source, counts: RowCounts, rows: int
+    ) -> Iterator[IntArray]:
+        """Yield the divisors of a table, at most `rows` rows at a time."""
+        return map(counts.find_divisors, self.read(source, rows))
+
     def count(self, source: Source, least: int = 1) -> RowCounts:
         """Count the rows of each person in one pass, with `least` as in `RowCounts`."""
         counts = RowCounts(least)
@@ -155,11 +166,11 @@ def _code(column: Cells) -> Coded:
         from skdp.tables import arrow
 
         codes, values = arrow.to_distinct(column)
-        return _join(codes, values)
+        return _join(codes, [str(v) if type(v) is int else v for v in values])
     kind = column.dtype.kind
     if kind in "iu":
         unique, codes = np.unique(column, return_inverse=True)
-        return Coded(codes, unique.tolist())
+        return Coded(np.where(is_exact(unique)[codes], codes, MISSING), unique.tolist())
     if kind in "mM":
         lost = np.isnat(column)
         unique, codes = np.unique(column.view(np.int64), return_inverse=True)
@@ -189,6 +200,8 @@ def _find_id(cell: Any) -> int | str | None:
     if kind is bool or kind is np.bool_:
         return int(cell)
     try:
+        if issubclass(kind, _NUMBERS) and not abs(float(cell)) < 2.0**53:
+            return None  # see `is_exact`
         if issubclass(kind, date):
             text: str | None = None if cell != cell else kind.isoformat(cell)
         else:

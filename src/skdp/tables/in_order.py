@@ -20,9 +20,9 @@ def map_in_order(
 ) -> Iterator[Result]:
     """Return ``work(item)`` for each item, in the order of the items.
 
-    Items are taken one after another. At most ``n_threads + 1`` of them are worked on
-    before the caller takes their results. If `work` raises for an item, the exception
-    is raised when the caller reaches that item's result.
+    Items are taken one after another. At most ``1.5 n_threads + 1`` of them are worked
+    on before the caller takes their results. If `work` raises for an item, the
+    exception is raised when the caller reaches that item's result.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def map_in_order(
     try:
         for item in items:
             waiting.append(pool.submit(work, item))
-            if len(waiting) > n_threads:
+            if len(waiting) > n_threads * 3 // 2:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

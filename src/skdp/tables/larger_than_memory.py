@@ -24,7 +24,6 @@ from skdp.privacy.units import RowCounts
 from skdp.schema import Schema
 from skdp.tables import readers
 from skdp.tables.batches import batches
-from skdp.tables.in_order import map_in_order
 
 
 def get_machine_memory() -> int:
@@ -55,44 +54,72 @@ class FileChunk(Chunk):
         self.view.madvise(mmap.MADV_DONTNEED)
 
 
-def encode_all(
-    read: Iterable[Batch],
-    schema: Schema,
-    *,
-    intercept: bool = True,
-    max_weight: float = 1.0,
-    in_memory: float | None = None,
-    n_threads: int | None = None,
-) -> Records:
-    """Encode batches as `encode` does, and keep part of the records in a file.
+class Encoder:
+    """Encodes batches as `encode` does, and keeps part of the records in a file.
 
-    About the first `in_memory` bytes of the records stay in memory, by default
-    `IN_MEMORY`. The others are written to a file, if the system supports it. Several
-    threads encode.
+    Threads may call it with a batch each. Then `collect` takes the chunks in order.
+
+    Parameters
+    ----------
+    schema, intercept, max_weight
+        As in `encode`.
     """
-    room = IN_MEMORY if in_memory is None else in_memory
-    file: IO[bytes] | None = None
-    chunks: list[Chunk] = []
-    ones = np.ones(0, np.float32)
 
-    def encode_one(batch: Batch) -> tuple[Chunk, ...]:
-        made = encode([batch], schema, intercept=intercept, max_weight=max_weight)
+    def __init__(self, schema: Schema, intercept: bool, max_weight: float) -> None:
+        self._schema, self._intercept = schema, intercept
+        self._max_weight = max_weight
+        self._ones = np.ones(0, np.float32)
+
+    def __call__(self, batch: Batch) -> Sequence[Chunk]:
+        """Encode a batch."""
+        made = encode(
+            [batch],
+            self._schema,
+            intercept=self._intercept,
+            max_weight=self._max_weight,
+        )
+        if self._schema.unit is None:  # otherwise chunks are joined first
+            return [self._share(chunk) for chunk in made.chunks]
         return made.chunks
 
-    encoded = map_in_order(encode_one, read, n_threads)
-    parts = (chunk for chunks in encoded for chunk in chunks)
-    for chunk in _join_equal(parts) if schema.unit else parts:
+    def _share(self, chunk: Chunk) -> Chunk:
+        """Return the chunk with a shared array as weights, if all weights are one.
+
+        This saves memory, because other chunks use the same array.
+        """
+        ones, target = self._ones, chunk.target
         if len(ones) < len(chunk.weight):
-            ones = np.ones(len(chunk.weight), np.float32)
-        short = _shared(chunk, ones)
-        room -= _size(short)
-        if room < 0 and hasattr(mmap, "MADV_DONTNEED"):
-            file = file or tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
-            short = _written(short, file)
-        chunks.append(short)
-    if file is not None:
-        file.close()  # the views keep it open
-    return Records(schema.layout(intercept), tuple(chunks), max_weight)
+            ones = self._ones = np.ones(len(chunk.weight), np.float32)
+        own = ones[: len(chunk.weight)]
+        if target.dtype == np.uint8:  # engines read two bytes, and would make a copy
+            target = target.astype(np.uint16)
+        weight = own if np.array_equal(chunk.weight, own) else chunk.weight
+        return Chunk(chunk.parts, target, weight, chunk.divisor)
+
+    def collect(
+        self, encoded: Iterable[Sequence[Chunk]], in_memory: float | None = None
+    ) -> Records:
+        """Return the records of all batches.
+
+        About the first `in_memory` bytes of them stay in memory, by default
+        `IN_MEMORY`. The others are written to a file, if the system supports it.
+        """
+        room = IN_MEMORY if in_memory is None else in_memory
+        file: IO[bytes] | None = None
+        chunks: list[Chunk] = []
+        parts = (chunk for chunks in encoded for chunk in chunks)
+        if self._schema.unit is not None:
+            parts = (self._share(chunk) for chunk in _join_equal(parts))
+        for chunk in parts:
+            room -= _size(chunk)
+            if room < 0 and hasattr(mmap, "MADV_DONTNEED"):
+                file = file or tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
+                chunk = _written(chunk, file)
+            chunks.append(chunk)
+        if file is not None:
+            file.close()  # the views keep it open
+        layout = self._schema.layout(self._intercept)
+        return Records(layout, tuple(chunks), self._max_weight)
 
 
 def read_rows(
@@ -100,18 +127,19 @@ def read_rows(
     target: Any,
     sample_weight: Any,
     keep: AnyArray | None = None,
+    row_counts: RowCounts | None = None,
     *,
     schema: Schema,
     class_weight: Mapping[Any, float] | None,
     intercept: bool,
     max_weight: float,
     unit: Any = None,
-    row_counts: RowCounts | None = None,
     n_threads: int | None = 1,
     progress: Callable[[float], None] | None = None,
 ) -> Records:
-    """Read and encode a table, as `batches` and `encode_all` do."""
-    read = batches(
+    """Read and encode a table, as `batches` and `Encoder` do."""
+    work = Encoder(schema, intercept, max_weight)
+    encoded = batches(
         table,
         schema,
         target=target,
@@ -122,15 +150,9 @@ def read_rows(
         n_threads=n_threads,
         progress=progress,
         keep=keep,
+        finish=work,
     )
-    return encode_all(
-        read,
-        schema,
-        intercept=intercept,
-        max_weight=max_weight,
-        n_threads=n_threads,
-        in_memory=math.inf if readers.is_in_memory(table) else None,
-    )
+    return work.collect(encoded, math.inf if readers.is_in_memory(table) else None)
 
 
 def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
@@ -172,19 +194,6 @@ def _stack(arrays: Sequence[AnyArray]) -> AnyArray:
 def _size(chunk: Chunk) -> int:
     """Return the number of bytes that a chunk takes, without shared weights."""
     return sum(array.nbytes for array in _arrays(chunk))
-
-
-def _shared(chunk: Chunk, ones: AnyArray) -> Chunk:
-    """Return the chunk with the shared array `ones` as weights, if all weights are one.
-
-    This saves memory, because other chunks use the same array.
-    """
-    own = ones[: len(chunk.weight)]
-    target = chunk.target
-    if target.dtype == np.uint8:  # engines read two bytes, and would make a copy
-        target = target.astype(np.uint16)
-    weight = own if np.array_equal(chunk.weight, own) else chunk.weight
-    return Chunk(chunk.parts, target, weight, chunk.divisor)
 
 
 def _owned(weight: AnyArray) -> bool:

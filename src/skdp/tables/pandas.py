@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,35 @@ def table(given: Any, wanted: Sequence[str] | None) -> Source:
     """Open a DataFrame."""
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
-        columns = [given.iloc[:, position] for position in at]
+        columns = [_open(given.iloc[:, position]) for position in at]
         for part in slices(len(given), rows):
-            yield [column(series.iloc[part]) for series in columns]
+            yield [cut(part) for cut in columns]
 
     names = [str(name) for name in given.columns]
     kinds = [_kind(dtype) for dtype in given.dtypes]
     return Source(names=names, kinds=kinds, read=read, n_rows=len(given))
 
 
+def _open(series: Any) -> Callable[[slice], Cells]:
+    """Return a function that reads a slice of a Series.
+
+    The Series is opened once if that copies nothing, because pandas slices slowly.
+    """
+    dtype, data = series.dtype, series.array
+    if hasattr(dtype, "categories"):
+        codes, values = np.asarray(data.codes), _list_values(data.categories)
+        return lambda part: _drop_unused(codes[part], values)
+    if isinstance(dtype, np.dtype):
+        cells = series.to_numpy()
+        return lambda part: cells[part]
+    return lambda part: column(series.iloc[part])
+
+
 def column(given: Any) -> Cells:
     """Read a Series or an Index."""
     dtype, data = given.dtype, given.array
     if hasattr(dtype, "categories"):
-        return _coded(np.asarray(data.codes), data.categories)
+        return _drop_unused(np.asarray(data.codes), _list_values(data.categories))
     if isinstance(dtype, np.dtype):
         return given.to_numpy()
     # Arrow cannot encode every string that pandas stores as a Python object.
@@ -40,15 +55,20 @@ def column(given: Any) -> Cells:
     return given.to_numpy(dtype=object)
 
 
-def _coded(codes: Any, categories: Any) -> Coded:
-    if len(categories) > len(codes):
-        used, codes = np.unique(codes, return_inverse=True)
-        codes = codes - (used[:1] < 0).sum()
-        categories = categories[used[used >= 0]]
+def _list_values(categories: Any) -> list[object]:
     values = column(categories)
     if not isinstance(values, (np.ndarray, Coded)):
         values = arrow.to_objects(values)
-    return Coded(codes=codes, values=list(values))
+    return list(values)
+
+
+def _drop_unused(codes: Any, values: list[object]) -> Coded:
+    """Return a categorical column, with only the values it has if these are fewer."""
+    if len(values) > len(codes):
+        used, codes = np.unique(codes, return_inverse=True)
+        codes = codes - (used[:1] < 0).sum()
+        values = [values[code] for code in used.tolist() if code >= 0]
+    return Coded(codes=codes, values=values)
 
 
 def _storage(dtype: Any) -> str | None:

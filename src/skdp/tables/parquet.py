@@ -7,8 +7,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from skdp.tables import arrow
-from skdp.tables.readers import Cells, Source, hide_errors, library
+from skdp.tables.readers import Cells, Section, Source, hide_errors, library
 
 #: Number of bytes to read ahead in a column.
 BUFFER = 1 << 20
@@ -18,14 +20,18 @@ def table(given: str | PathLike[str], wanted: Sequence[str] | None) -> Source:
     """Open a Parquet file."""
     path = Path(given)
     parquet = library("pyarrow.parquet")
-    (about,) = hide_errors(_read_schema(parquet, path), f"{path.name!r}")
-    schema, n_rows = about
+    (about,) = hide_errors(_read_facts(parquet, path), f"{path.name!r}")
+    schema, groups = about
+    own = range(len(groups))
+    if isinstance(given, Section):
+        own = own[given.first : given.stop]
+    n_rows = sum(groups[group][0] for group in own)
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:
         names = [schema.names[position] for position in at]
         # By default the whole file would stay in memory until its end is read.
         with parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as opened:
-            batches = _read_batches(opened, names, rows)
+            batches = _read_batches(opened, names, rows, own)
             yield from arrow.read_batches(batches, range(len(at)), rows)
         # Arrow would keep tens of megabytes for later use.
         library("pyarrow").default_memory_pool().release_unused()
@@ -34,11 +40,59 @@ def table(given: str | PathLike[str], wanted: Sequence[str] | None) -> Source:
     return Source(names=schema.names, kinds=kinds, read=read, n_rows=n_rows)
 
 
-def _read_schema(parquet: Any, path: Path) -> Iterator[tuple[Any, int]]:
+def split(given: str | PathLike[str], most: float) -> list[Section]:
+    """Split a file into sections of row groups, of about `most` bytes each."""
+    path = Path(given)
+    found = _read_facts(library("pyarrow.parquet"), path)
+    ((_, groups),) = hide_errors(found, f"{path.name!r}")
+    # The sizes of groups are those before compression.
+    sizes = np.array([size for _, size in groups], float)
+    sizes *= path.stat().st_size / max(1.0, sizes.sum())
+    first, sections = 0, []
+    for stop in range(1, len(sizes) + 1):
+        own = float(sizes[first:stop].sum())
+        if own >= most or stop == len(sizes):
+            sections.append(Section(path, first, stop, own))
+            first = stop
+    return sections or [Section(path, 0, 0, 0.0)]
+
+
+def _read_facts(
+    parquet: Any, path: Path
+) -> Iterator[tuple[Any, list[tuple[int, int]]]]:
+    """Yield the schema of a file, and the rows and bytes of its row groups."""
     with parquet.ParquetFile(path) as file:
-        yield file.schema_arrow, file.metadata.num_rows
+        groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+        sizes = [(group.num_rows, group.total_byte_size) for group in groups]
+        yield file.schema_arrow, sizes
 
 
-def _read_batches(opened: Any, names: list[str], rows: int) -> Iterator[Any]:
-    for batch in opened.iter_batches(batch_size=rows, columns=names):
-        yield batch.select(names)
+def _read_batches(
+    opened: Any, names: list[str], rows: int, groups: Sequence[int]
+) -> Iterator[Any]:
+    """Yield batches or tables of `rows` rows each, except the last.
+
+    Arrow cuts some types of columns at row groups, and others not. Cells and ids are
+    read one after the other, and must be cut at the same rows.
+    """
+    waiting: list[Any] = []
+    n_rows = 0
+    for batch in opened.iter_batches(
+        batch_size=rows, row_groups=list(groups), columns=names
+    ):
+        rest = batch.select(names)
+        while n_rows + rest.num_rows >= rows:
+            yield _join([*waiting, rest.slice(0, rows - n_rows)])
+            rest = rest.slice(rows - n_rows)
+            waiting, n_rows = [], 0
+        if rest.num_rows:
+            waiting.append(rest)
+            n_rows += rest.num_rows
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(batches: list[Any]) -> Any:
+    if len(batches) == 1:
+        return batches[0]
+    return library("pyarrow").Table.from_batches(batches).unify_dictionaries()

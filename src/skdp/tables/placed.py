@@ -9,12 +9,15 @@ from functools import partial
 from typing import Any
 
 from skdp.privacy.encoding import Records
+from skdp.privacy.units import RowCounts
 from skdp.schema import IntArray, Layout
+from skdp.tables.ids import Ids
 from skdp.tables.readers import Kind, Source
 
-#: ``read(table, target, weight, keep)`` encodes a part of a table. `keep` says for each
-#: row whether it is kept, or is None if all are.
-Read = Callable[[Any, Any, Any, Any], Records]
+#: ``read(table, target, weight, keep, row_counts)`` encodes a part of a table. `keep`
+#: says for each row whether it is kept, or is None if all are. `row_counts` has the
+#: rows of each person of the part in the whole table, or is None without a unit.
+Read = Callable[[Any, Any, Any, Any, Any], Records]
 
 
 class PlacedTable(ABC):
@@ -29,14 +32,30 @@ class PlacedTable(ABC):
         """Return public facts about the table, which this process cannot read."""
 
     @abstractmethod
-    def add_up(self, work: Callable[[Any, Any], Any]) -> Any:
-        """Return the sum of ``work(table, target)`` over all parts."""
+    def add_up(self, work: Callable[..., Any], counts: RowCounts | None = None) -> Any:
+        """Return the sum of ``work(table, target, row_counts)`` over all parts.
+
+        `row_counts` has the rows of the part's persons, as in `Read`.
+        """
 
     @abstractmethod
     def encode(
-        self, layout: Layout, max_weight: float, read: Read, weighted: bool
+        self,
+        layout: Layout,
+        max_weight: float,
+        read: Read,
+        weighted: bool,
+        counts: RowCounts | None,
     ) -> Records:
         """Have `read` encode each part where it is, with weights if `weighted`."""
+
+    @abstractmethod
+    def count_rows_per_unit(self, ids: Ids, least: int) -> RowCounts:
+        """Count the rows of each person, with `least` as in `RowCounts`.
+
+        The counts stay where the rows are. Only the methods of this class and ``len``
+        can use them.
+        """
 
     @abstractmethod
     def take(self, at: IntArray) -> PlacedTable:
@@ -51,15 +70,26 @@ class PlacedColumn:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class PlacedDivisors:
+    """Divisors of a `PlacedTable`. ``read(table, row_counts)`` yields a part's."""
+
+    counts: RowCounts
+    read: Callable[[Any, RowCounts], Iterable[IntArray]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class PlacedCells:
     """Cells of a `PlacedTable`. ``read(table, target)`` yields those of a part."""
 
     table: PlacedTable
     read: Callable[[Any, Any], Iterable[Any]]
 
-    def add_up(self, work: Callable[[Iterable[Any]], Any]) -> Any:
-        """Return the sum of `work` over the cells of all parts."""
-        return self.table.add_up(partial(_apply, self.read, work))
+    def add_up(self, work: Callable[..., Any], divisors: PlacedDivisors | None) -> Any:
+        """Return the sum of ``work(batches, divisors=own)`` over all parts."""
+        if divisors is None:
+            return self.table.add_up(partial(_apply, self.read, None, work))
+        whole = partial(_apply, self.read, divisors.read, work)
+        return self.table.add_up(whole, divisors.counts)
 
 
 def table(given: PlacedTable, wanted: Sequence[str] | None) -> Source:
@@ -72,5 +102,8 @@ def column(given: PlacedColumn) -> PlacedColumn:
     return given
 
 
-def _apply(read: Any, work: Any, table: Any, target: Any) -> Any:
-    return work(read(table, target))
+def _apply(
+    read: Any, divide: Any, work: Any, table: Any, target: Any, row_counts: Any
+) -> Any:
+    own = None if divide is None else divide(table, row_counts)
+    return work(read(table, target), divisors=own)

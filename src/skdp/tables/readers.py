@@ -12,6 +12,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -148,6 +150,37 @@ def file(given: Any, wanted: Sequence[str] | None) -> Source:
     return reader(given, wanted)
 
 
+@dataclass(frozen=True)
+class Section(PathLike[str]):
+    """A part of a file. All sections of a file together have the rows of the file.
+
+    Attributes
+    ----------
+    whole : str or path
+        The file.
+    first, stop : int
+        The rows begin at these bytes of a CSV file, from `first` to before `stop`, or
+        are in these row groups of a Parquet file.
+    size : float
+        About how many bytes of the file the section takes.
+    """
+
+    whole: str | PathLike[str]
+    first: int
+    stop: int
+    size: float
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.whole)
+
+
+def split_file(given: PathLike[str], most: float) -> list[Section]:
+    """Split a file into sections of about `most` bytes, if its form permits it."""
+    module = _find_file_reader(Path(given)).partition(":")[0]
+    sections: list[Section] = _load(f"{module}:split")(given, most)
+    return sections
+
+
 def _find_file_reader(path: Path) -> str:
     where = FILES.get(path.suffix.lower())
     check(
@@ -202,6 +235,7 @@ def length(cells: Cells) -> int:
     return len(cells.codes if hasattr(cells, "codes") else cells)
 
 
+@cache
 def library(name: str) -> Any:
     """Import a library of the ``tables`` extra."""
     try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from skdp.schema import Group, check
@@ -264,6 +264,13 @@ def list_dp_gcd(given: Given) -> list[Expected]:
     ]
 
 
+def list_dp_sega(given: Given) -> list[Expected]:
+    """List DP-SEGA's releases: the gradient of one column per step."""
+    size, z = given.apart * given.slope, given.number("noise_multiplier")
+    steps = Expected.at(GRADIENT, size, int(given.number("n_steps")), z)
+    return [replace(steps, least=steps.least * given.single)]
+
+
 def list_output_perturbation(given: Given) -> list[Expected]:
     """List the only release of output perturbation, the minimiser.
 
@@ -331,6 +338,7 @@ SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
     "dp_svrg": list_dp_svrg,
     "dp_cd": list_dp_cd,
     "dp_gcd": list_dp_gcd,
+    "dp_sega": list_dp_sega,
     "output_perturbation": list_output_perturbation,
     "objective_perturbation": list_objective_perturbation,
     "adassp": list_adassp,

@@ -1,0 +1,40 @@
+"""DP-CD without its clips: uniform coordinates, the smoothness released.
+
+With the same seed, M is the same as in DP-SkGD with importance sampling, and no slope
+is clipped in either. The sampling, and the K* that follows from it, are all that
+differs.
+"""
+
+import math
+
+from experiments.paths import ENGINE, Callback, columns_share, followed
+from skdp.descent import averages
+from skdp.schema import FloatArray
+from skdp.solvers import Problem, dp_cd
+
+NAME = "dp_cd_unclipped"
+LABEL = "DP-CD, unclipped"
+LOSSES = ("logistic", "squared")
+
+
+def fit(
+    problem: Problem,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    callback: Callback | None = None,
+) -> FloatArray:
+    """Fit with public defaults."""
+    # The mean squares of all columns are one pass.
+    share = columns_share(problem.layout)
+    after = followed(callback, share, averages.mean, before=1.0)
+    return dp_cd(
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        random_state=seed,
+        engine=ENGINE,
+        callback=after,
+        clip=math.inf,
+    ).weights

@@ -1,0 +1,109 @@
+"""Draw sets with probabilities that follow the gradients released so far.
+
+Every step of Algorithm 1 costs the same, whichever set it draws, because the noise is a
+fixed multiple of the sensitivity of that set. So the sets may depend on earlier
+releases at no cost. docs/guide/sketches.md has the proofs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from skdp.descent.samplings import Sampling
+from skdp.privacy.mechanism import Released
+from skdp.schema import FloatArray, IntArray, check
+
+__all__ = ["LAWS", "FollowingLaw", "Law"]
+
+Law = Literal["fixed", "norms", "largest"]
+LAWS: tuple[Law, ...] = ("fixed", "norms", "largest")
+
+
+class FollowingLaw:
+    """Probabilities that follow the last released gradient of each set.
+
+    A step draws the set S with probability
+    p(S) = explore · p̄(S) + (1 - explore) · a(S), where p̄ is the sampling's own
+    probability. The distribution a is made of released values only. Sets that were
+    never drawn come first. After that, let s(S) be the squared norm of the last
+    released B_S g̃ less the variance of its noise, and at least 0. It estimates, up to a
+    common factor, by how much a step on S lowers f. ``"norms"`` makes a(S) proportional
+    to √s(S) (adaptive importance sampling). ``"largest"`` takes the set with the
+    largest s (the rule of Gauss and Southwell, with gradients of earlier steps). If all
+    s are 0, a is p̄.
+
+    Parameters
+    ----------
+    sampling : Sampling
+        Lists the sets, and gives p̄.
+    law : {"norms", "largest"}
+        The rule for a.
+    explore : float
+        In (0, 1]. It bounds the cost of following: p ≥ explore · p̄.
+    """
+
+    def __init__(self, sampling: Sampling, law: Law, explore: float) -> None:
+        support, own = sampling.support, sampling.set_probabilities
+        check(
+            support is not None,
+            f"law={law!r} requires a sampling that lists its sets, got {sampling!r}.",
+        )
+        assert support is not None
+        assert own is not None
+        self._sets, self._own = support, own
+        self._law, self._explore = law, explore
+        self._index = {chosen.tobytes(): i for i, chosen in enumerate(support)}
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all releases, before another run."""
+        self._scores = np.full(len(self._sets), np.nan)
+
+    def probabilities(self) -> FloatArray:
+        """Return the probability of each set in the next step."""
+        return self._explore * self._own + (1.0 - self._explore) * self._follow()
+
+    def _follow(self) -> FloatArray:
+        new = np.isnan(self._scores)
+        if new.any():
+            share = np.where(new, self._own, 0.0)
+        elif self._law == "norms":
+            share = np.sqrt(self._scores)
+        else:
+            share = (self._scores == self._scores.max()) * self._own
+        total = float(share.sum())
+        followed = total > 0 and (new.any() or self._scores.max() > 0)
+        return share / total if followed else self._own
+
+    def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
+        """Draw the sets of ``n_steps`` steps, each after the release of the last one.
+
+        Notes
+        -----
+        **Guarantee.** For all tables, each set is a function of public randomness and
+        of the values passed to `learn`, all of which were released.
+        """
+        for _ in range(n_steps):
+            cumulative = np.cumsum(self.probabilities())
+            place = rng.random() * cumulative[-1]
+            yield self._sets[int(np.searchsorted(cumulative, place, side="right"))]
+
+    def find_probability(self, at: IntArray) -> float:
+        """Return the probability of one set in the next step."""
+        return float(self.probabilities()[self._index[at.tobytes()]])
+
+    def weigh(self, at: IntArray) -> float:
+        """Return explore · p̄(S)/p(S) for the set that was drawn, which is at most 1."""
+        own = float(self._own[self._index[at.tobytes()]])
+        return self._explore * own / self.find_probability(at)
+
+    def learn(self, at: IntArray, released: Released) -> None:
+        """Keep what a release says about its set."""
+        if not isinstance(released, Released):
+            raise TypeError("Probabilities follow only released values.")
+        noise = np.broadcast_to(released.noise_std, released.values.shape)
+        score = float((released.values**2).sum() - (noise**2).sum())
+        self._scores[self._index[at.tobytes()]] = max(score, 0.0)

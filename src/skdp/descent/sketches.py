@@ -1,0 +1,294 @@
+"""Take steps in the span of a few rows of any public or released matrix.
+
+The paper's sketch C = I_S P⁻¹ selects coordinates. Here a sketch selects rows of a
+matrix Q: the coordinates themselves, a random rotation, or the eigenvectors of a
+released Gram matrix. docs/guide/sketches.md has the theorems.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import hadamard
+
+from skdp.descent.adaptive import LAWS, FollowingLaw, Law
+from skdp.descent.geometry import Geometry, Prepared, Task, clip_to_box
+from skdp.descent.gram import fill_gram, make_prior, whiten
+from skdp.descent.threads import one_thread
+from skdp.models.penalties import ElasticNet
+from skdp.privacy import queries
+from skdp.privacy.mechanism import Released
+from skdp.schema import FloatArray, IntArray, Layout, check
+
+__all__ = ["Sketched", "bound_image", "randomised_hadamard"]
+
+#: Directions whose squared length in the metric is below this share of the largest one
+#: are left out of a step: they depend on the other directions of the set.
+SMALLEST = 1e-10
+
+
+def randomised_hadamard(n_features: int, seed: int = 0) -> FloatArray:
+    """Return a rotation whose entries are all 1 or -1, up to its scale.
+
+    The rows are those of a Hadamard matrix of order r, the next power of two, with
+    random signs for its columns. Only the first `n_features` columns are kept, so
+    QᵀQ = r I. The signs are read from SHAKE-128 of the seed, which is public.
+
+    Returns
+    -------
+    float64 (r, n_features)
+        Q.
+    """
+    check(n_features >= 1, f"n_features must be at least 1, got {n_features}.")
+    order = 1 << (n_features - 1).bit_length()
+    drawn = hashlib.shake_128(f"hadamard {seed}".encode()).digest(order)
+    signs = 2.0 * (np.frombuffer(drawn, np.uint8)[:n_features] & 1) - 1.0
+    return np.asarray(hadamard(order)[:, :n_features] * signs, dtype=np.float64)
+
+
+def bound_image(layout: Layout, matrix: FloatArray) -> float:
+    """Return a bound on ‖Q x‖ over all encoded rows x.
+
+    Each group of coordinates has norm at most one, and its part of the image is at most
+    the longest column of Q in the group (for codes, curves and single numbers) or the
+    largest singular value of those columns. The bound is the sum over the groups, or
+    the largest singular value of Q times the norm of x, if that is smaller.
+    """
+    parts = []
+    for group in layout.groups:
+        own = matrix[:, group.coordinates]
+        ball = group.kind == "dense" and group.width > 1
+        parts.append(
+            np.linalg.norm(own, 2) if ball else np.linalg.norm(own, axis=0).max()
+        )
+    touched = np.flatnonzero(matrix.any(axis=0))
+    largest = np.linalg.norm(matrix, 2) * math.sqrt(layout.squared_norm(touched))
+    return float(min(sum(parts), largest))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sketched(Geometry):
+    """Steps in the span of a set S of the rows of a matrix Q.
+
+    Let A be the released Gram matrix divided by n, with `floor` added to its
+    eigenvalues, and let N_S = Q_S A Q_Sᵀ. Without a release, N_S is b_S² I, where b_S
+    is a public bound on ‖Q_S x‖ (`bound_image`). Let B_S = N_S^(-1/2) Q_S. Slopes are
+    capped so that ‖B_S g_i‖ ≤ C_S for the gradient g_i of every record, and B_S Σ_i g_i
+    is released with isotropic noise. The step is w ← w - B_Sᵀ (B_S g̃)/(β n). The
+    sampling of the plan draws S from the rows of Q.
+
+    Parameters
+    ----------
+    directions : float64 (r, d), optional
+        Q, which must be public. By default its rows are the eigenvectors of A, from the
+        largest eigenvalue to the smallest, which costs `gram_share`.
+    cap : float
+        C_S is this number times √|S|, or times 1 if A is not released. It is never
+        larger than the slope bound times the public bound on ‖B_S x‖, which is also the
+        default. With that default no slope is capped.
+    gram_share : float
+        Share of μ² spent on the Gram matrix.
+    floor : float
+        The number that is added to every eigenvalue of A.
+    law : {"fixed", "norms", "largest"}
+        How S is drawn. ``"fixed"`` draws from the plan's sampling. The other laws
+        follow the released gradients (`skdp.descent.adaptive`), for which the sampling
+        must list its sets.
+    explore : float
+        The share of the plan's own probabilities in an adaptive law.
+    weighted : bool
+        Whether a step is multiplied by explore · p̄(S)/p(S) ≤ 1, where p̄ is the plan's
+        probability of S and p the adaptive one. Such steps are unbiased, and the convex
+        bound covers them.
+    """
+
+    directions: FloatArray | None = None
+    cap: float = math.inf
+    gram_share: float = 0.0
+    floor: float = 0.0
+    law: Law = "fixed"
+    explore: float = 0.5
+    weighted: bool = False
+    kind = "sketched"
+
+    def __post_init__(self) -> None:
+        if self.directions is not None:
+            given = np.asarray(self.directions, dtype=np.float64)
+            object.__setattr__(self, "directions", given)
+            check(
+                given.ndim == 2 and bool(np.isfinite(given).all()),
+                "directions must be a finite matrix, with one direction per row.",
+            )
+            check(
+                np.linalg.matrix_rank(given) == given.shape[1],
+                "directions must span all coefficients, or some could never move.",
+            )
+        check(self.cap > 0, f"cap must be positive, got {self.cap}.")
+        check(
+            0 <= self.gram_share < 1,
+            f"gram_share must be at least 0 and below 1, got {self.gram_share}.",
+        )
+        check(
+            self.gram_share > 0 or self.directions is not None,
+            "directions is required if gram_share is 0, because the eigenvectors of "
+            "the Gram matrix are not known without a release.",
+        )
+        check(
+            0 < self.floor < math.inf or self.gram_share == 0,
+            f"floor must be positive if gram_share is, got {self.floor}.",
+        )
+        check(self.law in LAWS, f"law must be one of {LAWS}, got {self.law!r}.")
+        check(
+            0 < self.explore <= 1,
+            f"explore must be above 0 and at most 1, got {self.explore}.",
+        )
+
+    @property
+    def share(self) -> float:  # type: ignore[override]
+        """The share of the budget (of μ²) that is not spent on steps."""
+        return self.gram_share
+
+    def count_directions(self, layout: Layout) -> int:
+        """Return the number of rows of Q, from which the sampling draws."""
+        given = self.directions
+        check(
+            given is None or given.shape[1] == layout.n_features,
+            f"directions must have {layout.n_features} columns, as the layout has.",
+        )
+        return layout.n_features if given is None else len(given)
+
+    def describe(self) -> str:
+        """Describe the directions and the metric in words."""
+        text = "eigenvectors of the Gram matrix"
+        if self.directions is not None:
+            text = f"{len(self.directions)} public directions"
+        metric = "public bounds"
+        if self.gram_share:
+            metric = f"the Gram matrix, for {self.gram_share:.0%} of the budget"
+        drawn = "" if self.law == "fixed" else f", sets drawn by {self.law}"
+        return f"steps along {text}, in the metric of {metric}{drawn}"
+
+    def prepare(self, task: Task) -> Prepared:
+        """Return query, update, start and law, after releasing the Gram matrix."""
+        check(
+            isinstance(task.penalty, ElasticNet) and task.penalty.l1 == 0,
+            "Sketched requires a ridge penalty or none, because other penalties are "
+            "not separable along its directions.",
+        )
+        layout, directions, metric = task.engine.records.layout, self.directions, None
+        if self.gram_share > 0:
+            pattern = queries.GramPattern.of(layout, task.neighbours, centred=True)
+            gram = task.release(queries.gram(task.engine, pattern), self.gram_share)
+            mean = fill_gram(layout, pattern, gram.values, task.n_rows) / task.n_rows
+            white = whiten(mean, self.floor, pattern.shift, make_prior(layout))
+            if directions is None:
+                directions = (white.vectors.T @ white.root)[::-1]
+            with one_thread(layout.n_features):
+                inverse = np.linalg.inv(white.root)
+                metric = inverse @ inverse.T  # A, for rows as they are encoded
+        assert directions is not None
+        steps = _Steps(self, task, directions, metric)
+        start = np.zeros((layout.n_features, task.loss.n_outputs))
+        return Prepared(steps.query, steps.update, start, law=steps.law)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What a step on a set S needs.
+
+    `slopes` are capped by the metric, `root` is B_S, and the columns of `vectors` are
+    eigenvectors of B_S D B_Sᵀ with `values`, where D selects the penalised coordinates.
+    """
+
+    slopes: queries.Slopes
+    root: FloatArray
+    values: FloatArray
+    vectors: FloatArray
+
+
+class _Steps:
+    """The query and the update. What belongs to a set is computed on first use."""
+
+    def __init__(
+        self,
+        geometry: Sketched,
+        task: Task,
+        directions: FloatArray,
+        metric: FloatArray | None,
+    ) -> None:
+        self._geometry, self._task = geometry, task
+        self._directions, self._metric = directions, metric
+        self._known: dict[bytes, _Part] = {}
+        self.law: FollowingLaw | None = None
+        if geometry.law != "fixed":
+            assert task.sampling is not None
+            self.law = FollowingLaw(task.sampling, geometry.law, geometry.explore)
+        penalty = task.penalty
+        assert isinstance(penalty, ElasticNet)
+        on = np.ones(directions.shape[1])
+        self._ridge = penalty.l2 * (
+            on if penalty.penalised is None else penalty.penalised
+        )
+
+    def part(self, at: IntArray) -> _Part:
+        """Return the capped slopes and B_S of the set S = `at`."""
+        key = at.tobytes()
+        if key not in self._known:
+            self._known[key] = self._make_part(at)
+        return self._known[key]
+
+    def _make_part(self, at: IntArray) -> _Part:
+        task, layout = self._task, self._task.engine.records.layout
+        root, radius = self._whiten(at, layout)
+        slope_bound = task.loss.slope_bound * task.slopes.max_weight
+        radius = min(radius, slope_bound * bound_image(layout, root))
+        metric = queries.Metric.of(root, radius)
+        root = np.ldexp(metric.units, -metric.bits)  # B_S after rounding
+        with one_thread(len(root)):
+            values, vectors = np.linalg.eigh((root * self._ridge) @ root.T)
+        return _Part(
+            slopes=queries.capped(task.engine, task.slopes, metric),
+            root=root,
+            values=np.maximum(values, 0.0),
+            vectors=vectors,
+        )
+
+    def _whiten(self, at: IntArray, layout: Layout) -> tuple[FloatArray, float]:
+        """Return B_S, with orthonormal rows in the metric, and the cap C_S."""
+        chosen, cap = self._directions[at], self._geometry.cap
+        if self._metric is None:
+            return chosen / bound_image(layout, chosen), cap
+        with one_thread(len(chosen)):
+            values, vectors = np.linalg.eigh(chosen @ self._metric @ chosen.T)
+        kept = values > SMALLEST * values[-1]
+        root = (vectors[:, kept] / np.sqrt(values[kept])).T @ chosen
+        return root, cap * math.sqrt(len(root))
+
+    def query(self, at: IntArray, weights: FloatArray) -> queries.BoundedSum:
+        """Return B_S times the sum of the gradients."""
+        return queries.mapped_gradient(
+            self._task.engine, self.part(at).slopes, weights, self._task.neighbours
+        )
+
+    def update(
+        self, weights: FloatArray, released: Released, at: IntArray
+    ) -> FloatArray:
+        """Return the weights after one step on S.
+
+        With c = 1, or the factor of a weighted step, the step is w + B_Sᵀ t, where t
+        minimises ⟨t, B_S g̃⟩/n + β/(2c) ‖t‖² + ψ(w + B_Sᵀ t) for a ridge ψ.
+        """
+        if not isinstance(released, Released):
+            raise TypeError("An update takes only released values.")
+        part, factor = self.part(at), 1.0
+        if self.law is not None:
+            factor = self.law.weigh(at) if self._geometry.weighted else 1.0
+            self.law.learn(at, released)
+        slope = released.values / self._task.n_rows
+        slope = slope + (part.root * self._ridge) @ weights
+        curve = self._task.curvature / factor + part.values
+        move = part.vectors @ ((part.vectors.T @ slope) / curve[:, None])
+        return clip_to_box(weights - part.root.T @ move)

@@ -1,0 +1,138 @@
+"""Divide the rows of a table among threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from skdp.engines.kernels import TILE
+
+#: Largest number of rows that one kernel call adds up in float64. Sums then stay below
+#: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
+MOST_ROWS = 1 << 18
+#: Rough number of column entries that are enough work for a thread.
+TASK_ENTRIES = 1 << 21
+#: Number of ranges of rows per thread, for tables in memory and in files. Short ranges
+#: let all threads end together. In files, each range takes a call.
+RANGES, FILE_RANGES = 64, 16
+#: Number of rows from which several threads work on chunks.
+MANY_ROWS = 1 << 20
+
+
+class Ranges:
+    """Ranges of rows, which threads take one after another.
+
+    A range is the index of a chunk, the first row and the end of the rows. Threads that
+    iterate over the same object share its ranges, and so do kernels, which take them
+    from `array` (m, 3) and count them in `taken`.
+    """
+
+    def __init__(self, array: npt.NDArray[np.int64]) -> None:
+        self.array = array
+        self.taken = np.zeros(1, np.int64)
+
+    @cached_property
+    def _left(self) -> Iterator[tuple[int, int, int]]:
+        return iter(self.array.tolist())
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        return self._left
+
+
+class Threads:
+    """Threads that work on the rows of a table.
+
+    Parameters
+    ----------
+    n_threads : int
+        The largest number of threads.
+    sizes : sequence of int
+        The number of rows of each chunk.
+    rests : sequence of callables or None
+        For each chunk that is stored in a file, the function that releases its memory.
+    """
+
+    def __init__(
+        self,
+        n_threads: int,
+        sizes: Sequence[int],
+        rests: Sequence[Callable[[], None] | None],
+    ) -> None:
+        self._n_threads, self._sizes, self._rests = n_threads, sizes, rests
+        self._known: dict[tuple[int, frozenset[int] | None], Any] = {}
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._n_threads)
+
+    def map(self, work: Callable[[Any], Any], chunks: Iterable[Any]) -> list[Any]:
+        """Return ``work(chunk)`` for each chunk."""
+
+        def work_and_rest(chunk: Any, rest: Callable[[], None] | None) -> Any:
+            result = work(chunk)
+            if rest is not None:
+                rest()
+            return result
+
+        few = self._n_threads == 1 or sum(self._sizes) < MANY_ROWS
+        own: Any = map if few else self._pool.map
+        return list(own(work_and_rest, chunks, self._rests))
+
+    def run(
+        self,
+        work: Callable[[Ranges], Any],
+        entries: int,
+        only: frozenset[int] | None = None,
+    ) -> list[Any]:
+        """Divide all rows among the threads, and return the results of `work`.
+
+        A row counts as `entries` units of work, so small tables use fewer threads. If
+        `only` is given, it has the indices of the chunks whose rows are divided.
+        """
+        indices = range(len(self._sizes)) if only is None else only
+        n_rows = sum(self._sizes[index] for index in indices)
+        n_threads = max(1, min(self._n_threads, -(-n_rows * entries // TASK_ENTRIES)))
+        ranges = self._cut(n_threads, only)
+        if any(self._rests):  # memory must be released after each range
+            shares = [Ranges(one) for one in ranges[:, None]]
+        else:
+            shares = [Ranges(ranges)] * min(n_threads, len(ranges))
+
+        def work_and_rest(share: Ranges) -> Any:
+            result = work(share)
+            if any(self._rests):
+                for index in share.array[:, 0].tolist():
+                    rest = self._rests[index]
+                    if rest is not None:
+                        rest()
+            return result
+
+        if n_threads == 1 or len(shares) < 2:
+            return list(map(work_and_rest, shares))
+        return list(self._pool.map(work_and_rest, shares))
+
+    def _cut(
+        self, n_threads: int, only: frozenset[int] | None
+    ) -> npt.NDArray[np.int64]:
+        """Return ranges of all rows (m, 3), or of those of the chunks in `only`."""
+        if (n_threads, only) not in self._known:
+            sizes = [
+                size if only is None or index in only else 0
+                for index, size in enumerate(self._sizes)
+            ]
+            parts = (FILE_RANGES if any(self._rests) else RANGES) * n_threads
+            length = min(max(TILE, sum(sizes) // parts), MOST_ROWS)
+            ranges = []
+            for i, size in enumerate(sizes):
+                pieces = max(1, -(-size // length))
+                step = max(1, -(-size // (pieces * TILE))) * TILE
+                ranges += [(i, s, min(s + step, size)) for s in range(0, size, step)]
+            found = np.array(ranges, np.int64).reshape(-1, 3)
+            self._known[n_threads, only] = found
+        ranges_of: npt.NDArray[np.int64] = self._known[n_threads, only]
+        return ranges_of

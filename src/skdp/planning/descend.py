@@ -1,0 +1,347 @@
+"""Run Algorithm 1 of the paper as it is printed, on any function or table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skdp.descent import algorithm1, averages
+from skdp.descent.geometry import Diagonal, Task, make_diagonal_update
+from skdp.descent.sampling_checks import check_positive
+from skdp.descent.samplings import Sampling
+from skdp.descent.smoothness import from_bounds
+from skdp.engines.reference import ReferenceEngine
+from skdp.models.losses import Loss
+from skdp.models.penalties import ElasticNet, Penalty
+from skdp.planning.plan import (
+    check_budget,
+    check_separable,
+    check_start,
+    default_delta,
+)
+from skdp.planning.presets import find_lipschitz
+from skdp.privacy import accountant, queries
+from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
+from skdp.privacy.encoding import Records
+from skdp.privacy.mechanism import Released
+from skdp.privacy.randomness import Randomness
+from skdp.schema import FloatArray, IntArray, check
+
+Gradient = Callable[[FloatArray], ArrayLike]
+OfSet = float | Callable[[IntArray], float]
+"""One number for all sets, or a function of the set S."""
+
+STATED = (
+    "The gradient of one record on S was stated to have at most the norm that the "
+    "caller gave as lipschitz, in exact arithmetic."
+)
+
+
+def descend(
+    f: Gradient | Records,
+    sampling: Sampling,
+    *,
+    n_steps: int,
+    n_restarts: int = 1,
+    step_sizes: ArrayLike | None = None,
+    smoothness: ArrayLike | None = None,
+    noise: OfSet | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    start: ArrayLike | None = None,
+    loss: Loss | None = None,
+    lipschitz: OfSet | None = None,
+    n_rows: int | None = None,
+    neighbours: queries.Neighbours = "replace-one",
+    penalty: Penalty | None = None,
+    elliptical: bool = False,
+    average: averages.Average = averages.mean,
+    engine: Callable[[Records], queries.Engine] = ReferenceEngine,
+    callback: Callable[[algorithm1.Step], None] | None = None,
+    random_state: int | None = None,
+) -> tuple[FloatArray, PrivacyRecord]:
+    r"""Minimise f by DP-SkGD, Algorithm 1 of the paper.
+
+    For t = 0, …, T-1 it sets θ⁰ = w^t. For k = 0, …, K-1 it draws a set S and noise
+    η ∼ N(0, σ_S² I), and computes
+
+    .. math:: θ^{k+1} = θ^k - ΓC(\nabla f(θ^k) + η), \qquad C = I_S P^{-1}.
+
+    The average of θ¹, …, θ^K is w^{t+1}. Nothing else is done to w, except that
+    weights are clipped to ±1024, and that a penalty's proximal map is applied if there
+    is a penalty.
+
+    Parameters
+    ----------
+    f : callable w -> ∇f(w), or Records
+        The gradient (d,) of f at weights (d,), or an encoded table (`skdp.encode`),
+        for which f is the mean loss over the rows.
+    sampling : Sampling
+        The distribution of S (`skdp.descent.samplings`).
+    n_steps, n_restarts : int
+        K and T.
+    step_sizes, smoothness : float64 (d,), optional
+        Γ, or M if Γ = PM⁻¹. Give one of them. For records, M is computed from public
+        bounds if neither is given.
+    noise : float or callable S -> float, optional
+        σ_S, the standard deviation of each coordinate of η.
+    epsilon, delta : float, optional
+        A budget that determines σ_S instead, in proportion to L_S, by exact accounting.
+        δ is min(1e-6, 1/(10n)) by default. Without `noise` and `epsilon` there is no
+        noise.
+    start : float64 (d,), optional
+        w⁰, by default 0. It must be public.
+    loss : Loss, optional
+        The loss of records.
+    lipschitz : float or callable S -> float, optional
+        L_S, a bound on the norm of a record's gradient on S. It is required for a
+        gradient with noise, where the privacy claim relies on it. For records it
+        follows from the layout.
+    n_rows : int, optional
+        n. It is required for a gradient with noise, and for records under add-remove.
+    neighbours : {"replace-one", "zero-out", "add-remove"}
+        Which tables are neighbours. The paper's are replace-one.
+    penalty : Penalty, optional
+        A separable penalty, by default none, as in the paper.
+    elliptical : bool
+        For records: whether the noise on a set is elliptical (`Diagonal`) instead of
+        isotropic.
+    average : callable K -> weights (K,)
+        How θ¹, …, θ^K are averaged (`skdp.descent.averages`).
+    engine : callable Records -> Engine
+        Makes the engine that adds up records.
+    callback : callable, optional
+        Called with a `Step` after each step.
+    random_state : int, optional
+        A seed, for tests only. A seeded run claims no privacy.
+
+    Returns
+    -------
+    weights : float64 (d,), or (d, k) for a loss with several outputs
+        w^T.
+    privacy : PrivacyRecord
+        What was spent.
+
+    Notes
+    -----
+    **Guarantee.** For all neighbouring tables, the weights and everything that the
+    callback receives cost what the record says. For records this is unconditional. For
+    a gradient it requires that no record's gradient on S has a norm above L_S, and that
+    f is the mean over n records; the record repeats this as an assumption. If
+    σ_S/L_S varies, every step is charged as the set for which it is smallest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skdp import descend
+    >>> from skdp.descent.samplings import SingleCoordinate
+    >>> M = np.array([1.0, 4.0])
+    >>> w, privacy = descend(
+    ...     lambda w: M * (w - 1),
+    ...     SingleCoordinate.importance(M),
+    ...     smoothness=M,
+    ...     n_steps=200,
+    ...     random_state=0,
+    ... )
+    >>> np.round(w, 1)
+    array([1., 1.])
+    """
+    check(
+        noise is None or epsilon is None,
+        "Give noise or epsilon, not both, because one determines the other.",
+    )
+    check(
+        not elliptical or (isinstance(f, Records) and noise is None),
+        "elliptical=True requires records, and a budget instead of noise.",
+    )
+    p, noisy = sampling.probabilities, noise is not None or epsilon is not None
+    source = Randomness(random_state)
+    if isinstance(f, Records):
+        check(loss is not None, "Records require a loss, such as skdp.Logistic().")
+        assert loss is not None
+        check(lipschitz is None, "lipschitz follows from the records' schema.")
+        lipschitz = find_lipschitz(f.layout, loss.slope_bound * f.max_weight)
+        n_rows = f.count() if n_rows is None and neighbours != "add-remove" else n_rows
+        check(
+            f.layout.n_features == len(p),
+            f"sampling must have {f.layout.n_features} coordinates, as the records "
+            f"have, got {len(p)}.",
+        )
+    check(
+        n_rows is not None
+        if isinstance(f, Records)
+        else not noisy or (lipschitz is not None and n_rows is not None),
+        "n_rows is required, and for a gradient with noise also lipschitz.",
+    )
+    gamma = _choose_step_sizes(f, loss, sampling, step_sizes, smoothness)
+    n = 1 if n_rows is None else n_rows
+    budget = _Budget(sampling, n, neighbours, n_steps * n_restarts)
+    if epsilon is not None:
+        record, z = budget.spend(epsilon, delta)
+    elif noise is not None and lipschitz is not None:
+        record, z = budget.measure(noise, lipschitz, delta)
+    else:
+        record, z = budget.spend(math.inf, delta)
+    if isinstance(f, Records):
+        geometry = Diagonal(smoothness=p / gamma, elliptical=elliptical)
+        assert loss is not None
+        exact = _sum_records(f, loss, geometry, engine, neighbours, n)
+        n_outputs, record.unit = loss.n_outputs, f.layout.unit
+    else:
+        exact, n_outputs = _state(f, lipschitz or 0.0, n, neighbours), 1
+        record.assumptions = (STATED,) if noisy else ()
+
+    def query(at: IntArray, theta: FloatArray) -> queries.BoundedSum:
+        total = exact(at, theta)
+        if noise is None or not z:
+            return total
+        # A sensitivity above the true one is valid, and gives the noise asked for.
+        wanted = _evaluate(noise, at) * n / z
+        return replace(total, sensitivity=max(total.sensitivity, wanted))
+
+    penalty = penalty or ElasticNet()
+    check_separable(penalty, sampling, n_outputs)
+    zero = np.zeros((len(p), n_outputs))
+    weights = algorithm1.descend(
+        query=query,
+        update=make_diagonal_update(gamma / p, penalty, n),
+        sets=sampling.sets,
+        average=average,
+        start=zero if start is None else check_start(start, zero),
+        n_steps=n_steps,
+        n_restarts=n_restarts,
+        noise_multiplier=z,
+        randomness=source,
+        record=record,
+        callback=callback,
+    )
+    return (weights[:, 0] if n_outputs == 1 else weights), record
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """What the steps of a run may cost, or do cost."""
+
+    sampling: Sampling
+    n_rows: int
+    neighbours: queries.Neighbours
+    n_releases: int
+
+    def spend(self, epsilon: float, delta: float | None) -> tuple[PrivacyRecord, float]:
+        """Return a record of a budget, and the noise multiplier that spends it."""
+        delta = default_delta(self.n_rows) if delta is None else delta
+        if epsilon < math.inf:
+            check_budget(epsilon, delta, self.n_rows)
+        record = PrivacyRecord(epsilon=epsilon, delta=delta, neighbours=self.neighbours)
+        mu = math.sqrt(record.budget)
+        return record, accountant.noise_multiplier(mu, self.n_releases)
+
+    def measure(
+        self, noise: OfSet, lipschitz: OfSet, delta: float | None
+    ) -> tuple[PrivacyRecord, float]:
+        """Return a record of what σ_S costs, and the smallest noise multiplier.
+
+        If the sampling does not list its sets, L of all coordinates is used, which
+        bounds L_S for every S.
+        """
+        sets = self.sampling.support
+        check(
+            sets is not None or not callable(noise),
+            "noise must be a number, because this sampling does not list its sets.",
+        )
+        everything = np.arange(self.sampling.n_coordinates)
+        reach = 2.0 if self.neighbours == "replace-one" else 1.0
+        z = min(
+            _evaluate(noise, at) * self.n_rows / (reach * _evaluate(lipschitz, at))
+            for at in (sets or (everything,))
+        )
+        check(0 <= z < math.inf, "noise must be finite and at least 0 for every set.")
+        if z == 0:
+            return self.spend(math.inf, delta)
+        z *= 1 - 1e-9  # the sensitivity that is stated below is rounded up
+        delta = default_delta(self.n_rows) if delta is None else delta
+        mu = math.sqrt(self.n_releases) / z
+        epsilon = accountant.spent_epsilon(mu, delta, ALLOWED_DRAWS) * (1 + 1e-6)
+        check_budget(epsilon, delta, self.n_rows)
+        record = PrivacyRecord(epsilon=epsilon, delta=delta, neighbours=self.neighbours)
+        return record, z
+
+
+def _evaluate(value: OfSet, at: IntArray) -> float:
+    """Return a number that may depend on the set S."""
+    return float(value(at) if callable(value) else value)
+
+
+def _choose_step_sizes(
+    f: Gradient | Records,
+    loss: Loss | None,
+    sampling: Sampling,
+    step_sizes: ArrayLike | None,
+    smoothness: ArrayLike | None,
+) -> FloatArray:
+    """Return Γ as it is given, or PM⁻¹."""
+    check(
+        step_sizes is None or smoothness is None,
+        "Give step_sizes or smoothness, not both, because Γ = PM⁻¹.",
+    )
+    if step_sizes is not None:
+        return check_positive(
+            step_sizes, sampling.n_coordinates, "descend", "step_sizes"
+        )
+    if smoothness is None and isinstance(f, Records) and loss is not None:
+        beta = loss.curvature * f.max_weight
+        smoothness = from_bounds(sampling, f.layout.blocks, beta)
+    if smoothness is None:
+        raise ValueError("A gradient requires step_sizes or smoothness.")
+    m = check_positive(smoothness, sampling.n_coordinates, "descend", "smoothness")
+    return np.asarray(sampling.probabilities / m)
+
+
+def _sum_records(
+    records: Records,
+    loss: Loss,
+    geometry: Diagonal,
+    engine: Callable[[Records], queries.Engine],
+    neighbours: queries.Neighbours,
+    n_rows: int,
+) -> algorithm1.Query:
+    """Return the query for the exact sum of the records' gradients on S."""
+
+    def refuse(total: queries.BoundedSum, share: float) -> Released:
+        raise AssertionError("Algorithm 1 releases nothing before its first step.")
+
+    task = Task(
+        engine=engine(records),
+        loss=loss,
+        slopes=queries.Slopes(loss=loss, max_weight=records.max_weight),
+        curvature=loss.curvature * records.max_weight,
+        neighbours=neighbours,
+        n_rows=n_rows,
+        penalty=ElasticNet(),
+        release=refuse,
+    )
+    return geometry.prepare(task).query
+
+
+def _state(
+    gradient: Gradient, lipschitz: OfSet, n_rows: int, neighbours: queries.Neighbours
+) -> algorithm1.Query:
+    """Return the query for n ∇f on S, whose sensitivity the caller states."""
+    reach = 2.0 if neighbours == "replace-one" else 1.0
+
+    def query(at: IntArray, theta: FloatArray) -> queries.BoundedSum:
+        found = np.asarray(gradient(theta[:, 0].copy()), dtype=np.float64)
+        check(
+            found.shape == (len(theta),),
+            f"The gradient must have shape ({len(theta)},), got {found.shape}.",
+        )
+        rounding = 2.0**-30 * math.sqrt(len(at))  # as `queries.stated` requires
+        sensitivity = reach * _evaluate(lipschitz, at) + rounding
+        name = f"gradient of {queries.count_in_words(len(at), 'coordinate')}"
+        return queries.stated(n_rows * found[at, None], sensitivity, name)
+
+    return query

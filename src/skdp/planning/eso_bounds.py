@@ -1,0 +1,292 @@
+r"""Compute bounds that require expected separable overapproximation (ESO) only.
+
+They are Theorems D, E and F of docs/guide/theory.md, which has the proofs. They cover
+what block-wise step sizes M run in: ``E[I_S H I_S] ⪯ PM``, which is weaker than
+``Diag(M) ⪰ H``.
+
+* **D** minimises F = f + ψ for a separable convex ψ, by proximal steps.
+* **E** is for strongly convex functions, and tends to B or D as the modulus vanishes.
+* **F** replaces M by one matrix per block of a partition. D and E then hold with the
+  sums that `matrix_sigmas` returns.
+
+The names are those of `skdp.planning.theory`: D0 = ‖w0 - w*‖² in the norm M P⁻¹,
+N1 = Σ_j E[1{j∈S} σ_S²]/(p_j M_j), N2 = Σ_j E[1{j∈S} σ_S²]/M_j and v = 1/p_min.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skdp.descent.sampling_checks import check_positive, make_error
+from skdp.planning.theory import Budget, Rate, check_numbers, find_best_integer
+
+__all__ = [
+    "composite_bound",
+    "convex_composite",
+    "eso_weighted_bound",
+    "matrix_distance_squared",
+    "matrix_sigmas",
+    "strongly_convex_eso",
+]
+
+
+def composite_bound(
+    n_steps: int,
+    *,
+    distance_squared: float,
+    excess: float,
+    step_noise: float,
+    smallest_probability: float,
+    include_start: bool = True,
+) -> float:
+    """Bound E F(average) - F* after K proximal steps, F = f + ψ (Theorem D).
+
+    The bound is (D0/2 + v·(F(w0) - F*))/K + v·N2 for the average of θ_0, …, θ_{K-1}.
+    For the average of θ_1, …, θ_K, v - 1 replaces the first v. If all probabilities are
+    equal, v·N2 = N1, and this is `eso_bound`: the penalty costs nothing.
+
+    Parameters
+    ----------
+    n_steps : int
+        K.
+    distance_squared, excess : float
+        D0 and a bound on F(w0) - F*.
+    step_noise : float
+        N2.
+    smallest_probability : float
+        p_min.
+    include_start : bool
+        Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
+    """
+    check_numbers(
+        "composite_bound", n_steps=n_steps, smallest_probability=smallest_probability
+    )
+    visits = 1.0 / smallest_probability
+    initial = 0.5 * distance_squared + (visits - (not include_start)) * excess
+    return initial / n_steps + visits * step_noise
+
+
+def convex_composite(
+    *,
+    distance_squared: float,
+    step_sigma_squared: float,
+    smallest_probability: float,
+    excess: float,
+    budget: Budget,
+) -> Rate:
+    """Return the convex rate for F = f + ψ with a separable ψ (Theorem D).
+
+    Let A = D0/2 + v(F(w0) - F*). Then K* = √A/(ν√v Σ_step), and the bound is
+    2ν√(Av)·Σ_step.
+
+    Parameters
+    ----------
+    distance_squared, step_sigma_squared : float
+        D0 and Σ_step².
+    smallest_probability : float
+        p_min.
+    excess : float
+        Bound on F(w0) - F*.
+    budget : Budget
+        The budget.
+    """
+    check_numbers(
+        "convex_composite",
+        distance_squared=distance_squared,
+        step_sigma_squared=step_sigma_squared,
+        smallest_probability=smallest_probability,
+    )
+    check_numbers("convex_composite", zero=True, excess=excess)
+    initial = 0.5 * distance_squared + excess / smallest_probability
+    step = budget.noise_scale**2 * step_sigma_squared / smallest_probability
+    n_steps = find_best_integer(
+        math.sqrt(initial / step), lambda k: initial / k + step * k
+    )
+    return Rate(
+        theorem="Theorem D: convex, with a penalty",
+        n_steps=n_steps,
+        initial=initial / n_steps,
+        noise=step * n_steps,
+    )
+
+
+def eso_weighted_bound(
+    n_steps: int,
+    *,
+    distance_squared: float,
+    excess: float,
+    noise: float,
+    step_noise: float,
+    smallest_probability: float,
+    decay: float,
+    composite: bool = False,
+    include_start: bool = True,
+) -> float:
+    """Bound E F(average) - F* for weights (1 - ρ)^(-k), strongly convex (Theorem E).
+
+    Let V0 = D0 + 2v(F(w0) - F*) and N = N1 + v·N2, or N = 2v·N2 with a penalty. The
+    bound is (ρV0/((1 - ρ)^(-K) - 1) + N)/(2(1 - ρv)) for k = 0, …, K-1. For
+    k = 1, …, K it is 1 - ρ times that, less ρ(F(w0) - F*)/((1 - ρ)^(-K) - 1). It tends
+    to `eso_bound` and `composite_bound` as ρ → 0.
+
+    Parameters
+    ----------
+    n_steps : int
+        K.
+    distance_squared, excess : float
+        D0 and a bound on F(w0) - F*.
+    noise, step_noise : float
+        N1 and N2.
+    smallest_probability : float
+        p_min.
+    decay : float
+        ρ, at most the modulus μ̃ of strong convexity in the norm M P⁻¹, and less than
+        p_min.
+    composite : bool
+        Whether there is a penalty.
+    include_start : bool
+        Whether the average is over θ_0, …, θ_{K-1} rather than θ_1, …, θ_K.
+    """
+    _check_decay("eso_weighted_bound", decay, smallest_probability)
+    visits = 1.0 / smallest_probability
+    total = 2.0 * visits * step_noise if composite else noise + visits * step_noise
+    potential = distance_squared + 2.0 * visits * excess
+    share = decay / math.expm1(min(-n_steps * math.log1p(-decay), 700.0))
+    bound = (share * potential + total) / (2.0 * (1.0 - decay * visits))
+    return bound if include_start else (1.0 - decay) * bound - share * excess
+
+
+def strongly_convex_eso(
+    *,
+    modulus: float,
+    distance_squared: float,
+    sigma_squared: float,
+    step_sigma_squared: float,
+    smallest_probability: float,
+    excess: float,
+    budget: Budget,
+    composite: bool = False,
+    n_steps: int | None = None,
+) -> Rate:
+    """Return the strongly convex rate of one run of weights (1 - ρ)^(-k) (Theorem E).
+
+    K minimises `eso_weighted_bound` with ρ = min(μ̃, p_min/2), so 1 - ρv ≥ ½.
+
+    Parameters
+    ----------
+    modulus : float
+        μ̃, the modulus of strong convexity in the norm M P⁻¹, or a smaller number. For
+        a ridge λ that is part of M it is at least λ min_j p_j/M_j.
+    distance_squared, sigma_squared, step_sigma_squared : float
+        D0, Σ² and Σ_step².
+    smallest_probability, excess : float
+        p_min and a bound on F(w0) - F*.
+    budget : Budget
+        The budget.
+    composite : bool
+        Whether there is a penalty other than a ridge.
+    n_steps : int, optional
+        K, if it is not to be chosen.
+    """
+    check_numbers(
+        "strongly_convex_eso",
+        modulus=modulus,
+        distance_squared=distance_squared,
+        sigma_squared=sigma_squared,
+        step_sigma_squared=step_sigma_squared,
+        smallest_probability=smallest_probability,
+    )
+    check_numbers("strongly_convex_eso", zero=True, excess=excess)
+    decay = min(modulus, 0.5 * smallest_probability)
+    scale, visits = budget.noise_scale**2, 1.0 / smallest_probability
+    rate = -math.log1p(-decay)
+
+    def bound(n_steps: int) -> float:
+        return eso_weighted_bound(
+            n_steps,
+            distance_squared=distance_squared,
+            excess=excess,
+            noise=n_steps * scale * sigma_squared,
+            step_noise=n_steps * scale * step_sigma_squared,
+            smallest_probability=smallest_probability,
+            decay=decay,
+            composite=composite,
+        )
+
+    first = step_sigma_squared * visits if composite else sigma_squared
+    step = scale * (first + visits * step_sigma_squared)
+    potential = distance_squared + 2.0 * visits * excess
+    # The derivative vanishes where 4 sinh²(K·rate/2) = ρ·V0·rate/step.
+    angle = 2.0 * math.asinh(0.5 * math.sqrt(decay * potential * rate / step))
+    n_steps = n_steps or find_best_integer(angle / rate, bound)
+    noise = n_steps * step / (2.0 * (1.0 - decay * visits))
+    return Rate(
+        theorem="Theorem E: strongly convex"
+        + (", with a penalty" if composite else ""),
+        n_steps=n_steps,
+        initial=bound(n_steps) - noise,
+        noise=noise,
+        decay=decay,
+    )
+
+
+def matrix_sigmas(
+    block_sizes: ArrayLike, probabilities: ArrayLike, caps: ArrayLike, curvature: float
+) -> tuple[float, float]:
+    """Return Σ² and Σ_step² of steps in one matrix per block (Theorem F).
+
+    A step on block B is w_B ← w_B - M_B⁻¹(g_B + ζ_B) with M_B = βA_BB ⪰ H_BB. The noise
+    ζ_B is isotropic after multiplication by A_BB^(-½), with standard deviation νC_B√K.
+    So Σ² = Σ_B d_B C_B²/β, and Σ_step² = Σ_B q_B d_B C_B²/β, with d_B coordinates in B.
+
+    Parameters
+    ----------
+    block_sizes, probabilities, caps : arrays of shape (b,)
+        d_B, q_B, and the bound C_B on A_BB^(-½) times a record's gradient on B.
+    curvature : float
+        β, the bound on the second derivative of the loss, plus the factor λ of a ridge
+        ½λ‖w - w⁰‖²_A.
+    """
+    name = "matrix_sigmas"
+    sizes = check_positive(block_sizes, None, name, "block_sizes")
+    q = check_positive(probabilities, len(sizes), name, "probabilities")
+    reach = sizes * np.square(check_positive(caps, len(sizes), name, "caps"))
+    check_numbers(name, curvature=curvature)
+    return float(reach.sum() / curvature), float(q @ reach / curvature)
+
+
+def matrix_distance_squared(
+    metrics: Sequence[ArrayLike],
+    blocks: Sequence[ArrayLike],
+    probabilities: ArrayLike,
+    displacement: ArrayLike,
+) -> float:
+    """Return D0 = Σ_B ‖(w0 - w*)_B‖²/q_B in the norms of the matrices M_B (Theorem F).
+
+    Parameters
+    ----------
+    metrics : sequence of square arrays
+        M_B for each block.
+    blocks : sequence of index arrays
+        The blocks B.
+    probabilities : array of shape (b,)
+        q_B.
+    displacement : array of shape (d,)
+        w0 - w*.
+    """
+    away = np.asarray(displacement, dtype=np.float64)
+    parts = zip(metrics, blocks, np.asarray(probabilities), strict=True)
+    return float(
+        math.fsum(
+            away[np.asarray(b)] @ np.asarray(m) @ away[np.asarray(b)] / q
+            for m, b, q in parts
+        )
+    )
+
+
+def _check_decay(function: str, decay: float, smallest: float) -> None:
+    if not 0 < decay < smallest:
+        rule = f"be in (0, {smallest}), where the upper end is the smallest probability"
+        raise make_error(function, "decay", rule, repr(decay))

@@ -1,0 +1,248 @@
+"""DP-SEGA: sketched gradients with a memory, for any convex penalty.
+
+SEGA (Hanzely, Mishchenko, Richtárik 2018) keeps an estimate h of the gradient. A step
+draws a set S of coordinates, here the coordinates of one column, and looks at the
+gradient on S alone. It corrects h there, and moves *all* coordinates along an unbiased
+estimate of the whole gradient. Every step can therefore apply the proximal map of a
+penalty that couples coordinates, where Algorithm 1 can only apply that of a separable
+one.
+
+Made private, the step releases the gradient sum on S through Algorithm 1 and the one
+`release`. With g̃ the released value divided by n,
+
+    g ← h + P⁻¹ I_S (g̃ - h),   h ← h + α I_S (g̃ - h),   θ ← prox(θ - Q⁻¹ g).
+
+The memory h holds released values, so all of this is post-processing, and a step costs
+what a step of Algorithm 1 costs. The damping α keeps the noise of h small. The bound
+from which the defaults follow is proved in docs/guide/sega.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from skdp.descent import averages, samplings
+from skdp.descent.algorithm1 import Update, descend
+from skdp.descent.geometry import clip_to_box
+from skdp.engines.reference import ReferenceEngine
+from skdp.models.penalties import Penalty
+from skdp.planning import sega, theory
+from skdp.privacy import accountant, queries
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.mechanism import Released
+from skdp.privacy.randomness import Randomness
+from skdp.schema import FloatArray, IntArray, check
+from skdp.solvers.problem import (
+    Callback,
+    EngineOf,
+    Problem,
+    Run,
+    Solved,
+    check_whole,
+    open_run,
+    register_solver,
+)
+
+#: Number of passes over the columns in a run without noise, and the largest default
+#: number of steps in a run with noise.
+NOISELESS_PASSES, MOST_STEPS = 1000, 50_000
+#: The damping of a run without noise.
+NOISELESS_DAMPING = 0.5
+
+
+@register_solver(persons=True)
+def dp_sega(
+    problem: Problem,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    random_state: int | None = None,
+    noise: Randomness | None = None,
+    record: PrivacyRecord | None = None,
+    engine: EngineOf = ReferenceEngine,
+    callback: Callback | None = None,
+    sampling: samplings.Sampling | None = None,
+    damping: float | None = None,
+    metric: FloatArray | None = None,
+    decay: float = 0.0,
+    n_steps: int | None = None,
+) -> Solved:
+    """Fit by DP-SEGA.
+
+    Parameters
+    ----------
+    problem, epsilon, delta, random_state, noise, record, engine, callback
+        As for every solver (`skdp.solvers.problem`). The penalty may be any.
+    sampling : Sampling, optional
+        The law of the sets S. By default a step releases the gradient of one column,
+        and all columns are equally likely.
+    damping : float, optional
+        α, in [0, 1]. The default is the one with the smallest bound. 0 means no memory:
+        a sketched gradient without variance reduction.
+    metric : float64 (d,), optional
+        Q, the inverse step sizes. The default is the least metric of the theorem. It
+        must be public.
+    decay : float
+        ρ. The iterate θ_k has a weight proportional to (1 - ρ)^(-k) in the average.
+    n_steps : int, optional
+        K. The default minimises the bound, for weights of norm 1 in each column and
+        gradients as large as they can be, and is at most 50,000.
+
+    Notes
+    -----
+    **Guarantee.** For all neighbouring tables, as the problem defines them, the weights
+    and everything that the callback receives cost what the record says: K steps, each
+    Gaussian (`descent.algorithm1.descend`).
+    """
+    check(
+        damping is None or 0 <= damping <= 1,
+        f"damping must be in [0, 1], got {damping}.",
+    )
+    check(0 <= decay < 1, f"decay must be at least 0 and below 1, got {decay}.")
+    run = open_run(
+        problem,
+        epsilon=epsilon,
+        delta=delta,
+        random_state=random_state,
+        noise=noise,
+        record=record,
+        persons=True,
+    )
+    d = problem.layout.n_features
+    law = sampling or samplings.Blocks.uniform(problem.layout.blocks)
+    check(
+        law.n_coordinates == d,
+        f"sampling must have {d} coordinates, got {law.n_coordinates}.",
+    )
+    steps, alpha = _choose_steps(problem, run, law, damping)
+    steps = check_whole(n_steps or steps, "n_steps")
+    Q = _choose_metric(problem, law, alpha, metric)
+    z = accountant.noise_multiplier(run.mu, steps)
+    average = averages.growing(decay) if decay else averages.mean
+    weights = descend(
+        query=_make_query(problem, engine),
+        update=make_sega_update(
+            Q, law.probabilities, alpha, problem.penalty, problem.n_rows
+        ),
+        sets=law.sets,
+        average=average if z else averages.last,
+        start=problem.start,
+        n_steps=steps,
+        noise_multiplier=z,
+        randomness=run.noise,
+        record=run.record,
+        callback=callback,
+    )
+    settings = {
+        "sampling": law.kind,
+        "damping": alpha,
+        "metric": Q,
+        "decay": decay,
+        "n_steps": steps,
+        "noise_multiplier": z,
+    }
+    return Solved(weights=weights, record=run.record, n_steps=steps, settings=settings)
+
+
+def make_sega_update(
+    metric: FloatArray,
+    probabilities: FloatArray,
+    damping: float,
+    penalty: Penalty,
+    n_rows: float,
+) -> Update:
+    """Return an update that remembers the gradient, and moves all coordinates.
+
+    The memory starts at zero. It is a function of released values.
+    """
+    everything = np.arange(len(metric))
+    memory: list[FloatArray] = []
+
+    def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
+        if not isinstance(released, Released):
+            raise TypeError("An update takes only released values.")
+        known = memory.pop() if memory else np.zeros_like(weights)
+        new = released.values / n_rows - known[at]
+        estimate, corrected = known.copy(), known.copy()
+        estimate[at] += new / probabilities[at, None]
+        corrected[at] += damping * new
+        memory.append(corrected)
+        moved = weights - estimate / metric[:, None]
+        return clip_to_box(penalty.prox(moved, metric, everything))
+
+    return update
+
+
+def _make_query(
+    problem: Problem, engine: EngineOf
+) -> Callable[[IntArray, FloatArray], queries.BoundedSum]:
+    """Return the query for the gradient on a set, with isotropic noise."""
+    table, slopes = engine(problem.records), problem.slopes()
+
+    def query(at: IntArray, weights: FloatArray) -> queries.BoundedSum:
+        shape = np.ones(len(at))
+        return queries.gradient(table, slopes, weights, at, problem.neighbours, shape)
+
+    return query
+
+
+def _bound_smoothness(problem: Problem) -> FloatArray:
+    """Return M = βR² for each coordinate, which satisfies Diag(M) ⪰ H."""
+    return np.full(problem.layout.n_features, problem.curvature * problem.row_norm**2)
+
+
+def _choose_metric(
+    problem: Problem,
+    law: samplings.Sampling,
+    damping: float,
+    metric: FloatArray | None,
+) -> FloatArray:
+    if metric is None:
+        M, p = _bound_smoothness(problem), law.probabilities
+        metric = sega.choose_metric(M, p, damping or NOISELESS_DAMPING)
+    given = np.asarray(metric, dtype=np.float64)
+    d = problem.layout.n_features
+    check(
+        given.shape == (d,) and bool(np.all((given > 0) & (given < math.inf))),
+        f"metric must have one positive number for each of {d} coordinates.",
+    )
+    return problem.penalty.raise_metric(given, problem.all)
+
+
+def _choose_steps(
+    problem: Problem, run: Run, law: samplings.Sampling, damping: float | None
+) -> tuple[int, float]:
+    """Return the number of steps with the smallest bound, and the damping.
+
+    The bound assumes weights of norm 1 in each column. The gradient of a column at the
+    solution is at most L, the bound of a record's. Both are spread evenly over the
+    coordinates of the column.
+    """
+    if run.mu == math.inf:
+        passes = NOISELESS_PASSES / float(law.probabilities.min())
+        return math.ceil(passes), NOISELESS_DAMPING if damping is None else damping
+    layout = problem.layout
+    even = 1.0 / np.sqrt(np.bincount(layout.group_of)[layout.group_of])
+
+    def lipschitz(at: IntArray) -> float:
+        return problem.slope_bound * math.sqrt(layout.squared_norm(at))
+
+    rate, best = sega.choose_rate(
+        law,
+        _bound_smoothness(problem),
+        lipschitz,
+        theory.Budget(
+            n_rows=problem.n_rows,
+            epsilon=run.record.epsilon,
+            delta=run.record.delta,
+            neighbours=problem.neighbours,
+        ),
+        distance=even,
+        gradient=problem.slope_bound * even,
+        n_outputs=problem.loss.n_outputs,
+        damping=damping or None,
+    )
+    return min(rate.n_steps, MOST_STEPS), best if damping is None else damping

@@ -1,0 +1,174 @@
+"""Rows of persons, counted on the workers of a cluster."""
+
+import logging
+from dataclasses import replace
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+from sklearn.base import clone
+
+import skdp
+from skdp.engines import dask_client, dask_persons
+from skdp.engines.dask_client import Cluster
+from skdp.engines.dask_engine import Part
+from skdp.engines.dask_persons import ClusterCounts
+from skdp.privacy.queries import NEIGHBOURS
+from skdp.schema import Categorical, Numeric, Schema
+from skdp.tables import readers
+from skdp.tables.ids import Ids
+
+SECRET = "the only id of its kind"
+SCHEMA = Schema(
+    {"age": Numeric(0, 1), "job": Categorical(["a", "b"])},
+    target=("y", Categorical([0, 1])),
+    unit="who",
+)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng, n = np.random.default_rng(0), 3000
+    table = pd.DataFrame({"age": rng.random(n), "job": rng.choice(["a", "b"], n)})
+    table["y"] = (table["age"] + rng.normal(0, 0.3, n) > 0.5).astype(int)
+    # Some persons have one row, others many, in all files and far apart.
+    who = np.char.add("p", rng.geometric(0.01, n).astype(str)).astype(object)
+    who[::97], who[::7], who[5], who[6] = None, "7", "007", SECRET
+    return table.assign(who=who, house=rng.integers(0, 3, n))
+
+
+@pytest.fixture(scope="module")
+def folder(frame, tmp_path_factory):
+    path = tmp_path_factory.mktemp("parts")
+    for i, rows in enumerate(np.split(np.arange(3000), [0, 1000, 1010])):
+        frame.iloc[rows].to_csv(path / f"{i}.csv", index=False)
+    return path
+
+
+@pytest.fixture
+def client():
+    with (
+        LocalCluster(
+            processes=False,
+            n_workers=3,
+            threads_per_worker=1,
+            protocol="tcp",
+            dashboard_address="127.0.0.1:0",
+            worker_dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster) as made,
+    ):
+        yield made
+
+
+def model(**options):
+    given = {"schema": SCHEMA, "epsilon": 3.0, "n_steps": 6, "random_state": 1}
+    return skdp.LogisticRegression(**(given | options))
+
+
+def test_fits_scores_and_discoveries_have_the_bits_of_one_process(
+    client, frame, folder
+):
+    there = dd.from_pandas(frame, npartitions=3)
+    cases = zip(
+        NEIGHBOURS, ["matrix", "diagonal"] * 2, [folder, there] * 2, strict=False
+    )
+    for relation, geometry, table in cases:
+        given = {"neighbours": relation, "geometry": geometry}
+        one = model(**given).fit(frame)
+        other = model(**given, engine="dask").fit(table)
+        assert (one.weights_ == other.weights_).all()
+        assert one.plan_.n_rows == other.plan_.n_rows
+        assert "\nengine: dask" in str(other.plan_)
+    assert "persons" in str(other.privacy_)
+    # Clipped slopes, without noise: a person's rows share the bound, rounded down.
+    steep = skdp.LinearRegression(
+        schema=replace(SCHEMA, target=("y", Numeric(0, 1))),
+        epsilon=np.inf,
+        slope_bound=0.05,
+        geometry="diagonal",
+        max_rows_per_unit=6,
+        n_steps=3,
+        random_state=1,
+    )
+    two = [clone(steep).fit(table).weights_ for table in (folder, there)]
+    assert (two[0] == two[1]).all()
+    scores = [
+        skdp.evaluate(one, table, epsilon=1.0, random_state=2).scores
+        for table in (frame, there)
+    ]
+    assert scores[0] == scores[1]
+    inferred = [
+        skdp.LogisticRegression(epsilon=5.0, random_state=1).fit(
+            t[["age", "job", "who", "house"]], t["y"], unit=["who", "house"]
+        )
+        for t in (frame, there)
+    ]
+    assert inferred[0].schema_ == inferred[1].schema_
+    assert (inferred[0].weights_ == inferred[1].weights_).all()
+
+
+def test_ids_stay_on_the_workers(client, folder, caplog, monkeypatch):
+    """The caller receives the number of persons, and no task's text has an id."""
+    arrived, scheduler = [], client.cluster.scheduler
+    merge = dask_client.merge
+
+    def noted(answers):
+        arrived.append([answer.total for answer in answers])
+        for task in scheduler.tasks.values():
+            assert SECRET not in task.key
+            assert SECRET.encode() not in bytes(repr(task.run_spec), "utf-8")
+        return merge(answers)
+
+    monkeypatch.setattr(dask_client, "merge", noted)
+    ids = Ids("who")
+    counts = ClusterCounts(Cluster(), _list_parts(folder), ids, 1)
+    assert len(counts) == len(ids.count(readers.source(folder)))
+    assert [type(total) for total in arrived[0]] == [int] * 3
+    with pytest.raises(TypeError, match="on the workers"):
+        counts.find_divisors(None)
+    with pytest.raises(ValueError, match="has no column 'whom'"):
+        len(ClusterCounts(Cluster(), _list_parts(folder), Ids("whom"), 1))
+    assert SECRET not in caplog.text
+
+
+def test_counts_that_are_lost_with_a_worker_are_counted_again(
+    client, folder, monkeypatch
+):
+    undisturbed = model().fit(folder)
+    monkeypatch.setattr(dask_client, "LOOK", 0.05)
+    cluster, lost = client.cluster, []
+    real = dask_persons.ClusterCounts.find_own
+
+    def disturbed(self, number):
+        own = real(self, number)
+
+        def lose(*arguments):
+            if len(lost) < 2:  # before the first two partitions are read
+                client.gather(client.submit(len, self._own, pure=False))
+                lost.append(list(cluster.workers.values())[len(lost)])
+                cluster.sync(lost[-1].close, executor_wait=False, nanny=False)
+            return own(*arguments)
+
+        return lose
+
+    monkeypatch.setattr(dask_persons.ClusterCounts, "find_own", disturbed)
+    made = model(engine="dask").fit(folder)
+    assert len(lost) == 2
+    assert (made.weights_ == undisturbed.weights_).all()
+
+
+def test_what_is_refused(client, frame, folder):
+    there = dd.from_pandas(frame, npartitions=2)
+    with pytest.raises(ValueError, match="unit must name columns of the table"):
+        model().fit(there, unit=frame["who"].to_numpy())
+    search = skdp.PrivateSearchCV(model(engine="dask"), {"alpha": [0.1, 1.0]})
+    with pytest.raises(ValueError, match="draws a fold for each person"):
+        search.fit(there)
+
+
+def _list_parts(folder):
+    return [Part(path) for path in sorted(folder.iterdir())]
