@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from skdp.models.losses import Loss
+from skdp.planning.rule import TOO_FEW
 from skdp.privacy.queries import Neighbours
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, check
 
@@ -79,7 +80,7 @@ def choose_curves(
     names = find_auto_columns(schema, knots)
     lines = draw_lines(schema)
     signal = rows / _bound_rows(lines) / math.sqrt(lines.layout().n_features)
-    chosen = choose_n_knots(signal)
+    chosen = choose_n_knots(signal) if rows >= TOO_FEW else None  # then a constant
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
             asked = knots if column.knots is None else column.knots
