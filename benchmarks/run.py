@@ -33,6 +33,9 @@ MEASUREMENTS = {
     ),
     "attack": Measurement("benchmarks/attack.py", "replay fits into neighbours' fits"),
     "audit": Measurement("benchmarks/audit.py", "try to refute every privacy claim"),
+    "bands": Measurement(
+        "benchmarks/bands.py", "how often the bands of curves hold", ONE_THREAD
+    ),
     "calibration": Measurement(
         "benchmarks/calibration.py", "mean predictions beside rates", ONE_THREAD
     ),
@@ -45,6 +48,9 @@ MEASUREMENTS = {
         "benchmarks/interval_kinds.py",
         "the same for counts, classes and weights",
         ONE_THREAD,
+    ),
+    "curve-rule": Measurement(
+        "benchmarks/curve_rule.py", "constants of curves, a table left out", ONE_THREAD
     ),
     "csv": Measurement("benchmarks/big_csv.py", "fit a CSV file of 2 GB"),
     "experiments": Measurement("experiments/run.py --jobs 2", "the paper, measured"),

@@ -67,11 +67,11 @@ def test_a_curve_learns_what_no_line_can(model):
 
 def test_the_plan_says_what_was_chosen_and_why():
     plan = skdp.plan(SCHEMA, 1000, 0.5, model="additive", neighbours="zero-out")
-    assert "curves: 7 knots per number" in str(plan)
+    assert "curves: 5 knots per number" in str(plan)
     assert "pairs: none, because" in str(plan)
     assert skdp.Plan.from_json(plan.to_json()).to_json() == plan.to_json()
     many = skdp.plan(SCHEMA, 10**6, 1.0, model="additive")
-    assert "pairs: 1, with 9 knots" in str(many)
+    assert "pairs: 3, with 9 knots" in str(many)
     few = skdp.plan(SCHEMA, 200, 0.5, model="additive")
     assert "curves: none" in str(few)
     assert few.layout.n_features == 6
@@ -85,7 +85,7 @@ def test_choices_depend_on_public_facts_alone():
     assert second.query == "shares of 2 columns"
     signal = model.plan_.n_rows * (model.privacy_.budget * 0.94) ** 0.5
     knots = model.schema_.columns["age"].n_knots
-    assert knots == 1 + round(2.5 * (signal / 4 / 6**0.5) ** (1 / 3))
+    assert knots == 1 + round(0.9 * (signal / 2.5 / 6**0.5) ** (1 / 2))
 
 
 def test_knots_are_where_the_rows_are():
@@ -158,7 +158,7 @@ def test_curves_are_a_frame_with_intervals(model):
     heights = np.interp(X["age"], age["value"].astype(float), age["effect"])
     assert abs(heights.mean()) < 0.1
     assert list(model.surfaces_)[1:3] == ["first_value", "second_value"]
-    assert len(model.surfaces_) == 7 * 3
+    assert len(model.surfaces_) == 5 * 3
 
 
 def test_a_band_contains_the_noise_of_privacy(model):
@@ -276,6 +276,6 @@ def test_sampling_by_columns_sees_a_curve_as_one_block():
         pairs=[("age", "dose")],
     )
     layout = choice.schema.layout()
-    assert [len(block) for block in layout.blocks] == [5, 5, 3, 49, 1]
+    assert [len(block) for block in layout.blocks] == [5, 5, 3, 36, 1]
     model = fit(knots=5, pairs=[("age", "dose")], sampling="columns", n_steps=30)
     assert np.isfinite(model.weights_).all()

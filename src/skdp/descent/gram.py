@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -10,7 +11,8 @@ from skdp.descent.threads import one_thread
 from skdp.privacy import queries
 from skdp.schema import FloatArray, Layout
 
-#: Share of a curve's variance that shrinking assumes to be independent at each knot.
+#: Share of the variance of a curve or surface that shrinking assumes to be independent
+#: at each knot or category.
 ROUGH = 0.2
 
 
@@ -78,15 +80,35 @@ def make_prior(layout: Layout) -> FloatArray:
     The floor and the pull to the start shrink all directions of Tx alike, so TᵀT is the
     covariance of the weights that shrinking assumes. It is the square of the group's
     scale, and smaller for the rough directions of a curve: see `measure_smoothness`.
+    The covariance of a surface is the product of those of its two sides.
     """
     prior = np.diag(layout.scales)
     for group in layout.groups:
-        if group.n_knots:
-            at = group.coordinates[: group.n_knots]
-            values, vectors = np.linalg.eigh(measure_smoothness(group.n_knots))
-            root = (vectors * np.sqrt(values)) @ vectors.T
-            prior[np.ix_(at, at)] = group.scale * root
+        if group.sides:
+            roots = [_root_of_side(width, knots) for width, knots in group.sides]
+            root = roots[0] if len(roots) == 1 else np.kron(*roots)
+            at = slice(group.start, group.start + group.width)
+            prior[at, at] = group.scale * root
     return prior
+
+
+@cache
+def _root_of_side(width: int, n_knots: int) -> FloatArray:
+    """Return the symmetric root of the covariance along a curve or one side of a pair.
+
+    Coordinates after the knots are those of missing numbers, and stand for themselves.
+    A side without knots has categories, none of which are neighbours.
+    """
+    root = np.eye(width)
+    n = n_knots or width
+    covariance = (
+        measure_smoothness(n)
+        if n_knots
+        else np.eye(n) - (1.0 - ROUGH) / n  # only the mean is rough
+    )
+    values, vectors = np.linalg.eigh(covariance)
+    root[:n, :n] = (vectors * np.sqrt(values)) @ vectors.T
+    return root
 
 
 def measure_smoothness(n_knots: int) -> FloatArray:
@@ -94,7 +116,8 @@ def measure_smoothness(n_knots: int) -> FloatArray:
 
     Neighbouring heights are alike: a share of 1 - `ROUGH` is that of a random walk from
     knot to knot, less its mean, and the rest is independent. The largest variance of
-    any direction is one.
+    any direction is one. The mean of all heights has the smallest variance, `ROUGH`,
+    because the intercept can take its place or, in a surface, the other column's curve.
     """
     at = np.arange(n_knots, dtype=np.float64)
     walk = np.minimum.outer(at, at)

@@ -24,7 +24,7 @@ from skdp.schema import FloatArray
 
 #: Prior standard deviation of the average error of predictions. It is a multiple of the
 #: spread of the residuals, which is 1 for classes.
-USUAL_ERROR = 0.1
+USUAL_ERROR = 0.07
 #: Largest distance by which the intercept is moved.
 FARTHEST = 2.0
 #: Number of points that represent the distribution of margins.

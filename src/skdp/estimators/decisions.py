@@ -19,7 +19,7 @@ from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.discovery import release_shares
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
-from skdp.schema import Layout, Schema, Target, check
+from skdp.schema import Layout, Numeric, Schema, Target, check
 
 #: Share of μ² spent on releasing the number of rows, if it is private and not given.
 COUNT_SHARE = 0.01
@@ -62,6 +62,11 @@ class DecisionsMixin:
         """Return the names of the numbers whose knots are to be chosen."""
         return find_auto_columns(schema, None)
 
+    def _places_knots(self, schema: Schema, chosen: Schema) -> bool:
+        """Return whether a fit releases shares of rows, to place knots by them."""
+        columns = [chosen.columns[name] for name in self._find_curves(schema)]
+        return any(isinstance(c, Numeric) and c.n_knots for c in columns)
+
     def _describe(
         self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
     ) -> tuple[Schema, tuple[str, ...]]:
@@ -103,11 +108,11 @@ class DecisionsMixin:
         if rows is None:
             lines = read_lines()
             rows = self._release_rows(lines, record, noise, engine)
-        names = self._find_curves(schema)
         chosen, reasons = self._describe(schema, rows, record)
-        if any(chosen.columns[name].n_knots for name in names):  # type: ignore[union-attr]
+        if self._places_knots(schema, chosen):
             lines = read_lines() if lines is None else lines
             z = accountant.noise_multiplier(math.sqrt(record.budget * KNOTS_SHARE), 1)
+            names = self._find_curves(schema)
             shares = release_shares(lines, names, z, noise, record)
             chosen, reasons = self._describe(schema, rows, record, shares=shares)
         return chosen, rows, reasons

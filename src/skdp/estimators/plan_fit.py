@@ -8,7 +8,7 @@ from typing import Any
 from skdp.estimators.additive import find_estimator
 from skdp.estimators.balanced import BALANCED, BALANCED_SHARE
 from skdp.estimators.base import ESTIMATORS
-from skdp.estimators.decisions import COUNT_SHARE
+from skdp.estimators.decisions import COUNT_SHARE, KNOTS_SHARE
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.persons import check_unit, count_given
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
@@ -36,7 +36,8 @@ def plan(
         `n_rows` is the number of persons, or of rows if ``max_rows_per_unit`` is set.
         Under add-remove, which is the default, the plan is for a fit that releases the
         number of rows. So a hundredth of the budget is set aside for that release, and
-        δ is 1e-9 by default.
+        δ is 1e-9 by default. If knots are to be placed where the rows are, a twentieth
+        is set aside too. The plan shows such knots equally spaced.
     epsilon, delta : float
         The privacy budget.
     model : {"logistic", "linear", "huber", "svc", "poisson", "additive"}
@@ -93,8 +94,12 @@ def plan(
     )
     share = COUNT_SHARE if private_rows else 0.0
     share += BALANCED_SHARE if estimator.class_weight == BALANCED else 0.0
-    record.budget *= 1.0 - share
+    whole, chosen = record.budget, described
+    record.budget = whole * (1.0 - share)
     reasons: tuple[str, ...] = ()
     if not estimator._is_described(described):
-        described, reasons = estimator._describe(described, n_rows, record)
-    return estimator._plan(described, n_rows, record, reasons)
+        chosen, reasons = estimator._describe(described, n_rows, record)
+        if estimator._places_knots(described, chosen):
+            record.budget = whole * (1.0 - share - KNOTS_SHARE)
+            chosen, reasons = estimator._describe(described, n_rows, record)
+    return estimator._plan(chosen, n_rows, record, reasons)

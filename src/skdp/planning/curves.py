@@ -10,24 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 
 from skdp.models.losses import Loss
+from skdp.planning.rule import TOO_FEW
 from skdp.privacy.queries import Neighbours
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, check
 
-#: Ratio of the number of intervals of a curve to (nν/R²√p)^(1/3), and the largest.
-INTERVALS, MOST_INTERVALS = 2.5, 32
-#: Numbers are lines if nν is below this.
-CURVES_FROM = 100.0
-#: Largest number of intervals of each number in a pair.
-MOST_PAIR_INTERVALS = 8
-#: Pairs of numbers are added from this nν/R² on: for numbers, and for classes, whose
-#: records say less.
-NUMBER_PAIRS, CLASS_PAIRS = 40.0, 700.0
+#: Ratio of the number of intervals of a curve to (nν/R²√p)^(1/2), and the largest.
+INTERVALS, MOST_INTERVALS = 0.9, 32
+#: Ratio of the number of intervals of a number in a pair to (nν/R²)^(1/4), and the
+#: largest.
+PAIR_INTERVALS, MOST_PAIR_INTERVALS = 0.8, 8
+#: Pairs are added from this nν/R² on: for numbers, and for classes, whose records say
+#: less.
+NUMBER_PAIRS, CLASS_PAIRS = 35.0, 160.0
 #: Pairs are added only as long as there are at most this many coordinates.
 MOST_COORDINATES = 1500
 #: Largest share of knots that follow the released histogram.
@@ -78,10 +78,9 @@ def choose_curves(
     rows = n_rows * min(nu, 1.0)  # with little noise, sampling limits the knots
     columns = dict(schema.columns)
     names = find_auto_columns(schema, knots)
-    width = draw_lines(schema).layout().n_features
-    chosen = None
-    if rows >= CURVES_FROM:
-        chosen = choose_n_knots(rows / (1 + len(columns)) / math.sqrt(width))
+    lines = draw_lines(schema)
+    signal = rows / _bound_rows(lines) / math.sqrt(lines.layout().n_features)
+    chosen = choose_n_knots(signal) if rows >= TOO_FEW else None  # then a constant
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
             asked = knots if column.knots is None else column.knots
@@ -98,27 +97,24 @@ def choose_curves(
             if chosen is not None
             else f"curves: none, because {carried} carry only lines"
         )
-    added = _list_pairs(columns, pairs)
-    squared = 1 + len(columns) + len(added) * Pair("a", "b").scale ** 2
-    size = choose_n_pair_knots(rows / squared)
-    for name, column in columns.items():
-        if isinstance(column, Pair) and column.knots == "auto":
-            columns[name] = replace(column, knots=size)
-    if pairs is not None:
-        least = CLASS_PAIRS if loss.n_classes else NUMBER_PAIRS
-        many = pairs != "auto" or rows / squared >= least
-        joined = _join_pairs(columns, added if many else [], size)
-        while pairs == "auto" and size > 3 and _count(joined) > MOST_COORDINATES:
+    least = CLASS_PAIRS if loss.n_classes else NUMBER_PAIRS
+    for added in _list_families(columns, pairs):
+        squared = 1 + len(columns) + len(added) * Pair("a", "b").scale ** 2
+        size = choose_n_pair_knots(rows / squared)
+        joined = _join_pairs(columns, added, size)
+        if pairs != "auto":
+            reason = f"pairs: {len(added)}, with {size} knots per number"
+            break
+        while size > 3 and _count(joined) > MOST_COORDINATES:
             size -= 1
-            joined = _join_pairs(columns, added if many else [], size)
-        if pairs == "auto" and _count(joined) > MOST_COORDINATES:
-            reasons.append(
-                f"pairs: none, because {len(added)} pairs would take "
-                f"{_count(joined):,} coefficients, more than {MOST_COORDINATES:,}"
-            )
-        else:
-            columns = joined
-            reasons.append(_explain_pairs(added, many, rows / squared, least, size))
+            joined = _join_pairs(columns, added, size)
+        reason, fits = _judge_pairs(added, _count(joined), rows / squared, least, size)
+        if fits:
+            break
+        joined = _join_pairs(columns, [], size)
+    if pairs is not None:
+        reasons.append(reason)
+    columns = joined
     return Choice(schema=replace(schema, columns=columns), reasons=tuple(reasons))
 
 
@@ -160,14 +156,14 @@ def check_choices(knots: Any, pairs: Any) -> None:
 def choose_n_knots(signal: float) -> int | None:
     """Return the number of knots of a curve, or None for a line.
 
-    `signal` is nν/R²√p, where R² bounds the squared norm of a row, and p is the number
-    of coordinates without curves. The noise of the Gram matrix has an operator norm of
-    about R²√p/nν. It hides the smaller directions of a curve with k intervals, at a
-    cost of about k times that. A piecewise line with k intervals misses an effect with
-    kinks or steep parts by about 1/k². The sum is smallest if k is proportional to
-    (nν/R²√p)^(1/3).
+    `signal` is nν/R²√p, where R² bounds the squared norm of a centred row, and p is the
+    number of coordinates, both without curves. The noise of the Gram matrix has an
+    operator norm of about R²√p/nν. It hides the smaller directions of a curve with k
+    intervals, at a cost of about k times that. A piecewise line with k intervals misses
+    a step, or a part that is steeper than 1/k, by about 1/k. The sum is smallest if k
+    is proportional to (nν/R²√p)^(1/2).
     """
-    intervals = round(min(INTERVALS * math.cbrt(signal), MOST_INTERVALS))
+    intervals = round(min(INTERVALS * math.sqrt(signal), MOST_INTERVALS))
     return 1 + intervals if intervals > 1 else None
 
 
@@ -177,7 +173,8 @@ def choose_n_pair_knots(signal: float) -> int:
     A surface with k intervals on each side has k² directions, so k is proportional to
     (nν/R²)^(1/4), by the argument of `choose_n_knots`.
     """
-    return 1 + round(min(max(math.sqrt(math.sqrt(signal)), 2.0), MOST_PAIR_INTERVALS))
+    intervals = PAIR_INTERVALS * math.sqrt(math.sqrt(signal))
+    return 1 + round(min(max(intervals, 2.0), MOST_PAIR_INTERVALS))
 
 
 def place_knots(column: Numeric, shares: FloatArray, n_knots: int) -> tuple[float, ...]:
@@ -200,31 +197,49 @@ def place_knots(column: Numeric, shares: FloatArray, n_knots: int) -> tuple[floa
     return (float(column.low), *placed, float(column.high))
 
 
-def _list_pairs(columns: Mapping[str, Column], pairs: Any) -> list[tuple[str, str]]:
-    """Return the names of the columns of each pair to add."""
+def _bound_rows(schema: Schema) -> float:
+    """Return about the largest squared norm R² of a centred row, with intercept."""
+    lines = sum(
+        isinstance(c, Numeric) and c.kind == "dense" and not c.indicator
+        for c in schema.columns.values()
+    )
+    return 1.0 + len(schema.columns) - 0.75 * lines  # a centred number is at most 1/2
+
+
+def _list_families(
+    columns: Mapping[str, Column], pairs: Any
+) -> list[list[tuple[str, str]]]:
+    """Return the sets of pairs that may be added, the one to prefer first."""
     known = {
         frozenset((c.first, c.second)) for c in columns.values() if isinstance(c, Pair)
     }
+    curves = [n for n, c in columns.items() if isinstance(c, Numeric) and c.n_knots]
+    levels = [n for n, c in columns.items() if isinstance(c, Categorical)]
+    numbers = list(combinations(curves, 2))
     if pairs is None:
-        found = []
+        families: list[Any] = [[]]
     elif pairs == "auto":
-        names = [n for n, c in columns.items() if isinstance(c, Numeric) and c.n_knots]
-        found = list(combinations(names, 2))
+        families = [[*numbers, *product(curves, levels)], numbers]
     elif pairs == "all":
-        kinds = (Numeric, Categorical)
-        found = list(
-            combinations([n for n, c in columns.items() if isinstance(c, kinds)], 2)
-        )
+        both = [n for n, c in columns.items() if isinstance(c, (Numeric, Categorical))]
+        families = [list(combinations(both, 2))]
     else:
-        found = [(str(first), str(second)) for first, second in pairs]
-    return [pair for pair in found if frozenset(pair) not in known]
+        families = [[(str(first), str(second)) for first, second in pairs]]
+    return [
+        [pair for pair in family if frozenset(pair) not in known] for family in families
+    ]
 
 
 def _join_pairs(
     columns: Mapping[str, Column], added: list[tuple[str, str]], size: int
 ) -> dict[str, Column]:
-    """Return the columns with pairs of `size` knots per number."""
-    made = dict(columns)
+    """Return the columns with more pairs, and `size` knots per number in pairs."""
+    made = {
+        name: replace(column, knots=size)
+        if isinstance(column, Pair) and column.knots == "auto"
+        else column
+        for name, column in columns.items()
+    }
     for first, second in added:
         name = f"{first}:{second}"
         while name in made:
@@ -238,15 +253,20 @@ def _count(columns: dict[str, Column]) -> int:
     return Schema(columns).layout().n_features
 
 
-def _explain_pairs(
-    added: list[tuple[str, str]], many: bool, signal: float, least: float, size: int
-) -> str:
-    """Return the reason why there are pairs, or none."""
+def _judge_pairs(
+    added: list[tuple[str, str]], count: int, signal: float, least: float, size: int
+) -> tuple[str, bool]:
+    """Return whether the rows carry these pairs, after the reason in words."""
     if not added:
-        return "pairs: none, because there are no two curves to join"
-    if not many:
+        return "pairs: none, because there are no two columns to join", False
+    if signal < least:
         return (
             f"pairs: none, because nν/R² would be {signal:,.0f}, which is below "
             f"{least:,.0f}"
-        )
-    return f"pairs: {len(added)}, with {size} knots per number"
+        ), False
+    if count > MOST_COORDINATES:
+        return (
+            f"pairs: none, because {len(added)} pairs would take {count:,} "
+            f"coefficients, more than {MOST_COORDINATES:,}"
+        ), False
+    return f"pairs: {len(added)}, with {size} knots per number", True

@@ -75,8 +75,9 @@ def _write_layout(layout: Layout) -> dict[str, Any]:
     if layout.unit is None:
         del state["unit"]
     for group in state["groups"]:
-        if not group["axes"]:
-            del group["axes"]
+        for name in ("axes", "sides"):
+            if not group[name]:
+                del group[name]
         if group["scale"] == 1.0:
             del group["scale"]
     return state

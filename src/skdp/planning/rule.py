@@ -35,7 +35,7 @@ CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
 LEVEL_SHARE = 0.02
 #: Desired number of rows divided by the noise of that sum. For classes, the share is
 #: raised to reach this ratio, up to the largest share.
-LEVEL_RECORDS = 20.0
+LEVEL_RECORDS = 40.0
 #: Desired number of rows divided by the noise of the target's histogram. The share of
 #: the histogram is raised to reach this ratio, up to the largest share.
 CLASS_RECORDS, NUMBER_RECORDS = 10.0, 30.0
@@ -45,8 +45,9 @@ WIDE_RECORDS = 50.0
 FLOOR = 0.5
 #: Ratio of the cap on gradients to (nν)^(1/3), for classes.
 CAP = 0.25
-#: Below this nν, the cap for classes decreases faster, as (nν)^(5/6).
-LOW_SIGNAL = 500.0
+#: Below this nν, the cap for classes decreases faster, as (nν)^(5/6), but not below
+#: this share of (nν)^(1/3). Otherwise it would hide strong effects.
+LOW_SIGNAL, LOWEST_CAP = 500.0, 0.65
 #: Share of the clipped amount that remains as bias. The rest cancels, because residuals
 #: have both signs.
 COHERENCE = 0.1
@@ -146,7 +147,7 @@ def choose_geometry(
         if level_share > 0 and signal < LOW_SIGNAL:
             # The lower cap costs only the level, which is corrected. The penalty, which
             # is the product of radius and shrinkage, stays the same.
-            lower = math.sqrt(signal / LOW_SIGNAL)
+            lower = max(math.sqrt(signal / LOW_SIGNAL), LOWEST_CAP)
             radius, shrinkage = radius * lower, shrinkage / lower
     return Matrix(
         radius=radius,

@@ -153,6 +153,11 @@ class Numeric:
         return (self.width,) if self.kind == "hats" else ()
 
     @property
+    def sides(self) -> tuple[tuple[int, int], ...]:
+        """The width of a curve and its number of knots, see `Group`."""
+        return ((self.width, self.n_knots or 0),) if self.kind == "hats" else ()
+
+    @property
     def width(self) -> int:
         """Number of coordinates."""
         return (self.bins or self.n_knots or 1) + self.indicator
@@ -283,6 +288,7 @@ class Categorical:
 
     signed = False
     axes: ClassVar[tuple[int, ...]] = ()
+    sides: ClassVar[tuple[tuple[int, int], ...]] = ()
     kind: ClassVar[Literal["dense", "code", "hats"]] = "code"
 
     @property

@@ -22,8 +22,9 @@ class Group:
     position on each of the `axes`, from which `skdp.schema.pairs.split_hats` computes
     the few coordinates that are not zero). The coordinates of codes and hats are not
     negative, and their sum is at most one. `scale` is the factor by which a matrix
-    geometry multiplies the coordinates. The first `n_knots` coordinates are the knots
-    of a curve, in order.
+    geometry multiplies the coordinates. A curve has one of the `sides` and a pair has
+    two: the number of coordinates on a side, and how many of them are knots in order,
+    which come first. Lines and categories have none.
     """
 
     name: str
@@ -33,7 +34,7 @@ class Group:
     signed: bool = False
     axes: tuple[int, ...] = ()
     scale: float = 1.0
-    n_knots: int = 0
+    sides: tuple[tuple[int, int], ...] = ()
 
     @property
     def width(self) -> int:

@@ -102,6 +102,13 @@ class Pair:
         return tuple(p.width for p in self.parts) if self.kind == "hats" else ()
 
     @property
+    def sides(self) -> tuple[tuple[int, int], ...]:
+        """The width of each axis and its number of knots, see `Group`."""
+        return tuple(
+            (p.width, (isinstance(p, Numeric) and p.n_knots) or 0) for p in self.parts
+        )
+
+    @property
     def width(self) -> int:
         """Number of coordinates."""
         return math.prod(part.width for part in self.parts)

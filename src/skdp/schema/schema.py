@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from skdp.schema.columns import Numeric, Target
+from skdp.schema.columns import Target
 from skdp.schema.layout import Group, Layout
 from skdp.schema.pairs import Column, Pair
 from skdp.schema.validation import check
@@ -196,7 +196,7 @@ class Schema:
                     signed=column.signed,
                     axes=column.axes,
                     scale=column.scale if isinstance(column, Pair) else 1.0,
-                    n_knots=(isinstance(column, Numeric) and column.n_knots) or 0,
+                    sides=column.sides,
                 )
             )
             start += len(labels)

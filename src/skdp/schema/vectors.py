@@ -40,6 +40,7 @@ class Vector:
 
     signed = True
     axes: ClassVar[tuple[int, ...]] = ()
+    sides: ClassVar[tuple[tuple[int, int], ...]] = ()
     kind: ClassVar[Literal["dense", "code", "hats"]] = "dense"
 
     @property
