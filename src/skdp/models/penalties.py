@@ -369,7 +369,7 @@ def list_columns(
         group = groups[name]
         at = group.coordinates.tolist()
         if ordered:
-            at = at[: group.n_knots or None]
+            at = at[: group.sides[0][1]] if len(group.sides) == 1 else at
             at = at[:-1] if group.labels[len(at) - 1] == f"{name}?" else at
             in_order = group.kind in ("code", "hats") and len(group.axes) <= 1
             if not in_order or len(at) < 2:
