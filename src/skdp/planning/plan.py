@@ -65,8 +65,7 @@ class Plan:
     reasons : tuple of str
         The knots and pairs that were chosen, and why.
     engine : str
-        The name of the engine that a fit uses. It is shown but not saved with the plan,
-        because all engines give the same result.
+        The engine that a fit uses. It is shown, but not saved: the result is the same.
     """
 
     layout: Layout
@@ -92,14 +91,10 @@ class Plan:
         for name in ("n_steps", "n_restarts"):
             times = getattr(self, name)
             whole = isinstance(times, (int, np.integer)) and not isinstance(times, bool)
-            check(
-                whole and times >= 1,
-                f"{name} must be an integer of at least 1, got {times!r}.",
-            )
-        check(
-            callable(self.average),
-            f"average must be a function of descent.averages, got {self.average!r}.",
-        )
+            rule = f"{name} must be an integer of at least 1, got {times!r}."
+            check(whole and times >= 1, rule)
+        rule = f"average must be a function of descent.averages, got {self.average!r}."
+        check(callable(self.average), rule)
         check(
             self.neighbours in queries.NEIGHBOURS,
             f"neighbours must be one of {queries.NEIGHBOURS}, got {self.neighbours!r}.",
