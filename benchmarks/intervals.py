@@ -23,7 +23,7 @@ import os
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -61,7 +61,7 @@ REAL = ("adult", "bank", "electricity", "california")
 ROWS, EPSILONS = (2_000, 5_000, 20_000, 200_000), (0.1, 1.0, 4.0)
 #: Fits of each case, by rows: a long table takes longer. The page takes the three
 #: relations of hospital together; tables with one relation are fitted twice as often.
-FITS = {2_000: 60, 5_000: 60, 20_000: 150, 200_000: 100}
+FITS = {2_000: 60, 5_000: 60, 10_000: 60, 20_000: 150, 200_000: 100}
 #: Where the width is compared with that from true moments, in every fifth fit.
 COMPARED = (20_000, 1.0, "replace-one")
 Case = tuple[str, int, float, str]
@@ -147,8 +147,8 @@ def one(task: tuple[Case, int, bool]) -> Any:
         gram = exact_gram(X, y, schema, neighbours)
         released = model.privacy_.transcript
         known = covariances.estimate(model.plan_, released, model.weights_, gram)
-        exact = known.errors(plain, contrasts).contrasts_std
-    return labels, np.array([error, found.effects_std, exact])
+        exact = known.errors(plain, contrasts).contrasts_std[:, 0]
+    return labels, np.array([error, found.effects_std[:, 0], exact])
 
 
 def exact_gram(X: Any, y: Any, schema: Any, neighbours: Any) -> Released:
@@ -169,13 +169,15 @@ def exact_gram(X: Any, y: Any, schema: Any, neighbours: Any) -> Released:
     return Released(values, np.zeros(values.shape), total.query)
 
 
-def measured(case: Case, fits: int, pool: Any) -> Iterator[list[Any]]:
+def measured(
+    case: Case, fits: int, pool: Any, fit: Callable[[Any], Any] = one
+) -> Iterator[list[Any]]:
     """Lines of a case, one per coefficient; one without numbers if there are none."""
     # Seeds of tables that no other case has; the noise of a fit is never seeded.
     first = 1_000 * zlib.crc32(repr(case).encode())
     compared = case[1:] == COMPARED
     tasks = [(case, first + i, compared and i % 5 == 0) for i in range(fits)]
-    found = [r for r in pool.map(one, tasks, chunksize=5) if r is not None]
+    found = [r for r in pool.map(fit, tasks, chunksize=5) if r is not None]
     if not found:
         yield [*case, "", fits, 0, 0, ""]
         return
@@ -195,20 +197,25 @@ def key(line: dict[str, str]) -> Case:
     return line["table"], int(line["rows"]), float(line["epsilon"]), line["neighbours"]
 
 
-def run(path: Path, scale: float, only: str | None) -> None:
-    """Measure the cases that the file has not."""
+def run(
+    path: Path,
+    scale: float,
+    listed: list[Case],
+    fit: Callable[[Any], Any] = one,
+) -> None:
+    """Measure the listed cases that the file has not."""
     done = {key(line) for line in read(path)} if path.exists() else set()
     if not done:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, "w", [HEAD])
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for case in cases(only):
+        for case in listed:
             if case in done:
                 continue
             started = time.perf_counter()
             times = scale if case[0] == "hospital" else 2.0 * scale
             fits = max(2, round(times * FITS[case[1]]))
-            lines = list(measured(case, fits, pool))
+            lines = list(measured(case, fits, pool, fit))
             write(path, "a", lines)
             known = [line for line in lines if line[4]]
             least = min((1 - (x[6] - x[7]) / x[5] for x in known), default=math.nan)
@@ -283,6 +290,13 @@ def pages(lines: list[dict[str, str]]) -> Iterator[str]:
         )
 
 
+def replace_tables(lines: Iterable[str], start: str, end: str) -> None:
+    """Replace what the page has between two marks."""
+    page, text = PAGE.read_text("utf-8"), "\n".join(lines)
+    before, after = page.split(start)[0], page.split(end)[1]
+    PAGE.write_text(f"{before}{start}\n{text}\n{end}{after}", "utf-8")
+
+
 def main() -> None:
     """Measure, and write the tables."""
     parser = argparse.ArgumentParser(description="Coverage of 95 % intervals.")
@@ -291,11 +305,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT)
     given = parser.parse_args()
     path = given.output / "intervals.csv"
-    run(path, given.scale, given.only)
-    text = "\n".join(pages(read(path)))
-    page = PAGE.read_text("utf-8")
-    before, after = page.split(START)[0], page.split(END)[1]
-    PAGE.write_text(f"{before}{START}\n{text}\n{END}{after}", "utf-8")
+    run(path, given.scale, cases(given.only))
+    replace_tables(pages(read(path)), START, END)
 
 
 if __name__ == "__main__":

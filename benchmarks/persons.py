@@ -224,7 +224,7 @@ def coverage(scale: float) -> Lines:
                     if isinstance(known, StandardErrors):
                         contrasts = make_unit_matrices(model)[1]
                         error = contrasts @ (model.weights_ - data.weights)[:, 0]
-                        found[name].append([error, known.effects_std])
+                        found[name].append([error, known.effects_std[:, 0]])
             held, width = {}, {}
             for name, fits in found.items():
                 error, std = np.moveaxis(np.array(fits), 1, 0)

@@ -41,6 +41,11 @@ MEASUREMENTS = {
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD
     ),
+    "coverage-kinds": Measurement(
+        "benchmarks/interval_kinds.py",
+        "the same for counts, classes and weights",
+        ONE_THREAD,
+    ),
     "csv": Measurement("benchmarks/big_csv.py", "fit a CSV file of 2 GB"),
     "experiments": Measurement("experiments/run.py --jobs 2", "the paper, measured"),
     "forecasts": Measurement("benchmarks/forecasts.py", "forecasts against outcomes"),

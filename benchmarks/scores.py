@@ -165,8 +165,11 @@ Written by `make bench NAME=scores`. Each of {options.runs} runs evaluates a mod
 fresh table of {options.rows:,} rows at ε = {options.epsilon:g} (add-remove, the number
 of rows private) with the default metrics. No run showed an impossible number: each
 value was in its range and inside its interval, no count was negative, and nothing was
-NaN. "Right" is the share of 95 % intervals that hold the score of the population of
-{POPULATION:,} rows. The last column is the share of runs that said "too noisy to say".
+NaN. The rules behind the scores and their intervals were chosen on these same synthetic
+cases, so this table says that they do what they were made for, not how they do
+elsewhere. "Right" is the share of 95 % intervals that hold the score of the population
+of {POPULATION:,} rows. The last column is the share of runs that said "too noisy
+to say".
 
 | model | score | truth | mean error | median width | right | too noisy |
 |---|---|---|---|---|---|---|

@@ -138,6 +138,7 @@ RELEASES = {
     "descent/level.py": "the sum of slopes, through the same task",
     "descent/target.py": "the target's histogram, through the same task",
     "estimators/balanced.py": "the counts of the classes, for balanced weights",
+    "estimators/record_weights.py": "the histogram of the weights, for their errors",
     "evaluation/scoring.py": "counts that scores are computed from",
     "evaluation/margin_bins.py": "counts from which bins and bounds are chosen first",
     "privacy/discovery.py": "ranges and categories that a schema does not give",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
@@ -35,6 +36,16 @@ _WORDS = {
     "JSON is malformed": "it is not JSON",
     "Number": "a number is",
     "Integer value": "an integer is",
+}
+#: Names of types that people who write such files use, in place of Python's.
+_TYPES = {
+    "object": "a table",
+    "array": "a list",
+    "str": "text",
+    "bool": "true or false",
+    "int": "an integer",
+    "float": "a number",
+    "null": "nothing",
 }
 #: Errors that wrong content raises. Old versions of msgspec raise errors of their own.
 _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -94,10 +105,19 @@ def refuse(what: str, error: Exception) -> NoReturn:
     for theirs, ours in _WORDS.items():
         if problem.startswith(theirs):
             problem = ours + problem.removeprefix(theirs)
+    if problem.startswith("expected"):
+        problem = re.sub(r"`([a-z| ]+)`", _name_type, problem)
     place = place.removesuffix("`").removeprefix(".")
     sentence = problem.removesuffix(".") + (f" at {place}" if place else "")
     letters = (c if c.isprintable() else f"\\x{ord(c):02x}" for c in sentence)
     raise ValueError(f"{what}: {''.join(letters)[:_LONGEST]}.") from None
+
+
+def _name_type(found: re.Match[str]) -> str:
+    """Return a type in plain words. A value that may be left out is not mentioned."""
+    names = found[1].replace("int | float", "float").split(" | ")
+    kept = [name for name in names if name != "null"] or names
+    return " or ".join(_TYPES.get(name, name) for name in kept)
 
 
 def check_integers(value: Any) -> None:

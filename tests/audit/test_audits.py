@@ -177,7 +177,8 @@ def test_noise_shared_by_entries_is_found(name):
 def test_noise_that_is_the_same_in_every_run_is_found():
     with fixed_seed():
         model = skdp.LinearRegression(epsilon=1.0, neighbours="zero-out", n_steps=1)
-        found = audit.fit(model, n_trials=100, n_rows=20, twins=0, confidence=SURE)
+        # The second auditor needs more games than there are released numbers.
+        found = audit.fit(model, n_trials=400, n_rows=20, twins=0, confidence=SURE)
     assert found.mu_lower > 4 * found.mu
 
 
@@ -215,7 +216,7 @@ def test_fits_with_half_the_noise_are_found():
     assert any("gdp" in text for text in found.violations)
 
 
-@pytest.mark.parametrize("query", ["Gram", "histogram"])
+@pytest.mark.parametrize("query", ["Gram", "of the target", "of the weights"])
 def test_a_release_that_is_not_charged_is_found(query):
     model = skdp.LinearRegression(neighbours="add-remove", **FITTED)
     with uncharged(query):

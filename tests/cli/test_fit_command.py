@@ -179,6 +179,42 @@ def test_a_ledger_is_charged_and_refuses(call, files, here):
     assert not (here / "second").exists()
 
 
+def test_exposures_and_offsets_reach_the_fit(call, parsed, files, here):
+    frame = pd.read_csv(files / "visits.csv")
+    years = np.random.default_rng(0).uniform(0.5, 4.0, len(frame))
+    frame.assign(years=years, log_years=np.log(years)).to_csv("t.csv", index=False)
+    words = ("fit", "t.csv", "--schema", files / "visits.toml", "--seed", 1)
+    words += ("--epsilon", 8, "--max-exposure", 4)
+    found = [
+        parsed(*words, "--model", "poisson", *given, "--out", f"model {i}")
+        for i, given in enumerate([("--exposure", "years"), ("--offset", "log_years")])
+    ]
+    assert found[0]["intercept"] == pytest.approx(found[1]["intercept"], abs=1e-3)
+    again = skdp.PoissonRegressor(
+        schema=skdp.load("model 0").schema_,
+        random_state=1,
+        epsilon=8.0,
+        max_weight=4.0,
+    ).fit("t.csv", exposure="years")
+    assert found[0]["intercept"] == [again.intercept_]
+    scores = parsed(
+        *("evaluate", "model 0", "t.csv", "--epsilon", 8, "--exposure", "years"),
+        *("--max-exposure", 4),
+    )
+    assert {"deviance", "d2"} <= set(scores["scores"])
+    for odd, said in (
+        (("--max-exposure", 4), "--max-exposure requires --exposure"),
+        (("--model", "linear", "--exposure", "years"), "Use --model poisson"),
+        (
+            ("--model", "poisson", "--exposure", "years", "--offset", "log_years"),
+            "either exposure or offset",
+        ),
+    ):
+        code, _, err = call(*words[:-2], *odd, "--out", "other")
+        assert code == 2
+        assert said in err
+
+
 def test_a_ledger_pays_for_no_seeded_fit(call, files, here):
     ledger = skdp.Ledger(here / "stays.ledger", epsilon=1.2, delta=1e-5)
     fit = arguments(files)

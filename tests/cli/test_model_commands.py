@@ -144,6 +144,20 @@ def test_ranges_are_rounded_outwards_to_readable_numbers(seed):
     assert skdp.Schema.discover(table, epsilon=4.0, random_state=seed).columns["x"]
 
 
+def test_a_range_near_zero_starts_there_and_empty_columns_are_left_out():
+    rng = np.random.default_rng(0)
+    table = {
+        "age": rng.uniform(18, 80, 5000),
+        "year": rng.integers(1950, 2020, 5000),
+        "name": [f"person {i}" for i in range(5000)],
+    }
+    found = skdp.discover(table, epsilon=4.0, random_state=0)
+    assert found.schema.columns["age"].low == 0
+    assert found.schema.columns["year"].low >= 1000
+    assert found.left_out == ("name",)
+    assert "no category was found: name." in str(found)
+
+
 def test_a_schema_prints_as_a_table():
     schema = skdp.make_hospital(10, random_state=0).schema
     lines = str(schema).splitlines()

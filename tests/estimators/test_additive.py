@@ -176,7 +176,7 @@ def test_a_band_contains_the_noise_of_privacy(model):
             i for i, g in enumerate(tight._layout.labels) if g.startswith(curve.column)
         ]
         half = (curve.high - curve.low)[:, 0] / 2
-        assert half == pytest.approx(1.959964 * errors.effects_std[at], rel=1e-6)
+        assert half == pytest.approx(1.959964 * errors.effects_std[at, 0], rel=1e-6)
 
 
 def test_models_are_saved_with_their_curves(model, tmp_path):

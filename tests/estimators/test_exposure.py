@@ -50,12 +50,38 @@ def test_an_exposure_may_be_a_column_and_odd_ones_count_as_no_row():
     np.testing.assert_allclose(again.weights_, model.weights_, atol=1e-4)
 
 
+def test_an_offset_is_the_logarithm_of_an_exposure():
+    model = skdp.PoissonRegressor(**EXACT).fit(X, COUNTS, exposure=YEARS)
+    again = skdp.PoissonRegressor(**EXACT).fit(X, COUNTS, offset=np.log(YEARS))
+    np.testing.assert_allclose(again.weights_, model.weights_, atol=1e-3)
+    for given in ({"exposure": YEARS}, {"offset": np.log(YEARS)}):
+        scores = skdp.evaluate(model, X, COUNTS, epsilon=math.inf, **given)
+        assert scores["deviance"] == pytest.approx(1.89, abs=0.05)
+        assert scores["d2"] > 0
+
+
+def test_odd_offsets_are_clipped_or_count_as_no_row():
+    odd = [math.nan, math.inf, -math.inf, 1e300, -1e300, None, "x"]
+    offset = np.array([*np.log(YEARS), *odd], dtype=object)
+    rows = np.vstack([X, np.ones((len(odd), 2))])
+    counts = np.append(COUNTS, np.zeros(len(odd)))
+    model = skdp.PoissonRegressor(**EXACT, n_rows=N)
+    model.fit(rows, counts, offset=offset)  # none of them raises or overflows
+    assert np.isfinite(model.weights_).all()
+
+
 def test_public_mistakes_are_refused():
     model = skdp.PoissonRegressor(**EXACT)
     with pytest.raises(ValueError, match="either exposure or sample_weight"):
         model.fit(X, COUNTS, sample_weight=YEARS, exposure=YEARS)
     with pytest.raises(ValueError, match=r"Pass target_bounds=\(0, high\) or a schema"):
         skdp.PoissonRegressor(bounds=(0, 1)).fit(X, COUNTS, exposure=YEARS)
+    with pytest.raises(ValueError, match="either exposure or offset"):
+        model.fit(X, COUNTS, exposure=YEARS, offset=YEARS)
+    with pytest.raises(ValueError, match="either offset or sample_weight"):
+        model.fit(X, COUNTS, sample_weight=YEARS, offset=YEARS)
+    with pytest.raises(ValueError, match="offset must have as many rows"):
+        model.fit(X, COUNTS, offset=YEARS[1:])
     with pytest.raises(ValueError, match="exposure must have as many rows"):
         model.fit(X, COUNTS, exposure=YEARS[1:])
     linear = skdp.LinearRegression(**EXACT).fit(X, COUNTS)

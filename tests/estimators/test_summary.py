@@ -61,7 +61,7 @@ def test_a_fit_without_noise_has_textbook_errors(data):
     covariance = np.linalg.pinv(fisher, rcond=1e-9)
     centred = make_unit_matrices(model)[1]
     textbook = np.sqrt(np.diag(centred @ covariance @ centred.T))
-    ratio = model._standard_errors().effects_std / textbook
+    ratio = model._standard_errors().effects_std[:, 0] / textbook
     assert np.all((ratio > 0.8) & (ratio < 1.25)), ratio
 
 
@@ -203,8 +203,8 @@ def test_changed_errors_are_refused(model, tmp_path):
         ("not a likelihood", skdp.LinearSVC, {}),
         ("geometry='matrix'", skdp.LogisticRegression, {"geometry": "diagonal"}),
         ("solver='skgd'", skdp.LogisticRegression, {"solver": "dp_sgd"}),
-        ("ridge", skdp.LogisticRegression, {"l1_ratio": 0.5}),
-        ("without weights", skdp.LogisticRegression, {"class_weight": {"yes": 0.5}}),
+        ("ℓ₁ penalty", skdp.LogisticRegression, {"l1_ratio": 0.5}),
+        ("weight 0", skdp.LogisticRegression, {"class_weight": {"yes": 0}}),
         ("intercept", skdp.LogisticRegression, {"fit_intercept": False}),
     ],
 )
@@ -222,7 +222,7 @@ def test_what_is_not_known_is_absent_and_says_why(said, kind, options, tmp_path)
         _ = skdp.load(tmp_path / "model").coef_std_
 
 
-def classes(levels):
+def classes(levels, **options):
     """A model of so many classes, two numbers and a category."""
     schema = skdp.Schema(
         {
@@ -239,19 +239,42 @@ def classes(levels):
         "c": rng.choice(["u", "v"], 3000),
         "kind": rng.choice(levels, 3000),
     }
-    model = skdp.LogisticRegression(epsilon=50.0, schema=schema, random_state=0)
+    model = skdp.LogisticRegression(
+        epsilon=50.0, schema=schema, random_state=0, **options
+    )
     assert not hasattr(model, "coef_std_")  # before it is fitted
     return model.fit(table), table
 
 
-def test_more_classes_have_a_column_each_and_no_errors():
-    model, table = classes(["low", "middle", "<high>"])
+def test_more_classes_have_a_table_each():
+    model, _ = classes(["low", "middle", "<high>"])
+    assert model.coef_std_.shape == model.coef_.shape
+    assert model.intercept_std_.shape == model.intercept_.shape
+    found = model.summary()
+    heads = [line for line in str(found).splitlines() if "std err " in line]
+    assert [head.split()[0] for head in heads] == ["<high>", "low", "middle"]
+    lines = [line for line in found.lines if line.label == "a"]
+    assert [line.output for line in lines] == ["<high>", "low", "middle"]
+    assert abs(sum(line.coef for line in lines)) < 1e-9
+    assert all(0 < line.noise_std < line.std for line in lines)
+    page = found._repr_html_()
+    assert page.count("&lt;high&gt;") == 1
+    assert found.to_dict()["coefficients"][0]["class"] == "<high>"
+    frame = found.to_frame()
+    assert frame.index.names == ["class", "column", "label"]
+    assert frame.loc[("low", "c", "u"), "std"] > 0
+    # The true effects are 0, and each is one in a thousand to be far away.
+    assert max(abs(line.z) for line in found.lines if line.column != "intercept") < 4
+
+
+def test_more_classes_without_errors_have_a_column_each():
+    model, table = classes(["low", "middle", "<high>"], l1_ratio=0.5)
     assert not hasattr(model, "coef_std_")
     found = model.summary()
     text = str(found)
     lines = text.splitlines()
     assert ["<high>", "low", "middle"] in [line.split() for line in lines]
-    assert "Standard errors are available for two classes, not for more." in found.notes
+    assert any("ℓ₁ penalty" in note for note in found.notes)
     assert "std err" not in text
     assert "coef_" not in text
     age = next(line for line in lines if line.startswith("a "))
@@ -275,7 +298,7 @@ def test_more_classes_have_a_column_each_and_no_errors():
 
 
 def test_many_classes_follow_below_each_other():
-    model, _ = classes([f"class {k}" for k in range(8)])
+    model, _ = classes([f"class {k}" for k in range(8)], l1_ratio=0.5)
     lines = str(model.summary()).splitlines()
     assert max(map(len, lines)) <= 88
     assert lines.count("c") == 2  # once in each part, above its categories
@@ -381,7 +404,7 @@ def test_a_standard_error_holds_privacy_and_sampling():
     model = hidden(n_rows=6000, epsilon=2.0, seed=1, neighbours="replace-one")
     found = estimate(model.plan_, model.privacy_.transcript, model.weights_)
     contrasts = make_unit_matrices(model)[1]
-    sampling = np.diag(contrasts @ found.usual.sampling @ contrasts.T)
+    sampling = np.diag(contrasts @ found.usual.sampling @ contrasts.T)[:, None]
     errors = model._standard_errors()
     both = np.sqrt(errors.effects_noise_std**2 + 0.9 * sampling)
     told = np.isfinite(errors.effects_std)
@@ -411,5 +434,5 @@ def test_null_stands_only_for_what_cannot_be_told(tmp_path):
     assert None in about["uncertainty"]["std"]
     about["uncertainty"]["noise_std"][0] = None
     path.write_text(json.dumps(about), "utf-8")
-    with pytest.raises(ValueError, match=r"got `null` at uncertainty\.noise_std"):
+    with pytest.raises(ValueError, match=r"got nothing at uncertainty\.noise_std"):
         skdp.load(tmp_path / "model")

@@ -99,6 +99,28 @@ def logistic(schema=ILL, **given):
     return skdp.LogisticRegression(schema=schema, **given).fit(TABLE)
 
 
+def persons():
+    data = skdp.make_hospital(2000, random_state=1, patients=700)
+    return skdp.LogisticRegression(schema=data.schema, epsilon=3.0).fit(data.columns)
+
+
+def many():
+    """A model of twelve classes."""
+    levels = [f"ward {code}" for code in range(12)]
+    schema = skdp.Schema(
+        {"age": skdp.Numeric(20, 80), "colour": ILL.columns["colour"]},
+        target=("ward", skdp.Categorical(levels)),
+    )
+    wards = [levels[code] for code in RNG.integers(0, 12, N)]
+    return skdp.LogisticRegression(schema=schema, epsilon=8.0).fit(
+        TABLE.assign(ward=wards)
+    )
+
+
+def curves():
+    return skdp.AdditiveClassifier(schema=ILL, epsilon=3.0, knots=5).fit(TABLE)
+
+
 MODELS = {
     "plain": logistic,
     "seeded": lambda: logistic(random_state=1),
@@ -126,6 +148,9 @@ MODELS = {
     "vectors": vectors,
     "hostile": hostile,
     "wide": wide,
+    "persons": persons,
+    "many": many,
+    "curves": curves,
 }
 
 
@@ -146,7 +171,7 @@ class Reader(HTMLParser):
     """The words of a page, its tags with their attributes, and its tables."""
 
     VOID = ("meta", "link", "br")
-    LONE = ("rect", "line", "circle", "polyline")
+    LONE = ("rect", "line", "circle", "polyline", "polygon")
 
     def __init__(self, page):
         super().__init__()

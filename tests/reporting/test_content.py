@@ -12,7 +12,7 @@ import pytest
 from pages import HOSTILE, MODELS, TABLE, WIDE, Reader, model, page
 
 import skdp
-from skdp.estimators.standard_errors import compute_model_effects
+from skdp.estimators.standard_errors import compute_class_effects
 from skdp.planning.forecast import forecast
 from skdp.privacy.budget import Event
 from skdp.reporting import facts, outlook
@@ -161,7 +161,7 @@ def test_effects_are_what_predictions_change_by(name):
     (output,) = compute_effects(fitted)
     found = {(e.column, e.label): e.effect for e in output.effects}
     units = [e.in_units()[0] for e in [*output.effects, output.intercept]]
-    assert units == pytest.approx(compute_model_effects(fitted))
+    assert units == pytest.approx(compute_class_effects(fitted)[:, 0])
     if name in ("plain", "poisson", "linear"):
         rows = TABLE.iloc[[0, 0]].assign(age=[20, 80])
         margins = fitted._margins(rows)[:, 0] * {"linear": 10}.get(name, 1)
@@ -183,13 +183,10 @@ def test_classes_are_told_apart_and_sum_to_nothing():
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("softmax", "Standard errors are available for two classes"),
-        ("poisson", "No standard errors for counts"),
         ("svc", "not a likelihood"),
         ("diagonal", "Standard errors require the Gram matrix"),
         ("dp_sgd", "Standard errors are known for solver='skgd' only."),
         ("constant", "which is an intercept only"),
-        ("zero-out", "Standard errors are known for fits without weights only."),
     ],
 )
 def test_a_sentence_says_why_there_are_no_errors(name, sentence):

@@ -15,7 +15,19 @@ def read_metadata(text):
     return block.splitlines(), rest
 
 
-@pytest.mark.parametrize("name", ["plain", "seeded", "softmax", "poisson", "hostile"])
+CARDS = [
+    "plain",
+    "seeded",
+    "softmax",
+    "poisson",
+    "hostile",
+    "persons",
+    "many",
+    "curves",
+]
+
+
+@pytest.mark.parametrize("name", CARDS)
 def test_a_card_has_the_facts_of_the_page(name):
     made = model(name)
     card = json.loads(skdp.report(made, form="json"))
@@ -28,6 +40,29 @@ def test_a_card_has_the_facts_of_the_page(name):
     assert f"pipeline_tag: {card['task']}" in block
     assert card["privacy"]["claim"] in rest.replace("\\", "")
     assert "model-index:" not in block
+
+
+def test_a_card_of_persons_says_so():
+    made = model("persons")
+    card = json.loads(skdp.report(made, form="json"))
+    assert "person" in card["privacy"]["promised"][0]
+    assert "Persons" in card["facts"]
+
+
+def test_a_card_of_many_classes_has_a_table_each():
+    made = model("many")
+    _, rest = read_metadata(skdp.report(made, form="markdown"))
+    for level in made.classes_:
+        assert f"\n| {level} | coef | sampling\\_std |" in rest
+    lines = json.loads(skdp.report(made, form="json"))["summary"]["coefficients"]
+    assert [line["class"] for line in lines[:: len(lines) // 12]] == [*made.classes_]
+
+
+def test_a_card_of_curves_names_the_knots():
+    _, rest = read_metadata(skdp.report(model("curves"), form="markdown"))
+    assert "| age: at 20 |" in rest
+    assert "age@" not in rest
+    assert "curve" in rest
 
 
 def test_scores_become_results_of_the_model_index():

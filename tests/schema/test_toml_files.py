@@ -107,7 +107,7 @@ AGE = '[columns.age]\nkind = "numeric"\nlow = 1\nhigh = 2\n'
         ("low =", "The schema is not TOML"),
         ("", "The schema: missing key `columns`"),
         ("colums = 1", "The schema has no key 'colums'. Did you mean 'columns'?"),
-        ("columns = 1", "The schema: expected `object`, got `int` at columns"),
+        ("columns = 1", "The schema: expected a table, got an integer at columns"),
         ("[columns]\na = 1", "Column 'a' must be a table"),
         ("[columns.a]\nlow = 1", "Column 'a' must have a kind, 'numeric' or"),
         ('[columns.a]\nkind = "num"', "got 'num'"),
@@ -117,11 +117,11 @@ AGE = '[columns.age]\nkind = "numeric"\nlow = 1\nhigh = 2\n'
         (AGE + "hihg = 3", "Column 'age' has no key 'hihg'. Did you mean 'high'?"),
         (
             AGE.replace("1", "true"),
-            "Column 'age': expected `int | float`, got `bool` at low",
+            "Column 'age': expected a number, got true or false at low",
         ),
         (
             AGE.replace("1", "'x'"),
-            "Column 'age': expected `int | float`, got `str` at low",
+            "Column 'age': expected a number, got text at low",
         ),
         (
             AGE.replace("1", "inf"),
@@ -133,7 +133,7 @@ AGE = '[columns.age]\nkind = "numeric"\nlow = 1\nhigh = 2\n'
         ),
         (
             AGE + "bins = 2.0",
-            "Column 'age': expected `int | null`, got `float` at bins",
+            "Column 'age': expected an integer, got a number at bins",
         ),
         (
             '[columns.a]\nkind = "categorical"\nlevels = [nan]',
@@ -142,12 +142,12 @@ AGE = '[columns.age]\nkind = "numeric"\nlow = 1\nhigh = 2\n'
         (AGE + '[target]\nkind = "vector"', "The target must have kind 'numeric' or"),
         (
             AGE + '[target]\nkind = "numeric"\nname = 1',
-            "The target: expected `str`, got `int` at name",
+            "The target: name must be text",
         ),
         (AGE + '[target]\nkind = "numeric"\nlow = 1', "The target: missing key `high`"),
         (
             "row_norm = 'x'\n" + AGE,
-            "The schema: expected `int | float | null`, got `str` at row_norm",
+            "The schema: expected a number, got text at row_norm",
         ),
     ],
 )

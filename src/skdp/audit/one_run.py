@@ -239,8 +239,8 @@ def _score_canaries(
     score = np.zeros(len(everyone.target))
     square = np.zeros_like(score)
     for released, total in zip(transcript, asked, strict=True):
-        if len(total.value) != len(score):  # a histogram of the target
-            continue
+        if len(total.value) != len(score) or total.query.startswith("histogram"):
+            continue  # its entries do not belong to single canaries
         part = total.value.astype(np.float64) * total.unit / released.noise_std
         seen = released.values / released.noise_std
         score += (part * (seen - part / 2)).reshape(len(score), -1).sum(axis=1)

@@ -15,6 +15,7 @@ from skdp.audit.games import Observation, compare_releases
 from skdp.descent.algorithm1 import Query, Update
 from skdp.descent.samplings import Full
 from skdp.engines.reference import ReferenceEngine
+from skdp.estimators import record_weights
 from skdp.planning.plan import Plan
 from skdp.privacy import queries
 from skdp.privacy.budget import PrivacyRecord
@@ -36,7 +37,8 @@ class Replay:
     records : Records
         The table whose records are summed. It need not be the table that was fitted.
     transcript : sequence of Released
-        The releases of the earlier run, starting with those of the geometry.
+        The releases of the earlier run, starting with the histogram of the weights, if
+        there is one, or with those of the geometry.
     engine : callable Records -> Engine
         Makes the engine that sums the records.
 
@@ -55,6 +57,8 @@ class Replay:
     ) -> None:
         self.sums: Sums = []
         self._transcript = transcript
+        if transcript[0].query == record_weights.QUERY:
+            self.next_release(record_weights.add_up_weights(records, plan.neighbours))
         task = plan.make_task(engine(records), self.next_release)
         prepared = plan.geometry.prepare(task)
         self.query: Query = prepared.query

@@ -126,7 +126,7 @@ def compare(
         neighbours=neighbours.value,
         max_rows_per_unit=max_rows_per_unit,
         n_rows=rows,
-        ledger=open_ledger(ledger, purpose, user),
+        ledger=open_ledger(ledger, purpose, user, seed),
         seed=seed,
         verbose=shows_progress(as_json, quiet),
     )

@@ -98,13 +98,15 @@ def _replace_infinities(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def check_out(out: Path, force: bool) -> None:
-    """Raise ValueError if the output cannot be written to `out`.
+def check_out(out: Path | None, force: bool) -> None:
+    """Raise ValueError if the output cannot be written to `out`, if one is given.
 
     Commands call this first, so a bad path is refused before any budget is spent.
     """
     from skdp.schema import check
 
+    if out is None:
+        return
     there = os.path.lexists(out)
     check(
         force or not there,

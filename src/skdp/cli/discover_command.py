@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +13,7 @@ from skdp.cli.console import (
     check_out,
     escape,
     print_json,
+    shows_progress,
     write_out,
 )
 from skdp.cli.options import (
@@ -23,9 +23,11 @@ from skdp.cli.options import (
     Multiline,
     Neighbours,
     NeighboursName,
+    OutFile,
     Purpose,
     Seed,
     Table,
+    Target,
     Unit,
     User,
     choose_reader,
@@ -41,9 +43,7 @@ EXAMPLES = [
 def discover(
     file: Table,
     epsilon: Epsilon,
-    target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column to predict.")
-    ] = None,
+    target: Target = None,
     categorical: Annotated[
         list[str] | None,
         typer.Option(
@@ -60,9 +60,7 @@ def discover(
     purpose: Purpose = None,
     user: User = None,
     seed: Seed = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="TOML", help="Write to this file.")
-    ] = None,
+    out: OutFile = None,
     force: Force = False,
     as_json: AsJson = False,
     quiet: QuietButResult = False,
@@ -74,15 +72,8 @@ def discover(
     the file before you use it, or start from `skdp schema`.
     """
     import skdp
-    from skdp.schema import check
 
-    if out is not None:
-        check_out(out, force)
-    check(
-        ledger is None or seed is None,
-        "A seeded discovery claims no privacy and cannot be charged to a ledger. Omit "
-        "--seed, or omit --ledger if the data is public.",
-    )
+    check_out(out, force)
     found = skdp.discover(
         choose_reader(file, multiline),
         epsilon=epsilon,
@@ -91,8 +82,9 @@ def discover(
         categorical=categorical or (),
         unit=unit or None,
         neighbours=neighbours.value,
-        ledger=open_ledger(ledger, purpose, user),
+        ledger=open_ledger(ledger, purpose, user, seed),
         random_state=seed,
+        verbose=shows_progress(as_json, quiet),
     )
     text, record = found.schema.to_toml(), found.privacy_
     if out is not None:
@@ -101,6 +93,7 @@ def discover(
         print_json(
             {
                 "schema": text,
+                "left_out": list(found.left_out),
                 "out": None if out is None else str(out),
                 "claim": str(record).partition("\n")[0],
                 "epsilon": record.epsilon,

@@ -14,16 +14,20 @@ from skdp.cli.console import (
     check_out,
     escape,
     print_json,
+    shows_progress,
     write_out,
 )
 from skdp.cli.options import (
     Delta,
     Epsilon,
+    Exposure,
     Ledger,
+    MaxExposure,
     ModelDirectory,
     Multiline,
     Neighbours,
     NeighboursName,
+    Offset,
     Purpose,
     Seed,
     Table,
@@ -32,6 +36,7 @@ from skdp.cli.options import (
     choose_reader,
     load_model,
     open_ledger,
+    read_exposure,
 )
 
 EXAMPLES = [
@@ -57,6 +62,9 @@ def evaluate(
         int | None, typer.Option(help="Number of rows, if it is public.")
     ] = None,
     unit: Unit = None,
+    exposure: Exposure = None,
+    offset: Offset = None,
+    max_exposure: MaxExposure = None,
     multiline: Multiline = False,
     ledger: Ledger = None,
     purpose: Purpose = None,
@@ -75,15 +83,8 @@ def evaluate(
     the two budgets add up, so use the same ledger.
     """
     import skdp
-    from skdp.schema import check
 
-    if out is not None:
-        check_out(out, force)
-    check(
-        ledger is None or seed is None,
-        "A seeded evaluation claims no privacy and cannot be charged to a ledger. Omit "
-        "--seed, or omit --ledger if the data is public.",
-    )
+    check_out(out, force)
     found = skdp.evaluate(
         load_model(model),
         choose_reader(file, multiline),
@@ -93,8 +94,11 @@ def evaluate(
         unit=unit or None,
         neighbours=neighbours.value,
         n_rows=rows,
-        ledger=open_ledger(ledger, purpose, user),
+        ledger=open_ledger(ledger, purpose, user, seed),
         random_state=seed,
+        verbose=shows_progress(as_json, quiet),
+        max_weight=1.0 if max_exposure is None else max_exposure,
+        **read_exposure(exposure, offset, max_exposure),
     )
     if out is not None:
         write_out(out, skdp.report(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,12 +24,15 @@ from skdp.cli.options import (
     Cluster,
     Delta,
     Epsilon,
+    Exposure,
     Ledger,
+    MaxExposure,
     MaxRowsPerUnit,
     ModelName,
     Multiline,
     Neighbours,
     NeighboursName,
+    Offset,
     Purpose,
     SchemaFile,
     Seed,
@@ -40,6 +44,7 @@ from skdp.cli.options import (
     choose_model,
     choose_reader,
     open_ledger,
+    read_exposure,
     read_schema,
 )
 
@@ -54,6 +59,8 @@ MOST = 10
 EXAMPLES = [
     "skdp fit stays.csv --schema stays.toml --epsilon 1 --out model",
     "skdp fit stays.parquet --schema stays.toml --epsilon 0.5 --force --out model",
+    "skdp fit visits.csv --schema visits.toml --model poisson --exposure years "
+    "--max-exposure 5 --epsilon 1 --out model",
     "skdp fit stays/ --schema stays.toml --epsilon 1 --cluster host:8786 --out model",
 ]
 
@@ -71,6 +78,9 @@ def fit(
     neighbours: NeighboursName = Neighbours.add_remove,
     unit: Unit = None,
     max_rows_per_unit: MaxRowsPerUnit = 1,
+    exposure: Exposure = None,
+    offset: Offset = None,
+    max_exposure: MaxExposure = None,
     rows: Annotated[
         int | None,
         typer.Option(
@@ -107,8 +117,10 @@ def fit(
         delta=delta,
         neighbours=neighbours.value,
         max_rows_per_unit=max_rows_per_unit,
+        max_weight=1.0 if max_exposure is None else max_exposure,
+        given=read_exposure(exposure, offset, max_exposure),
         n_rows=rows,
-        ledger=open_ledger(ledger, purpose, user),
+        ledger=open_ledger(ledger, purpose, user, seed),
         seed=seed,
         n_threads=threads,
         engine="auto" if cluster is None else f"dask://{cluster}",
@@ -142,6 +154,7 @@ def fit_file(
     *,
     model: str,
     ledger: skdp.Ledger | None,
+    given: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> PrivateLinearModel:
     """Fit a model to a file and save it.
@@ -156,6 +169,8 @@ def fit_file(
         The short name of an estimator, as `skdp.plan` takes it.
     ledger : Ledger, optional
         The ledger to charge.
+    given : mapping, optional
+        Further arguments of ``fit``, such as the exposure.
     **options
         ``out`` is the directory to save the model in, and ``seed`` is the estimator's
         ``random_state``. All others are parameters of the estimator.
@@ -174,15 +189,15 @@ def fit_file(
         not out.exists() or saving.is_model(out),
         f"--force replaces only saved models, but {str(out)!r} is not a saved model.",
     )
-    check(
-        ledger is None or seed is None,
-        "A seeded fit claims no privacy and cannot be charged to a ledger. Omit "
-        "--seed, or omit --ledger if the data is public.",
-    )
     made = find_estimator(model, schema)(
         schema=schema, random_state=seed, ledger=ledger, **options
     )
-    made.fit(file)
+    if given:
+        check(
+            model == "poisson",
+            f"--{next(iter(given))} is for counts. Use --model poisson, got {model}.",
+        )
+    made.fit(file, **(given or {}))
     try:
         made.save(out)
     except (OSError, KeyboardInterrupt) as error:

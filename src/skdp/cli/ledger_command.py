@@ -203,8 +203,7 @@ def export(
     quiet: QuietButResult = False,
 ) -> None:
     """Write all entries with their hashes, as JSON lines or CSV."""
-    if out is not None:
-        check_out(out, force)
+    check_out(out, force)
     text = _open(path).export(form)
     if out is not None:
         write_out(out, text)

@@ -138,6 +138,36 @@ Seed = Annotated[
     int | None,
     typer.Option(help="Make the noise repeatable, for tests. No privacy is claimed."),
 ]
+Exposure = Annotated[
+    str | None,
+    typer.Option(
+        "--exposure",
+        metavar="COLUMN",
+        help="Column with the time (or amount) under observation, for --model poisson. "
+        "The model then predicts counts per unit of exposure.",
+    ),
+]
+Offset = Annotated[
+    str | None,
+    typer.Option(
+        "--offset",
+        metavar="COLUMN",
+        help="Column with the logarithm of the exposure, instead of --exposure.",
+    ),
+]
+MaxExposure = Annotated[
+    float | None,
+    typer.Option(
+        help="Largest exposure; larger ones are clipped. It must be public.  "
+        "[default: 1]"
+    ),
+]
+OutFile = Annotated[
+    Path | None, typer.Option("--out", metavar="TOML", help="Write to this file.")
+]
+Target = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column to predict.")
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Number of threads.  [default: all cores]")
 ]
@@ -152,6 +182,20 @@ def load_model(path: Path) -> Any:
     return skdp.load(path)
 
 
+def read_exposure(
+    exposure: str | None, offset: str | None, most: float | None
+) -> dict[str, Any]:
+    """Return the options of a fit and an evaluation that describe the exposure."""
+    from skdp.schema import check
+
+    given = {"exposure": exposure, "offset": offset}
+    check(
+        most is None or exposure is not None or offset is not None,
+        "--max-exposure requires --exposure or --offset.",
+    )
+    return {name: column for name, column in given.items() if column is not None}
+
+
 def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
     """Return the path, or a CSV reader that allows line breaks if `multiline` is true.
 
@@ -162,11 +206,18 @@ def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
     return CSV(file, multiline=True) if multiline else file
 
 
-def open_ledger(path: Path | None, purpose: str | None, user: str | None) -> Any:
+def open_ledger(
+    path: Path | None, purpose: str | None, user: str | None, seed: int | None
+) -> Any:
     """Open the ledger to charge, or return None if no path is given."""
     import skdp
     from skdp.schema import check
 
+    check(
+        path is None or seed is None,
+        "With --seed no privacy is claimed, so nothing can be charged to a ledger. "
+        "Omit --seed, or omit --ledger if the data is public.",
+    )
     check(
         path is not None or (purpose is None and user is None),
         "--purpose and --user require --ledger.",

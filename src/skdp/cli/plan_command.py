@@ -77,8 +77,7 @@ def plan(
     from skdp.engines.choice import name_engine
     from skdp.planning.forecast import forecast
 
-    if out is not None:
-        check_out(out, force)
+    check_out(out, force)
     described = read_schema(schema, target, unit)
     chosen = choose_model(model, described)
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 from skdp.cli.console import (
@@ -16,7 +13,7 @@ from skdp.cli.console import (
     print_json,
     write_out,
 )
-from skdp.cli.options import Table
+from skdp.cli.options import OutFile, Table, Target
 
 EXAMPLES = [
     "skdp schema stays.csv --target readmitted --out stays.toml",
@@ -26,12 +23,8 @@ EXAMPLES = [
 
 def schema(
     file: Table,
-    target: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Column to predict.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="TOML", help="Write to this file.")
-    ] = None,
+    target: Target = None,
+    out: OutFile = None,
     force: Force = False,
     as_json: AsJson = False,
     quiet: QuietButResult = False,
@@ -44,8 +37,7 @@ def schema(
     from skdp.tables import readers
     from skdp.tables.template import schema_template
 
-    if out is not None:
-        check_out(out, force)
+    check_out(out, force)
     source = readers.source(file)
     text = schema_template(file, target)
     if out is not None:

@@ -51,14 +51,17 @@ from skdp.estimators.persons import (
     name_counted,
 )
 from skdp.estimators.preparation import open_table, read_records
+from skdp.estimators.record_weights import release_weights
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
+from skdp.planning.decide import scale_caps
 from skdp.planning.plan import run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, Layout, Schema, check
+from skdp.tables.exposures import Exposure
 
 #: Share of μ² and of δ that inferring ranges, categories and labels may spend.
 DISCOVERY_SHARE = 0.1
@@ -266,7 +269,8 @@ class PrivateLinearModel(
                     max_weight=self.max_weight,
                 )
                 records = read(schema, class_weight=weights)
-            fit = self._run(records, schema, rows, record, noise, engine, reasons)
+            public = schema, rows, reasons, weight is not None
+            fit = self._run(records, record, noise, engine, *public)
             # All attributes change at once. None changes if the fit is interrupted.
             fitted = copy(self)
             fitted._set_fitted(fit.weights, schema, opened.named)
@@ -274,6 +278,7 @@ class PrivateLinearModel(
             fitted.privacy_ = fit.record
             fitted.n_iter_ = fit.n_steps
             fitted._weighted = not (sample_weight is None and self.class_weight is None)
+            fitted._exposed = isinstance(weight, Exposure)
             fitted._errors = None  # not those of an earlier fit
             enter(fitted)
             self.__dict__ = fitted.__dict__
@@ -286,20 +291,26 @@ class PrivateLinearModel(
     def _run(
         self,
         records: Records,
-        schema: Schema,
-        rows: int | None,
         record: PrivacyRecord,
         noise: Randomness,
         engine: MakeEngine,
+        schema: Schema,
+        rows: int | None,
         reasons: tuple[str, ...],
+        weighted: bool,
     ) -> Outcome:
-        """Release the row count if it is needed, then plan and run the fit."""
+        """Release the row count and weights if needed, then plan and run the fit."""
         if rows is None:
             rows = self._release_rows(records, record, noise, engine)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
+        if weighted and self._may_have_errors(schema):
+            release_weights(records, record, noise)
         plan = self._plan(schema, rows, record, reasons)
+        given = weighted or self.class_weight is not None
+        if given and isinstance(self.geometry, str):  # otherwise the user chose caps
+            plan = scale_caps(plan, self.max_weight)
         plan = replace(plan, engine="dask" if records.elsewhere else self.engine)
         with show_fitting(plan) if self.verbose else nullcontext() as callback:
             fit = run(
@@ -311,6 +322,12 @@ class PrivateLinearModel(
                 callback=callback,
             )
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
+
+    def _may_have_errors(self, schema: Schema) -> bool:
+        """Return whether there may be standard errors, according to the parameters."""
+        full = self.sampling in ("auto", "full") and self.geometry in ("auto", "matrix")
+        plain = full and self.fit_intercept and self.l1_ratio == 0
+        return plain and self._loss(schema).target_law is not None
 
     def _adapt_target(self, schema: Schema) -> Schema:
         """Change an inferred description of the target to suit the loss."""

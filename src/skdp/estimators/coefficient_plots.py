@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from skdp.estimators.summary import ClassLine, summarise
+from skdp.estimators.summary import summarise
+from skdp.estimators.summary_lines import ClassLine
 
 #: Colours that colour-blind people can tell apart.
 BLUE, GREY = "#0072b2", "#999999"
@@ -41,11 +42,12 @@ def plot_coefficients(model: Any, ax: Any = None) -> Any:
     names = []
     for place, line in enumerate(kept):
         inside = line.column != line.label
-        names.append(f"{line.column}: {line.label}" if inside else line.label)
+        name = f"{line.column}: {line.label}" if inside else line.label
+        names.append(f"{line.output}, {name}" if line.output else name)
         if isinstance(line, ClassLine):
             for k, (coef, level) in enumerate(zip(line.coefs, found.head, strict=True)):
-                name = level if place == 0 else None
-                ax.plot([coef], [place], "o", color=f"C{k}", markersize=5, label=name)
+                legend = level if place == 0 else None
+                ax.plot([coef], [place], "o", color=f"C{k}", markersize=5, label=legend)
             continue
         low, high = line.interval
         known = math.isfinite(low)

@@ -126,19 +126,25 @@ class DecisionsMixin:
             layout,
             self._loss(schema),
             n_rows=rows,
-            epsilon=self.epsilon,
-            delta=record.delta,
             mu_squared=record.remaining,
             neighbours=record.neighbours,
-            alpha=self.alpha,
-            l1_ratio=self.l1_ratio,
-            sampling=self.sampling,
-            geometry=geometry,
-            n_steps=self.n_steps,
-            calibration=self.calibration,
             assumptions=tuple(record.assumptions),
             reasons=reasons,
+            **self._list_options(record.delta, geometry),
         )
+
+    def _list_options(self, delta: float, geometry: Any) -> dict[str, Any]:
+        """Return the parameters that a plan is made from."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": delta,
+            "alpha": self.alpha,
+            "l1_ratio": self.l1_ratio,
+            "sampling": self.sampling,
+            "geometry": geometry,
+            "n_steps": self.n_steps,
+            "calibration": self.calibration,
+        }
 
     def _choose_geometry(self, layout: Layout) -> Any:
         return self.geometry
@@ -164,14 +170,5 @@ class DecisionsMixin:
             check_solver(self, loss, opened.table)
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
-        check_options(
-            epsilon=self.epsilon,
-            delta=delta,
-            alpha=self.alpha,
-            l1_ratio=self.l1_ratio,
-            sampling=self.sampling,
-            geometry=self.geometry,
-            n_steps=self.n_steps,
-            calibration=self.calibration,
-        )
+        check_options(**self._list_options(delta, self.geometry))
         return delta

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from skdp.estimators.decisions import EXPECTED_ROWS
+from skdp.estimators.display import show_work
 from skdp.estimators.inputs import accept_table, refuse_dates
 from skdp.estimators.labels import type_labels
 from skdp.estimators.persons import check_unit
 from skdp.estimators.preparation import (
     KIND,
     LEVELS,
+    NOTHING_FOUND,
     OpenedTable,
 )
 from skdp.estimators.spending import open_ledger, reserve_budget
@@ -28,6 +30,10 @@ from skdp.tables.readers import positions
 
 #: Share of δ that is spent on categories. The rest is for Gaussian noise.
 LEVELS_SHARE = 0.5
+#: A column of categories of which none was found.
+EMPTY = Categorical([NOTHING_FOUND])
+#: A range starts at 0 if its end next to 0 is at most this share of the other.
+NEAR_ZERO = 0.25
 #: First digits of readable numbers.
 DIGITS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
@@ -42,13 +48,22 @@ class Discovery:
         The schema, which may be edited, printed and saved.
     privacy_ : PrivacyRecord
         The budget that was spent.
+    left_out : tuple of str
+        Columns of categories in which noise hid every category. The schema does not
+        have them.
     """
 
     schema: Schema
     privacy_: PrivacyRecord
+    left_out: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.schema}\n{self.privacy_}"
+        lines = [str(self.schema)]
+        if self.left_out:
+            lines.append(
+                f"Left out, because no category was found: {', '.join(self.left_out)}."
+            )
+        return "\n".join([*lines, str(self.privacy_)])
 
 
 def discover(
@@ -62,6 +77,7 @@ def discover(
     neighbours: str = "add-remove",
     ledger: Any = None,
     random_state: int | None = None,
+    verbose: int = 0,
 ) -> Discovery:
     """Find the ranges and categories of a table's columns within a privacy budget.
 
@@ -85,6 +101,8 @@ def discover(
         The ledger of the table. It is charged before a record is read.
     random_state : int, optional
         A seed, for tests. A seeded discovery claims no privacy.
+    verbose : int
+        Whether to show progress on standard error, or in a notebook.
 
     Returns
     -------
@@ -94,7 +112,8 @@ def discover(
     Notes
     -----
     Ranges come from a noisy histogram of magnitudes. They are rounded outwards to
-    readable numbers. Categories are found if enough rows have them. If you have public
+    readable numbers, and a range that starts near 0 starts at 0. Categories are found
+    if enough rows have them. A column without any is left out. If you have public
     knowledge, it is better: edit the schema, and pass it to ``fit``.
 
     **Guarantee.** For all tables that are neighbours, the schema is post-processing of
@@ -107,8 +126,8 @@ def discover(
     >>> found = skdp.discover({"age": ages}, epsilon=0.5, random_state=0)
     >>> print(found.schema)
     column  kind     values
-    --------------------------
-    age     numeric  15 to 100
+    -------------------------
+    age     numeric  0 to 100
     """
     check_budget_types(epsilon, delta)
     book = open_ledger(ledger, epsilon, random_state)
@@ -118,7 +137,7 @@ def discover(
     rows = None
     if neighbours != "add-remove":
         counts = opened.count_rows_per_unit(1)
-        rows = opened.count_rows() if counts is None else len(counts)
+        rows = opened.count_rows(verbose) if counts is None else len(counts)
     delta = default_delta(rows) if delta is None else delta
     check_budget(epsilon, delta, rows or EXPECTED_ROWS)
     record = PrivacyRecord(
@@ -131,17 +150,20 @@ def discover(
     )
     noise = Randomness(random_state)
     query = "discovery of a schema"
-    with reserve_budget(record, book, query=query, described=opened):
+    with (
+        reserve_budget(record, book, query=query, described=opened),
+        show_work("discovering", verbose),
+    ):
         per_unit = opened.count_rows_per_unit(1)
         found = opened.infer_schema(record, 1.0, noise, per_unit, LEVELS_SHARE).columns
     kept = {name: _make_readable(column) for name, column in found.items()}
-    if target is None:
-        return Discovery(schema=Schema(kept, unit=opened.unit), privacy_=record)
-    own: Any = kept.pop(target)
-    if isinstance(own, Categorical):
-        own = type_labels(own)
-    made = Schema(kept, target=(target, own), unit=opened.unit)
-    return Discovery(schema=made, privacy_=record)
+    own: Any = None if target is None else (target, kept.pop(target))
+    if own is not None and isinstance(own[1], Categorical):
+        own = target, type_labels(own[1])
+    empty = tuple(name for name, column in kept.items() if column == EMPTY)
+    kept = {name: column for name, column in kept.items() if name not in empty}
+    made = Schema(kept, target=own, unit=opened.unit)
+    return Discovery(schema=made, privacy_=record, left_out=empty)
 
 
 def _open(
@@ -189,6 +211,10 @@ def _make_readable(column: Any) -> Any:
     if not isinstance(column, Numeric):
         return column
     low, high = round_down(column.low), -round_down(-column.high)
+    if 0 < low <= NEAR_ZERO * high:
+        low = 0.0
+    elif 0 > high >= NEAR_ZERO * low:
+        high = 0.0
     return replace(column, low=low, high=high)
 
 

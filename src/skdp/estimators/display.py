@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
+from importlib.util import find_spec
 from typing import Any
 
 from skdp.descent.algorithm1 import Step
@@ -110,12 +111,33 @@ def show_reading(what: str = "reading") -> Iterator[Callable[[float], None]]:
         yield callback
 
 
-def _make_bar() -> Any:
+@contextmanager
+def show_work(what: str, verbose: int) -> Iterator[None]:
+    """Show a moving bar and the time, if `verbose` is true, while work goes on.
+
+    The bar does not show how much is left, because that may be private.
+    """
+    if not verbose:
+        yield
+        return
+    with _make_bar(measured=False) as bar:
+        bar.add_task(what, total=None)
+        yield
+
+
+def _make_bar(measured: bool = True) -> Any:
+    """Return a bar that shows what is left, or only the time if it is not measured."""
     try:
         from rich.console import Console
-        from rich.progress import Progress
+        from rich.progress import Progress, TimeElapsedColumn
     except ImportError:
         raise ImportError(
             "verbose needs rich, which pip install 'skdp[cli]' installs."
         ) from None
-    return Progress(console=Console(stderr=True))
+    console = Console(stderr=True)
+    if console.is_jupyter and find_spec("ipywidgets") is None:
+        # Without widgets, a notebook can still overwrite a line of text.
+        console = Console(stderr=True, force_jupyter=False, force_terminal=True)
+    *columns, percentage, remaining = Progress.get_default_columns()
+    last = (percentage, remaining) if measured else (TimeElapsedColumn(),)
+    return Progress(*columns, *last, console=console)

@@ -39,7 +39,7 @@ class Curve:
     effects : float64 (m, k)
         The effect at each knot or level, or at each combination of them, for each
         output. The mean over the rows of the table is about zero.
-    std : float64 (m,), optional
+    std : float64 (m, k), optional
         The standard error of the effects, from sampling and privacy. It is infinite
         where noise hides the effect.
     """
@@ -64,7 +64,7 @@ class Curve:
     def _reach(self) -> FloatArray:
         if self.std is None:
             return np.full_like(self.effects, math.nan)
-        return Z * self.std[:, None] * np.ones_like(self.effects)
+        return Z * self.std
 
 
 def list_curves(model: Any) -> list[Curve]:
@@ -108,7 +108,7 @@ def _draw_line(
     ends = np.vstack([reach[:, None] * effects[:1], effects[1:]])
     if std is None:
         return ends, None
-    return ends, np.concatenate([np.abs(reach) * std[0], std[1:]])
+    return ends, np.vstack([np.abs(reach)[:, None] * std[:1], std[1:]])
 
 
 def _list_values(column: Numeric | Categorical) -> tuple[Any, ...]:

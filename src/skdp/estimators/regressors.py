@@ -17,7 +17,7 @@ from skdp.estimators.inputs import accept_column, check_pair
 from skdp.estimators.preparation import RANGE
 from skdp.models.losses import Huber, Loss, Poisson, Squared
 from skdp.schema import FloatArray, Numeric, Schema, Target, check
-from skdp.tables.batches import Exposure
+from skdp.tables.exposures import Exposure
 
 
 def check_numeric_target(target: Target) -> Numeric:
@@ -41,23 +41,31 @@ def check_numeric_target(target: Target) -> Numeric:
     return target
 
 
-def accept_exposure(model: Any, sample_weight: Any, exposure: Any) -> Exposure:
-    """Return exposures as weights. Only models of counts accept them."""
+def accept_exposure(
+    model: Any, sample_weight: Any, exposure: Any, offset: Any
+) -> Exposure:
+    """Return exposures or offsets as weights. Only models of counts accept them."""
+    name = "offset" if exposure is None else "exposure"
     check(
         model.link == "log",
-        f"exposure is for models of counts, got a {type(model).__name__}.",
+        f"{name} is for models of counts, got a {type(model).__name__}.",
+    )
+    check(
+        exposure is None or offset is None,
+        "offset is the logarithm of the exposure, so pass either exposure or offset.",
     )
     check(
         sample_weight is None,
-        "exposure is a weight, so pass either exposure or sample_weight.",
+        f"{name} is a weight, so pass either {name} or sample_weight.",
     )
     described = model.schema is not None or model.target_bounds is not None
     check(
         described,
-        "With an exposure, the range of counts per unit of exposure must be public. "
+        f"With an {name}, the range of counts per unit of exposure must be public. "
         "Pass target_bounds=(0, high) or a schema.",
     )
-    return Exposure(accept_column(exposure, "exposure"))
+    given = accept_column(offset if exposure is None else exposure, name)
+    return Exposure(given, logarithms=exposure is None)
 
 
 class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
@@ -146,7 +154,8 @@ class PoissonRegressor(PrivateRegressor):
     If rows were observed for different lengths of time, pass these to ``fit`` as
     `exposure`. The model then predicts rates, which are counts per unit of exposure.
     ``target_bounds`` is the range of the rates, and exposures are clipped to
-    ``max_weight``.
+    ``max_weight``. Pass the logarithm of the exposure as `offset` instead, if that is
+    what the table has.
     """
 
     short_name = "poisson"
@@ -156,7 +165,11 @@ class PoissonRegressor(PrivateRegressor):
 
     def _make_loss(self, target: Target) -> Loss:
         low = check_numeric_target(target).low
-        check(low == 0, f"The range of a count must start at 0, got {low}.")
+        check(
+            low == 0,
+            f"The range of a count must start at 0, got {low:g}. Change the target's "
+            "low in the schema, or target_bounds.",
+        )
         return Poisson(self._choose_slope_bound(1.0))
 
     def __sklearn_tags__(self) -> Any:
@@ -181,6 +194,7 @@ class PoissonRegressor(PrivateRegressor):
         unit: Any = None,
         *,
         exposure: Any = None,
+        offset: Any = None,
     ) -> Self:
         """Fit a private model.
 
@@ -192,14 +206,16 @@ class PoissonRegressor(PrivateRegressor):
             How long, or how much, each row was observed, clipped to ``max_weight``. The
             logarithm of the exposure is the offset of the linear predictor. A row whose
             exposure is not positive is ignored.
+        offset : column or str, optional
+            The offset of the linear predictor itself, at most log(``max_weight``).
 
         Returns
         -------
         self
             The fitted estimator.
         """
-        if exposure is not None:
-            sample_weight = accept_exposure(self, sample_weight, exposure)
+        if exposure is not None or offset is not None:
+            sample_weight = accept_exposure(self, sample_weight, exposure, offset)
         return super().fit(X, y, sample_weight, unit)
 
     def predict(self, X: Any) -> FloatArray:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from skdp.estimators.feature_map import centre_categories, convert_to_user_units
+from skdp.estimators.record_weights import make_weighting
 from skdp.inference import covariances
 from skdp.planning.plan import Plan
 from skdp.schema import FloatArray, Layout, Pair, check
@@ -31,7 +32,8 @@ NOT_KEPT = "The released values that standard errors follow from were not kept."
 class StandardErrors:
     """The standard errors of all coefficients.
 
-    Each array has shape (width + 1,), with the intercept last.
+    Each array has shape (width + 1, k), with the intercept last. k is the number of
+    classes if there are three or more, and 1 otherwise.
 
     Attributes
     ----------
@@ -51,7 +53,10 @@ class StandardErrors:
 
 
 class ErrorsForm(Form, frozen=True, kw_only=True):
-    """The form of `StandardErrors` in a file, where null stands for infinity."""
+    """The form of `StandardErrors` in a file, where null stands for infinity.
+
+    The numbers of the classes are side by side.
+    """
 
     noise_std: list[float]
     std: list[float | None]
@@ -119,17 +124,17 @@ class StandardErrorsMixin:
 
     def _reshape(self, errors: FloatArray, like: str) -> Any:
         """Return the errors of ``coef_`` or ``intercept_`` in the attribute's shape."""
-        part = errors[:-1] if like == "coef_" else errors[-1:]
+        part = (errors[:-1] if like == "coef_" else errors[-1:]).T
         form = getattr(self, like)
-        return float(part[0]) if isinstance(form, float) else part.reshape(form.shape)
+        return part.item() if isinstance(form, float) else part.reshape(form.shape)
 
     def summary(self, ratios: bool = False) -> Any:
         """Return a table of coefficients, standard errors and 95 % intervals.
 
         Print the table, or show it in a notebook. Coefficients of categories are
         relative to the mean of their column. If there are three classes or more, the
-        coefficients of a class are relative to the mean of all classes, and there are
-        no standard errors. ``docs/guide/intervals.md`` says what intervals cover.
+        coefficients of a class are relative to the mean of all classes.
+        ``docs/guide/intervals.md`` says what intervals cover.
 
         Parameters
         ----------
@@ -152,26 +157,32 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
     reason = covariances.find_obstacle(plan)
     if reason is not None:
         return reason
-    if model.__dict__.get("_weighted"):
-        return "Standard errors are known for fits without weights only."
-    if plan.layout.n_features > MOST_COORDINATES:
+    if model.weights_.size > MOST_COORDINATES:
         return f"Standard errors are known for up to {MOST_COORDINATES:,} coefficients."
     if len(transcript) < plan.n_steps + 1:
         return NOT_KEPT
-    found = covariances.estimate(plan, transcript, model.weights_)
+    weighting = make_weighting(model)
+    if isinstance(weighting, str):
+        return weighting
+    one = 0.0
+    if plan.loss.target_law == "poisson":  # the count 1, on the scale of the target
+        one = math.exp(-_find_target_units(model)[0])
+    found = covariances.estimate(
+        plan, transcript, model.weights_, weighting=weighting, count_unit=one
+    )
     plain, contrasts = make_unit_matrices(model)
     asked = _choose_asked(model)
     errors = found.errors(plain[asked], contrasts[asked])
 
     def spread(values: FloatArray, rest: float) -> FloatArray:
-        whole = np.full(len(plain), rest)
+        whole = np.full((len(plain), model.weights_.shape[1]), rest)
         whole[asked] = values
         return whole
 
     return StandardErrors(
         noise_std=spread(errors.noise_std, 0.0),
         std=spread(errors.std, math.inf),
-        effects=compute_model_effects(model),
+        effects=compute_class_effects(model),
         effects_noise_std=spread(errors.contrasts_noise_std, 0.0),
         effects_std=spread(errors.contrasts_std, math.inf),
     )
@@ -201,11 +212,6 @@ def make_unit_matrices(model: Any) -> tuple[FloatArray, FloatArray]:
     coef, intercept = convert_to_user_units(model.schema_, layout, np.eye(d))
     to_coefficients = _find_target_units(model)[1] * np.vstack([coef.T, intercept])
     return to_coefficients, to_coefficients @ model._make_centring_matrix()
-
-
-def compute_model_effects(model: Any) -> FloatArray:
-    """Return `compute_class_effects` of the first output, shape (width + 1,)."""
-    return compute_class_effects(model)[:, 0]
 
 
 def compute_class_effects(model: Any) -> FloatArray:
@@ -252,7 +258,7 @@ def make_form(model: Any) -> ErrorsForm | str:
     if isinstance(known, str):
         return known
     values: dict[str, Any] = {
-        name: [v if math.isfinite(v) else None for v in value.tolist()]
+        name: [v if math.isfinite(v) else None for v in value.ravel().tolist()]
         for name, value in asdict(known).items()
     }
     return ErrorsForm(**values)
@@ -265,7 +271,8 @@ def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
     """
     if isinstance(form, str):
         return form
-    width = len(make_unit_matrices(model)[0])
+    k = model.weights_.shape[1]
+    width = len(make_unit_matrices(model)[0]) * k
     values = structs.asdict(form)
     check(
         all(len(part) == width for part in values.values()),
@@ -274,7 +281,9 @@ def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
     )
     return StandardErrors(
         **{
-            name: np.array([math.inf if v is None else v for v in part], float)
+            name: np.array([math.inf if v is None else v for v in part], float).reshape(
+                -1, k
+            )
             for name, part in values.items()
         }
     )

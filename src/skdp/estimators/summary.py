@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import html
+import itertools
 import math
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.special import ndtr
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.fit_warnings import describe_constant, describe_doubts
 from skdp.estimators.standard_errors import (
     StandardErrors,
     compute_class_effects,
-    compute_model_effects,
 )
+from skdp.estimators.summary_lines import ClassLine, Line, RatioLine
 from skdp.schema import Numeric, check
 
-#: A standard normal lies within ±Z with a probability of 95 %.
-Z = 1.959964
 HEAD = ("coef", "sampling", "privacy", "std err", "z", "p", "[0.025", "0.975]")
 #: The name of exp(coefficient), for models in which it is a ratio.
 RATIOS = {"logit": "odds ratio", "log": "rate ratio"}
@@ -46,107 +45,6 @@ CLASSES = "Classes are relative to their mean, which changes no prediction."
 MOST_COLUMNS = 6
 #: Largest number of columns on a log scale that a note names. Others are counted.
 MOST_NAMES = 4
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of a summary, about one coefficient.
-
-    Unknown numbers are nan. The standard error is infinite if noise hides the effect.
-    """
-
-    column: str
-    label: str
-    coef: float
-    noise_std: float
-    std: float
-
-    @property
-    def z(self) -> float:
-        """The coefficient divided by its standard error, or nan if unknown."""
-        return self.coef / self.std if 0 < self.std < math.inf else math.nan
-
-    @property
-    def p(self) -> float:
-        """Probability of a larger |z| if the true coefficient were 0, or nan."""
-        return float(2.0 * ndtr(-abs(self.z)))
-
-    @property
-    def sampling_std(self) -> float:
-        """The part of the standard error that is not due to privacy."""
-        if not self.std < math.inf:
-            return self.std
-        return math.sqrt(max(0.0, self.std**2 - self.noise_std**2))
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The ends of the 95 % interval."""
-        return self.coef - Z * self.std, self.coef + Z * self.std
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all numbers by name. Unknown and infinite numbers become None."""
-        low, high = self.interval
-        numbers = {
-            "coef": self.coef,
-            "sampling_std": self.sampling_std,
-            "noise_std": self.noise_std,
-            "std": self.std,
-            "z": self.z,
-            "p": self.p,
-            "low": low,
-            "high": high,
-        }
-        kept = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
-        return {"column": self.column, "label": self.label} | kept
-
-    def format_cells(self) -> list[str]:
-        """Format the numbers. Numbers that are unknown or infinite become empty."""
-        numbers = [self.coef, self.sampling_std, self.noise_std, self.std, self.z]
-        cells = [
-            _format_number(v, 2 if i == 4 else None) for i, v in enumerate(numbers)
-        ]
-        p = "" if math.isnan(self.p) else f"{self.p:.3f}"
-        return [*cells, p, *(_format_number(v, None) for v in self.interval)]
-
-
-class RatioLine(Line):
-    """A line of a summary, about the exponential of a coefficient.
-
-    z and p belong to the coefficient. The interval is the exponential of the
-    coefficient's interval.
-    """
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The ends of the 95 % interval of the ratio."""
-        low, high = super().interval
-        return _exponentiate(low), _exponentiate(high)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the ratio beside the numbers of the coefficient."""
-        return super().to_dict() | {"ratio": _exponentiate(self.coef)}
-
-    def format_cells(self) -> list[str]:
-        """Format the ratio, z, p and the interval."""
-        cells = super().format_cells()
-        return [_format_number(_exponentiate(self.coef), None), *cells[4:]]
-
-
-@dataclass(frozen=True)
-class ClassLine:
-    """A line of a summary: the coefficients of all classes, without standard errors."""
-
-    column: str
-    label: str
-    coefs: tuple[float, ...]
-
-    def format_cells(self) -> list[str]:
-        """Format the numbers."""
-        return [_format_number(coef, None) for coef in self.coefs]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the coefficients of all classes, in their order."""
-        return {"column": self.column, "label": self.label, "coefs": list(self.coefs)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +82,8 @@ class Summary:
     def to_frame(self) -> Any:
         """Return the lines as a pandas frame, with one row per coefficient.
 
-        The index has the names of the column and of the level. Numbers that are unknown
-        are missing.
+        The index has the names of the column and of the level, after that of the class
+        if the classes have standard errors. Numbers that are unknown are missing.
         """
         from skdp.tables.readers import library
 
@@ -193,10 +91,13 @@ class Summary:
         if any(isinstance(line, ClassLine) for line in self.lines):
             for row in rows:
                 row |= dict(zip(self.head, row.pop("coefs"), strict=True))
-        return library("pandas").DataFrame(rows).set_index(["column", "label"])
+        index = [name for name in ("class", "column", "label") if name in rows[0]]
+        return library("pandas").DataFrame(rows).set_index(index)
 
     def __str__(self) -> str:
-        rows = [("", [*self.head]), *self._list_rows()]
+        tables = {output: self._list_rows(output) for output in self._outputs}
+        rows = [(name, [*self.head]) for name in tables]
+        rows += [row for table in tables.values() for row in table]
         first = max(len(label) for label, _ in rows)
         widths = [
             max(len(cells[i]) for _, cells in rows if cells)
@@ -207,31 +108,39 @@ class Summary:
         parts = [slice(start, start + many) for start in range(0, len(widths), many)]
         total = first + max(sum(w + 2 for w in widths[part]) for part in parts)
         text = [self.title, *(w for f in self.facts for w in textwrap.wrap(f, total))]
-        for part in parts:
+        for (output, table), part in itertools.product(tables.items(), parts):
             head, *body = (
                 f"{label:<{first}}"
                 + "".join(
                     f"  {cell:>{width}}"
                     for cell, width in zip(cells[part], widths[part], strict=False)
                 )
-                for label, cells in rows
+                for label, cells in [(output, [*self.head]), *table]
             )
             text += ["=" * total, head, "-" * total, *map(str.rstrip, body)]
         notes = [line for note in self.notes for line in textwrap.wrap(note, total)]
         return "\n".join([*text, "=" * total, *notes])
 
-    def _list_rows(self) -> Iterator[tuple[str, list[str]]]:
-        """Yield the label and the cells of each printed line.
+    @property
+    def _outputs(self) -> list[str]:
+        """The classes that have lines of their own, or one empty name."""
+        return list(dict.fromkeys(line.output for line in self.lines))
+
+    def _list_rows(self, output: str) -> list[tuple[str, list[str]]]:
+        """Return the label and the cells of each printed line of an output.
 
         If a column has several lines, its name comes first, on a line without cells.
         """
-        last = None
+        last, rows = None, list[tuple[str, list[str]]]()
         for line in self.lines:
-            if line.column != line.label and line.column != last:
-                yield line.column, []
-            last = line.column
+            if line.output != output:
+                continue
             inside = line.column != line.label
-            yield ("  " if inside else "") + line.label, line.format_cells()
+            if inside and line.column != last:
+                rows.append((line.column, []))
+            last = line.column
+            rows.append((("  " if inside else "") + line.label, line.format_cells()))
+        return rows
 
     def __repr__(self) -> str:
         return str(self)
@@ -246,12 +155,17 @@ class Summary:
             name = html.escape(label).replace("  ", "&emsp;", 1)
             return f"<tr><th style='text-align:left'>{name}</th>{inner}</tr>"
 
-        body = "".join(row("td", label, cells) for label, cells in self._list_rows())
+        tables = "".join(
+            f"<thead>{row('th', output, self.head)}</thead><tbody>"
+            + "".join(row("td", *each) for each in self._list_rows(output))
+            + "</tbody>"
+            for output in self._outputs
+        )
         words = "<br>".join(html.escape(n) for n in self.notes)
         facts = "<br>".join(html.escape(f) for f in self.facts)
         return (
             f"<table><caption><b>{html.escape(self.title)}</b><br>{facts}</caption>"
-            f"<thead>{row('th', '', self.head)}</thead><tbody>{body}</tbody></table>"
+            f"{tables}</table>"
             f"<p><small>{words}</small></p>"
         )
 
@@ -269,7 +183,7 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     known = model._standard_errors()
     layout, record = model._layout, model.privacy_
     names = [
-        (group.name, label.removeprefix(f"{group.name}="))
+        (group.name, shorten_label(group.name, label))
         for group in layout.groups
         for label in group.labels
     ]
@@ -288,27 +202,33 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     if record.seeded or math.isinf(record.epsilon):
         facts.append(str(record).splitlines()[0])
     head: tuple[str, ...] = HEAD
+    effects = compute_class_effects(model)
+    outputs = [str(level) for level in model.classes_] if several else [""]
     lines: tuple[Line, ...] | tuple[ClassLine, ...]
-    if isinstance(known, StandardErrors):
-        columns = (known.effects, known.effects_noise_std, known.effects_std)
-        lines = tuple(
-            Line(*name, *map(float, numbers))
-            for name, *numbers in zip(names, *columns, strict=True)
-        )
-    elif model.weights_.shape[1] == 1:
-        lines = tuple(
-            Line(*name, coef, math.nan, math.nan)
-            for name, coef in zip(
-                names, compute_model_effects(model).tolist(), strict=True
-            )
-        )
-    else:
-        head = tuple(str(level) for level in model.classes_)
+    if isinstance(known, str) and several:
+        head = tuple(outputs)
         lines = tuple(
             ClassLine(*name, tuple(coefs))
-            for name, coefs in zip(
-                names, compute_class_effects(model).tolist(), strict=True
+            for name, coefs in zip(names, effects.tolist(), strict=True)
+        )
+    else:
+        unknown = np.full_like(effects, math.nan)
+        noise_std, std = (
+            (unknown, unknown)
+            if isinstance(known, str)
+            else (known.effects_noise_std, known.effects_std)
+        )
+        lines = tuple(
+            Line(
+                column=column,
+                label=label,
+                coef=float(effects[j, k]),
+                noise_std=float(noise_std[j, k]),
+                std=float(std[j, k]),
+                output=output,
             )
+            for k, output in enumerate(outputs)
+            for j, (column, label) in enumerate(names)
         )
     if ratios:
         head = (RATIOS[model.link], *HEAD[4:])
@@ -323,6 +243,13 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
         f" of {target[0]}" if isinstance(target, tuple) else ""
     )
     return Summary(title=title, facts=tuple(facts), head=head, lines=lines, notes=notes)
+
+
+def shorten_label(column: str, label: str) -> str:
+    """Return the name of a coefficient inside its column, such as a level or a knot."""
+    if label.startswith(f"{column}@"):
+        return f"at {label.removeprefix(f'{column}@')}"
+    return label.removeprefix(f"{column}=")
 
 
 def describe_modelled(model: Any) -> str:
@@ -340,10 +267,6 @@ def describe_modelled(model: Any) -> str:
 
 def _list_values(line: Any) -> tuple[Any, ...]:
     return line.column, line.label, line.coef, line.noise_std, line.std
-
-
-def _exponentiate(value: float) -> float:
-    return math.exp(min(value, 700.0)) if math.isfinite(value) else math.inf
 
 
 def note_units(model: Any) -> Iterator[str]:
@@ -373,9 +296,3 @@ def is_on_log_scale(column: Any) -> bool:
     """Return whether a column's coefficient is per unit of a logarithm."""
     number = isinstance(column, Numeric) and column.scale == "log"
     return number and column.kind == "dense"
-
-
-def _format_number(value: float, places: int | None) -> str:
-    if not math.isfinite(value):
-        return ""
-    return f"{value:.{places}f}" if places is not None else f"{value:.4g}"

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.decisions import EXPECTED_ROWS
+from skdp.estimators.display import show_work
 from skdp.estimators.inputs import accept_column, accept_table
 from skdp.estimators.persons import (
     ROWS_GIVEN,
@@ -48,6 +49,7 @@ def evaluate(
     unit: Any = None,
     sample_weight: Any = None,
     exposure: Any = None,
+    offset: Any = None,
     max_weight: float = 1.0,
     max_loss: float = 5.0,
     max_residual: float | None = None,
@@ -55,6 +57,7 @@ def evaluate(
     ledger: Any = None,
     engine: str | None = None,
     random_state: int | None = None,
+    verbose: int = 0,
 ) -> Evaluation:
     """Score a model on a private table, with a budget for the scores alone.
 
@@ -88,7 +91,7 @@ def evaluate(
         schema.
     sample_weight : column or str, optional
         Weight of each row, clipped to `max_weight`.
-    exposure : column or str, optional
+    exposure, offset : column or str, optional
         As for `PoissonRegressor.fit`. Scores are then about rates, weighted by the
         exposure, and the deviance is per unit of exposure.
     max_weight : float
@@ -111,6 +114,8 @@ def evaluate(
         As for estimators. The default is the model's engine.
     random_state : int, optional
         A seed, for tests. A seeded evaluation claims no privacy.
+    verbose : int
+        Whether to show progress on standard error, or in a notebook.
 
     Returns
     -------
@@ -162,8 +167,8 @@ def evaluate(
     table, y, sample_weight, _ = placed
     table, y = accept_table(table), accept_column(y)
     sample_weight = accept_column(sample_weight, "sample_weight")
-    if exposure is not None:
-        sample_weight = accept_exposure(model, sample_weight, exposure)
+    if exposure is not None or offset is not None:
+        sample_weight = accept_exposure(model, sample_weight, exposure, offset)
     unit = model.schema_.unit if unit is None else unit
     check(
         not (isinstance(unit, str) and unit == GIVEN),
@@ -195,20 +200,24 @@ def evaluate(
     )
     query = f"evaluation of a {type(model).__name__}"
     with reserve_budget(record, book, query=query, described=about):
-        found = release_scores(
-            model,
-            encode_table(model, table, y, sample_weight, max_weight, about, persons),
-            wanted,
-            budget=record.budget,
-            n_rows=None if weighted else public_rows,
-            expected_rows=float(guess),
-            weighted=sample_weight is not None,
-            scale=scale,
-            find_bounds=_list_bounds(model, wanted, max_residual),
-            confidence=confidence,
-            noise=Randomness(random_state),
-            record=record,
+        records = encode_table(
+            *(model, table, y, sample_weight, max_weight, about, persons), verbose
         )
+        with show_work("scoring", verbose):
+            found = release_scores(
+                model,
+                records,
+                wanted,
+                budget=record.budget,
+                n_rows=None if weighted else public_rows,
+                expected_rows=float(guess),
+                weighted=sample_weight is not None,
+                scale=scale,
+                find_bounds=_list_bounds(model, wanted, max_residual),
+                confidence=confidence,
+                noise=Randomness(random_state),
+                record=record,
+            )
     return Evaluation(
         scores=found.scores,
         confusion=found.confusion,

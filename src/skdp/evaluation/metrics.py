@@ -78,6 +78,12 @@ def _make_share(
     )
 
 
+def _make_loss(
+    column: str, value: Callable[..., Any], spread: Callable[..., Any]
+) -> Metric:
+    return Metric(columns=(column,), value=value, spread=spread)
+
+
 def _make_explained(
     columns: tuple[str, ...], value: Callable[..., Any], spread: Callable[..., Any]
 ) -> Metric:
@@ -111,10 +117,8 @@ METRICS: dict[str, Metric] = {
         CONFUSION, formulas.compute_recall, formulas.estimate_recall_error, 0.5
     ),
     "f1": _make_share(CONFUSION, formulas.compute_f1, formulas.estimate_f1_error, 0.5),
-    "log_loss": Metric(
-        columns=(LOSS,),
-        value=formulas.compute_log_loss,
-        spread=formulas.estimate_log_loss_error,
+    "log_loss": _make_loss(
+        LOSS, formulas.compute_log_loss, formulas.estimate_log_loss_error
     ),
     "auc": _make_share(
         SCORES, formulas.compute_area, formulas.estimate_area_error, 0.25
@@ -125,25 +129,11 @@ METRICS: dict[str, Metric] = {
     "r2": _make_explained(
         (RESIDUALS, TARGET), formulas.compute_r2, formulas.estimate_r2_error
     ),
-    "mse": Metric(
-        columns=(RESIDUALS,),
-        value=formulas.compute_mse,
-        spread=formulas.estimate_mse_error,
-    ),
-    "rmse": Metric(
-        columns=(RESIDUALS,),
-        value=formulas.compute_rmse,
-        spread=formulas.estimate_rmse_error,
-    ),
-    "mae": Metric(
-        columns=(RESIDUALS,),
-        value=formulas.compute_mae,
-        spread=formulas.estimate_mae_error,
-    ),
-    "deviance": Metric(
-        columns=(DEVIANCE,),
-        value=formulas.compute_deviance,
-        spread=formulas.estimate_deviance_error,
+    "mse": _make_loss(RESIDUALS, formulas.compute_mse, formulas.estimate_mse_error),
+    "rmse": _make_loss(RESIDUALS, formulas.compute_rmse, formulas.estimate_rmse_error),
+    "mae": _make_loss(RESIDUALS, formulas.compute_mae, formulas.estimate_mae_error),
+    "deviance": _make_loss(
+        DEVIANCE, formulas.compute_deviance, formulas.estimate_deviance_error
     ),
     "ece": Metric(
         columns=(CURVE,),

@@ -122,40 +122,46 @@ def _list_shares(counts: Counts) -> tuple[FloatArray, FloatArray, FloatArray]:
     return right, matrix.sum(axis=-2), matrix.sum(axis=-1)
 
 
+def _list_precisions(counts: Counts) -> tuple[FloatArray, FloatArray]:
+    """Return each class's share of right answers among its predictions, and these."""
+    right, predicted, _ = _list_shares(counts)
+    return _divide(right, predicted), predicted
+
+
+def _list_recalls(counts: Counts) -> tuple[FloatArray, FloatArray]:
+    """Return each class's share of right answers among its rows, and these rows."""
+    right, _, rows = _list_shares(counts)
+    return _divide(right, rows), rows
+
+
 def compute_precision(counts: Counts, n: Any, scale: Scale) -> Any:
     """Return the share of right answers among predictions of a class."""
-    right, predicted, _ = _list_shares(counts)
-    return _average(_divide(right, predicted))
+    return _average(_list_precisions(counts)[0])
 
 
 def estimate_precision_error(counts: Counts, n: Any, scale: Scale) -> float:
     """Return the standard error of the precision."""
-    right, predicted, _ = _list_shares(counts)
-    return _combine(_estimate_share_error(_divide(right, predicted), predicted))
+    return _combine(_estimate_share_error(*_list_precisions(counts)))
 
 
 def compute_recall(counts: Counts, n: Any, scale: Scale) -> Any:
     """Return the share of right answers among rows of a class."""
-    right, _, rows = _list_shares(counts)
-    return _average(_divide(right, rows))
+    return _average(_list_recalls(counts)[0])
 
 
 def estimate_recall_error(counts: Counts, n: Any, scale: Scale) -> float:
     """Return the standard error of the recall."""
-    right, _, rows = _list_shares(counts)
-    return _combine(_estimate_share_error(_divide(right, rows), rows))
+    return _combine(_estimate_share_error(*_list_recalls(counts)))
 
 
 def compute_balanced_accuracy(counts: Counts, n: Any, scale: Scale) -> Any:
     """Return the mean of the recalls of all classes."""
-    right, _, rows = _list_shares(counts)
-    return _divide(right, rows).mean(axis=-1)
+    return _list_recalls(counts)[0].mean(axis=-1)
 
 
 def estimate_balanced_error(counts: Counts, n: Any, scale: Scale) -> float:
     """Return the standard error of the mean recall. No row is in two classes."""
-    right, _, rows = _list_shares(counts)
-    errors = _estimate_share_error(_divide(right, rows), rows)
+    errors = _estimate_share_error(*_list_recalls(counts))
     return float(np.linalg.norm(errors)) / len(errors)
 
 

@@ -62,6 +62,7 @@ def encode_table(
     max_weight: float,
     opened: OpenedTable | None = None,
     row_counts: RowCounts | None = None,
+    verbose: int = 0,
 ) -> Records:
     """Encode a table as the model's ``fit`` does, but without class weights.
 
@@ -81,7 +82,7 @@ def encode_table(
         class_weight=None,
         intercept=any(group.kind == "ones" for group in model._layout.groups),
         max_weight=max_weight,
-        verbose=0,
+        verbose=verbose,
         unit=ids,
         row_counts=row_counts,
     )

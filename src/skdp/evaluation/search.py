@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.decisions import EXPECTED_ROWS
+from skdp.estimators.display import show_work
 from skdp.estimators.fit_warnings import (
     describe_doubts,
     remember_table,
@@ -102,6 +103,9 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         estimator's ledger.
     random_state : int, optional
         A seed, for tests. A seeded search claims no privacy.
+    verbose : int
+        Whether to show that the search is running, on standard error or in a notebook.
+        The number of fits of a random search is private, so it is not shown.
 
     Attributes
     ----------
@@ -161,6 +165,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         max_residual: float | None = None,
         ledger: Any = None,
         random_state: int | None = None,
+        verbose: int = 0,
     ) -> None:
         self.estimator = estimator
         self.param_grid = param_grid
@@ -174,6 +179,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.max_residual = max_residual
         self.ledger = ledger
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, unit: Any = None
@@ -246,7 +252,10 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         score_record = self._open_record(public, *terms)
         many = count_in_words(len(candidates), "candidate")
         query = f"search among {many} of {type(model).__name__}"
-        with reserve_budget(record, book, query=query, described=about) as tell:
+        with (
+            show_work("searching", self.verbose),
+            reserve_budget(record, book, query=query, described=about) as tell,
+        ):
             least = min(score_record.budget, record.budget)
             score_record.budget = record.budget = least
             if stop is None:

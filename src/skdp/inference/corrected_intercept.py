@@ -1,9 +1,10 @@
 """The error of an intercept that was corrected after the descent.
 
-`descent.level` moves the intercept by -g/h after the last step, where g is the released
-mean of the slopes and h their mean derivative. The other weights w are not moved. An
-error of w is thus passed on to the intercept, which keeps predictions right on average.
-The intercept's own error before the correction does not matter any more.
+`descent.level` moves the intercepts by -g/h after the last step, where g is the
+released mean of the slopes and h their mean derivative. The other weights w are not
+moved. An error of w is thus passed on to the intercept, which keeps predictions right
+on average. The intercept's own error before the correction does not matter any more,
+unless rows have weights below the largest one: the move is then too short.
 """
 
 from __future__ import annotations
@@ -12,52 +13,76 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skdp.schema import FloatArray
+from skdp.inference import capped_slopes
+from skdp.inference.capped_slopes import NO_CAP, Law, Weighting
+from skdp.schema import FloatArray, IntArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Correction:
-    """What the correction of the intercept, the last weight, does to errors.
+    """What the correction of the intercepts does to errors.
 
     Attributes
     ----------
-    passed_on : float64 (d,)
-        Share of each weight's error that the intercept loses. It is 1 for the intercept
-        itself.
-    noise, sampling : float
-        Variances of g/h due to the privacy noise and to sampling.
+    last : int array (k,)
+        The positions of the intercepts among the kd weights.
+    passed_on : float64 (k, kd)
+        Share of each weight's error that each intercept loses. It is 1 for a single
+        intercept itself, if rows have no weights.
+    noise, sampling : float64 (k, k)
+        Covariances of g/h due to the privacy noise and to sampling.
+    bias : float64 (k,)
+        The part of g/h that is due to the cap on slopes in g.
+    complete : bool
+        Whether the whole error of the intercept is corrected.
     """
 
+    last: IntArray
     passed_on: FloatArray
-    noise: float
-    sampling: float
+    noise: FloatArray
+    sampling: FloatArray
+    bias: FloatArray
+    complete: bool
 
     @classmethod
     def of(
         cls,
+        law: Law,
+        weighting: Weighting,
         rows: FloatArray,
-        curvature: FloatArray,
+        weights: FloatArray,
         noise_std: float,
-        variance: float,
+        cap: float,
         n_rows: float,
     ) -> Correction:
-        """Compute the correction from surrogate rows and the derivatives of slopes.
+        """Compute the correction of weights (d, k) from surrogate rows (n, d).
 
-        `noise_std` is that of the released sum of slopes, and `variance` is the
-        variance of one slope.
+        `noise_std` is that of the released sum of slopes, whose slopes have the `cap`.
         """
-        column = rows.T @ curvature / len(rows)
-        steep = float(column[-1])
+        d, k = weights.shape
+        margins, most = rows @ weights, weighting.most
+        free = np.full(len(rows), NO_CAP)
+        plain = law.steepen(margins).mean(axis=0)
+        own = capped_slopes.average_slopes(law, weighting, margins, free)
+        columns = np.einsum("nab,nd->abd", own.curvature, rows) / len(rows)
+        inverse = np.linalg.pinv(plain, rcond=1e-9, hermitian=True)
+        capped = capped_slopes.expect_slopes(
+            law, weighting, margins, np.full(len(rows), min(cap, NO_CAP))
+        )
+        square = own.square.mean(axis=0)
         return cls(
-            passed_on=column / steep,
-            noise=(noise_std / n_rows / steep) ** 2,
-            sampling=variance / n_rows / steep**2,
+            last=np.arange(1, k + 1) * d - 1,
+            passed_on=inverse @ columns.reshape(k, k * d) / most,
+            noise=(noise_std / n_rows / most) ** 2 * inverse @ inverse,
+            sampling=inverse @ square @ inverse / (n_rows * most**2),
+            bias=inverse @ capped.mean(axis=0) / most,
+            complete=bool(np.allclose(own.curvature.mean(axis=0), most * plain)),
         )
 
     def move(self, maps: FloatArray) -> FloatArray:
-        """Return functionals (m, d) whose errors before the correction are passed on.
+        """Return functionals (m, kd) whose errors before the correction are passed on.
 
         Each functional `maps` @ weights has, after the correction, the error of the
         returned functional before it, plus that of g/h.
         """
-        return np.asarray(maps - np.outer(maps[:, -1], self.passed_on))
+        return np.asarray(maps - maps[:, self.last] @ self.passed_on)

@@ -19,69 +19,31 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import ncx2
 
 from skdp.descent import samplings, target
-from skdp.descent.matrix import Matrix, Space
+from skdp.descent.matrix import Matrix
 from skdp.descent.threads import one_thread
-from skdp.inference import capped_slopes, surrogate_rows, variances
+from skdp.inference import surrogate_rows, variances
+from skdp.inference.capped_slopes import (
+    HIGHEST,
+    Classes,
+    Counts,
+    Law,
+    Normal,
+    Weighting,
+)
 from skdp.inference.corrected_intercept import Correction
-from skdp.inference.plausible import EFFECT_ROOM, Learning, solve_recursion
+from skdp.inference.linear_runs import Covariances, linearise
+from skdp.inference.plausible import Learning, Z
+from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
 from skdp.planning.plan import Plan
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
-from skdp.schema import FloatArray, Layout
+from skdp.schema import FloatArray
 
 #: Smallest share of a target's variance that is assumed to be unexplained.
 UNEXPLAINED = 0.05
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Covariances:
-    """Covariance of the released weights (d,) around the true weights, by cause.
-
-    It is computed as if the released moments were exact.
-
-    Attributes
-    ----------
-    noise : float64 (d, d)
-        Due to the privacy noise.
-    sampling : float64 (d, d)
-        Due to sampling the records.
-    shrinkage : float64 (d, d)
-        Due to shrinkage and early stopping, for true weights as large as the released
-        ones.
-    bias : float64 (d,)
-        Due to capped slopes. In directions that change no prediction (all levels of a
-        column against the intercept), the bias is also due to noise in the metric.
-    """
-
-    noise: FloatArray
-    sampling: FloatArray
-    shrinkage: FloatArray
-    bias: FloatArray
-
-    def noise_std(self, maps: FloatArray) -> FloatArray:
-        """Return the standard deviation (m,) of `maps` @ weights due to privacy."""
-        return _compute_deviation(maps, self.noise)
-
-    def std(self, maps: FloatArray) -> FloatArray:
-        """Return the standard error (m,) of `maps` @ weights.
-
-        ±1.96 standard errors cover 95 %. Let s be the standard deviation and b the
-        bias. The standard error is s times the 95 % quantile of |N(b/s, 1)|, divided by
-        the 95 % quantile of |N(0, 1)|.
-        """
-        each = _compute_deviation(maps, self.noise + self.sampling + self.shrinkage)
-        shift = (maps @ self.bias / np.maximum(each, 1e-300)) ** 2
-        wide = np.sqrt(ncx2.ppf(0.95, 1, np.clip(shift, 1e-9, 1e6)))
-        return np.asarray(each * wide / math.sqrt(ncx2.ppf(0.95, 1, 1e-9)))
-
-
-def _compute_deviation(maps: FloatArray, covariance: FloatArray) -> FloatArray:
-    variance = np.einsum("md,md->m", maps @ covariance, maps)
-    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,6 +63,8 @@ class Uncertainty:
         How the intercept was corrected after the last step.
     gram, known : ReleasedGram, Moments
         The released moments, and the best estimate of the true moments.
+    n_outputs : int
+        The number k of outputs. Weights are sorted by output, then by coordinate.
     """
 
     usual: Covariances
@@ -109,37 +73,88 @@ class Uncertainty:
     correction: Correction | None
     gram: variances.ReleasedGram
     known: surrogate_rows.Moments
+    n_outputs: int
 
     def errors(self, plain: FloatArray, contrasts: FloatArray) -> Errors:
         """Return the errors of `plain` @ weights and of `contrasts` @ weights.
 
         A row of `plain` (m, d) is the same row of `contrasts` plus a level that no
-        record can determine. The variance of this level is added.
+        record can determine. The variance of this level is added. If there are several
+        outputs, contrasts are relative to the mean of all outputs.
         """
-        noise_std, std = np.zeros(len(contrasts)), np.full(len(contrasts), np.inf)
-        fixed = self.correction
-        maps = contrasts if fixed is None else fixed.move(contrasts)
-        some = maps.any(axis=1)  # a column of one category has no contrast
-        with one_thread(plain.shape[1]):
-            varies = variances.measure_remaining(self.gram, self.known, maps[some])
-            noise_std[some], std[some] = self.learning.errors(maps[some], varies)
+        k, fixed = self.n_outputs, self.correction
+        class_contrasts = np.eye(k) - (1.0 / k if k > 1 else 0.0)
+        whole = np.asarray(np.kron(np.eye(k), plain), np.float64)
+        parts = np.asarray(np.kron(class_contrasts, contrasts), np.float64)
+        noise_std, std = np.zeros(len(parts)), np.full(len(parts), np.inf)
+        maps = parts if fixed is None else fixed.move(parts)
+        some = np.asarray(maps.any(axis=1))  # a column of one category has no contrast
+        with one_thread(parts.shape[1]):
+            varies = self._measure_remaining(maps, class_contrasts)
+            noise_std[some], std[some] = self.learning.errors(
+                maps[some], varies.take(some)
+            )
         if fixed is not None:
-            own = np.abs(contrasts[:, -1])
-            noise_std = np.hypot(noise_std, own * math.sqrt(fixed.noise))
-            std = np.hypot(std, own * math.sqrt(fixed.noise + fixed.sampling))
-        std = np.hypot(std, self.usual_level * _weigh_untold(plain, contrasts, std))
-        level = self.usual.std(plain) ** 2 - self.usual.std(contrasts) ** 2
-        noise = self.usual.noise_std(plain) ** 2 - self.usual.noise_std(contrasts) ** 2
-        return Errors(
-            noise_std=np.sqrt(noise_std**2 + np.maximum(noise, 0.0)),
-            std=np.sqrt(std**2 + np.maximum(level, 0.0)),
-            contrasts_noise_std=noise_std,
-            contrasts_std=std,
+            own = parts[:, fixed.last]
+            noise = np.einsum("ma,ab,mb->m", own, fixed.noise, own)
+            other = np.einsum("ma,ab,mb->m", own, fixed.sampling, own)
+            noise_std = np.sqrt(noise_std**2 + noise)
+            if fixed.complete:
+                std = np.sqrt(std**2 + noise + other)
+            else:  # what remains of the intercept's error has the same cause
+                std = std + np.sqrt(noise + other)
+            std = std + np.abs(own @ fixed.bias) / Z
+        for at in np.split(np.arange(len(parts)), k):
+            untold = _weigh_untold(plain, contrasts, std[at])
+            std[at] = np.hypot(std[at], self.usual_level * untold)
+        level = self.usual.std(whole) ** 2 - self.usual.std(parts) ** 2
+        noise = self.usual.noise_std(whole) ** 2 - self.usual.noise_std(parts) ** 2
+        every = (
+            np.sqrt(noise_std**2 + np.maximum(noise, 0.0)),
+            np.sqrt(std**2 + np.maximum(level, 0.0)),
+            noise_std,
+            std,
+        )
+        return Errors(*(part.reshape(k, -1).T for part in every))
+
+    def _measure_remaining(
+        self, maps: FloatArray, class_contrasts: FloatArray
+    ) -> variances.Varies:
+        """Return how much rows vary along each coefficient of each output.
+
+        `maps` (km, kd) are sorted by output. The coefficient of an output is changed
+        by adding weights tq to the outputs, where the t of each output makes the
+        curvature of the loss along this direction as small as possible.
+        """
+        k = self.n_outputs
+        blocks = maps.reshape(k, -1, k, maps.shape[1] // k)
+        own = np.concatenate([blocks[c, :, c] for c in range(k)])
+        scale = class_contrasts[0, 0]  # a coefficient's share in its own contrast
+        some = own.any(axis=1)
+        found = variances.measure_remaining(self.gram, self.known, own[some] / scale)
+        estimate, std = np.zeros(len(maps)), np.zeros(len(maps))
+        residuals = np.zeros_like(maps)
+        wanted = np.repeat(class_contrasts, len(maps) // k, axis=0)[some]
+        hessian = self.learning.hessian.reshape(k, len(own[0]), k, len(own[0]))
+        q = found.residuals
+        bends = np.einsum("md,adbe,me->mab", q, hessian, q, optimize=True)
+        inverse = np.linalg.pinv(bends, rcond=1e-9, hermitian=True)
+        outputs = np.einsum("mab,mb->ma", inverse, wanted)
+        size = np.einsum("ma,ma->m", outputs, wanted)[:, None]
+        outputs = np.where(size > 0, outputs / np.maximum(size, 1e-300), wanted / scale)
+        along = np.square(outputs).sum(axis=1)
+        estimate[some], std[some] = found.estimate * along, found.std * along
+        residuals[some] = np.einsum("mk,md->mkd", outputs, q).reshape(len(q), -1)
+        # A corrected intercept depends on several outputs in its own way.
+        reach = np.einsum("md,md->m", maps, residuals)
+        reach = np.where(some, np.clip(reach, 0.5, 2.0), 1.0)
+        return variances.Varies(
+            estimate / reach**2, std / reach**2, residuals / reach[:, None]
         )
 
 
 class Errors(NamedTuple):
-    """Standard deviations due to privacy and standard errors, (m,) each.
+    """Standard deviations due to privacy and standard errors, (m, k) each.
 
     The standard error of an effect that cannot be determined is infinite.
     """
@@ -170,17 +185,22 @@ def find_obstacle(plan: Plan) -> str | None:
     penalty, loss = plan.penalty, plan.loss
     if loss.target_law is None:
         return loss.no_errors
+    if not isinstance(penalty, ElasticNet) or penalty.l1 > 0:
+        return (
+            "There are no standard errors with an ℓ₁ penalty. It sets weights to zero, "
+            "so their distribution is not normal, and intervals around a weight of "
+            "zero would be wrong. Use l1_ratio=0."
+        )
     if not isinstance(plan.geometry, Matrix):
         return (
             "Standard errors require the Gram matrix that geometry='matrix' releases; "
-            f"this fit used {type(plan.geometry).__name__}."
+            f"this fit used {type(plan.geometry).__name__}. Without it, nothing says "
+            "how much a column varies, so no effect can be told."
         )
     if not isinstance(plan.sampling, samplings.Full) or plan.n_restarts > 1:
         return "Standard errors require full steps, without blocks or restarts."
     if plan.layout.groups[-1].kind != "ones":
         return "Standard errors require an intercept."
-    if not isinstance(penalty, ElasticNet) or penalty.l1 > 0:
-        return "Standard errors require a ridge penalty, without an ℓ₁ part."
     if loss.n_classes == 0 and plan.geometry.target_share == 0:
         return "Standard errors require the target's histogram, which was not released."
     return None
@@ -191,8 +211,11 @@ def estimate(
     transcript: Sequence[Released],
     weights: FloatArray,
     exact: Released | None = None,
+    *,
+    weighting: Weighting | None = None,
+    count_unit: float = 0.0,
 ) -> Uncertainty:
-    """Return the uncertainty of released weights (d, 1).
+    """Return the uncertainty of released weights (d, k).
 
     Parameters
     ----------
@@ -200,14 +223,20 @@ def estimate(
         A plan for which `find_obstacle` returns None.
     transcript : sequence of Released
         The releases of the run, in order. Earlier releases may come first.
-    weights : float64 (d, 1)
+    weights : float64 (d, k)
         The result of the run.
     exact : Released, optional
         A Gram matrix without noise, used to measure the cost of noise in the moments.
+    weighting : Weighting, optional
+        The weights of records and classes. By default all weights are one.
+    count_unit : float
+        The count 1 on the scale of the target, where the largest count is 1. Counts
+        vary at least as much as Poisson counts.
     """
     reason = find_obstacle(plan)
     if reason is not None:
         raise ValueError(reason)
+    weighting = weighting or Weighting.equal()
     geometry = plan.geometry
     assert isinstance(geometry, Matrix)
     last = len(transcript) - 1 - (geometry.level_share > 0)  # the last step
@@ -227,169 +256,61 @@ def estimate(
         n_rows=plan.n_rows,
     )
     noise_std = float(np.max(transcript[last].noise_std)) / plan.n_rows
-    w = weights[:, 0]
-    variance = math.nan
-    if histogram is not None and plan.loss.n_classes == 0:
-        variance = _estimate_residual_variance(histogram, gram, w)
     known = surrogate_rows.estimate_moments(
         gram.layout, gram.pattern, gram.released, gram.n_rows
     )
     rows = surrogate_rows.make_rows(gram.layout, known)
-    with one_thread(len(w)):
-        usual, learning = _learn(plan, space, known, rows, w, noise_std, variance)
+    law = _make_law(plan.loss, weighting, histogram, gram, rows, weights, count_unit)
+    with one_thread(weights.size):
+        usual, learning = linearise(
+            plan, space, known, rows, weights, noise_std, law, weighting
+        )
     correction = None
     if geometry.level_share > 0:
-        released_std = float(np.max(transcript[-1].noise_std))
-        steep = capped_slopes.derive_uncapped(plan.loss.target_law, rows @ w)
-        spread = float(steep.mean()) if math.isnan(variance) else variance
-        correction = Correction.of(rows, steep, released_std, spread, plan.n_rows)
+        correction = Correction.of(
+            law,
+            weighting,
+            rows,
+            weights,
+            float(np.max(transcript[-1].noise_std)),
+            weighting.most
+            * min(geometry.level_cap * space.spread, plan.loss.slope_bound),
+            plan.n_rows,
+        )
     return Uncertainty(
         usual=usual,
-        usual_level=1.0 if math.isnan(variance) else math.sqrt(variance),
+        usual_level=law.std if isinstance(law, Normal) else 1.0,
         learning=learning,
         correction=correction,
         gram=gram,
         known=known,
+        n_outputs=weights.shape[1],
     )
 
 
-def _learn(
-    plan: Plan,
-    space: Space,
-    known: surrogate_rows.Moments,
+def _make_law(
+    loss: Loss,
+    weighting: Weighting,
+    histogram: Released | None,
+    gram: variances.ReleasedGram,
     rows: FloatArray,
-    w: FloatArray,
-    noise_std: float,
-    variance: float,
-) -> tuple[Covariances, Learning]:
-    root, n = space.white.root, len(rows)
-    caps = space.radius / np.maximum(np.linalg.norm(rows @ root.T, axis=1), 1e-12)
-    caps = np.minimum(caps, plan.loss.slope_bound)
-    slopes = (
-        capped_slopes.average_bernoulli(rows @ w, caps)
-        if plan.loss.target_law == "bernoulli"
-        else capped_slopes.average_normal(caps, math.sqrt(variance))
-    )
-    recoloured = rows @ _make_recolouring(root, rows, known)
-    second = recoloured.T @ recoloured / n
-    hessian = (recoloured * slopes.curvature[:, None]).T @ recoloured / n
-    squares = (recoloured * slopes.square[:, None]).T @ recoloured / n
-    strength = _read_ridge(plan.penalty, len(w))
-    forces = root @ (hessian + np.diag(strength)) @ root.T
-    values, vectors = np.linalg.eigh((forces + forces.T) / 2)
-    values = np.clip(values, 0.0, plan.loss.curvature)  # as steps of 1/β assume
-    shares = plan.average(plan.n_steps)
-    noise, response = solve_recursion(values, plan.loss.curvature, space.pull, shares)
-    back = root.T @ vectors  # maps the basis of S's eigenvectors to weights
-    reply = (back * response) @ back.T  # response of weights to a constant force
-    sampling = reply @ squares @ reply / plan.n_rows
-    noises = noise_std**2 * (back * noise) @ back.T
-    # The distance that the run has left to the optimum: (1 - response·S)(u* - u⁰).
-    inside = np.linalg.inv(back)
-    away = inside @ (w - space.start[:, 0])
-    left = 1.0 - response * values
-    expected = noise_std**2 * noise + np.diag(inside @ sampling @ inside.T)
-    seen = _project_seen(root @ hessian @ root.T, vectors)
-    reached = float(((1.0 - left) ** 2 * np.diag(seen)).sum())
-    gap = max(0.0, float((seen @ away) @ away - np.diag(seen) @ expected))
-    prior = gap / reached if reached > 0 else 0.0  # nothing can be told then
-    bias = _compute_placing(plan.layout, known.complete, space, w)
-    if plan.loss.target_law == "bernoulli":
-        bias = bias + capped_slopes.compute_capping(rows, w, caps)
-    usual = Covariances(
-        noise=noises,
-        sampling=sampling,
-        shrinkage=prior * (back * left) @ seen @ (back * left).T,
-        bias=bias,
-    )
-    learning = Learning(
-        values=values,
-        back=back,
-        second=second,
-        hessian=hessian,
-        squares=squares / plan.n_rows,
-        ridge=strength,
-        away=away,
-        prior=prior,
-        bias=bias,
-        effect_room=EFFECT_ROOM * bool((caps < plan.loss.slope_bound).any()),
-        noise_std=noise_std,
-        curvature=plan.loss.curvature,
-        pull=space.pull,
-        shares=shares,
-    )
-    return usual, learning
-
-
-def _make_recolouring(
-    root: FloatArray, rows: FloatArray, known: surrogate_rows.Moments
-) -> FloatArray:
-    """Return a matrix M (d, d) such that rows @ M have exactly the known moments.
-
-    Surrogate rows have only roughly these moments, and not even roughly if some columns
-    nearly determine others.
-    """
-    wanted = known.covariance + np.outer(known.mean, known.mean)
-    power = _raise_power(root @ (rows.T @ rows / len(rows)) @ root.T, -0.5)
-    power = power @ _raise_power(root @ wanted @ root.T, 0.5)
-    return np.asarray(root.T @ power @ np.linalg.inv(root).T)
-
-
-def _raise_power(matrix: FloatArray, exponent: float) -> FloatArray:
-    """Return a power of a symmetric matrix. Its null space is mapped to zero."""
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    kept = values > 1e-9 * values[-1]
-    powers = np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)
-    return np.asarray((vectors * powers) @ vectors.T)
-
-
-def _read_ridge(penalty: object, d: int) -> FloatArray:
-    assert isinstance(penalty, ElasticNet)
-    each = np.ones(d) if penalty.penalised is None else penalty.penalised
-    return np.asarray(penalty.l2 * each)
-
-
-def _project_seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Return the projection on directions in which rows vary, in the basis `vectors`.
-
-    In the other directions, such as all levels of a column against the intercept, the
-    true weights are not defined, so there is no bias.
-    """
-    values, own = np.linalg.eigh((forces + forces.T) / 2)
-    kept = vectors.T @ own[:, values > 1e-9 * values[-1]]
-    return np.asarray(kept @ kept.T)
-
-
-def _estimate_residual_variance(
-    histogram: Released, gram: variances.ReleasedGram, w: FloatArray
-) -> float:
-    """Estimate the target's variance around the margins.
-
-    The estimate is never below the noise of the target's estimated variance.
-    """
+    weights: FloatArray,
+    count_unit: float,
+) -> Law:
+    """Return the distribution of targets around the fitted model."""
+    if loss.n_classes:
+        factors = weighting.factors
+        return Classes(np.ones(loss.n_classes) if factors is None else factors)
+    assert histogram is not None  # which find_obstacle requires
     variance, doubt = target.estimate_variance(histogram, gram.n_rows)
     least = max(UNEXPLAINED * variance, doubt, 1e-6)
-    return max(variance - variances.measure_explained(gram, w), least)
-
-
-def _compute_placing(
-    layout: Layout, complete: Sequence[bool], space: Space, w: FloatArray
-) -> FloatArray:
-    """Return the offset of weights along directions in which rows do not vary.
-
-    Such a direction v is 1 on the levels of a column and -1 on the intercept. Steps in
-    the metric A keep vᵀA(w - w⁰) at zero. The levels of the true weights, however, sum
-    to zero by definition. The offset is the difference.
-    """
-    groups = [g for g, whole in zip(layout.groups, complete, strict=True) if whole]
-    if not groups:
-        return np.zeros_like(w)
-    free = np.zeros((len(w), len(groups)))
-    level = w.copy()
-    for j, group in enumerate(groups):
-        free[group.coordinates, j], free[-1, j] = 1.0, -1.0
-        level -= w[group.coordinates].mean() * free[:, j]
-    inverse = np.linalg.inv(space.white.root)
-    across = inverse.T @ free  # in whitened coordinates A is the identity
-    away = inverse.T @ (level - space.start[:, 0])
-    return np.asarray(-free @ np.linalg.lstsq(across, away, rcond=None)[0])
+    if loss.target_law == "normal":
+        explained = variances.measure_explained(gram, weights[:, 0])
+        return Normal(math.sqrt(max(variance - explained, least)))
+    # Counts are on a scale from 0 to 1, and the histogram on one from -1 to 1.
+    means = np.exp(np.minimum(rows @ weights[:, 0], HIGHEST))
+    residual = max(variance / 4.0 - float(means.var()), least / 4.0)
+    spread = 1.0  # of a rate, relative to that of a count: 1/exposure
+    if weighting.exposed:
+        spread = float(weighting.shares @ (1.0 / weighting.weights))
+    return Counts(max(residual / float(means.mean()) / spread, count_unit, 1e-6))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from skdp.descent.gram import fill_gram
 from skdp.inference.surrogate_rows import Moments
@@ -104,6 +105,10 @@ class Varies:
     estimate: FloatArray
     std: FloatArray
     residuals: FloatArray
+
+    def take(self, some: npt.NDArray[np.bool_]) -> Varies:
+        """Return the variances for some of the coefficients."""
+        return Varies(self.estimate[some], self.std[some], self.residuals[some])
 
 
 def measure_remaining(

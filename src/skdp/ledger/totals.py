@@ -96,7 +96,9 @@ class Totals:
             why = (
                 f"δ = {wanted_delta:.3g} for releases that are not Gaussian, but "
                 f"only {float(left.delta):.3g} of the {kept:.3g} set aside for them is "
-                "left. A schema that lists all categories and classes needs no such δ"
+                "left. A ledger sets it aside when it is made, with reserved_delta= or "
+                "`skdp ledger make --reserved-delta`. A schema that lists all "
+                "categories and classes needs no such δ"
             )
         elif wanted.n_draws > left.n_draws:
             why = (

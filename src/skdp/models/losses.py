@@ -44,7 +44,7 @@ class Loss(Registered, ABC):
         The second derivative that most rows have at their margins, by default
         `curvature`. It helps to choose the number of steps and is never used as a
         bound.
-    target_law : {"bernoulli", "normal"} or None
+    target_law : {"bernoulli", "multinomial", "normal", "poisson"} or None
         The distribution of a target given its margin, which standard errors need. None
         if standard errors are not available.
     no_errors : str
@@ -62,7 +62,9 @@ class Loss(Registered, ABC):
     n_classes: int = 0
     curvature: float
     slope_bound: float
-    target_law: ClassVar[Literal["bernoulli", "normal"] | None] = None
+    target_law: ClassVar[
+        Literal["bernoulli", "multinomial", "normal", "poisson"] | None
+    ] = None
     one_sign: ClassVar[bool] = False
     canonical: ClassVar[bool] = False
     score: ClassVar[str] = "loss"
@@ -148,8 +150,8 @@ class Softmax(Loss):
     curvature = 0.5
     slope_bound = math.sqrt(2.0)
     canonical = True
+    target_law = "multinomial"
     score = "log-loss"
-    no_errors = "Standard errors are available for two classes, not for more."
 
     def __post_init__(self) -> None:
         check(
@@ -293,11 +295,8 @@ class Poisson(Loss):
     slope_bound: float = 1.0
     kind = "poisson"
     canonical = True
+    target_law = "poisson"
     score = "D² (deviance explained)"
-    no_errors = (
-        "No standard errors for counts: clipping leaves a bias that we cannot "
-        "estimate yet."
-    )
 
     def __post_init__(self) -> None:
         check(

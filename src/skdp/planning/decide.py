@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from skdp.descent import averages, samplings, smoothness
 from skdp.descent.geometry import Diagonal, Geometry
 from skdp.descent.intercept import InterceptOnly
+from skdp.descent.matrix import Matrix
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
 from skdp.planning import theory
@@ -219,6 +221,19 @@ def make_plan(
         rate=rate,
         **settings,
     )
+
+
+def scale_caps(plan: Plan, max_weight: float) -> Plan:
+    """Return the plan of a weighted fit, whose caps are in proportion to the weights.
+
+    A slope is multiplied by its weight before it is capped. The result is thus the same
+    in all units of weights, apart from the penalty.
+    """
+    geometry = plan.geometry
+    if not isinstance(geometry, Matrix):
+        return plan
+    scaled = replace(geometry, radius=geometry.radius * max_weight)
+    return replace(plan, geometry=scaled)
 
 
 def _make_sampling(

@@ -17,7 +17,8 @@ import numpy as np
 
 from skdp.estimators.feature_map import convert_to_user_units
 from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
-from skdp.estimators.summary import INTERVALS, Z, is_on_log_scale, note_hidden
+from skdp.estimators.summary import INTERVALS, is_on_log_scale, note_hidden
+from skdp.estimators.summary_lines import Z
 from skdp.reporting.formatting import (
     Axis,
     format_count,
@@ -120,7 +121,7 @@ def compute_effects(model: Any) -> list[Output]:
     ones = np.ones((layout.n_features, 1))
     units = convert_to_user_units(schema, layout, ones)[0][0]
     width = len(units)
-    noise, std = np.full(width + 1, math.nan), np.full(width + 1, math.nan)
+    noise, std = np.full((2, width + 1, coefficients.shape[1]), math.nan)
     if isinstance(errors, StandardErrors):
         noise, std = errors.effects_noise_std, errors.effects_std
     names = list(_list_names(schema, layout.groups))
@@ -134,8 +135,8 @@ def compute_effects(model: Any) -> list[Output]:
                 span=span,
                 unit=1.0 / float(units[j]),
                 effect=float(coefficients[j, k] / units[j]),
-                noise_std=float(noise[j] / units[j]),
-                std=float(std[j] / units[j]),
+                noise_std=float(noise[j, k] / units[j]),
+                std=float(std[j, k] / units[j]),
             )
             for j, (column, label, span) in enumerate(names)
         )
@@ -145,8 +146,8 @@ def compute_effects(model: Any) -> list[Output]:
             span="",
             unit=1.0,
             effect=float(coefficients[-1, k]),
-            noise_std=float(noise[-1]),
-            std=float(std[-1]),
+            noise_std=float(noise[-1, k]),
+            std=float(std[-1, k]),
         )
         name = str(model.classes_[k]) if several else ""
         found.append(

@@ -34,6 +34,7 @@ PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("Categories, found in the table", lambda query: query.startswith("categories of")),
     ("Knots, placed by the table", lambda query: query.startswith("shares of")),
     ("Weights of the classes", lambda query: query.endswith(", for weights")),
+    ("Weights of the rows", lambda query: query.startswith("histogram of the weights")),
     ("Gram matrix of the columns", lambda query: query.endswith("Gram matrix")),
     (
         "Histogram of the target",
@@ -44,6 +45,8 @@ PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("Scores", lambda query: query.startswith("scores (")),
 )
 UNSPENT = "Not spent"
+#: Kinds of columns whose names have no plural.
+ADJECTIVES = ("numeric", "categorical")
 #: A remaining share of the budget is listed only if it is larger than this.
 LITTLE = 1e-3
 
@@ -126,7 +129,10 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     target = f"{schema.target_name}: " if schema.target_name else ""
     yield "Target", target + describe_column(schema.target_column)
     kinds = Counter(_kind(column) for column in schema.columns.values())
-    each = ", ".join(f"{times:,} {name}" for name, times in kinds.items())
+    each = ", ".join(
+        f"{times:,} {name}" if name in ADJECTIVES else format_count(times, name)
+        for name, times in kinds.items()
+    )
     n = sum(group.kind != "ones" for group in model._layout.groups)
     weights = model.weights_.size
     yield "Columns", f"{n:,} ({each}); {format_count(weights, 'coefficient')}"

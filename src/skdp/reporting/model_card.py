@@ -130,15 +130,17 @@ def _list_coefficients(summary: dict[str, Any]) -> Iterator[str]:
     lines = summary["coefficients"]
     by_class = any("coefs" in line for line in lines)
     head = ("coef", "sampling_std", "noise_std", "std", "z", "p", "low", "high")
-    rows = []
+    tables: dict[str, list[tuple[str, ...]]] = {}
     for line in lines:
         name = line["label"]
         if line["column"] != line["label"]:
             name = f"{line['column']}: {line['label']}"
         values = line["coefs"] if by_class else [line[key] for key in head]
+        rows = tables.setdefault(line.get("class", ""), [])
         rows.append((name, *(_format(value) for value in values)))
-    yield from _list_table(("", *(summary["head"] if by_class else head)), rows)
-    yield ""
+    for output, rows in tables.items():
+        yield from _list_table((output, *(summary["head"] if by_class else head)), rows)
+        yield ""
     yield from _list_items(summary["notes"])
 
 

@@ -192,7 +192,7 @@ def _parse(text: str, what: str) -> Schema:
     name = target.pop("name", None)
     check(
         name is None or isinstance(name, str),
-        f"The target: expected `str`, got `{type(name).__name__}` at name.",
+        "The target: name must be text.",
     )
     tables = {f"Column {key!r}": body for key, body in form.columns.items()}
     for where, body in tables.items():

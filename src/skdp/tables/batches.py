@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,6 +23,7 @@ from skdp.schema import (
 )
 from skdp.tables import readers
 from skdp.tables.cells import Levels, codes, numbers
+from skdp.tables.exposures import Exposure, divide_counts
 from skdp.tables.ids import Ids, find_ids
 from skdp.tables.in_order import map_in_order
 from skdp.tables.readers import Cells, Source, positions
@@ -35,23 +35,6 @@ UNIT = "unit"
 Cut = tuple[int, list[Cells], dict[str, Cells]]
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
-
-
-@dataclass(frozen=True, eq=False)
-class Exposure:
-    """Sample weights by which the target is divided, such as years under observation.
-
-    A count y over an exposure e has the same Poisson likelihood, up to a constant, as
-    the rate y/e with weight e. A row whose exposure is not a positive number has weight
-    zero.
-
-    Attributes
-    ----------
-    weights : column or str
-        The exposures, or the name of their column.
-    """
-
-    weights: Any
 
 
 def batches(
@@ -212,7 +195,7 @@ def _find_roles(
     apart: dict[str, Cells] = {}
     weights = ("sample_weight", sample_weight)
     if isinstance(sample_weight, Exposure):
-        weights = ("exposure", sample_weight.weights)
+        weights = (sample_weight.role, sample_weight.weights)
     for what, given in (("target", target), weights):
         if isinstance(given, str):
             named[what] = given
@@ -310,11 +293,10 @@ def _make_batch(
             columns[key] = _convert(next(read), levels.get(key))
     target = _convert(roles["target"], levels.get(None)) if "target" in roles else None
     weight = numbers(roles["sample_weight"]) if "sample_weight" in roles else None
-    if "exposure" in roles and isinstance(target, np.ndarray):
-        read_weight = numbers(roles["exposure"])
-        positive = np.isfinite(read_weight) & (read_weight > 0)
-        weight = np.where(positive, read_weight, 0.0)
-        target = np.where(positive, target / np.where(positive, weight, 1.0), np.nan)
+    exposed = {"exposure", "offset"} & set(roles)
+    if exposed and isinstance(target, np.ndarray):
+        (role,) = exposed
+        target, weight = divide_counts(target, numbers(roles[role]), role)
     if factors is not None and isinstance(target, Coded):
         # Unknown levels have code -1. They get the factor of the level `other` if the
         # schema has one, and otherwise the last factor.

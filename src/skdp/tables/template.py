@@ -34,7 +34,7 @@ def schema_template(table: Any, target: str | None = None) -> str:
     kind_of = dict(zip(source.names or (), source.kinds, strict=True))
     check(
         target is None or target in kind_of,
-        f"The table has no column {target!r}, which target names.",
+        f"The table has no column {target!r}. Its columns are {', '.join(kind_of)}.",
     )
     parts = [_HELP]
     for name, kind in kind_of.items():

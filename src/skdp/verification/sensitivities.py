@@ -93,17 +93,12 @@ DISTANCE = "distance to minimiser, charged beforehand"
 def list_first_releases(given: Given) -> list[Expected]:
     """List the first releases of a fit: counts, ranges, categories and target."""
     one = math.sqrt(given.apart)
-    found = [
-        Expected(
-            what=r"counts of \d+ class(es)?(, for weights)?",
-            least=one,
-            most=one * (1 + 1e-9),
-        ),
-        Expected(
-            what=f"number of {given.layout.counted}", least=one, most=one * (1 + 1e-9)
-        ),
-        Expected(what="histogram of the target.*", least=one, most=one * (1 + 1e-9)),
-    ]
+    names = (
+        r"counts of \d+ class(es)?(, for weights)?",
+        f"number of {given.layout.counted}",
+        "histogram of the (target|weights).*",
+    )
+    found = [Expected(what=name, least=one, most=one * (1 + 1e-9)) for name in names]
     for release in given.releases:
         found_columns = re.fullmatch(
             r"(categories|magnitudes|shares) of (\d+) columns?", release.query

@@ -1,0 +1,109 @@
+"""Release how the weights of records are distributed, for standard errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from skdp.estimators.balanced import BALANCED, QUERY_END, compute_balanced_weights
+from skdp.inference.capped_slopes import Weighting
+from skdp.privacy import accountant, queries
+from skdp.privacy.budget import PrivacyRecord
+from skdp.privacy.encoding import AnyArray, Records
+from skdp.privacy.mechanism import Released, release
+from skdp.privacy.randomness import Randomness
+from skdp.schema import Categorical
+
+#: Number of equal bins between 0 and the largest weight.
+N_BINS = 32
+#: Number of groups of bins, whose mean weights stand for all weights.
+N_POINTS = 8
+#: Share of μ² spent on the histogram.
+WEIGHTS_SHARE = 0.01
+QUERY = f"histogram of the weights, {N_BINS} bins"
+
+
+def release_weights(
+    records: Records, record: PrivacyRecord, noise: Randomness
+) -> Released:
+    """Release the histogram of the weights, for a small share of the budget."""
+    total = add_up_weights(records, record.neighbours)
+    z = accountant.noise_multiplier(math.sqrt(record.budget * WEIGHTS_SHARE), 1)
+    return release(total, z, noise, record)
+
+
+def add_up_weights(
+    records: Records, neighbours: queries.Neighbours
+) -> queries.BoundedSum:
+    """Count the records with a weight in each bin, without null records.
+
+    A record adds at most one to one bin, and the rows of a person together add at most
+    one.
+    """
+    counts = queries.big(np.zeros(N_BINS, np.int64) + records.add_up(_count_weights))
+    return queries.histogram(counts, 1, neighbours, QUERY, records.one)
+
+
+def _count_weights(records: Records) -> AnyArray:
+    """Add up the shares of the rows in each bin."""
+    total = np.zeros(N_BINS, np.int64)
+    for chunk in records.chunks:
+        kept = chunk.weight[chunk.weight > 0].astype(np.float64)
+        bins = np.ceil(kept * (N_BINS / records.max_weight)).astype(np.int64) - 1
+        bins = np.clip(bins, 0, N_BINS - 1)
+        counts = np.bincount(bins, minlength=N_BINS)
+        total += counts * records.find_share(chunk)
+    return total
+
+
+def make_weighting(model: Any) -> Weighting | str:
+    """Return the weights of a fit, from released values, or why they are not known."""
+    most, given = float(model.max_weight), model.class_weight
+    transcript = model.privacy_.transcript
+    histogram = next((r for r in transcript if r.query == QUERY), None)
+    if given is None and not model._weighted:
+        return Weighting.equal(most)
+    if given is not None and histogram is not None:
+        return (
+            "Standard errors are known for sample weights or for class weights, but "
+            "not for both together."
+        )
+    if given is None:
+        if histogram is None:
+            return "Standard errors require a histogram of the weights."
+        return _read_histogram(histogram, most, model)
+    column = model.schema_.target_column
+    assert isinstance(column, Categorical)  # which a check of the parameters requires
+    if given == BALANCED:
+        counts = next(r for r in transcript if r.query.endswith(QUERY_END))
+        given = compute_balanced_weights(counts, column, most)
+    assert isinstance(given, Mapping)
+    known = {str(level): float(weight) for level, weight in given.items()}
+    factors = np.array([known.get(str(level), 1.0) for level in column.levels])
+    if factors.min() <= 0:
+        return "There are no standard errors, because a class has the weight 0."
+    return Weighting.equal(most, np.minimum(factors, most))
+
+
+def _read_histogram(histogram: Released, most: float, model: Any) -> Weighting | str:
+    """Return the weights that a histogram shows, without bins that may be noise."""
+    shares = np.maximum(histogram.values.ravel() / model.plan_.n_rows, 0.0)
+    visible = 3.0 * float(np.max(histogram.noise_std)) / model.plan_.n_rows
+    kept = shares > visible
+    if not kept.any():
+        return "Standard errors are not known, because noise hides the weights."
+    middles = (np.arange(N_BINS) + 0.5) * most / N_BINS
+    shares = np.where(kept, shares, 0.0)
+    sums, weighted = (
+        part.reshape(N_POINTS, -1).sum(axis=1) for part in (shares, shares * middles)
+    )
+    some = sums > 0
+    return Weighting(
+        most=most,
+        weights=weighted[some] / sums[some],
+        shares=sums[some] * min(1.0, 1.0 / float(sums.sum())),
+        exposed=model._exposed,
+    )
