@@ -10,7 +10,8 @@ from skdp.descent import averages, samplings
 from skdp.descent.geometry import Diagonal
 from skdp.descent.samplings import Blocks, Full, Nice, SingleCoordinate
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.plan import Plan, is_separable, run
+from skdp.planning.plan import Plan, run
+from skdp.planning.separability import is_separable
 
 D = 4
 M = np.array([1.0, 2.0, 4.0, 8.0])

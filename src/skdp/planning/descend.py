@@ -17,13 +17,9 @@ from skdp.descent.smoothness import from_bounds
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.plan import (
-    check_budget,
-    check_separable,
-    check_start,
-    default_delta,
-)
+from skdp.planning.plan import check_budget, check_start, default_delta
 from skdp.planning.presets import find_lipschitz
+from skdp.planning.separability import check_separable
 from skdp.privacy import accountant, queries
 from skdp.privacy.budget import ALLOWED_DRAWS, PrivacyRecord
 from skdp.privacy.encoding import Records
