@@ -110,14 +110,6 @@ class Plan:
             f"sampling must have {directions} coordinates, as the layout or the "
             f"geometry has, got {self.sampling.n_coordinates}.",
         )
-        sets = self.sampling.support
-        check(
-            self.penalty.separable
-            or (sets is not None and all(map(self.penalty.splits, sets))),
-            f"{type(self.penalty).__name__} couples coordinates that different steps "
-            "move. Use full steps, blocks that do not cut its parts, or "
-            "skdp.solvers.dp_sega.",
-        )
         check_calibration(self.calibration, self.epsilon, self.delta)
         diagonal = isinstance(self.geometry, Diagonal)
         check_separable(self.penalty, self.sampling, self.loss.n_outputs, diagonal)
@@ -194,11 +186,10 @@ def check_separable(
 
     The proximal map of a set S is right only if the penalty is a part on S plus a part
     on the rest. Full steps in a diagonal metric need nothing. A penalty with
-    ``separable = False`` checks its own sets.
+    ``separable = False`` says itself which sets it allows.
     """
     full = isinstance(sampling, samplings.Full)
-    known = isinstance(penalty, (ElasticNet, Box))
-    if known or (full and diagonal) or not getattr(penalty, "separable", True):
+    if isinstance(penalty, (ElasticNet, Box)) or (full and diagonal):
         return
     label = np.arange(sampling.n_coordinates)
     sets = sampling.support or ()
@@ -206,10 +197,12 @@ def check_separable(
         for number, block in enumerate(sets):
             label[block] = number
     check(
-        is_separable(penalty, label, n_outputs),
+        is_separable(penalty, label, n_outputs)
+        if penalty.separable
+        else len(sets) > 0 and all(map(penalty.splits, sets)),
         f"{type(penalty).__name__} couples coordinates that different steps move, so "
         "its proximal map on a part of them would be wrong. Use full steps in the "
-        "diagonal geometry.",
+        "diagonal geometry, or skdp.solvers.dp_sega.",
     )
 
 
