@@ -369,9 +369,9 @@ def list_columns(
         group = groups[name]
         at = group.coordinates.tolist()
         if ordered:
-            at = at[: group.sides[0][1]] if len(group.sides) == 1 else at
-            at = at[:-1] if group.labels[len(at) - 1] == f"{name}?" else at
-            in_order = group.kind in ("code", "hats") and len(group.axes) <= 1
+            at = at[:-1] if group.labels[-1] == f"{name}?" else at
+            pair = max(len(group.axes), len(group.sides)) > 1
+            in_order = group.kind in ("code", "hats") and not pair
             if not in_order or len(at) < 2:
                 check(names is None, f"Column {name!r} has no ordered coordinates.")
                 continue
