@@ -92,7 +92,7 @@ class ClusterCounts(RowCounts):
         return get_future
 
     def _refuse(self, ids: Coded) -> NoReturn:
-        raise TypeError("The ids of these counts are on the workers of a cluster.")
+        raise TypeError("The ids stay on the workers of the cluster.")
 
     add = find_divisors = _refuse
 

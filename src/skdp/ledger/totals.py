@@ -137,10 +137,11 @@ class Totals:
         )
         check(entry.neighbours == terms.neighbours, "another relation")
         settles = entry.kind in ("commit", "stop")
-        check(settles == (entry.of is not None), "a settlement of nothing")
+        named = entry.of is not None
+        check(settles == named, "only a settlement names a reservation, and must")
         check(entry.released is None or entry.kind == "commit", "nothing was released")
         if settles:
-            check(entry.of in self.unsettled, "a settlement of nothing")
+            check(entry.of in self.unsettled, "no open reservation to settle")
             reserved = self.unsettled[entry.of or 0]
             check(amount.within(reserved), "more than was reserved")
             spent = spent.plus(amount).plus(reserved, -1)
