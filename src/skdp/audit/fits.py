@@ -71,7 +71,10 @@ def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
 
 
 def is_low_steeper(model: PrivateLinearModel, schema: Schema) -> bool:
-    """Return whether, at zero weights, the loss is steeper for the lower target."""
+    """Return whether the loss is steeper for the lowest target than for the highest.
+
+    The slopes are compared at zero weights.
+    """
     loss = model._loss(schema)
     numeric = isinstance(schema.target_column, Numeric)
     units = np.array([0, FEATURE_ONE if numeric else 1])
@@ -89,7 +92,7 @@ def make_game(
 ) -> Game:
     """Return the game that fits an estimator to one of two neighbouring tables.
 
-    It takes the same parameters as `fit`.
+    The parameters are those of `fit`.
     """
     model = complete_schema(estimator)
     check(
@@ -230,7 +233,7 @@ def choose_n_games(
 ) -> int:
     """Choose how many games per table are needed to find noise that is 20 % too small.
 
-    The games in `shown` give the distance between the tables, by their median. If the
+    The distance between the tables is the median of the distances in `shown`. If the
     tables are too close to reveal such noise, they are treated as if they were as far
     apart as the claim allows.
     """

@@ -1,4 +1,4 @@
-"""Make the audit games of sketched steps and of sets that follow releases."""
+"""Make audit games for sketched steps and for sets drawn from earlier releases."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from skdp.privacy.mechanism import Released
 from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, IntArray
 
-#: Number of steps of a game. Together they cost what one release would.
+#: Number of steps of a game. Together the steps cost as much as one release.
 N_STEPS = 3
-#: The cap on gradients. It is below the length of the gradient of a canary on any set.
+#: The cap on gradients. On every set, the gradient of a canary is longer than the cap.
 CAP = 0.25
 #: The public number of rows. It is so large that weights hardly move, and the slope of
 #: a canary stays above its cap.
@@ -41,7 +41,8 @@ def make_sketch_game(
     """
     engines = make_engines(MIXED, neighbours, group)
     loss, noise = Squared(1.0), Randomness()
-    # With these signs, the image of a canary is twice as long on the second set.
+    # With these signs, the image of a canary is twice as long on the second set as on
+    # the first.
     directions = randomised_hadamard(engines[0].records.layout.n_features, seed=1)
     sampling = Blocks.uniform(np.split(np.arange(len(directions)), 2))
     geometry = Sketched(directions=directions, cap=CAP, law=law, explore=0.1)
@@ -90,7 +91,7 @@ def make_sketch_game(
 
 
 class _View:
-    """The exact sums of a run, and the log-likelihood of its sets."""
+    """Stores the exact sums of a run, and the log-likelihood of the drawn sets."""
 
     def __init__(self, run: Prepared) -> None:
         self._run, self.sums, self.chance = run, list[queries.BoundedSum](), 0.0
@@ -98,7 +99,7 @@ class _View:
             run.law.forget()
 
     def query(self, at: IntArray, weights: FloatArray) -> queries.BoundedSum:
-        """Return the sum of the run, and keep it."""
+        """Return and store the sum on the set `at`, and update the log-likelihood."""
         if self._run.law is not None:
             self.chance += math.log(self._run.law.find_probability(at))
         self.sums.append(self._run.query(at, weights))

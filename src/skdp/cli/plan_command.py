@@ -95,8 +95,8 @@ def plan(
     asked = make_plan(epsilon)
     budgets = sorted({*OTHERS, epsilon} - {math.inf})
     plans = {budget: make_plan(budget) for budget in budgets}
-    # A constant model has no forecast. Its cost depends on how much the columns
-    # explain, which a plan does not know.
+    # A constant model has no forecast. Its error depends on how much the columns would
+    # have explained, which a plan does not know.
     forecasts = {
         budget: None if isinstance(made.geometry, InterceptOnly) else forecast(made)
         for budget, made in plans.items()

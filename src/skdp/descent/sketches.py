@@ -26,7 +26,7 @@ from skdp.schema import FloatArray, IntArray, Layout, check
 __all__ = ["Sketched", "bound_image", "randomised_hadamard"]
 
 #: Directions whose squared length in the metric is below this share of the largest one
-#: are left out of a step: they depend on the other directions of the set.
+#: are left out of a step, because they depend on the other directions of the set.
 SMALLEST = 1e-10
 
 
@@ -52,10 +52,11 @@ def randomised_hadamard(n_features: int, seed: int = 0) -> FloatArray:
 def bound_image(layout: Layout, matrix: FloatArray) -> float:
     """Return a bound on ‖Q x‖ over all encoded rows x.
 
-    Each group of coordinates has norm at most one, and its part of the image is at most
-    the longest column of Q in the group (for codes, curves and single numbers) or the
-    largest singular value of those columns. The bound is the sum over the groups, or
-    the largest singular value of Q times the norm of x, if that is smaller.
+    Each group of coordinates has norm at most one. For codes, curves and single
+    numbers, the group's part of the image is at most as long as the longest column of Q
+    in the group. For other groups, it is at most the largest singular value of those
+    columns. The sum over the groups is one bound. The largest singular value of Q times
+    a bound on the norm of x is another. The smaller of the two is returned.
     """
     parts = []
     for group in layout.groups:
@@ -86,9 +87,9 @@ class Sketched(Geometry):
         Q, which must be public. By default its rows are the eigenvectors of A, from the
         largest eigenvalue to the smallest, which costs `gram_share`.
     cap : float
-        C_S is this number times √|S|, or times 1 if A is not released. It is never
-        larger than the slope bound times the public bound on ‖B_S x‖, which is also the
-        default. With that default no slope is capped.
+        C_S is this number times √|S| or, if A is not released, this number itself. C_S
+        is never larger than the slope bound times the public bound on ‖B_S x‖. That
+        product is also the default, with which no slope is capped.
     gram_share : float
         Share of μ² spent on the Gram matrix.
     floor : float
@@ -210,7 +211,7 @@ class _Part:
 
 
 class _Steps:
-    """The query and the update. What belongs to a set is computed on first use."""
+    """The query and the update. The values for a set are computed on first use."""
 
     def __init__(
         self,

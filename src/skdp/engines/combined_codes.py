@@ -2,7 +2,7 @@
 
 Full steps are faster if they read one byte per row instead of, for example, three. When
 weights change, the change of the margin for a combination is the sum of the changes for
-its groups. Conversely, the sum for a code of a group is the total over all combinations
+its codes. Conversely, the sum for a code of a group is the total over all combinations
 with that code. Both are exact integers, so combining changes no bit of a result.
 """
 
@@ -56,9 +56,10 @@ class CombinedCodes(NamedTuple):
         return total
 
     def spread(self, moves: FloatArray) -> None:
-        """For each combination, write the sum of its groups' moves into `moves`.
+        """Write the change for each combination into `moves`.
 
-        `moves` (k, slots) holds the changes of the weights.
+        `moves` (k, slots) holds the changes of the weights. The change for a
+        combination is the sum of the changes for its codes.
         """
         total = np.zeros((len(moves), 1))
         for slot, width in zip(self.slots, self.shape, strict=True):
@@ -67,7 +68,7 @@ class CombinedCodes(NamedTuple):
         moves[:, self.start : self.start + self.size] = total
 
     def gather(self, sums: npt.NDArray[np.int64]) -> None:
-        """Add the sum for each combination to the sums for its groups, in `sums`."""
+        """Add the sum for each combination to the sums for its codes, in `sums`."""
         own = sums[:, self.start : self.start + self.size].reshape(-1, *self.shape)
         axes = set(range(1, own.ndim))
         for axis, (slot, width) in enumerate(zip(self.slots, self.shape, strict=True)):

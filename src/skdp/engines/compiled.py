@@ -31,7 +31,7 @@ KNOWN_PROGRAMS = 64
 _NO_TABLE = np.zeros(2)
 _NO_TABLE.setflags(write=False)
 
-#: The kernel's code of each formula, by the kind and by whether it has a table.
+#: The kernel's code of each formula, by the formula's kind and whether it has a table.
 FORMULAS = {
     ("mean", True): kernels.MEAN,
     ("residual", False): kernels.RESIDUAL,
@@ -176,7 +176,7 @@ class CompiledEngine:
     def _find_caps(self, slopes: Slopes) -> npt.NDArray[np.int64] | int:
         """Return the addresses of the caps of each chunk, or 0 if there are none.
 
-        Steps share their caps, so the last ones are kept.
+        Most steps have the same caps, so the caps of the last call are kept.
         """
         if slopes.caps is None:
             return 0
@@ -193,8 +193,9 @@ class CompiledEngine:
         """Return the weights to update margins from, and whether to keep the margins.
 
         A step that changes all weights computes the margins from scratch, starting at
-        weights of zero. This takes as long as updating them and needs no memory. Once a
-        step changes fewer weights than are nonzero, margins are kept from then on.
+        weights of zero. This takes as long as updating the margins, and no margins need
+        to be stored. Once a step changes fewer weights than are nonzero, margins are
+        kept from then on.
         """
         nothing = np.zeros_like(units)
         if self._weights is not None and self._weights.shape == units.shape:
@@ -214,8 +215,9 @@ class CompiledEngine:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the programs of all chunks, from a cache if possible.
 
-        Each chunk has two programs, for the coordinates `changed` and `at`. The second
-        array (chunks, 4) has the first line and the end of both.
+        Each chunk has two programs, for the coordinates `changed` and `at`. The first
+        array has the lines of all programs. For each chunk, the second array
+        (chunks, 4) has the first line and the end of each of its two programs.
         """
         at = at.astype(np.intp, copy=False)  # so equal sets have equal bytes
         key = changed.tobytes(), at.tobytes()
@@ -283,13 +285,13 @@ class CompiledEngine:
         return caps
 
     def _describe(self, order: NumbersFirst) -> npt.NDArray[np.int64]:
-        """Return the lines (chunks, groups, 7) by which kernels read all rows."""
+        """Return numbers (chunks, groups, 7) that tell kernels how to read the rows."""
         lines = [order.describe(rows) for rows in self._rows]
         none = np.zeros((0, len(self.records.layout.groups), 7), np.int64)
         return np.stack(lines) if lines else none
 
     def counts(self, n_classes: int) -> BigInts:
-        """Add up the shares of each class, leaving out null rows (of weight zero).
+        """Add up the shares of the rows of each class, leaving out rows of weight zero.
 
         If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.

@@ -45,7 +45,7 @@ TILE_ENTRIES = 1 << 27
 TILE_ROWS = 1 << 22
 #: The same if rows belong to persons, because slopes are then on a finer grid.
 UNIT_TILE_ROWS = 1 << 18
-#: Rows whose sums fit in 64 bits: each row adds at most 2³¹.
+#: Largest number of rows whose sums fit in 64 bits. Each row adds at most 2³¹.
 MOST_ROWS = 1 << 31
 #: Threads of a block, and blocks per processor of the GPU.
 THREADS, BLOCKS = 256, 2
@@ -151,7 +151,7 @@ class CudaEngine:
         return self._expand(units, at, formula, caps)
 
     def _caps_on_gpu(self, slopes: Slopes) -> list[Any]:
-        """Return the caps of each slab's rows on the GPU, or None for each."""
+        """Return the caps of each slab's rows on the GPU, or None for each slab."""
         if slopes.caps is None:
             return [None] * len(self._slabs)
         if isinstance(slopes.caps, Caps):
@@ -371,7 +371,7 @@ class CudaEngine:
         return Caps(found, [slab.chunks for slab in self._slabs])
 
     def counts(self, n_classes: int) -> BigInts:
-        """Add up the shares of each class, leaving out null rows (of weight zero).
+        """Add up the shares of the rows of each class, leaving out rows of weight zero.
 
         If n_classes = 1, add up all rows. Codes beyond the last class count as the last
         class.
@@ -390,7 +390,7 @@ class CudaEngine:
 
 
 def _describe(formula: Formula, divisor: int = 1) -> Any:
-    """Return a formula as the struct that kernels read, divided by `divisor`."""
+    """Return the formula's struct for kernels, with its scale divided by `divisor`."""
     described = np.zeros(1, _FORMULA)
     described[0] = (*formula.parameters, len(formula.table) - 1)
     described["scale"] /= divisor

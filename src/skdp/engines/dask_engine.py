@@ -35,13 +35,13 @@ class Part:
     Attributes
     ----------
     table, target, weight, keep, counts : any
-        The arguments of the function that reads the partition, as in `Read`. Each may
-        be a function of a client and a worker that returns a future, for values that
-        are too large for a task or are on a worker.
+        The arguments of the function that reads the partition, as in `Read`. A value
+        that is too large for a task, or is already on a worker, is given as a function
+        of a client and a worker that returns a future.
     size : float
         A public measure of the work, such as the size of a file.
     anywhere : bool
-        Whether Dask chooses the worker, because it knows where the data is.
+        Whether Dask chooses the worker, because Dask knows where the data is.
     """
 
     table: Any
@@ -109,7 +109,7 @@ class Partitions:
         return keep_trying(attempt)
 
     def _settle(self) -> None:
-        """Make sure that a worker keeps every partition."""
+        """Make sure that each partition is kept by some worker."""
         complete = len(self._homes) == len(self.parts)
         if complete and time.monotonic() < self._looked + LOOK_FOR_MORE:
             return
@@ -142,8 +142,8 @@ class Partitions:
         """Choose a worker for each partition.
 
         A partition stays where it is, unless its worker has at least two partitions
-        and another worker has none. Other partitions, large ones first, go to the
-        worker with the least work per thread.
+        and another worker has none. Partitions without a worker, large ones first,
+        go to the worker with the least work per thread.
         """
         homes = dict(homes)
         load = dict.fromkeys(workers, 0.0)
@@ -225,7 +225,7 @@ class ClusterCaps(Sequence[AnyArray]):
 
     def _fetch(self) -> list[AnyArray]:
         """Return the caps of a table whose rows are also in this process."""
-        len(self)  # refuses if it does not
+        len(self)  # raises if the rows are not in this process
         metric, slopes = self.settings.metric, self.settings.slopes
         job = Job(dask_tasks.compute_caps, (metric, slopes))
         partitions = self.engine.partitions
@@ -241,7 +241,7 @@ class DaskEngine:
     records : Records
         The table. If its rows are in this process, they are sent to the workers.
     n_threads : int, optional
-        The threads of each worker. By default, as many as Dask gives to the worker.
+        The number of threads of each worker. By default Dask decides.
     address : str, optional
         The address of the scheduler, as in `Cluster`.
     """
@@ -319,7 +319,7 @@ def send_rows(records: Records, cluster: Cluster) -> Partitions:
     parts = []
     for run in runs:
         chunks = tuple(
-            # without the view of a file
+            # Do not send the view of a file that a chunk may have.
             Chunk(chunk.parts, chunk.target, chunk.weight, chunk.divisor)
             for chunk in (records.chunks[i] for i in run.tolist())
         )

@@ -17,19 +17,20 @@ from skdp.engines.kernels import TILE
 MOST_ROWS = 1 << 18
 #: Rough number of column entries that are enough work for a thread.
 TASK_ENTRIES = 1 << 21
-#: Number of ranges of rows per thread, for tables in memory and in files. Short ranges
-#: let all threads end together. In files, each range takes a call.
+#: Number of ranges of rows per thread, for tables in memory and for tables in files.
+#: With short ranges, all threads finish at about the same time. For files there are
+#: fewer ranges, because each range takes a call.
 RANGES, FILE_RANGES = 64, 16
-#: Number of rows from which several threads work on chunks.
+#: Smallest number of rows for which `Threads.map` uses several threads.
 MANY_ROWS = 1 << 20
 
 
 class Ranges:
     """Ranges of rows, which threads take one after another.
 
-    A range is the index of a chunk, the first row and the end of the rows. Threads that
-    iterate over the same object share its ranges, and so do kernels, which take them
-    from `array` (m, 3) and count them in `taken`.
+    A range consists of the index of a chunk, the first row, and the row after the last.
+    Threads that iterate over the same object share its ranges. Kernels share them too:
+    they read ranges from `array` (m, 3), and `taken` counts the ranges that were taken.
     """
 
     def __init__(self, array: npt.NDArray[np.int64]) -> None:
@@ -54,7 +55,8 @@ class Threads:
     sizes : sequence of int
         The number of rows of each chunk.
     rests : sequence of callables or None
-        For each chunk that is stored in a file, the function that releases its memory.
+        For each chunk, the function that releases the chunk's memory, or None if the
+        chunk is not stored in a file.
     """
 
     def __init__(
@@ -119,7 +121,7 @@ class Threads:
     def _cut(
         self, n_threads: int, only: frozenset[int] | None
     ) -> npt.NDArray[np.int64]:
-        """Return ranges of all rows (m, 3), or of those of the chunks in `only`."""
+        """Divide all rows, or the rows of the chunks in `only`, into ranges (m, 3)."""
         if (n_threads, only) not in self._known:
             sizes = [
                 size if only is None or index in only else 0

@@ -31,8 +31,9 @@ def make_axes(n_axes: int = 1, width: float = 4.6, height: float = 4.2) -> Any:
 def plot_coefficients(model: Any, ax: Any = None) -> Any:
     """Draw the coefficients of a model's summary, from top to bottom.
 
-    A dot is a coefficient and a line its 95 % interval. A grey dot has no interval.
-    Intercepts are left out, because their size would hide the others.
+    Each dot is a coefficient, and the line through the dot is its 95 % interval. A grey
+    dot is a coefficient without an interval. Intercepts are left out, because their
+    size would hide the other coefficients.
     """
     found = summarise(model)
     kept = [line for line in found.lines if line.column != "intercept"]

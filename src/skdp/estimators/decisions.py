@@ -1,4 +1,4 @@
-"""What estimators decide from public or released facts: knots, pairs, the plan."""
+"""Choose an estimator's knots, pairs and plan from public or released facts."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Layout, Numeric, Schema, Target, check
 
-#: Share of μ² spent on releasing the number of rows, if it is private and not given.
+#: Share of μ² spent on releasing the number of rows, if that number is private and not
+#: given.
 COUNT_SHARE = 0.01
-#: Share of the budget (of μ²) spent on the places of knots.
+#: Share of the budget (of μ²) spent on releasing the shares of rows that place knots.
 KNOTS_SHARE = 0.05
 #: The number of rows that the check of the budget assumes if the number is not known.
 EXPECTED_ROWS = 1000
 
 
 class DecisionsMixin:
-    """The decisions of `PrivateLinearModel`, whose parameters are declared here."""
+    """The methods of `PrivateLinearModel` that make decisions.
+
+    The attributes declared here are parameters of that class.
+    """
 
     epsilon: float
     delta: float | None
@@ -55,15 +59,15 @@ class DecisionsMixin:
         return self._make_loss(schema.target_column)
 
     def _is_described(self, schema: Schema) -> bool:
-        """Return whether the schema says all about curves and pairs."""
+        """Return whether the schema leaves no knots or pairs to be chosen."""
         return not schema.unresolved
 
     def _find_curves(self, schema: Schema) -> list[str]:
-        """Return the names of the numbers whose knots are to be chosen."""
+        """Return the names of the numeric columns whose knots are to be chosen."""
         return find_auto_columns(schema, None)
 
     def _places_knots(self, schema: Schema, chosen: Schema) -> bool:
-        """Return whether a fit releases shares of rows, to place knots by them."""
+        """Return whether a fit releases shares of rows, from which it places knots."""
         columns = [chosen.columns[name] for name in self._find_curves(schema)]
         return any(isinstance(c, Numeric) and c.n_knots for c in columns)
 
@@ -124,7 +128,7 @@ class DecisionsMixin:
         record: PrivacyRecord,
         reasons: tuple[str, ...] = (),
     ) -> Plan:
-        """Make the plan from public facts and the budget that is left."""
+        """Make the plan from public facts and the remaining budget."""
         layout = schema.layout(self.fit_intercept)
         geometry = self._choose_geometry(layout)
         return make_plan(

@@ -20,9 +20,11 @@ from skdp.planning.plan import Plan
 from skdp.schema import FloatArray, Layout, Pair, check
 from skdp.typed_files import Form
 
-#: In models with more coefficients, the coefficients of pairs have no standard errors.
+#: In models with more coefficients than this, the coefficients of pairs have no
+#: standard errors.
 MOST_WITH_PAIRS = 250
-#: Largest number of coefficients. More would take minutes and gigabytes.
+#: Largest number of coefficients for which standard errors are computed. More would
+#: take minutes and gigabytes.
 MOST_COORDINATES = 1000
 #: The reason why a loaded or selected model may have no standard errors.
 NOT_KEPT = "The released values that standard errors follow from were not kept."
@@ -53,9 +55,9 @@ class StandardErrors:
 
 
 class ErrorsForm(Form, frozen=True, kw_only=True):
-    """The form of `StandardErrors` in a file, where null stands for infinity.
+    """`StandardErrors` as they are stored in a file, where null stands for infinity.
 
-    The numbers of the classes are side by side.
+    Each array is stored as a list, row by row.
     """
 
     noise_std: list[float]
@@ -140,7 +142,7 @@ class StandardErrorsMixin:
         ----------
         ratios : bool
             Whether to show exp(coefficient): odds ratios of two classes, or rate ratios
-            of counts. z and p belong to the coefficients.
+            of counts. z and p are still those of the coefficients.
         """
         from skdp.estimators.summary import summarise  # which imports this file
 
@@ -253,7 +255,7 @@ def _find_target_units(model: Any) -> tuple[float, float]:
 
 
 def make_form(model: Any) -> ErrorsForm | str:
-    """Return a model's standard errors as a form, or the reason why there are none."""
+    """Return a model's standard errors as stored, or the reason why there are none."""
     known = model._standard_errors()
     if isinstance(known, str):
         return known
@@ -267,7 +269,7 @@ def make_form(model: Any) -> ErrorsForm | str:
 def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
     """Return the standard errors that `make_form` saved, or the reason for none.
 
-    There must be as many of them as the model has coefficients.
+    Each list must have one number for each coefficient of the model.
     """
     if isinstance(form, str):
         return form

@@ -26,7 +26,7 @@ from skdp.evaluation.score_formulas import (
 )
 from skdp.schema import Schema, check
 
-#: Results that are tables and not single numbers, and the columns of cells of each.
+#: Results that are tables, not single numbers, with the columns of cells they need.
 TABLES = {"confusion": (CONFUSION,), "calibration": (CURVE,)}
 #: Largest number of classes of a confusion matrix, which has a cell per pair of
 #: classes.
@@ -50,8 +50,8 @@ class Metric:
         The smallest and the largest value that is shown. R² and D² have no smallest
         value. If they are below -1, -1 is shown.
     width : float, optional
-        If an interval for the noise alone is wider than this, the score is too noisy to
-        say. The default is the score itself.
+        If the interval due to the noise alone is wider than this, the score is marked
+        as too noisy. The default is the value of the score.
     higher_is_better : bool
         Whether a search maximises the score. Otherwise it minimises the score.
     """
@@ -143,7 +143,7 @@ METRICS: dict[str, Metric] = {
         width=0.1,
     ),
 }
-#: The same for counts, with the deviance of Poisson regression.
+#: The metric D² for models of counts, with the deviance of Poisson regression.
 COUNT_D2 = _make_explained(
     (DEVIANCE, ENTROPY, TARGET),
     formulas.compute_count_d2,

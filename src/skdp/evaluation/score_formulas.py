@@ -22,7 +22,7 @@ RIGHT, LOSS, SCORES = "right answers", "log-loss", "scores by class"
 CONFUSION, CURVE = "predicted classes by class", "probabilities by class"
 RESIDUALS, TARGET = "residuals", "target"
 DEVIANCE, ENTROPY = "deviance", "entropy of the target"
-#: Variances and deviances below this share of the squared range count as equal.
+#: Smallest variance or deviance that scores divide by, for a target in [0, 1].
 SMALLEST = 1e-6
 
 
@@ -50,7 +50,7 @@ class Scale:
 
     @property
     def target_width(self) -> float:
-        """The width of the range to which the target is clipped, in its own units."""
+        """The width of the range that targets are clipped to, in the target's units."""
         return self.width * (self.target[1] - self.target[0])
 
 
@@ -58,7 +58,7 @@ def compute_moment(cells: FloatArray, n: Any, power: int) -> Any:
     """Return the mean of tᵖ over n rows, where p is `power`.
 
     The d + 1 `cells` b hold the sums of Bernstein polynomials of t, as made by
-    `score_cells.make_moments`. The mean is Σ_k C(k,p)/C(d,p) b_k / n.
+    `score_cells.make_moments`. The mean is Σ_k (C(k,p)/C(d,p)) b_k/n.
     """
     degree = cells.shape[-1] - 1
     shares = [math.comb(k, power) / math.comb(degree, power) for k in range(degree + 1)]
@@ -92,7 +92,7 @@ def compute_accuracy(counts: Counts, n: Any, scale: Scale) -> Any:
 
 
 def estimate_accuracy_error(counts: Counts, n: Any, scale: Scale) -> float:
-    """Return the standard error of a share of n rows."""
+    """Return the standard error of the accuracy, which is a share of n rows."""
     return float(_estimate_share_error(compute_accuracy(counts, n, scale), n))
 
 
@@ -102,10 +102,10 @@ def _estimate_share_error(share: Any, n: Any) -> Any:
 
 
 def _divide(part: FloatArray, whole: FloatArray) -> FloatArray:
-    """Return shares. A whole of less than one row counts as one row.
+    """Return the shares `part` / `whole`. A whole below one row counts as one row.
 
-    Noise can move a share out of [0, 1]. It is clipped only when it is shown, because
-    intervals depend on how far it moved.
+    Noise can move a share out of [0, 1]. Shares are clipped only when they are shown,
+    because intervals depend on how far a share moved.
     """
     return np.asarray(part / np.maximum(whole, 1.0))
 
@@ -116,26 +116,29 @@ def _average(shares: Any) -> Any:
 
 
 def _list_shares(counts: Counts) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return right answers, predictions and rows of each class, shape (..., k)."""
+    """Count the right answers, predictions and rows of each class, shape (..., k)."""
     matrix = split_confusion(counts)
     right = np.diagonal(matrix, axis1=-2, axis2=-1)
     return right, matrix.sum(axis=-2), matrix.sum(axis=-1)
 
 
 def _list_precisions(counts: Counts) -> tuple[FloatArray, FloatArray]:
-    """Return each class's share of right answers among its predictions, and these."""
+    """Return the precision of each class, and the number of its predictions."""
     right, predicted, _ = _list_shares(counts)
     return _divide(right, predicted), predicted
 
 
 def _list_recalls(counts: Counts) -> tuple[FloatArray, FloatArray]:
-    """Return each class's share of right answers among its rows, and these rows."""
+    """Return the recall of each class, and the number of its rows."""
     right, _, rows = _list_shares(counts)
     return _divide(right, rows), rows
 
 
 def compute_precision(counts: Counts, n: Any, scale: Scale) -> Any:
-    """Return the share of right answers among predictions of a class."""
+    """Return the share of right answers among the predictions of a class.
+
+    This is the share of class 1 if there are two classes, and the mean share otherwise.
+    """
     return _average(_list_precisions(counts)[0])
 
 
@@ -145,7 +148,10 @@ def estimate_precision_error(counts: Counts, n: Any, scale: Scale) -> float:
 
 
 def compute_recall(counts: Counts, n: Any, scale: Scale) -> Any:
-    """Return the share of right answers among rows of a class."""
+    """Return the share of right answers among the rows of a class.
+
+    This is the share of class 1 if there are two classes, and the mean share otherwise.
+    """
     return _average(_list_recalls(counts)[0])
 
 
@@ -160,7 +166,10 @@ def compute_balanced_accuracy(counts: Counts, n: Any, scale: Scale) -> Any:
 
 
 def estimate_balanced_error(counts: Counts, n: Any, scale: Scale) -> float:
-    """Return the standard error of the mean recall. No row is in two classes."""
+    """Return the standard error of the mean recall.
+
+    No row is in two classes, so the recalls have independent errors.
+    """
     errors = _estimate_share_error(*_list_recalls(counts))
     return float(np.linalg.norm(errors)) / len(errors)
 
@@ -242,7 +251,7 @@ def _share_classes(counts: Counts) -> FloatArray:
 
 
 def compute_class_d2(counts: Counts, n: Any, scale: Scale) -> Any:
-    """Return 1 - log-loss / (log-loss of the class shares), which is McFadden's R²."""
+    """Return 1 - (log-loss)/(log-loss of the class shares), which is McFadden's R²."""
     share = _share_classes(counts)
     null = -(share * np.log(share)).sum(axis=-1)
     return 1.0 - compute_log_loss(counts, n, scale) / np.maximum(null, SMALLEST)
@@ -299,7 +308,7 @@ def estimate_rmse_error(counts: Counts, n: Any, scale: Scale) -> float:
 
 
 def compute_r2(counts: Counts, n: Any, scale: Scale) -> Any:
-    """Return 1 - mean squared residual / variance of the target."""
+    """Return 1 - (mean squared residual)/(variance of the target)."""
     total = np.maximum(compute_variance(counts[TARGET], n), SMALLEST)
     return 1.0 - compute_mse(counts, n, scale) / scale.target_width**2 / total
 
@@ -308,7 +317,7 @@ def estimate_r2_error(counts: Counts, n: Any, scale: Scale) -> float:
     """Return an upper bound on the standard error of R².
 
     R² = 1 - A/B, where A is the mean of the squared residuals r² and B is the variance
-    of the target u. The influence of a row is (r² - A/B (u - ū)²)/B. The covariance of
+    of the target u. The influence of a row is (r² - (A/B)(u - ū)²)/B. The covariance of
     its two terms is not released, so the bound assumes the worst case and adds their
     standard deviations.
     """
@@ -343,7 +352,7 @@ def _compute_null_deviance(counts: Counts, n: Any, scale: Scale) -> Any:
 
 
 def compute_count_d2(counts: Counts, n: Any, scale: Scale) -> Any:
-    """Return 1 - mean deviance / mean deviance of a constant prediction."""
+    """Return 1 - (mean deviance)/(mean deviance of a constant prediction)."""
     null = _compute_null_deviance(counts, n, scale)
     return 1.0 - compute_deviance(counts, n, scale) / null
 

@@ -66,8 +66,9 @@ def encode_table(
 ) -> Records:
     """Encode a table as the model's ``fit`` does, but without class weights.
 
-    `opened` is the result of `open_table` for this table. It says whose rows they are.
-    `row_counts` has the rows of each person, if they have been counted already.
+    `opened` is the result of `open_table` for this table. It says which person each row
+    belongs to. `row_counts` has the number of rows of each person, if these have been
+    counted already.
     """
     schema, ids = model.schema_, None
     if opened is not None:
@@ -180,9 +181,10 @@ def make_columns(
     lines: FloatArray,
     scale: Scale,
 ) -> list[score_cells.Column]:
-    """Return the columns of cells of these names.
+    """Return the columns of cells that are named in `needed`.
 
-    `bins` belong to the ROC curve. `lines` are the edges of the calibration curve.
+    `bins` are the bins of the ROC curve. `lines` are the edges of the calibration
+    curve.
     """
     link, loss = model.link, model._loss(model.schema_)
     part, deviance = scale.largest / scale.width, scale.deviance / scale.width
@@ -238,8 +240,8 @@ def _make_confusion(model: Any, known: PlausibleCounts, unit: float) -> Confusio
 def _list_roc(known: PlausibleCounts) -> Iterator[tuple[float, float]]:
     """Yield the points of the ROC curve, from the highest margin to the lowest.
 
-    Noise can make a share fall or leave [0, 1]. It is then replaced by the nearest
-    share that does not.
+    Noise can make the cumulative shares decrease or leave [0, 1]. So they are replaced
+    by their running maximum, clipped to [0, 1].
     """
     ends = []
     for counts in formulas.split_classes(known.counts[formulas.SCORES]):

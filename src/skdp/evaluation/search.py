@@ -47,7 +47,7 @@ from skdp.schema import check
 TRIALS_PER_CANDIDATE = 3.5
 #: On average, one in this many rows is used to score models. The others fit them.
 PARTS = 5
-#: Fewest rows of a search if their number is public. Fewer may leave a part empty.
+#: Fewest rows of a search if their number is public. Fewer rows may leave a part empty.
 FEWEST_ROWS = 50
 #: An assumption that is stated in the record of every search.
 HELD_OUT = (
@@ -122,7 +122,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     privacy_ : SearchRecord
         The budget spent on the rows that fitted the models.
     score_privacy_ : SearchRecord
-        The budget spent on the rows that scored the models. It is not larger.
+        The budget spent on the rows that scored, which is at most that of `privacy_`.
 
     Notes
     -----

@@ -1,7 +1,8 @@
 """Describe a run near its optimum as a linear recursion.
 
-The recursion gives the covariance of released weights by cause, and what `plausible`
-needs to know for other Hessians. This is post-processing, because no record is read.
+From the recursion follow the covariances of the released weights, one for each cause,
+and the facts that `plausible` needs to consider other Hessians. This is
+post-processing, because no record is read.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from skdp.schema import FloatArray, Layout
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Covariances:
-    """Covariance of the released weights around the true weights, by cause.
+    """Covariances of the released weights around the true weights, one for each cause.
 
-    It is computed as if the released moments were exact. Here d is the number of all
-    weights, those of several outputs one after the other.
+    They are computed as if the released moments were exact. Here d is the number of
+    weights of all outputs together, listed output by output.
 
     Attributes
     ----------
@@ -86,7 +87,7 @@ def linearise(
     law: Law,
     weighting: Weighting,
 ) -> tuple[Covariances, Learning]:
-    """Return the covariances of a run's result, and what Learning needs of the run.
+    """Return the covariances of a run's result, and the `Learning` of the run.
 
     `noise_std` is the standard deviation of a step's noise, divided by the number of
     rows. The surrogate `rows` (n, d) have roughly the `known` moments.
@@ -122,7 +123,7 @@ def linearise(
     seen = _project_seen(root @ hessian @ root.T, vectors)
     reached = float(((1.0 - left) ** 2 * np.diag(seen)).sum())
     gap = max(0.0, float((seen @ away) @ away - np.diag(seen) @ expected))
-    prior = gap / reached if reached > 0 else 0.0  # nothing can be told then
+    prior = gap / reached if reached > 0 else 0.0  # then nothing is known
     bias = np.stack(
         [
             _compute_placing(plan.layout, known.complete, space, w, w0)
@@ -170,7 +171,7 @@ def _make_recolouring(root: FloatArray, rows: FloatArray, known: Moments) -> Flo
 
 
 def _raise_power(matrix: FloatArray, exponent: float) -> FloatArray:
-    """Return a power of a symmetric matrix. Its null space is mapped to zero."""
+    """Return a power of a symmetric matrix, which maps the null space to zero."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = values > 1e-9 * values[-1]
     powers = np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)
@@ -184,10 +185,11 @@ def _read_ridge(penalty: object, d: int) -> FloatArray:
 
 
 def _project_seen(forces: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Return the projection on directions in which rows vary, in the basis `vectors`.
+    """Return the projection matrix on the directions in which rows vary.
 
-    In the other directions, such as all levels of a column against the intercept, the
-    true weights are not defined, so there is no bias.
+    The matrix is in the basis `vectors`. In the other directions, such as all levels of
+    a column against the intercept, the true weights are not defined, so there is no
+    bias.
     """
     values, own = np.linalg.eigh((forces + forces.T) / 2)
     kept = vectors.T @ own[:, values > 1e-9 * values[-1]]
@@ -205,7 +207,7 @@ def _compute_placing(
 
     Such a direction v is 1 on the levels of a column and -1 on the intercept. Steps in
     the metric A keep vᵀA(w - w⁰) at zero. The levels of the true weights, however, sum
-    to zero by definition. The offset is the difference.
+    to zero by definition. The offset is the difference of the two.
     """
     groups = [g for g, whole in zip(layout.groups, complete, strict=True) if whole]
     if not groups:

@@ -95,7 +95,7 @@ class Varies:
     ----------
     estimate, std : float64 (m,)
         The variance according to the released matrix, and the standard deviation of the
-        noise in it.
+        noise in this estimate.
     residuals : float64 (m, d)
         For each coefficient, the weights q whose margins have this variance. Adding q
         to the weights changes the coefficient by one. Among all such q, this one has
@@ -136,8 +136,8 @@ def measure_explained(gram: ReleasedGram, weights: FloatArray) -> float:
     """Return a low estimate of the variance of the margins of weights (d,).
 
     This is the variance according to the released matrix, minus one standard deviation
-    of its noise. It is low on purpose, because the weights of columns that hardly vary
-    consist of noise.
+    of the noise in that variance. The estimate is low on purpose, because the
+    weights of columns that hardly vary consist of noise.
     """
     centred = weights.copy()
     centred[-1] = 0.0

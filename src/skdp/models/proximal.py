@@ -50,8 +50,9 @@ def fuse(weights: FloatArray, metric: FloatArray, strength: float) -> FloatArray
     This is the dynamic program of N. Johnson, "A dynamic programming algorithm for the
     fused lasso and L0-segmentation", Journal of Computational and Graphical Statistics
     22 (2013), with a weight for each coordinate. Let δ_i(b) be the derivative of the
-    least cost of u_1..u_i given u_i = b, cut off at ±strength. It is piecewise linear,
-    and it is kept as a list of knots with the changes of slope and level at each.
+    least cost of u_1..u_i given u_i = b, cut off at ±strength. The function δ_i is
+    piecewise linear. It is stored as a list of knots, with the changes of slope and
+    level at each knot.
     """
     m = len(weights)
     if m == 1 or strength == 0:
@@ -98,8 +99,9 @@ def project_simplex(
 ) -> FloatArray:
     """Return the nearest u ≥ 0 with Σ_j u_j = total to weights (m,), in the metric.
 
-    The result is u_j = max(0, w_j - τ/q_j). Coordinates are positive in the order of
-    q_j w_j, so τ follows from sorting (Held, Wolfe and Crowder 1974).
+    The result is u_j = max(0, w_j - τ/q_j). The coordinates with the largest
+    q_j w_j are the positive ones, so τ follows from sorting (Held, Wolfe and Crowder
+    1974).
     """
     order = np.argsort(-(metric * weights), kind="stable")
     sums, spread = np.cumsum(weights[order]), np.cumsum(1.0 / metric[order])
@@ -121,7 +123,7 @@ def iterate(
     weights: FloatArray,
     start: FloatArray,
 ) -> FloatArray:
-    """Return argmin_u ½ ‖u - weights‖² + ψ(u) in the norm of a matrix.
+    """Return argmin_u ½ ‖u - weights‖² + ψ(u), in the norm of the matrix `metric`.
 
     This is FISTA (Beck and Teboulle 2009) with restarts. `prox` is the proximal map of
     ψ in the diagonal metric 1/step, and Diag(1/step) ⪰ metric is required.
@@ -135,7 +137,7 @@ def iterate(
     metric : float64 (m, m)
         The matrix.
     weights, start : float64 (m, k)
-        The point, and where the iterations start.
+        The point at which the map is computed, and the start of the iterations.
     """
     found = ahead = start
     speed = 1.0

@@ -20,13 +20,14 @@ from skdp.planning.rule import TOO_FEW
 from skdp.privacy.queries import Neighbours
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, check
 
-#: Ratio of the number of intervals of a curve to (nν/R²√p)^(1/2), and the largest.
+#: Ratio of the number of intervals of a curve to (nν/(R²√p))^(1/2), and the largest
+#: number of intervals.
 INTERVALS, MOST_INTERVALS = 0.9, 32
 #: Ratio of the number of intervals of a number in a pair to (nν/R²)^(1/4), and the
-#: largest.
+#: largest number of intervals.
 PAIR_INTERVALS, MOST_PAIR_INTERVALS = 0.8, 8
-#: Pairs are added from this nν/R² on: for numbers, and for classes, whose records say
-#: less.
+#: Pairs are added if nν/R² is at least this large, for numeric targets and for classes.
+#: A record says less about classes than about a numeric target.
 NUMBER_PAIRS, CLASS_PAIRS = 35.0, 160.0
 #: Pairs are added only as long as there are at most this many coordinates.
 MOST_COORDINATES = 1500
@@ -36,7 +37,7 @@ FOLLOW = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A schema in which all knots are known, and why they were chosen."""
+    """A schema in which all knots are known, and the reasons for the choices."""
 
     schema: Schema
     reasons: tuple[str, ...]
@@ -58,20 +59,20 @@ def choose_curves(
     Parameters
     ----------
     schema : Schema
-        The columns. Bins, and knots that are given, are kept.
+        The columns. Bins and given knots are kept.
     loss : Loss
         The loss.
     n_rows, mu, neighbours
-        The public or released number of rows, the Gaussian-DP parameter of what is left
-        of the budget, and the relation.
+        The public or released number of rows, the Gaussian-DP parameter of the
+        remaining budget, and which tables are neighbours.
     knots : int, "auto" or None
-        The number of knots of each number whose description does not say it.
+        The number of knots of each numeric column whose description does not give it.
     pairs : "auto", "all", list of pairs of names, or None
-        The pairs to add: as many as the rows carry, all pairs of columns, these, or
-        none.
+        The pairs to add: as many as the rows support, all pairs of columns, the listed
+        pairs, or none.
     shares : mapping of names to arrays, optional
         Released shares of rows in equal bins of a column's scaled range. The knots of
-        such a column follow them, see `place_knots`.
+        each listed column are placed by these shares (`place_knots`).
     """
     check_choices(knots, pairs)
     nu = mu / (2.0 if neighbours == "replace-one" else 1.0)
@@ -80,7 +81,7 @@ def choose_curves(
     names = find_auto_columns(schema, knots)
     lines = draw_lines(schema)
     signal = rows / _bound_rows(lines) / math.sqrt(lines.layout().n_features)
-    chosen = choose_n_knots(signal) if rows >= TOO_FEW else None  # then a constant
+    chosen = choose_n_knots(signal) if rows >= TOO_FEW else None  # a constant model
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
             asked = knots if column.knots is None else column.knots
@@ -129,7 +130,7 @@ def draw_lines(schema: Schema) -> Schema:
 
 
 def find_auto_columns(schema: Schema, knots: Any) -> list[str]:
-    """Return the names of the numbers whose knots are to be chosen."""
+    """Return the names of the numeric columns whose knots are to be chosen."""
     return [
         name
         for name, column in schema.columns.items()
@@ -156,12 +157,12 @@ def check_choices(knots: Any, pairs: Any) -> None:
 def choose_n_knots(signal: float) -> int | None:
     """Return the number of knots of a curve, or None for a line.
 
-    `signal` is nν/R²√p, where R² bounds the squared norm of a centred row, and p is the
-    number of coordinates, both without curves. The noise of the Gram matrix has an
-    operator norm of about R²√p/nν. It hides the smaller directions of a curve with k
-    intervals, at a cost of about k times that. A piecewise line with k intervals misses
-    a step, or a part that is steeper than 1/k, by about 1/k. The sum is smallest if k
-    is proportional to (nν/R²√p)^(1/2).
+    `signal` is nν/(R²√p), where R² bounds the squared norm of a centred row, and p is
+    the number of coordinates, both without curves. The noise of the Gram matrix has an
+    operator norm of about R²√p/(nν). This noise hides the smaller directions of a curve
+    with k intervals, which costs about kR²√p/(nν). A piecewise line with k intervals
+    misses a step, or a part that is steeper than 1/k, by about 1/k. The sum of the cost
+    and the miss is smallest if k is proportional to (nν/(R²√p))^(1/2).
     """
     intervals = round(min(INTERVALS * math.sqrt(signal), MOST_INTERVALS))
     return 1 + intervals if intervals > 1 else None
@@ -170,8 +171,8 @@ def choose_n_knots(signal: float) -> int | None:
 def choose_n_pair_knots(signal: float) -> int:
     """Return the number of knots of each number in a pair.
 
-    A surface with k intervals on each side has k² directions, so k is proportional to
-    (nν/R²)^(1/4), by the argument of `choose_n_knots`.
+    `signal` is nν/R². A surface with k intervals on each side has k² directions, so k
+    is proportional to (nν/R²)^(1/4), by the argument of `choose_n_knots`.
     """
     intervals = PAIR_INTERVALS * math.sqrt(math.sqrt(signal))
     return 1 + round(min(max(intervals, 2.0), MOST_PAIR_INTERVALS))
@@ -180,11 +181,12 @@ def choose_n_pair_knots(signal: float) -> int:
 def place_knots(column: Numeric, shares: FloatArray, n_knots: int) -> tuple[float, ...]:
     """Return knots that are dense where the rows are, in the user's units.
 
-    They are quantiles of a mixture. At most half of it follows the `shares` of the rows
-    in equal bins, and a bin takes at most one interval, because no curve bends within a
-    single value that many rows have. The rest is spread equally over the scaled range,
-    so no two knots meet. If rows are found at both ends of the range and nowhere else,
-    the column has two values, and its knots are these.
+    The knots are quantiles of a mixture. At most half of the mixture follows the
+    `shares` of the rows in equal bins. In this half, a bin has at most the weight of
+    one interval, because no curve bends within a single value that many rows have. The
+    rest of the mixture is spread evenly over the scaled range, so no two knots are
+    equal. If rows are found at both ends of the range and nowhere else, the knots are
+    these two ends.
     """
     if np.flatnonzero(shares).tolist() == [0, len(shares) - 1]:
         return (float(column.low), float(column.high))
@@ -198,7 +200,10 @@ def place_knots(column: Numeric, shares: FloatArray, n_knots: int) -> tuple[floa
 
 
 def _bound_rows(schema: Schema) -> float:
-    """Return about the largest squared norm R² of a centred row, with intercept."""
+    """Return an approximate bound R² on the squared norm of a centred row.
+
+    The intercept is included.
+    """
     lines = sum(
         isinstance(c, Numeric) and c.kind == "dense" and not c.indicator
         for c in schema.columns.values()
@@ -209,7 +214,7 @@ def _bound_rows(schema: Schema) -> float:
 def _list_families(
     columns: Mapping[str, Column], pairs: Any
 ) -> list[list[tuple[str, str]]]:
-    """Return the sets of pairs that may be added, the one to prefer first."""
+    """Return the sets of pairs that may be added, with the preferred set first."""
     known = {
         frozenset((c.first, c.second)) for c in columns.values() if isinstance(c, Pair)
     }
@@ -233,7 +238,10 @@ def _list_families(
 def _join_pairs(
     columns: Mapping[str, Column], added: list[tuple[str, str]], size: int
 ) -> dict[str, Column]:
-    """Return the columns with more pairs, and `size` knots per number in pairs."""
+    """Return the columns and the added pairs.
+
+    Every pair whose knots are not fixed gets `size` knots per number.
+    """
     made = {
         name: replace(column, knots=size)
         if isinstance(column, Pair) and column.knots == "auto"
@@ -256,7 +264,7 @@ def _count(columns: dict[str, Column]) -> int:
 def _judge_pairs(
     added: list[tuple[str, str]], count: int, signal: float, least: float, size: int
 ) -> tuple[str, bool]:
-    """Return whether the rows carry these pairs, after the reason in words."""
+    """Return the reason in words, and whether the rows support these pairs."""
     if not added:
         return "pairs: none, because there are no two columns to join", False
     if signal < least:

@@ -99,7 +99,7 @@ def preset(
         The number of steps. The default is K*, which minimises the utility bound.
     prior : Prior, optional
         Assumptions about w* in that bound. By default, each block's weights have
-        norm 1.
+        norm at most 1.
     elliptical : bool
         Whether the noise on a set is elliptical (`Diagonal`). By default it is
         isotropic, as in the paper.
@@ -170,8 +170,11 @@ def _make_matrix(
     delta: float,
     options: dict[str, Any],
 ) -> Matrix:
-    """Return the geometry of the untuned rule, without a start and a last release."""
-    # The rule fits a constant where nν is smaller; the preset keeps to its steps.
+    """Return the geometry that `choose_geometry` chooses, with fewer releases.
+
+    Only the Gram matrix and the steps are released.
+    """
+    # With a smaller nν, `choose_geometry` would fit a constant and take no steps.
     mu = max(accountant.gdp_mu(epsilon, delta), 2.0 * TOO_FEW / n_rows)
     made = choose_geometry(layout, loss, n_rows, mu, options["neighbours"])
     check(loss.n_classes > 0, "'dp_skgd_matrix' requires a loss of classes.")
@@ -192,7 +195,7 @@ def choose_strong_rate(
     """Return the number of steps and the bound of Theorem E, for a ridge λ.
 
     A proximal step of the ridge is a gradient step with M + λ. So the modulus in the
-    norm of (M + λ)P⁻¹ is at least λ min_j p_j/(M_j + λ). If `n_steps` is given, the
+    norm of (M + λ)P⁻¹ is at least λ min_j (p_j/(M_j + λ)). If `n_steps` is given, the
     bound is for this number of steps.
     """
     ridge = penalty.l2 if isinstance(penalty, ElasticNet) else 0.0
@@ -232,8 +235,8 @@ def choose_matrix_rate(
 ) -> theory.Rate:
     """Return the number of steps and the bound of Theorem F, for blocks.
 
-    A block of d_B coordinates has the cap C√(d_B/d), and steps have what the Gram
-    matrix leaves of the budget. The prior is about norms in the released metric.
+    A block of d_B coordinates has the cap C√(d_B/d). The steps share the budget that is
+    left after the Gram matrix. The prior is about norms in the released metric.
     """
     sets, q = sampling.support, sampling.set_probabilities
     assert sets is not None
@@ -275,9 +278,9 @@ def choose_rate(
     """Return the best number of steps K* and the utility bound that it achieves.
 
     The bound for full steps is `theory.convex_tight` (Theorem A), which requires
-    Diag(M) ⪰ H. The bound for other samplings is `theory.convex_eso` (Theorem B). They
-    determine K*. The bound after K* steps then takes the penalty into account: a ridge
-    is added to M, and for any other penalty the bound is that of Theorem D.
+    Diag(M) ⪰ H. The bound for other samplings is `theory.convex_eso` (Theorem B). These
+    bounds determine K*. The bound after K* steps then takes the penalty into account: a
+    ridge is added to M, and for any other penalty the bound is that of Theorem D.
 
     All bounds hold only if the prior does, and the rate's ``theorem`` says so.
     """

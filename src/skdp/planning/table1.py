@@ -3,7 +3,7 @@
 The printed columns use the proof of Theorem 4.2 with the factors in the paper's table,
 including its typographical errors. The corrected columns are `convex_tight` and
 `strongly_convex_corrected` with the right factors (erratum 9). As in the paper, all
-rows use the same M. They hold if Diag(M) ⪰ H.
+rows use the same M. The bounds hold if Diag(M) ⪰ H.
 """
 
 import math

@@ -196,11 +196,11 @@ class Rate:
 
     @property
     def bound(self) -> float:
-        """Bound on the expected excess risk E f - f*, if the theorem's facts hold."""
+        """Bound on the expected excess risk E f - f*, if the theorem applies."""
         return self.initial + self.noise
 
     def take_steps(self, n_steps: int) -> "Rate":
-        """Return the bound of a convex rate after another number of steps."""
+        """Return the rate after `n_steps` steps instead. The rate must be convex."""
         longer = n_steps / self.n_steps
         return replace(
             self,
@@ -303,7 +303,7 @@ def sigma_squared(
         A partition of the coordinates such that L_S² is at most the sum of L_G² over
         the parts G that S meets, for example the columns of a table. If the sampling
         does not list its sets and L_S is a function, this gives a bound on Σ² instead.
-        It is equal to Σ² if the parts are single coordinates and L_S² is a sum.
+        The bound equals Σ² if the parts are single coordinates and L_S² is a sum.
     """
     smoothness = check_positive(smoothness, None, "sigma_squared", "smoothness")
     weights = 1.0 / (sampling.probabilities * smoothness)
@@ -318,7 +318,7 @@ def step_sigma_squared(
 ) -> float:
     """Return E[L_S² Σ_{j∈S} 1/M_j], which `convex_eso` uses.
 
-    Multiplied by ν²KT, it is what the noise of one step adds to 2f. The parameters are
+    The noise of one step increases 2f by ν²KT times this value. The parameters are
     those of `sigma_squared`.
     """
     smoothness = check_positive(smoothness, None, "step_sigma_squared", "smoothness")
@@ -412,8 +412,8 @@ def weighted_bound(
     """Bound E f(average) - f* for an average with weights (1 - μ̃)^(-k) (Theorem C).
 
     The bound is (μ̃ D0/((1 - μ̃)^(-K) - 1) + N1)/(2(1 - s)) for k = 0, …, K-1. For
-    k = 1, …, K it is 1 - μ̃ times that, less μ̃ (f(w0) - f*)/((1 - μ̃)^(-K) - 1). Both
-    tend to `convex_bound` as μ̃ → 0.
+    k = 1, …, K, multiply it by 1 - μ̃ and subtract μ̃ (f(w0) - f*)/((1 - μ̃)^(-K) - 1).
+    Both bounds tend to `convex_bound` as μ̃ → 0.
 
     Parameters
     ----------
@@ -584,8 +584,8 @@ def strongly_convex_corrected(
 
     One inner loop of K = ⌈2κ⌉ steps, with κ = 1 + max_i(M_i/p_i)/μ, changes a bound F
     on the excess to κF/K + N1, so it halves F up to noise. After T loops the excess is
-    at most F/2^T + 2N1, with N1 = ν²Σ²KT. Let B = 4κν²Σ², where K replaces 2κ because
-    of rounding. In the paper's constants, B = 48κΣ²log(1/δ)/(nε)². Then
+    at most F/2^T + 2N1, with N1 = ν²Σ²KT. Let B = 2Kν²Σ², which is 4κν²Σ² up to
+    the rounding of K. In the paper's constants, B = 48κΣ²log(1/δ)/(nε)². Then
     T = ⌈log₂(F/B)⌉ gives an excess of at most B(2 + log₂(F/B)).
 
     Parameters

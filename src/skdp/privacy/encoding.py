@@ -46,8 +46,8 @@ class Batch:
     weight : floats (n,), optional
         The weights of the records, before they are clipped.
     divisor : integers (n,), optional
-        The number m for each row, if it counts 1/m, from `RowCounts.find_divisors`. It
-        is required if the schema has a unit.
+        For each row, the number m such that the row counts as 1/m of a record, from
+        `RowCounts.find_divisors`. Divisors are required if the schema has a unit.
     """
 
     columns: Mapping[str, Any]
@@ -75,8 +75,8 @@ class Chunk:
         The factor, in [0, max_weight], that multiplies each row's slope. A row of
         weight 0 is called null and adds nothing to a gradient.
     divisor : int
-        The number m, if every row of the chunk counts 1/m. Each row belongs to a person
-        with at most m rows.
+        The number m such that every row of the chunk counts as 1/m of a record. Each
+        row belongs to a person with at most m rows.
     """
 
     parts: tuple[Any, ...]
@@ -89,8 +89,8 @@ class Chunk:
 class Records:
     """The encoded table. Queries read nothing else.
 
-    If the rows are `elsewhere`, in other processes, these divide slopes and caps by the
-    divisors of their own chunks, as `skdp.privacy.units` does.
+    If `elsewhere` is true, the rows are in other processes. Those processes divide
+    slopes and caps by the divisors of their own chunks, as `skdp.privacy.units` does.
     """
 
     elsewhere: ClassVar[bool] = False
@@ -100,7 +100,7 @@ class Records:
 
     @property
     def one(self) -> int:
-        """Number of parts that a record has in counts: 1, or 2²⁰ for a person."""
+        """Number of parts into which counts divide a record: 1, or 2²⁰ for a person."""
         return 1 if self.layout.unit is None else 1 << grid.UNIT_BITS
 
     def find_share(self, chunk: Chunk) -> int:
@@ -162,7 +162,8 @@ def encode(
     **Guarantee.** For every table of floats and codes, each encoded row depends on its
     own cells alone. It has norm at most one in every group, norm at most
     ``schema.row_norm`` over all groups except the intercept, and a weight in
-    [0, max_weight]. If the schema has a unit, it is in a chunk with its own divisor.
+    [0, max_weight]. If the schema has a unit, the row is in a chunk with the row's own
+    divisor.
     """
     check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30), got {max_weight}.")
     check(
@@ -215,7 +216,7 @@ def _split(chunk: Chunk, divisor: AnyArray | None) -> list[Chunk]:
 
 
 def _check_type(cells: Any, column: Column, name: str) -> None:
-    """Raise if the cells do not have the type that a batch must have. Read no cell."""
+    """Raise if the cells do not have the type that a batch requires. Read no cell."""
     if isinstance(column, Categorical):
         check(
             hasattr(cells, "codes"),

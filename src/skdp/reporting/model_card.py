@@ -182,7 +182,7 @@ def _list_table(
 
 
 def _escape(text: str) -> str:
-    """Return a text that means itself in Markdown, on one line."""
+    """Escape a text so that Markdown shows it unchanged, on one line."""
     plain = formatting.escape_unprintable(str(text).replace("\n", " "))
     shown = html.escape(str(plain), quote=False)
     return "".join(

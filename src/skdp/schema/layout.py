@@ -22,9 +22,9 @@ class Group:
     position on each of the `axes`, from which `skdp.schema.pairs.split_hats` computes
     the few coordinates that are not zero). The coordinates of codes and hats are not
     negative, and their sum is at most one. `scale` is the factor by which a matrix
-    geometry multiplies the coordinates. A curve has one of the `sides` and a pair has
-    two: the number of coordinates on a side, and how many of them are knots in order,
-    which come first. Lines and categories have none.
+    geometry multiplies the coordinates. `sides` has one entry for a curve, two
+    for a pair, and none for a line or a category. An entry is the number of coordinates
+    on a side, and how many of these are knots. The knots come first and are in order.
     """
 
     name: str

@@ -39,7 +39,7 @@ class Schema:
         The column or columns that identify a person, such as ``"patient_id"``. All
         rows of a person then count as one record, and privacy protects persons. The
         column is not a feature. A row without an id counts for nothing. By default each
-        row is a person of its own.
+        row counts as a separate person.
     """
 
     columns: Mapping[str, Column]
@@ -120,8 +120,8 @@ class Schema:
     def discover(table: Any, *, epsilon: float, **options: Any) -> Schema:
         """Find the schema of a table within a privacy budget.
 
-        This is the schema of `skdp.discover`, which has the same parameters and also
-        returns the privacy record. Pass a ledger to have the budget added up.
+        The parameters are those of `skdp.discover`, which also returns the privacy
+        record. To add up the budgets of several calls, pass a ledger.
         """
         import skdp
 
@@ -160,7 +160,7 @@ class Schema:
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
-        """Names of the columns that identify a person. It is empty without a unit."""
+        """Names of the columns that identify a person, or () without a unit."""
         return (self.unit,) if isinstance(self.unit, str) else tuple(self.unit or ())
 
     @property

@@ -295,7 +295,7 @@ def _read_column(body: Mapping[str, Any], where: str) -> Column:
 
 
 def _write_column(column: Column) -> dict[str, Any]:
-    """Return a column's TOML table: its kind and all settings but the defaults."""
+    """Return a column's TOML table: its kind and the settings that are not default."""
     kind = next(k for k, (_, made) in _COLUMNS.items() if isinstance(column, made))
     form = _COLUMNS[kind][0]
     values = {

@@ -92,7 +92,7 @@ class Problem:
 
     @property
     def slope_bound(self) -> float:
-        """Bound on the slope of a record times its weight."""
+        """Bound on the slope of a record times the record's weight."""
         return self.loss.slope_bound * self.records.max_weight
 
     @property
@@ -180,7 +180,7 @@ class Solver:
         ``run(problem, *, epsilon, delta=None, random_state=None, noise=None,
         record=None, engine=ReferenceEngine, callback=None, **own) -> Solved``.
     losses : tuple of str
-        Kinds of the losses that the algorithm can fit. If empty, it can fit all.
+        Kinds of the losses that the algorithm can fit. If empty, it can fit all losses.
     delta_share : float
         The share of δ that the algorithm charges in addition to μ. A privacy record
         must have reserved this share.
@@ -297,8 +297,8 @@ def charge_run(run: Run, event: Event) -> PrivacyRecord:
     """Charge an event before data is read, and return a second record for its releases.
 
     Use the returned privacy record for the releases that belong to the event. Charges
-    to it do not count, because the event has been charged already. It shares the
-    transcript of the run's own record, which keeps the released values.
+    to it do not count, because the event has been charged already. The released values
+    are kept in the transcript of the run's own record, which both records share.
     """
     run.record.charge(event)
     run.record.seeded |= run.noise.seeded
@@ -311,7 +311,7 @@ def charge_run(run: Run, event: Event) -> PrivacyRecord:
 
 
 def check_separable(problem: Problem) -> None:
-    """Refuse a penalty that couples coordinates, where steps move one coordinate."""
+    """Refuse a penalty that couples coordinates if a step moves only one of them."""
     check(
         problem.penalty.separable,
         f"{type(problem.penalty).__name__} couples coordinates, and this solver moves "

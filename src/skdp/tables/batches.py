@@ -31,7 +31,8 @@ from skdp.tables.readers import Cells, Source, positions
 UNIT = "unit"
 """The role of the ids that identify persons."""
 
-#: A slice of a table: its first row, the cells of the inputs, and those of all roles.
+#: A slice of a table: the position of its first row, the cells of each input, and the
+#: cells of each role.
 Cut = tuple[int, list[Cells], dict[str, Cells]]
 
 _TILE_CELLS = 1 << 22  # most cells of a batch; wide tables get fewer rows
@@ -75,7 +76,7 @@ def batches(
         The ids of the persons, or the names of the columns that hold them. The default
         is the unit of the schema.
     row_counts : RowCounts, optional
-        The number of rows of each person. By default they are counted first, which
+        The number of rows of each person. By default the rows are counted first, which
         reads the columns of the unit once more.
     batch_rows : int
         Largest number of rows of a batch. By default it is 2¹⁶, or 2¹⁸ if the table is
@@ -87,7 +88,7 @@ def batches(
     keep : bool array, optional
         Whether to keep each row of the table. By default all rows are kept.
     finish : callable, optional
-        What the thread that made a batch does with it.
+        Called with each batch, by the thread that made the batch.
 
     Returns
     -------

@@ -153,10 +153,11 @@ def table(
 
 
 def split(given: str | PathLike[str], most: float) -> list[Section]:
-    """Split a file into sections of about `most` bytes, whose lines begin in them.
+    """Split a file into sections of about `most` bytes.
 
-    A file whose records may have several lines is not split, because the lines of a
-    section do not tell where its records begin.
+    Each line belongs to the section in which it begins. A file whose records may have
+    several lines is not split, because the lines of a section do not show where the
+    section's records begin.
     """
     size = Path(given).stat().st_size
     multiline = isinstance(given, CSV) and given.multiline
@@ -166,7 +167,7 @@ def split(given: str | PathLike[str], most: float) -> list[Section]:
 
 
 def _find_line(file: IO[bytes], at: int) -> int:
-    """Return where the first line begins that does not begin before `at`."""
+    """Return the position of the first line that begins at byte `at` or later."""
     file.seek(at - 1)
     while piece := file.readline(BLOCK_BYTES):
         at += len(piece)
@@ -182,9 +183,10 @@ def cut_blocks(
     multiline: bool = False,
     left: float = math.inf,
 ) -> Iterator[bytes]:
-    """Cut the next `left` bytes into blocks of complete records, of about `size` each.
+    """Cut the next `left` bytes into blocks of complete records.
 
-    By default all bytes up to the end of the file are read.
+    A block has about `size` bytes. By default all bytes up to the end of the file are
+    read.
     """
     rest = b""
     # Read at least as much as was left over, so a huge record is scanned only a few

@@ -69,7 +69,10 @@ def close_quotes(block: bytes, delimiter: bytes) -> bytes:
 
 
 def match_fields(block: bytes, delimiter: bytes) -> Iterator[re.Match[bytes]]:
-    """Yield a match for each field: its quoted part, its plain part and its end."""
+    """Yield a match for each field.
+
+    The groups of the match are the field's quoted part, its plain part and its end.
+    """
     stop = re.escape(delimiter)
     quoted = rb'(?:"([^"]*+(?:""[^"]*+)*+)(?:"|\Z))?+'
     some = rb"[^\r\n" + stop + rb"]*+"

@@ -11,7 +11,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: Largest number of threads that read a table. More would wait for each other.
+#: Largest number of threads that read a table. More threads would wait for each other.
 MOST_THREADS = 16
 
 
@@ -20,8 +20,8 @@ def map_in_order(
 ) -> Iterator[Result]:
     """Return ``work(item)`` for each item, in the order of the items.
 
-    Items are taken one after another. At most ``1.5 n_threads + 1`` of them are worked
-    on before the caller takes their results. If `work` raises for an item, the
+    Items are read in order. At most ``1.5 n_threads + 1`` items are started before the
+    caller takes the result of the first of them. If `work` raises for an item, the
     exception is raised when the caller reaches that item's result.
 
     Parameters

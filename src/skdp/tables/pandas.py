@@ -63,7 +63,10 @@ def _list_values(categories: Any) -> list[object]:
 
 
 def _drop_unused(codes: Any, values: list[object]) -> Coded:
-    """Return a categorical column, with only the values it has if these are fewer."""
+    """Return a categorical column.
+
+    If there are more values than rows, the values that no row has are dropped.
+    """
     if len(values) > len(codes):
         used, codes = np.unique(codes, return_inverse=True)
         codes = codes - (used[:1] < 0).sum()

@@ -15,16 +15,17 @@ from skdp.tables.ids import Ids
 from skdp.tables.readers import Kind, Source
 
 #: ``read(table, target, weight, keep, row_counts)`` encodes a part of a table. `keep`
-#: says for each row whether it is kept, or is None if all are. `row_counts` has the
-#: rows of each person of the part in the whole table, or is None without a unit.
+#: says for each row whether it is kept, or is None if all rows are kept. For each
+#: person of the part, `row_counts` has the number of the person's rows in the whole
+#: table. It is None without a unit.
 Read = Callable[[Any, Any, Any, Any, Any], Records]
 
 
 class PlacedTable(ABC):
-    """A table in parts, each of which another process reads.
+    """A table in several parts, each of which is read by another process.
 
-    Each part has its own table. If the target and the weights were given separately, it
-    also has its part of them.
+    Each part has its own table. If the target and the weights were given separately,
+    each part also has the targets and weights of its rows.
     """
 
     @abstractmethod
@@ -35,7 +36,7 @@ class PlacedTable(ABC):
     def add_up(self, work: Callable[..., Any], counts: RowCounts | None = None) -> Any:
         """Return the sum of ``work(table, target, row_counts)`` over all parts.
 
-        `row_counts` has the rows of the part's persons, as in `Read`.
+        `row_counts` has the number of rows of each person of the part, as in `Read`.
         """
 
     @abstractmethod
@@ -47,7 +48,10 @@ class PlacedTable(ABC):
         weighted: bool,
         counts: RowCounts | None,
     ) -> Records:
-        """Have `read` encode each part where it is, with weights if `weighted`."""
+        """Encode each part with `read`, in the process that holds the part.
+
+        `weighted` says whether the rows have weights.
+        """
 
     @abstractmethod
     def count_rows_per_unit(self, ids: Ids, least: int) -> RowCounts:
@@ -59,7 +63,7 @@ class PlacedTable(ABC):
 
     @abstractmethod
     def take(self, at: IntArray) -> PlacedTable:
-        """Return a table of the rows at some positions, in ascending order."""
+        """Return a table of the rows at the positions `at`, in this table's order."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,7 +75,10 @@ class PlacedColumn:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlacedDivisors:
-    """Divisors of a `PlacedTable`. ``read(table, row_counts)`` yields a part's."""
+    """Divisors of the rows of a `PlacedTable`.
+
+    ``read(table, row_counts)`` yields the divisors of one part.
+    """
 
     counts: RowCounts
     read: Callable[[Any, RowCounts], Iterable[IntArray]]
@@ -79,13 +86,17 @@ class PlacedDivisors:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlacedCells:
-    """Cells of a `PlacedTable`. ``read(table, target)`` yields those of a part."""
+    """Cells of a `PlacedTable`. ``read(table, target)`` yields the cells of a part."""
 
     table: PlacedTable
     read: Callable[[Any, Any], Iterable[Any]]
 
     def add_up(self, work: Callable[..., Any], divisors: PlacedDivisors | None) -> Any:
-        """Return the sum of ``work(batches, divisors=own)`` over all parts."""
+        """Return the sum of ``work(batches, divisors=own)`` over all parts.
+
+        `batches` are the cells of a part. `own` are the divisors of the part's rows, or
+        None if there are no divisors.
+        """
         if divisors is None:
             return self.table.add_up(partial(_apply, self.read, None, work))
         whole = partial(_apply, self.read, divisors.read, work)
@@ -98,7 +109,7 @@ def table(given: PlacedTable, wanted: Sequence[str] | None) -> Source:
 
 
 def column(given: PlacedColumn) -> PlacedColumn:
-    """Return a column that only the parts of its table contain."""
+    """Return the column unchanged, because only the parts of its table contain it."""
     return given
 
 

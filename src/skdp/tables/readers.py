@@ -110,7 +110,7 @@ FILES: Mapping[str, str] = {
 def is_in_memory(table: Any) -> bool:
     """Return whether a table is in memory, and neither a file nor a stream.
 
-    Its encoded records take less memory than the table itself.
+    The encoded records of such a table take less memory than the table itself.
     """
     return hasattr(table, "__len__") and not isinstance(table, str)
 
@@ -159,8 +159,8 @@ class Section(PathLike[str]):
     whole : str or path
         The file.
     first, stop : int
-        The rows begin at these bytes of a CSV file, from `first` to before `stop`, or
-        are in these row groups of a Parquet file.
+        In a CSV file, the section has the rows that begin at the bytes from `first` to
+        before `stop`. In a Parquet file, it has the row groups in that range.
     size : float
         About how many bytes of the file the section takes.
     """
@@ -175,7 +175,7 @@ class Section(PathLike[str]):
 
 
 def split_file(given: PathLike[str], most: float) -> list[Section]:
-    """Split a file into sections of about `most` bytes, if its form permits it."""
+    """Split a file into sections of about `most` bytes, if the format allows it."""
     module = _find_file_reader(Path(given)).partition(":")[0]
     sections: list[Section] = _load(f"{module}:split")(given, most)
     return sections

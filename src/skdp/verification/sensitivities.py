@@ -19,9 +19,9 @@ from skdp.verification.given import Given
 
 #: Rounding slopes and features to a grid lowers a bound by at most this fraction.
 GRID = 2.0**-14
-#: A bound that includes a proved distance to a minimiser may be larger by this factor.
+#: A recorded bound with a proved distance to a minimiser may be this many times ours.
 PROVED = 1.5
-#: A bound on rounding errors may be larger by this factor.
+#: A recorded bound on rounding errors may be this many times ours.
 ROUNDED = 1.2
 #: Smallest spread of a numeric target that caps can depend on: half a bin, of 32 bins.
 NARROWEST = 1.0 / 32
@@ -151,8 +151,8 @@ def _bound_centred(group: Group) -> float:
     """Return the largest squared norm of a group in a centred Gram matrix.
 
     A single number is at most ½ from its middle. Hats of sum s have a squared norm of
-    at most s², and lose 2cs - wc² if c is subtracted from each of the w hats. s is 1,
-    or 0 for a row without a level.
+    at most s². Subtracting c from each of the w hats lowers this by 2cs - wc². The sum
+    s is 1, or 0 for a row without a level.
     """
     if group.kind == "dense":
         return 0.25 if group.width == 1 and not group.signed else 1.0
@@ -269,8 +269,8 @@ def list_dp_sega(given: Given) -> list[Expected]:
 def list_output_perturbation(given: Given) -> list[Expected]:
     """List the only release of output perturbation, the minimiser.
 
-    Its sensitivity is at least the distance that one record can move the exact
-    minimiser. It also includes the solver's tolerance and rounding.
+    The release's sensitivity is at least the distance by which one record can move the
+    exact minimiser. It also includes the solver's tolerance and rounding.
     """
     quadratic = given.quadratic()
     reach = math.sqrt(given.reach([1.0 / q for q in quadratic]))
@@ -293,8 +293,8 @@ def list_output_perturbation(given: Given) -> list[Expected]:
 def list_objective_perturbation(given: Given) -> list[Expected]:
     """List the releases of objective perturbation.
 
-    The tilt is the random linear term added to the objective. The second release covers
-    the distance of the computed minimiser from the exact one.
+    The first is the tilt, a random linear term that is added to the objective. The
+    second covers the distance of the computed minimiser from the exact one.
     """
     size = given.apart * given.slope * math.sqrt(given.reach())
     away = solved_apart(given)
