@@ -56,14 +56,14 @@ Game = Callable[[bool], Observation]
 
 
 def make_record(neighbours: Neighbours) -> PrivacyRecord:
-    """Return a privacy record without a limit. Its charges are the tested claim."""
+    """Return a privacy record without a limit. Audits test the costs charged to it."""
     return PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=neighbours)
 
 
 def compare_release(
     released: Released, table: BoundedSum, other: BoundedSum
 ) -> tuple[FloatArray, FloatArray]:
-    """Return residual and shift of one release, divided by the stated noise scale."""
+    """Return the residual and the shift of one release, as in `Observation`."""
     first = table.value.astype(np.float64) * table.unit
     second = other.value.astype(np.float64) * other.unit
     std = np.broadcast_to(released.noise_std, first.shape)
@@ -129,8 +129,8 @@ class Audit:
     seconds : float
         Run time of the audit.
     choices : float
-        By how much log-likelihoods of the drawn sets differ between the tables, at
-        most. If it is not 0, the draws depend on records.
+        The largest difference between the log-likelihoods of the drawn sets on the two
+        tables. If it is not 0, the draws depend on records.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Audit:
 
     @property
     def violations(self) -> list[str]:
-        """The reasons why the claim is false. It is empty if no reason was found."""
+        """The reasons why the claim is false. The list is empty if none was found."""
         found = []
         if self.mu_lower > self.mu:
             found.append(f"ε ≥ {self.epsilon_lower:.3g} by the gdp bound")
@@ -279,7 +279,7 @@ def _score(trial: Observation) -> float:
 
 
 def _errors(scores: Sequence[FloatArray]) -> int:
-    """Count the wrong guesses, if the other table is guessed where the score is > 0."""
+    """Count the wrong guesses. A score above 0 means a guess of the other table."""
     return int((scores[0] > 0).sum() + (scores[1] <= 0).sum())
 
 

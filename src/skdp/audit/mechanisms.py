@@ -146,7 +146,7 @@ def make_grams(neighbours: Neighbours, group: int) -> Pair:
 
 
 def make_centred_grams(of: Neighbours, group: int, schema: Schema = MIXED) -> Pair:
-    """Return both tables' Gram matrices of centred numbers, and of other columns."""
+    """Return the Gram matrices of both tables, in which numbers are centred."""
     pattern = queries.GramPattern.of(schema.layout(True), of, centred=True)
     both = make_engines(schema, of, group)
     first, second = (queries.gram(engine, pattern) for engine in both)
@@ -184,7 +184,7 @@ def make_row_count_game(
 def make_shares_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game that releases the shares of rows by which knots are placed."""
+    """Return the game that releases shares of rows, which decide where knots are."""
     names, noise = ("a", "b"), Randomness()
     both = [
         engine.records
@@ -272,8 +272,8 @@ def mechanism(
         Number of records in which the tables differ. If one record is protected with μ,
         g records together are protected with g·μ.
     n_trials : int, optional
-        Number of releases, half of them on each table. The default is enough to find
-        noise that is 20 % too small with a probability of 99 %.
+        Number of releases, half of them on each table. By default there are enough
+        releases to detect, with a probability of 99 %, noise that is 20 % too small.
     confidence : float
         Confidence of each bound.
     progress : callable, optional

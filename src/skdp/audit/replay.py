@@ -37,8 +37,8 @@ class Replay:
     records : Records
         The table whose records are summed. It need not be the table that was fitted.
     transcript : sequence of Released
-        The releases of the earlier run, starting with the histogram of the weights, if
-        there is one, or with those of the geometry.
+        The releases of the earlier run. The first is the histogram of the weights, if
+        there is one. Otherwise the list starts with the releases of the geometry.
     engine : callable Records -> Engine
         Makes the engine that sums the records.
 
@@ -79,7 +79,7 @@ def replay(
     sets: Sequence[IntArray] | None = None,
     engine: MakeEngine = ReferenceEngine,
 ) -> tuple[FloatArray, list[Sums]]:
-    """Replay a run, and return its weights and the sums of every step on each table.
+    """Replay a run. Return its weights and, for each table, the exact sums of the run.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def replay(
     records : sequence of Records
         The tables whose records are summed.
     transcript : sequence of Released
-        The run's releases, starting with those of the geometry.
+        As in `Replay`.
     sets : sequence of arrays, optional
         The coordinates that each step updated, which are public. They are required
         unless every step updated all coordinates.
@@ -107,7 +107,7 @@ def replay(
                 released = run.next_release(run.query(at, theta))
             theta = runs[0].update(theta, released, at)
             weights = weights + shares[index] * theta
-    finished = [run.finish(weights) for run in runs]  # releases a last sum of each
+    finished = [run.finish(weights) for run in runs]  # may need one more sum
     return finished[0], [run.sums for run in runs]
 
 

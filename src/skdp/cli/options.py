@@ -185,7 +185,7 @@ def load_model(path: Path) -> Any:
 def read_exposure(
     exposure: str | None, offset: str | None, most: float | None
 ) -> dict[str, Any]:
-    """Return the options of a fit and an evaluation that describe the exposure."""
+    """Return the arguments of a fit or an evaluation that describe the exposure."""
     from skdp.schema import check
 
     given = {"exposure": exposure, "offset": offset}
@@ -197,7 +197,7 @@ def read_exposure(
 
 
 def choose_reader(file: Path, multiline: bool) -> PathLike[str]:
-    """Return the path, or a CSV reader that allows line breaks if `multiline` is true.
+    """Return the path or, if `multiline` is true, a CSV reader of the file.
 
     The reader accepts line breaks inside quoted fields.
     """
@@ -241,7 +241,7 @@ def read_schema(
 
 
 def set_unit(schema: Schema, unit: list[str] | None) -> Schema:
-    """Return the schema with a unit, whose columns are then not features.
+    """Return the schema with a unit. The columns of the unit are not features any more.
 
     If `unit` is None or empty, the schema keeps the unit that it has.
     """

@@ -11,8 +11,8 @@ from skdp.descent.threads import one_thread
 from skdp.privacy import queries
 from skdp.schema import FloatArray, Layout
 
-#: Share of the variance of a curve or surface that shrinking assumes to be independent
-#: at each knot or category.
+#: Shrinking assumes that this share of the variance of a curve or surface is
+#: independent at each knot or category.
 ROUGH = 0.2
 
 
@@ -46,8 +46,8 @@ class Whitening:
     def dimension(self) -> float:
         """Expected squared length of a whitened row, E‖Bx‖² = tr(A⁻¹G), from 1 to d.
 
-        If noise hides every direction, the value is still 1, as for a single direction.
-        Otherwise the cap on gradients could become too small.
+        The value is at least 1 even if noise hides every direction. A smaller value
+        could make the cap on gradients too small.
         """
         return max(1.0, float(self.share.sum()))
 
@@ -57,9 +57,10 @@ def whiten(
 ) -> Whitening:
     """Compute the whitening from the Gram matrix of the centred rows x - shift/2.
 
-    The result is B = A^(-1/2) T (I - ½ shift eᵀ), where T is the `prior`, A belongs to
-    the rows T(x - shift/2), and e selects the intercept. B centres and maps rows
-    itself, so it applies to rows as they are encoded. Without a prior, T = I.
+    The result is B = A^(-1/2) T (I - ½ shift eᵀ), where T is the `prior`, A is the
+    matrix of `Whitening` for the rows T(x - shift/2), and e selects the intercept. B
+    includes the centring and T, so it is applied directly to encoded rows. Without a
+    prior, T = I.
     """
     prior = np.eye(len(gram)) if prior is None else prior
     with one_thread(len(gram)):
@@ -78,9 +79,10 @@ def make_prior(layout: Layout) -> FloatArray:
     """Return the matrix T by which a matrix geometry multiplies centred rows.
 
     The floor and the pull to the start shrink all directions of Tx alike, so TᵀT is the
-    covariance of the weights that shrinking assumes. It is the square of the group's
-    scale, and smaller for the rough directions of a curve: see `measure_smoothness`.
-    The covariance of a surface is the product of those of its two sides.
+    covariance of the weights that shrinking assumes. The variance of a weight is the
+    square of its group's scale. The rough directions of a curve have a smaller variance
+    (see `measure_smoothness`). The covariance of a surface is the Kronecker product of
+    the covariances of its two sides.
     """
     prior = np.diag(layout.scales)
     for group in layout.groups:
@@ -96,15 +98,15 @@ def make_prior(layout: Layout) -> FloatArray:
 def _root_of_side(width: int, n_knots: int) -> FloatArray:
     """Return the symmetric root of the covariance along a curve or one side of a pair.
 
-    Coordinates after the knots are those of missing numbers, and stand for themselves.
-    A side without knots has categories, none of which are neighbours.
+    Coordinates after the knots belong to missing numbers, and are independent of all
+    others. A side without knots consists of categories, which have no order.
     """
     root = np.eye(width)
     n = n_knots or width
     covariance = (
         measure_smoothness(n)
         if n_knots
-        else np.eye(n) - (1.0 - ROUGH) / n  # only the mean is rough
+        else np.eye(n) - (1.0 - ROUGH) / n  # only the mean varies less
     )
     values, vectors = np.linalg.eigh(covariance)
     root[:n, :n] = (vectors * np.sqrt(values)) @ vectors.T
@@ -114,10 +116,11 @@ def _root_of_side(width: int, n_knots: int) -> FloatArray:
 def measure_smoothness(n_knots: int) -> FloatArray:
     """Return the covariance that shrinking assumes for the heights of a curve.
 
-    Neighbouring heights are alike: a share of 1 - `ROUGH` is that of a random walk from
-    knot to knot, less its mean, and the rest is independent. The largest variance of
-    any direction is one. The mean of all heights has the smallest variance, `ROUGH`,
-    because the intercept can take its place or, in a surface, the other column's curve.
+    Neighbouring heights are alike. A share 1 - `ROUGH` of the covariance is that of a
+    random walk from knot to knot whose mean is subtracted. The rest is independent at
+    each knot. The largest variance in any direction is one. The mean of all heights has
+    the smallest variance, `ROUGH`, because the intercept can replace this mean. In a
+    surface, the curve of the other column can replace it.
     """
     at = np.arange(n_knots, dtype=np.float64)
     walk = np.minimum.outer(at, at)
@@ -132,8 +135,8 @@ def remove_noise(values: FloatArray, floor: float) -> FloatArray:
 
     The untuned rule sets the floor to half the operator norm of the noise. Eigenvalues
     above twice the floor are kept. Noise spreads the smaller eigenvalues but preserves
-    their sum, because the trace averages over all coordinates. Each of them is
-    therefore replaced by their mean.
+    their sum, because the trace averages over all coordinates. Each smaller eigenvalue
+    is therefore replaced by the mean of all smaller ones.
     """
     hidden = values <= 2.0 * floor
     if not hidden.any():
@@ -144,7 +147,7 @@ def remove_noise(values: FloatArray, floor: float) -> FloatArray:
 def fill_gram(
     layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
 ) -> FloatArray:
-    """Return the full Gram matrix, made of released and of known entries."""
+    """Return the full Gram matrix, made from its released and its known entries."""
     full = np.zeros((layout.n_features, layout.n_features))
     full[pattern.rows, pattern.columns] = full[pattern.columns, pattern.rows] = values
     for one in (group.start for group in layout.groups if group.kind == "ones"):

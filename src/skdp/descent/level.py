@@ -22,8 +22,8 @@ from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray
 
-#: Prior standard deviation of the average error of predictions. It is a multiple of the
-#: spread of the residuals, which is 1 for classes.
+#: Prior standard deviation of the average error of predictions, divided by the spread
+#: of the residuals. For classes, that spread is 1.
 USUAL_ERROR = 0.07
 #: Largest distance by which the intercept is moved.
 FARTHEST = 2.0
@@ -69,15 +69,15 @@ def find_shift(
         The released mean of the slopes, that is, how much too high predictions are on
         average.
     noise_std : float
-        The standard deviation of the noise in `error`. The larger it is, the more the
-        error is shrunk to zero.
+        The standard deviation of the noise in `error`. The larger this noise is, the
+        more `error` is shrunk to zero.
     spread : float
         The spread of the residuals, or 1 for classes.
     """
     prior = (USUAL_ERROR * spread) ** 2
     wanted = error * prior / (prior + noise_std**2)
     margins = mean + _make_normal_points(len(mean)) @ _root(covariance).T
-    target = np.zeros(len(margins))  # it cancels in differences of slopes
+    target = np.zeros(len(margins))  # the target cancels in differences of slopes
     before = loss.slope(margins, target).mean(axis=0)
 
     def miss(shift: FloatArray) -> FloatArray:
@@ -95,6 +95,6 @@ def _make_normal_points(k: int) -> FloatArray:
 
 
 def _root(covariance: FloatArray) -> FloatArray:
-    """Return R with R Rᵀ equal to the covariance, whose negative parts are dropped."""
+    """Return R such that R Rᵀ is the covariance without its negative eigenvalues."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

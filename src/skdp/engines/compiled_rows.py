@@ -26,7 +26,7 @@ class Slots:
     """The positions (slots) of coordinates in the kernels' arrays.
 
     A spare slot follows the coordinates of each group. If a row has none of the group's
-    levels, its code points to the spare slot.
+    levels, the row's code points to the spare slot.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -226,8 +226,9 @@ def _as_matrix(part: AnyArray) -> AnyArray:
 def _as_positions(part: AnyArray, group: Group) -> AnyArray:
     """Return positions of hats as contiguous uint32 (n, axes).
 
-    A kernel reads the knots below and above a position. If these are not coordinates of
-    the group, the position must be the spare slot, without a fraction.
+    A kernel reads the knots below and above a position. A position whose knots are not
+    coordinates of the group is replaced by the position of the spare slot, without a
+    fraction.
     """
     check(
         len(group.axes) in (1, 2) and part.shape[1] == len(group.axes),
@@ -251,9 +252,10 @@ class NumbersFirst:
     dense : int array
         The coordinates of numbers, in groups of kind "dense" and "ones".
     slots : int array
-        The first place of each group of codes, which ends with a spare place.
+        The first place of each group of codes. A spare place follows each group.
     hats : list
-        The groups of hats, and the first place of each. A spare place follows each.
+        The index, the first place and the group itself, for each group of hats. A spare
+        place follows each group.
     of : int array
         The place of each coordinate in the new order.
     count : int

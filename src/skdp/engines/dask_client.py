@@ -20,13 +20,13 @@ from skdp.schema import check
 
 T = TypeVar("T")
 
-#: How many answers one task or the caller adds up.
+#: Largest number of answers that one task, or the caller, adds up.
 FAN_IN = 16
 #: Seconds between two checks of the cluster while tasks run.
 LOOK = 0.5
 #: Seconds to wait for a worker if the cluster has none.
 PATIENCE = 60.0
-#: How often a sum is restarted in a row after workers were lost.
+#: Number of times that a sum is tried before lost workers become an error.
 ATTEMPTS = 10
 
 
@@ -45,8 +45,8 @@ class Cluster:
     ----------
     address : str, optional
         The address of the scheduler. By default the current client is used. If there is
-        no client, a cluster of threads is started in this process. It ends with this
-        object.
+        no client, a cluster of threads is started in this process. That cluster ends
+        with this object.
     n_threads : int, optional
         The threads that each worker uses for a sum. By default, as many as Dask gives
         to the worker.
@@ -86,8 +86,8 @@ class Cluster:
     ) -> Any:
         """Start a task, on the given worker or anywhere, and return its future.
 
-        The name of a task has the name of its function and random digits, not a hash
-        of its arguments.
+        The name of a task consists of the name of its function and random digits.
+        Dask's usual names would contain a hash of the arguments.
         """
         return self.client.submit(
             task,
@@ -130,7 +130,7 @@ class Cluster:
         return merge(self._insist(call, workers))
 
     def _insist(self, call: Callable[[], T], workers: Collection[str]) -> T:
-        """Return what `call` returns, which is repeated if it raises TimeoutError.
+        """Return the result of `call`. Call it again each time it raises TimeoutError.
 
         Raise an error if tasks that are bound to `workers` cannot be done any more.
         """

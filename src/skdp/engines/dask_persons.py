@@ -49,7 +49,7 @@ class ClusterCounts(RowCounts):
         self._start()
 
     def _start(self) -> None:
-        """Start the tasks that count. Only the last ones of them keep their results."""
+        """Start the tasks that count rows. Only the last tasks' results are kept."""
         call, workers = dask_tasks.call, self._cluster.find_workers()
         n_buckets, (worker, *_) = min(len(workers), MOST_BUCKETS), workers
 
@@ -83,7 +83,7 @@ class ClusterCounts(RowCounts):
         return total
 
     def find_own(self, number: int) -> Callable[[Any, str], Any]:
-        """Return a function that returns the future of a partition's own counts."""
+        """Return a function that returns the future of one partition's counts."""
 
         def get_future(client: Any, worker: str) -> Any:
             self._restart_if_lost()
@@ -98,7 +98,7 @@ class ClusterCounts(RowCounts):
 
 
 def _count_own(table: Any, ids: Ids, least: int, n_buckets: int) -> list[RowCounts]:
-    """Count the rows of a partition, by bucket."""
+    """Count the rows of each person in a partition. Split the counts into buckets."""
     return ids.count(readers.source(table, ids.columns), least).split(n_buckets)
 
 

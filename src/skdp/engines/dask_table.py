@@ -24,8 +24,8 @@ from skdp.tables.ids import Ids
 from skdp.tables.placed import PlacedColumn, PlacedTable, Read
 from skdp.tables.readers import Source, count_rows
 
-#: About how many partitions each thread of a cluster gets if files are large enough,
-#: and the fewest bytes for which a file is split.
+#: The approximate number of partitions per thread of a cluster, if files are large
+#: enough, and the size in bytes up to which a file is not split.
 PARTITIONS, LEAST_BYTES = 4, 1 << 25
 
 
@@ -46,7 +46,7 @@ class ClusterTable(PlacedTable):
         self._cluster, self._parts, self._example = cluster, parts, example
 
     def source(self, wanted: Sequence[str] | None) -> Source:
-        """Return the table's public facts. It cannot be read in this process."""
+        """Return the table's public facts. No row can be read in this process."""
         return replace(
             readers.source(self._example, wanted),
             read=_refuse_reading,
@@ -77,7 +77,7 @@ class ClusterTable(PlacedTable):
         return counts
 
     def take(self, at: IntArray) -> ClusterTable:
-        """Return a table of the rows at some positions, in ascending order."""
+        """Return a table of the rows at the positions `at`, in ascending order."""
         counts = self._count_parts()
         keep = np.zeros(sum(counts), bool)
         keep[at] = True
@@ -126,7 +126,7 @@ class _Compute:
 def place_frame(
     table: Any, y: Any, sample_weight: Any, cluster: Cluster
 ) -> tuple[ClusterTable, Any, Any]:
-    """Return a Dask data frame as a placed table, with its target and weights."""
+    """Return a Dask data frame as a cluster's table, and its target and weights."""
     frames = table.to_delayed()
     given: list[list[Any]] = []
     columns: list[Any] = []
@@ -156,7 +156,7 @@ def place_frame(
 
 
 def place_files(given: str | PathLike[str], cluster: Cluster) -> ClusterTable:
-    """Return the files of a path as a placed table.
+    """Return the files at a path as a table that the cluster's workers read.
 
     Each file is one partition, or several if it is large.
     """
@@ -180,7 +180,7 @@ def place_files(given: str | PathLike[str], cluster: Cluster) -> ClusterTable:
 
 
 def _hand_out(parts: Sequence[Part], counts: RowCounts | None) -> Sequence[Part]:
-    """Return the parts, each with the counts of its own persons."""
+    """Return the parts, and give each part the counts of the persons in it."""
     if counts is None:
         return parts
     assert isinstance(counts, ClusterCounts)

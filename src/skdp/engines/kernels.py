@@ -88,7 +88,7 @@ def _pointer_to(kind: Any) -> Any:
 
 
 def _add_one(typing_context: Any, address: Any) -> Any:
-    """Return the number at an address and add one to it, in one step for all threads.
+    """Return the number at an address and add one to it, in one atomic operation.
 
     This is the definition of the compiled function `_take_next`.
     """
@@ -435,7 +435,7 @@ def _interpolate(
     values: Floats,
     index: npt.NDArray[np.int32],
 ) -> None:
-    """Replace a tile's values by `formulas.interpolate` of them.
+    """Replace each value v of a tile by `formulas.interpolate` at v.
 
     `index` is working memory.
     """
@@ -523,7 +523,7 @@ def _round(
 ) -> None:
     """Replace slopes by `SlopeGrid.units` of weight times slope.
 
-    `caps` is empty if rows have no caps of their own.
+    `caps` is empty if rows have no individual caps.
     """
     rows, capped = len(weight), len(caps) > 0
     for c in range(len(slopes)):
@@ -572,10 +572,10 @@ def sweep(
         takes the next range until none is left.
     chunks : int64 (chunks, 10)
         The addresses of a chunk's targets (uint16), weights (float32), caps (int32) and
-        margins (float64), and its number of rows. The address is 0 if rows have no
-        caps, or if margins are not kept. Then come the first line and the end of two
-        programs: for the columns whose weights changed, and for the columns to add up.
-        The last number is the divisor of the chunk's slopes.
+        margins (float64), and its number of rows. The address of caps is 0 if rows have
+        no caps, and that of margins is 0 if margins are not kept. Then come the first
+        line and the end of two programs: for the columns whose weights changed, and for
+        the columns to add up. The last number is the divisor of the chunk's slopes.
     programs : int64 (lines, 5)
         The programs of all chunks.
     moves : float64 (k, slots)

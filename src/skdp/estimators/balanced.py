@@ -19,7 +19,7 @@ from skdp.schema import Categorical, Schema
 BALANCED = "balanced"
 #: Share of μ² spent on the counts.
 BALANCED_SHARE = 0.02
-#: The end of the name of this release.
+#: The query's name ends with these words. They identify the release in a transcript.
 QUERY_END = ", for weights"
 
 
@@ -50,7 +50,8 @@ def compute_balanced_weights(
     Weights are inversely proportional to the counts, so all classes have the same total
     weight. The rarest class has the weight `max_weight`. (In scikit-learn the mean
     weight is 1. This constant factor only changes the relative strength of the
-    penalty.) A count that is smaller than its noise is replaced by the noise.
+    penalty.) A count that is below the standard deviation of its noise is raised to
+    this standard deviation. Every count is raised to at least 1.
     """
     counts = np.maximum(released.values, np.maximum(released.noise_std, 1.0))
     weights = max_weight * counts.min() / counts

@@ -52,7 +52,7 @@ class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
 
 
 def count_classes(target: Target, at_most: int | None = None) -> int:
-    """Return the number of classes; refuse a target that a classifier cannot have."""
+    """Return the number of classes. Raise if a classifier cannot have this target."""
     check(
         isinstance(target, Categorical) and len(target.levels) >= 2,
         "A classifier needs a categorical target with two classes or more. Describe "

@@ -50,7 +50,7 @@ class NotebookMixin:
 
 
 def render_promise(model: Any) -> str:
-    """Return HTML that says what budget a model has spent, or a fit would spend."""
+    """Return HTML about the budget that a model has spent or that a fit would spend."""
     record = model.__dict__.get("privacy_")
     first, *rest = _describe_fit(model) if record is None else str(record).splitlines()
     lines = "".join(f"<li>{escape(line)}</li>" for line in rest)
@@ -113,7 +113,7 @@ def show_reading(what: str = "reading") -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def show_work(what: str, verbose: int) -> Iterator[None]:
-    """Show a moving bar and the time, if `verbose` is true, while work goes on.
+    """If `verbose` is true, show a moving bar and the elapsed time during the work.
 
     The bar does not show how much is left, because that may be private.
     """
@@ -126,7 +126,7 @@ def show_work(what: str, verbose: int) -> Iterator[None]:
 
 
 def _make_bar(measured: bool = True) -> Any:
-    """Return a bar that shows what is left, or only the time if it is not measured."""
+    """Return a bar that shows the share done, or the elapsed time if not `measured`."""
     try:
         from rich.console import Console
         from rich.progress import Progress, TimeElapsedColumn

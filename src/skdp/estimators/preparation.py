@@ -78,7 +78,7 @@ class OpenedTable:
     ids : Ids, optional
         The place of the ids that identify persons, if privacy protects persons.
     named : bool
-        Whether the columns have names of their own.
+        Whether the table itself names its columns.
     assumptions : tuple of str
         The facts that are taken as public.
     table : table
@@ -154,7 +154,7 @@ class OpenedTable:
         return known
 
     def count_rows(self, verbose: int = 0) -> int:
-        """Count the rows; only used if `neighbours` makes their number public."""
+        """Count the rows. Use this only if `neighbours` makes their number public."""
         shown = verbose and self.source.n_rows is None
         with show_reading("counting rows") if shown else nullcontext() as progress:
             return count_rows(self.source, progress)
@@ -167,7 +167,7 @@ class OpenedTable:
         counts: RowCounts | None = None,
         part: float = 1.0,
     ) -> Schema:
-        """Infer what the schema lacks for `share` of μ² and `part` · `share` of δ."""
+        """Infer missing entries. This costs `share` of μ² and `part` · `share` of δ."""
         check((counts is None) == (self.ids is None), "A unit requires counts.")
         stages = self.stages
         each = record.budget * share / max(len(stages), 1)
@@ -241,7 +241,7 @@ class OpenedTable:
 def _read_divisors(
     ids: Ids, whole: bool, table: Any, counts: RowCounts
 ) -> Iterable[IntArray]:
-    """Return the divisors of a table's batches, or of all rows if `whole`."""
+    """Return the divisors of a table's rows, per batch or, if `whole`, in one array."""
     source = readers.source(table, ids.columns)
     read = ids.read_divisors(source, counts, ROWS)
     return [np.concatenate([np.zeros(0, np.int64), *read])] if whole else read
@@ -275,7 +275,7 @@ def open_table(
     target : Numeric, Categorical, RANGE or LEVELS
         The target's description, used if the schema has none.
     unit : str, list of str or column, optional
-        Names of columns that identify persons, or ids. The default is the schema's.
+        Names of columns that identify persons, or ids. By default, the schema's unit.
     empty : bool
         Whether the table may have no rows.
     """

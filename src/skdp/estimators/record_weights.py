@@ -1,4 +1,4 @@
-"""Release how the weights of records are distributed, for standard errors."""
+"""Release a histogram of the weights of records, which standard errors need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skdp.schema import Categorical
 
 #: Number of equal bins between 0 and the largest weight.
 N_BINS = 32
-#: Number of groups of bins, whose mean weights stand for all weights.
+#: Number of groups of adjacent bins. A group's mean weight stands for its weights.
 N_POINTS = 8
 #: Share of μ² spent on the histogram.
 WEIGHTS_SHARE = 0.01
@@ -38,7 +38,7 @@ def release_weights(
 def add_up_weights(
     records: Records, neighbours: queries.Neighbours
 ) -> queries.BoundedSum:
-    """Count the records with a weight in each bin, without null records.
+    """Count the records whose weight lies in each bin. Null records are not counted.
 
     A record adds at most one to one bin, and the rows of a person together add at most
     one.
@@ -48,7 +48,7 @@ def add_up_weights(
 
 
 def _count_weights(records: Records) -> AnyArray:
-    """Add up the shares of the rows in each bin."""
+    """Add up the shares of the rows whose weight lies in each bin."""
     total = np.zeros(N_BINS, np.int64)
     for chunk in records.chunks:
         kept = chunk.weight[chunk.weight > 0].astype(np.float64)
@@ -60,7 +60,10 @@ def _count_weights(records: Records) -> AnyArray:
 
 
 def make_weighting(model: Any) -> Weighting | str:
-    """Return the weights of a fit, from released values, or why they are not known."""
+    """Return the distribution of a fit's weights, or a message if it is unknown.
+
+    Only parameters of the model and released values are used.
+    """
     most, given = float(model.max_weight), model.class_weight
     transcript = model.privacy_.transcript
     histogram = next((r for r in transcript if r.query == QUERY), None)
@@ -89,7 +92,11 @@ def make_weighting(model: Any) -> Weighting | str:
 
 
 def _read_histogram(histogram: Released, most: float, model: Any) -> Weighting | str:
-    """Return the weights that a histogram shows, without bins that may be noise."""
+    """Return the distribution of weights that a released histogram shows.
+
+    Bins whose counts may be noise alone are left out. If no bin is left, return a
+    message.
+    """
     shares = np.maximum(histogram.values.ravel() / model.plan_.n_rows, 0.0)
     visible = 3.0 * float(np.max(histogram.noise_std)) / model.plan_.n_rows
     kept = shares > visible

@@ -21,7 +21,7 @@ from skdp.tables.exposures import Exposure
 
 
 def check_numeric_target(target: Target) -> Numeric:
-    """Return the target's description; refuse a target that is not a linear range."""
+    """Return the target's description. Raise unless it is a range on a linear scale."""
     if not isinstance(target, Numeric):
         raise ValueError(
             "A regressor needs a numeric target. Describe it in the schema: "
@@ -44,7 +44,7 @@ def check_numeric_target(target: Target) -> Numeric:
 def accept_exposure(
     model: Any, sample_weight: Any, exposure: Any, offset: Any
 ) -> Exposure:
-    """Return exposures or offsets as weights. Only models of counts accept them."""
+    """Return exposures or offsets as weights. Raise if the model is not for counts."""
     name = "offset" if exposure is None else "exposure"
     check(
         model.link == "log",
@@ -87,7 +87,7 @@ class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
         return tags
 
     def _choose_slope_bound(self, default: float) -> float:
-        """Return the bound on slopes on the scale of the scaled target."""
+        """Return the bound on slopes, in units of the scaled target."""
         return default if self.slope_bound == "auto" else float(self.slope_bound)
 
     def _target_units(self) -> tuple[float, float]:
@@ -113,8 +113,8 @@ class LinearRegression(PrivateRegressor):
 
     The target is scaled to [-1, 1] by its public range, which ``target_bounds`` gives.
     Each record's residual on this scale is clipped to ``slope_bound``. The default is
-    2, the length of the whole range. It has the parameters and attributes of
-    `LogisticRegression`.
+    2, the length of the whole range. This class has the same parameters and attributes
+    as `LogisticRegression`.
     """
 
     short_name = "linear"
@@ -130,8 +130,9 @@ class HuberRegressor(PrivateRegressor):
     """Huber regression under differential privacy.
 
     The target is scaled to [-1, 1]. The loss is linear in residuals beyond
-    ``slope_bound`` (0.1 by default), which resists outliers and needs less noise. It
-    has the parameters and attributes of `LogisticRegression`.
+    ``slope_bound`` (0.1 by default), which resists outliers and needs less noise than
+    `LinearRegression`. This class has the same parameters and attributes as
+    `LogisticRegression`.
     """
 
     short_name = "huber"
@@ -148,14 +149,14 @@ class PoissonRegressor(PrivateRegressor):
 
     The predicted rate is exp(x·w) times the largest count of the target's public range,
     which must start at 0. Slopes are clipped to ``slope_bound``. The default is 1,
-    which corresponds to the whole range of counts. It has the parameters and attributes
-    of `LogisticRegression`.
+    which corresponds to the whole range of counts. This class has the same parameters
+    and attributes as `LogisticRegression`.
 
-    If rows were observed for different lengths of time, pass these to ``fit`` as
+    If rows were observed for different lengths of time, pass the lengths to ``fit`` as
     `exposure`. The model then predicts rates, which are counts per unit of exposure.
     ``target_bounds`` is the range of the rates, and exposures are clipped to
-    ``max_weight``. Pass the logarithm of the exposure as `offset` instead, if that is
-    what the table has.
+    ``max_weight``. If the table has the logarithm of the exposure, pass it as `offset`
+    instead.
     """
 
     short_name = "poisson"
@@ -183,7 +184,7 @@ class PoissonRegressor(PrivateRegressor):
         return replace(schema, target=Numeric(0.0, high if high > 0 else 1.0))
 
     def _target_units(self) -> tuple[float, float]:
-        """Return the log of the largest count, which is added to margins, and one."""
+        """Return the log of the largest count, by which margins are shifted, and 1."""
         return math.log(check_numeric_target(self.schema_.target_column).high), 1.0
 
     def fit(

@@ -67,7 +67,7 @@ class Line:
         return ({"class": self.output} if self.output else {}) | names | kept
 
     def format_cells(self) -> list[str]:
-        """Format the numbers. Numbers that are unknown or infinite become empty."""
+        """Format the numbers. Unknown and infinite numbers become empty strings."""
         numbers = [self.coef, self.sampling_std, self.noise_std, self.std, self.z]
         cells = [
             _format_number(v, 2 if i == 4 else None) for i, v in enumerate(numbers)
@@ -113,7 +113,7 @@ class ClassLine:
         return [_format_number(coef, None) for coef in self.coefs]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the coefficients of all classes, in their order."""
+        """Return the coefficients of all classes, in the order of the classes."""
         return {"column": self.column, "label": self.label, "coefs": list(self.coefs)}
 
 

@@ -237,7 +237,7 @@ class Huber(Squared):
 
     slope_bound: float = 0.1
     kind = "huber"
-    canonical = False  # it is clipped too often
+    canonical = False  # the slope is clipped too often
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ class Poisson(Loss):
 
     @property
     def usual_curvature(self) -> float:
-        """The value ⅓, which is high for most tables.
+        """The value ⅓, which is higher than the curvature of most tables.
 
         Means usually lie far below the largest count. Tables with a curvature between
         1/23 and 1/9 did best with 320 to 640 steps. The value ⅓ gives 480 steps.

@@ -5,8 +5,8 @@ coordinates `at`, where ψ is the penalty. It is post-processing and costs no pr
 
 `ElasticNet` and `Box` are separable: ψ is a sum over coordinates, so a step may move
 any set of them. The others couple the coordinates of each of their `parts`. A step must
-then move all coordinates of a part or none. `skdp.solvers.dp_sega` moves all of them
-in every step, whatever set of coordinates it releases.
+then move all coordinates of a part or none. `skdp.solvers.dp_sega` moves all
+coordinates in every step, whatever set it releases.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Penalty(Registered, ABC):
         """Return the proximal map of weights (len(at), k) in the metric (len(at),)."""
 
     def splits(self, at: IntArray) -> bool:
-        """Return whether the penalty is a part on `at` plus a part on the rest."""
+        """Return whether the penalty is a term on `at` plus a term on the rest."""
         return self.separable
 
     def raise_metric(self, metric: FloatArray, at: IntArray) -> FloatArray:
-        """Return a metric (len(at),) for which there is a `prox`, at least `metric`."""
+        """Return a metric (len(at),), at least `metric`, for which `prox` is known."""
         return metric
 
 
@@ -146,8 +146,8 @@ class CoupledPenalty(Penalty):
     Attributes
     ----------
     parts : sequence of sequences of int
-        Sets of coordinates that have none in common. Coordinates in no part are not
-        penalised. The intercept should be one of them.
+        Disjoint sets of coordinates. Coordinates in no part, which should include the
+        intercept, are not penalised.
     """
 
     separable = False
@@ -176,7 +176,7 @@ class CoupledPenalty(Penalty):
         """Return the proximal map of one part's weights (m, k)."""
 
     def _places(self, at: IntArray) -> Iterator[IntArray]:
-        """Return where in `at` each part is that has coordinates there."""
+        """Yield each part's places in `at` (-1 if not there), if it has any there."""
         end = 1 + max(int(at.max(initial=-1)), max(map(max, self.parts)))
         place = np.full(end, -1)
         place[at] = np.arange(len(at))
@@ -186,7 +186,7 @@ class CoupledPenalty(Penalty):
                 yield found
 
     def splits(self, at: IntArray) -> bool:
-        """Return whether each part is inside `at` or outside."""
+        """Return whether each part is entirely inside `at` or entirely outside."""
         return all(place.min() >= 0 for place in self._places(at))
 
     def value(self, weights: FloatArray) -> float:
@@ -236,7 +236,7 @@ class TotalVariation(CoupledPenalty):
     """The penalty strength·Σ_P Σ_i abs(w_P(i+1) - w_P(i)) over ordered parts P.
 
     Neighbouring weights of a part, such as those of a curve's knots, become equal.
-    Outputs are penalised one by one.
+    Each output is penalised separately.
     """
 
     strength: float
@@ -277,7 +277,7 @@ class Monotone(CoupledPenalty):
 class Simplex(CoupledPenalty):
     """A penalty that is zero if w ≥ 0 and Σ_j w_j = total on each part, else infinite.
 
-    This holds for each output.
+    The condition applies to each output separately.
     """
 
     parts: Sequence[Sequence[int]]
@@ -319,7 +319,7 @@ class NuclearNorm(CoupledPenalty):
         check_strength(self.strength)
 
     def raise_metric(self, metric: FloatArray, at: IntArray) -> FloatArray:
-        """Return the largest number of each part's metric, for all its rows."""
+        """Return the metric with each part's values raised to the largest of them."""
         raised = metric.copy()
         for place in self._places(at):
             raised[place] = metric[place].max()
@@ -358,7 +358,7 @@ def list_columns(
         The columns, by default all of them. The intercept is never included.
     ordered : bool
         If True, return only coordinates that have an order: categories in the order of
-        the schema, bins, and knots of curves. Columns with fewer than two of them are
+        the schema, bins, and knots of curves. Columns with fewer than two of these are
         left out unless they are named. The indicator of missing cells is left out.
     """
     groups = {group.name: group for group in layout.groups if group.kind != "ones"}

@@ -81,7 +81,7 @@ def check_options(
     n_steps: int | str,
     calibration: Any,
 ) -> None:
-    """Raise if an option of `make_plan` is invalid, whatever the table."""
+    """Raise if an option of `make_plan` would be invalid for every table."""
     _check_penalty(alpha, l1_ratio)
     check(
         isinstance(sampling, samplings.Sampling) or sampling in SAMPLING_CHOICES,
@@ -224,10 +224,11 @@ def make_plan(
 
 
 def scale_caps(plan: Plan, max_weight: float) -> Plan:
-    """Return the plan of a weighted fit, whose caps are in proportion to the weights.
+    """Return the plan with caps multiplied by `max_weight`, for a fit with weights.
 
-    A slope is multiplied by its weight before it is capped. The result is thus the same
-    in all units of weights, apart from the penalty.
+    A slope is multiplied by the weight of its row before it is capped. If all weights
+    and `max_weight` are multiplied by the same number, the caps are too. The fit then
+    changes only because the penalty becomes relatively weaker or stronger.
     """
     geometry = plan.geometry
     if not isinstance(geometry, Matrix):
@@ -249,7 +250,8 @@ def replan(plan: Plan, **changes: Any) -> Plan:
     """Return a plan made by the same rules from changed public facts.
 
     `changes` are arguments of `make_plan`. Automatic choices are made again. The
-    sampling and a diagonal geometry are kept, except in plans for wide tables.
+    sampling and a diagonal geometry are kept, unless the rule for wide tables chose
+    them.
     """
     penalty = plan.penalty
     net = penalty if isinstance(penalty, ElasticNet) else ElasticNet()

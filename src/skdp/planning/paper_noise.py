@@ -65,7 +65,7 @@ def paper_noise_multiplier(epsilon: float, delta: float, n_releases: int) -> flo
 def pure_mu(epsilon: float) -> float:
     r"""Return the smallest μ such that every ε-DP mechanism is μ-GDP.
 
-    It is 2Φ⁻¹(e^ε/(1 + e^ε)).
+    This μ is 2Φ⁻¹(e^ε/(1 + e^ε)).
 
     Parameters
     ----------

@@ -66,7 +66,8 @@ class Plan:
     reasons : tuple of str
         The knots and pairs that were chosen, and why.
     engine : str
-        The engine that a fit uses. It is shown, but not saved: the result is the same.
+        The engine that a fit uses. It is shown but not saved, because all engines give
+        the same result.
     """
 
     layout: Layout
@@ -173,7 +174,7 @@ class Fit:
 
 
 def check_budget_types(epsilon: Any, delta: Any) -> None:
-    """Refuse a budget that is not a number, and an ε that is not positive."""
+    """Raise if ε or δ is not a number (δ may be None), or if ε is not positive."""
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         check(
             isinstance(value, Real) or (value is None and name == "delta"),
@@ -204,7 +205,7 @@ def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
 
 
 def check_unit(record: PrivacyRecord, layout: Layout) -> None:
-    """Raise if a record claims to protect another unit than the queries do."""
+    """Raise if the unit that a record claims to protect is not that of the layout."""
     check(
         record.unit == layout.unit,
         f"The record must have the unit of the schema, {layout.unit}, got "
@@ -311,7 +312,7 @@ def run(
 
 
 def check_start(start: Any, like: FloatArray) -> FloatArray:
-    """Return w⁰ as a matrix (d, k), and raise if it has another shape."""
+    """Return w⁰ as a matrix (d, k). Raise if its shape is wrong or it is not finite."""
     given = np.array(start, dtype=np.float64)
     given = given[:, None] if given.ndim == 1 and like.shape[1] == 1 else given
     check(
@@ -331,8 +332,8 @@ def release_row_count(
 ) -> int:
     """Release the number of rows, or of persons, for a `share` of the budget.
 
-    Under add-remove the number is private, so a run needs this release. It is charged
-    to `record`. Pass the same record to `run`.
+    Under add-remove the number is private, so a run needs this release. The release is
+    charged to `record`. Pass the same record to `run`.
     """
     check_unit(record, records.layout)
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)

@@ -33,11 +33,12 @@ GRAM_SHARE = 0.15
 CLASS_SHARE, NUMBER_SHARE, MOST_SHARE = 0.005, 0.03, 0.1
 #: Smallest share of μ² spent on the sum of slopes that corrects the intercept.
 LEVEL_SHARE = 0.02
-#: Desired number of rows divided by the noise of that sum. For classes, the share is
-#: raised to reach this ratio, up to the largest share.
+#: Desired ratio of the number of rows to the noise of that sum. For classes, the share
+#: is raised to reach this ratio, up to the largest share.
 LEVEL_RECORDS = 40.0
-#: Desired number of rows divided by the noise of the target's histogram. The share of
-#: the histogram is raised to reach this ratio, up to the largest share.
+#: Desired ratio of the number of rows to the noise of the target's histogram, for
+#: classes and for numbers. The share of the histogram is raised to reach this ratio, up
+#: to the largest share.
 CLASS_RECORDS, NUMBER_RECORDS = 10.0, 30.0
 #: The same ratio for wide tables, whose intercept hardly moves away from its start.
 WIDE_RECORDS = 50.0
@@ -45,8 +46,8 @@ WIDE_RECORDS = 50.0
 FLOOR = 0.5
 #: Ratio of the cap on gradients to (nν)^(1/3), for classes.
 CAP = 0.25
-#: Below this nν, the cap for classes decreases faster, as (nν)^(5/6), but not below
-#: this share of (nν)^(1/3). Otherwise it would hide strong effects.
+#: If nν is below LOW_SIGNAL, the cap for classes decreases faster, as (nν)^(5/6), but
+#: not below LOWEST_CAP times its usual value. A lower cap would hide strong effects.
 LOW_SIGNAL, LOWEST_CAP = 500.0, 0.65
 #: Share of the clipped amount that remains as bias. The rest cancels, because residuals
 #: have both signs.
@@ -72,11 +73,11 @@ def choose_n_steps(loss: Loss, noiseless: bool = False) -> int:
     """Return the number of steps of the untuned rule, which is 80 for most losses.
 
     A step of length 1/β closes a share E φ''/β of the remaining gap. A loss whose usual
-    curvature is far below the bound β therefore takes more steps, in proportion to
-    their ratio. More steps do not make the result noisier. If there are twice as many
-    steps, each with half the budget, then their average has the same noise. A run
-    without noise gains nothing from stopping early, so it takes 4 times as many steps,
-    and at least 500.
+    curvature is far below the bound β therefore takes more steps. Their number is
+    proportional to β divided by the usual curvature. More steps do not make the result
+    noisier. If there are twice as many steps, each with half the budget, then their
+    average has the same noise. A run without noise gains nothing from stopping early,
+    so it takes 4 times as many steps, and at least 500.
     """
     n_steps = math.ceil(N_STEPS * loss.curvature / loss.usual_curvature)
     return max(4 * n_steps, NOISELESS_STEPS) if noiseless else n_steps
@@ -91,11 +92,11 @@ def choose_geometry(
 ) -> Matrix | InterceptOnly:
     """Return the geometry of the untuned rule.
 
-    All choices follow from nν and from p, the number of coordinates. A coordinate that
-    `make_prior` expects to vary less counts less in p. Here ν is μ/2 under replace-one,
-    where a record may change a sum by twice its bound, and μ otherwise. So nν is the
-    size of the table in units of the noise. If nν is below 40, only an intercept is
-    fitted.
+    All choices follow from nν and from p, the number of coordinates. A coordinate whose
+    weight has a small variance in `make_prior` counts less than 1 in p. Under
+    replace-one, a record may change a sum by twice its bound, so ν is μ/2. Otherwise ν
+    is μ. So nν is the size of the table in units of the noise. If nν is below 40, only
+    an intercept is fitted.
 
     Parameters
     ----------
@@ -170,13 +171,13 @@ def choose_wide_geometry(
 ) -> tuple[Diagonal | InterceptOnly, int]:
     """Return the geometry and the steps for tables too wide for a Gram matrix.
 
-    The run takes full steps in the norm of public bounds. It starts at a constant model
-    and stops early. The noise is isotropic, and a row has length at most R. Noise of
-    variance s² in each weight therefore costs at most ½ R² s², for any number of
-    weights. Let the time τ be the number of steps times their length. After time τ,
-    s = Rτ/(nν), and the remaining excess is at most ‖w*‖²/2τ. The best time is
-    τ³ = ‖w*‖² (nν)²/(2 R⁴). The run stops earlier if the noise would cost more than
-    `WIDE_COST`.
+    Each step moves all coordinates, in a norm that is made from public bounds. The run
+    starts at a constant model and stops early. The noise is isotropic, and a row has
+    length at most R. Noise of variance s² in each weight therefore costs at most
+    ½ R² s², for any number of weights. Let the time τ be the number of steps times
+    their length. After time τ, s = Rτ/(nν), and the remaining excess is at most
+    ‖w*‖²/(2τ). The best time satisfies τ³ = ‖w*‖² (nν)²/(2R⁴). The run stops earlier if
+    the noise would cost more than `WIDE_COST`.
     """
     signal = n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
     intercept = layout.groups[-1].kind == "ones"
@@ -207,15 +208,15 @@ def choose_cap(signal: float, p: float, coherence: float = COHERENCE) -> float:
 
     Suppose that this product v has an exponential distribution with mean m. A cap at cm
     then removes E(v - cm)₊ = m e⁻ᶜ from a gradient on average. A share α of the removed
-    amount, the `coherence`, remains as bias. The noise costs p (cm/nν)². The total
-    cost, divided by m², is α² e⁻²ᶜ + p c²/(nν)². It is smallest where
+    amount, the `coherence`, remains as bias. The noise costs p (cm/(nν))². The total
+    cost, divided by m², is α² e⁻²ᶜ + p c²/(nν)². The total is smallest where
     2c e²ᶜ = 2 (α nν)²/p.
     """
     return float(lambertw(2.0 * (coherence * signal) ** 2 / p).real) / 2.0
 
 
 def _choose_intercept(loss: Loss, signal: float) -> InterceptOnly:
-    """Return an intercept-only geometry, with a ridge from the prior variance."""
+    """Return an intercept-only geometry whose ridge follows from the prior variance."""
     variance = ODDS_VARIANCE if loss.n_classes else MEAN_VARIANCE
     return InterceptOnly(radius=1.0, shrinkage=1.0 / (variance * signal**2))
 

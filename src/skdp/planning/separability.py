@@ -13,11 +13,13 @@ def check_separable(
     n_outputs: int,
     diagonal: bool = True,
 ) -> None:
-    """Raise if the penalty couples coordinates that a step may move apart.
+    """Raise if the penalty couples coordinates that different steps may move.
 
-    The proximal map of a set S is right only if the penalty is a part on S plus a part
-    on the rest. A penalty with ``separable = False`` says by `splits` on which sets it
-    is. Any other penalty is tried, unless steps are full in a diagonal metric.
+    A step on a set S may apply the proximal map only if the penalty is a function of
+    the coordinates in S plus a function of the others. If a penalty has
+    ``separable = False``, its method `splits` says for which sets this holds.
+    `ElasticNet` and `Box` always pass. Any other penalty is tested by `is_separable`,
+    unless every step moves all coordinates in a diagonal metric.
     """
     name, support = type(penalty).__name__, sampling.support
     if not penalty.separable:
@@ -43,11 +45,13 @@ def check_separable(
 
 
 def is_separable(penalty: Penalty, label: IntArray, n_outputs: int) -> bool:
-    """Return whether a penalty appears to be a sum over the sets of equal label.
+    """Return whether a penalty appears to be a sum of one function per label.
 
-    For each bit of the labels, the proximal map of the coordinates with this bit is
-    compared with that of all coordinates, at weights of three sizes. Every two labels
-    differ in a bit. No record is read, and the weights are always the same.
+    For each bit of the labels, consider the coordinates whose label has this bit. The
+    proximal map of these coordinates alone must agree with the proximal map of all
+    coordinates. This is tested at weights of three sizes. Any two labels differ in some
+    bit, so the test separates them. No record is read, and the weights are always the
+    same.
     """
     at = np.arange(len(label))
     metric = 1.0 + 0.5 * np.sin(3.7 * at)

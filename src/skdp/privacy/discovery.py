@@ -56,7 +56,8 @@ class Elsewhere(Protocol):
 
 #: Cells of each column, some rows at a time.
 Batches = Iterable[Mapping[str, Any]] | Elsewhere
-#: The divisors of the rows of each batch, or what `Elsewhere.add_up` finds them by.
+#: The divisors of the rows of each batch, or an object from which `Elsewhere.add_up`
+#: finds the divisors.
 Divisors = Any
 
 
@@ -90,7 +91,7 @@ def release_ranges(
     record: PrivacyRecord,
     divisors: Divisors = None,
 ) -> dict[str, tuple[float, float]]:
-    """Release only the ranges of `release_ranges_and_texts`."""
+    """Release a range for each column, as `release_ranges_and_texts` does."""
     return release_ranges_and_texts(
         batches, names, noise_multiplier, noise, record, divisors
     )[0]
@@ -99,10 +100,10 @@ def release_ranges(
 def _list_shares(
     divisors: Iterable[IntArray] | None, one: int
 ) -> Iterator[IntArray | None]:
-    """Return for each batch how many of `one` parts each of its rows counts as.
+    """Yield, for each batch, how many parts each row counts. A record has `one` parts.
 
     A divisor m gives ⌊one/m⌋ parts, so the parts of a person's rows add up to at most
-    `one`. Without divisors, rows have no shares: each counts as one record.
+    `one`. Without divisors, yield None, because each row counts as one record.
     """
     if divisors is None:
         yield from repeat(None)
@@ -123,10 +124,11 @@ def release_ranges_and_texts(
 
     A range extends from the lowest to the highest bin whose noisy count exceeds the
     level that noise alone would reach. The range is (0, 1) if no bin exceeds that
-    level. Values outside the range will be clipped later. A column counts as texts if
-    the noisy count of its texts exceeds that level as well as the noisy count of its
-    numbers. In `batches`, texts are masked and nan stands for an empty cell. If rows
-    belong to persons, `divisors` has an array of `RowCounts.find_divisors` per batch.
+    level. Values outside the range will be clipped later. A column is taken to contain
+    strings if the noisy count of its strings exceeds both that level and the noisy
+    count of its numbers. In `batches`, strings are masked, and nan stands for an empty
+    cell. If rows belong to persons, `divisors` has one array per batch, made by
+    `RowCounts.find_divisors`.
 
     Notes
     -----
@@ -177,7 +179,7 @@ def count_levels(
     names: Sequence[str],
     divisors: Iterable[IntArray] | None,
 ) -> Counter[tuple[str, str]]:
-    """Count the cells of each column that have each text."""
+    """Count, for each column and each text, the cells with this text."""
     one = 1 if divisors is None else LEVEL_PARTS
     counter: Counter[tuple[str, str]] = Counter()
     strict = divisors is not None
@@ -193,7 +195,7 @@ def count_levels(
 
 
 def _add_up(batches: Batches, count: Callable[..., Any], divisors: Divisors) -> Any:
-    """Return the counts of all batches, which are counted where they are."""
+    """Return the counts of all batches. Rows in other processes are counted there."""
     elsewhere = getattr(batches, "add_up", None)
     if elsewhere is not None:
         return elsewhere(count, divisors)
@@ -258,10 +260,10 @@ def compute_threshold(noise_std: float, delta: float, n_levels: int = 1) -> floa
     **Guarantee.** For all noise_std and delta, P(rounded(1 + noise) > threshold) is at
     most delta. Counts are rounded to multiples of at most 2⁻¹⁰ of the noise's standard
     deviation, so the threshold is 2⁻¹⁰ standard deviations above the normal quantile.
-    With several categories, the probabilities that any of them is shown add up to at
-    most delta. The probability g(c) that a count c is shown is convex in c up to the
-    threshold, so Σ g(c_k) ≤ Σ (c_k g(1) + (1 - c_k) g(0)) ≤ g(1) + n_levels g(0), and
-    each of the two terms is at most delta/2.
+    If a person has several categories, the probabilities of showing each of them add up
+    to at most delta. The probability g(c) that a count c is shown is convex in c up to
+    the threshold, so Σ g(c_k) ≤ Σ (c_k g(1) + (1 - c_k) g(0)) ≤ g(1) + n_levels g(0),
+    and each of the two terms is at most delta/2.
     """
     if n_levels > 1:
         alone = compute_threshold(noise_std, delta / 2)
@@ -280,7 +282,7 @@ def release_levels(
 ) -> dict[str, list[str]]:
     """Release the categories that are frequent enough, sorted by name.
 
-    `divisors` are those of `release_ranges_and_texts`.
+    `divisors` are as in `release_ranges_and_texts`.
 
     Notes
     -----
@@ -289,8 +291,9 @@ def release_levels(
     two tables has. The probability that any of them is shown, in any column, is at most
     `delta`. If a record may be replaced, both tables may have such a category in each
     column, and `delta` covers both. Counts that do not differ get the same noise on
-    both tables, so at most two draws per column can distinguish the tables, or two for
-    each of the `LEVEL_PARTS` categories that a person may have.
+    both tables, so at most two draws per column can distinguish the tables. If rows
+    belong to persons, there are at most two such draws for each of the `LEVEL_PARTS`
+    categories that a person may have in a column.
     """
     one = 1 if divisors is None else LEVEL_PARTS
     counter = _add_up(batches, partial(count_levels, names=names), divisors)

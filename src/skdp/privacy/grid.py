@@ -22,9 +22,9 @@ FEATURE_ONE = 1 << FEATURE_BITS
 SLOPE_BITS = 16
 WEIGHT_BOX = 1024.0
 #: All rows of a person count as one record, which is divided into 2²⁰ parts. A row of a
-#: person with m rows gets ⌊2²⁰/m⌋ parts. Its slopes are on a grid that is finer than
-#: the usual one, because they are divided by m. A sum of 2¹⁸ products of a slope below
-#: 2²¹ and a feature of at most 2¹⁴ is at most 2⁵³.
+#: person with m rows gets ⌊2²⁰/m⌋ parts. The slopes of such a row are on a finer grid
+#: than usual, because they are divided by m. A sum of 2¹⁸ products of a slope below 2²¹
+#: and a feature of at most 2¹⁴ is at most 2⁵³.
 UNIT_BITS = 20
 #: Largest number of rows in a chunk. A sum of 2²² products of a slope below 2¹⁷ and a
 #: feature of at most 2¹⁴ stays below 2⁵³.
@@ -171,7 +171,7 @@ class SlopeGrid:
         -----
         **Guarantee.** For every matrix of floats, including nan and infinities, and all
         integer caps c_i ≥ 0, row i of the result consists of integers and has norm at
-        most min(c_i, cap). It depends only on row i of `slopes` and on c_i.
+        most min(c_i, cap). This row depends only on row i of `slopes` and on c_i.
         """
         caps = np.minimum(np.asarray(caps, np.float64), self.cap)[:, None]
         finite = np.where(np.isnan(slopes), 0.0, slopes)

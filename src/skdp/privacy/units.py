@@ -1,7 +1,8 @@
 """Count the rows of each person, so that all of them together count as one record.
 
-A row of a person with m rows counts 1/m. Averages of bounded vectors are bounded, so
-the person adds no more to any sum than one record would, whatever m is.
+If a person has m rows, each of them counts as 1/m of a record. Averages of bounded
+vectors are bounded, so the person adds no more to any sum than one record would,
+whatever m is.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ class RowCounts:
     Parameters
     ----------
     least : int
-        Smallest number of rows to count for a person. A row then counts at most
-        1/least, and persons with fewer rows count less than others.
+        Each person is treated as having at least this many rows. So a row counts as at
+        most 1/least of a record, and a person with fewer than `least` rows counts as
+        less than one record.
     """
 
     def __init__(self, least: int = 1) -> None:
@@ -68,7 +70,7 @@ class RowCounts:
         return parts
 
     def join(self, others: Iterable[RowCounts]) -> RowCounts:
-        """Return the counts of this and of other parts of a table, added up."""
+        """Return the sum of these counts and the counts of other parts of the table."""
         total = RowCounts(self.least)
         for one in (self, *others):
             for value, count in one._rows.items():
@@ -76,13 +78,13 @@ class RowCounts:
         return total
 
     def select(self, wanted: RowCounts) -> RowCounts:
-        """Return the counts of those persons that `wanted` has, too."""
+        """Return these counts for only those persons that `wanted` contains."""
         found = RowCounts(self.least)
         found._rows = {value: self._rows[value] for value in wanted._rows}
         return found
 
     def find_divisors(self, ids: Coded) -> IntArray:
-        """Return m for each row, if the row counts 1/m, or 0 if the row does not count.
+        """Return the divisor m of each row. The row counts 1/m, or nothing if m is 0.
 
         Notes
         -----
@@ -104,10 +106,11 @@ def divide_slopes(records: Records, slopes: Slopes) -> Slopes:
     Notes
     -----
     **Guarantee.** For every person, the slope norms of all rows add up to at most the
-    cap of the grid. A person's rows are at most m, the divisor of their chunks, and
-    m ⌊cap/m⌋ ≤ cap. Without a unit, or if the slopes have caps already, they are
-    returned as they are. If the rows are in other processes, each of these calls this
-    function for its own rows, and only the grid of the slopes is set here.
+    cap of the grid. A person has at most m rows, where m is the divisor of their
+    chunks, and m ⌊cap/m⌋ ≤ cap. Without a unit, or if the slopes already have caps, the
+    slopes are returned unchanged. If the rows are in other processes, each process
+    calls this function for its own rows. In that case this call only sets the grid of
+    the slopes.
     """
     if records.layout.unit is None or slopes.caps is not None:
         return slopes
@@ -124,8 +127,9 @@ def divide_caps(records: Records, caps: Sequence[AnyArray]) -> Sequence[AnyArray
     Notes
     -----
     **Guarantee.** For all integer caps c_i ≥ 0 and every person with at most m rows,
-    ⌊c_i/m⌋ ≤ c_i/m. Without a unit, the caps are returned as they are. So are caps of
-    rows in other processes, each of which calls this function for its own rows.
+    ⌊c_i/m⌋ ≤ c_i/m. Without a unit, the caps are returned unchanged. They are also
+    returned unchanged if the rows are in other processes, because each process calls
+    this function for its own rows.
     """
     if records.layout.unit is None or records.elsewhere:
         return caps

@@ -218,8 +218,8 @@ class ColumnMarks:
     """The marks of one column in a picture.
 
     If `heading` is true, the column's name is written above the marks, and each mark
-    has a label of its own, such as a category. `more` is the number of coefficients
-    that are not drawn.
+    has its own label, such as a category. `more` is the number of coefficients that are
+    not drawn.
     """
 
     name: str
@@ -345,7 +345,7 @@ def _draw_output(output: Output, most_lines: int, has_errors: bool) -> Picture:
 def _choose_scale(effects: list[Effect]) -> Axis:
     """Choose an axis that covers all effects.
 
-    It also covers the intervals, up to `REACH` times the largest effect.
+    The axis also covers the intervals, up to `REACH` times the largest effect.
     """
     most = REACH * max((abs(e.effect) for e in effects), default=1.0)
     ends = [end for e in effects for end in e.interval if math.isfinite(end)]

@@ -1,9 +1,9 @@
-"""Other algorithms, all with the same interface, one file each: `skdp.solvers.<name>`.
+"""Algorithms other than DP-SkGD. The file of each is `skdp.solvers.<name>`.
 
-Each solver takes a `Problem`, a budget and parameters of its own, and returns a
-`Solved`. The defaults of the parameters depend only on public facts. A solver is
-registered in `SOLVERS` when its file is imported here. Tests, experiments and
-estimators use that table.
+All solvers have the same interface. A solver takes a `Problem`, a privacy budget and
+its own parameters, and returns a `Solved`. The defaults of its parameters depend only
+on public facts. A solver is registered in `SOLVERS` when its file is imported here.
+Tests, experiments and estimators use that table.
 """
 
 from skdp.solvers.adassp import adassp as adassp

@@ -9,8 +9,8 @@ DP-CD differs in its smoothness constants M_j and its clips C_j = C √(M_j / Σ
 Coordinates that are seldom nonzero, such as rare categories, have a small M_j. They
 move further and are clipped to smaller values. M is either public or private. The
 public M is β times the largest x_j². The private M is β times the mean of x_j², which
-is released for a share of the budget. Means below a floor are raised to it, because
-they would be mostly noise.
+is released for a share of the budget. Means below a floor are raised to the floor,
+because small means are mostly noise.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def dp_cd(
 
 
 def compute_clips(smoothness: FloatArray, clip: float) -> FloatArray:
-    """Return C_j = C √(M_j / Σ M)."""
+    """Return the clip C_j = C √(M_j / Σ M) of each coordinate."""
     return np.asarray(clip * np.sqrt(smoothness / smoothness.sum()))
 
 
@@ -252,11 +252,11 @@ class Moment:
 def release_squares(problem: Problem, run: Run) -> FloatArray:
     """Release the mean of x_j² over records for each coordinate.
 
-    For categories x_j² = x_j, so all categories are released as one sum. So are hats,
-    for which x_j² ≤ x_j. Other
-    coordinates are released one by one, all with the same noise. The result is 1 for
-    the coordinates that are not released. These are the intercept, whose mean is known,
-    and wide joint columns, which are not worth the noise.
+    For categories x_j² = x_j, and for hats x_j² ≤ x_j. So the x_j of all categories and
+    hats are released together, as one vector of sums. Each other coordinate is released
+    separately. All releases have the same noise. The result is 1 for coordinates that
+    are not released. These are the intercept, whose mean is known, and wide joint
+    columns, which are not worth the noise.
     """
     layout, table = problem.layout, ReferenceEngine(problem.records)
     most, d = problem.records.max_weight, problem.layout.n_features

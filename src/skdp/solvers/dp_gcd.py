@@ -31,10 +31,10 @@ Therefore
 
     μ = 2 Φ⁻¹(1/(1 + e^{-ω/2})) ≈ .63 ω
 
-is the smallest μ that covers its cost (`profiles`). This is half the cost of a
-mechanism that is known to be ω-private and nothing more. Noisy maxima with Laplace
-noise, as in the paper, are private in the same sense, but have no such bounded range.
-The exponential choice is better than the Gaussian one if √G √(2 log d) is far above
+is the smallest μ that covers its cost (`profiles`). If nothing but ω-privacy were known
+of the mechanism, the cost would be twice as high. Noisy maxima with Laplace noise, as
+in the paper, are private in the same sense, but have no such bounded range. The
+exponential choice is better than the Gaussian one if √G √(2 log d) is far above
 1.8·log d, that is, for many columns of few categories.
 
 M_j is β, which is safe for all tables. For wide joint columns M_j is β times the mean
@@ -287,7 +287,8 @@ def score_coordinates(
     """Return the score M_j |move_j| of each coordinate, before rounding.
 
     The unit is the sensitivity divided by `SCORE_UNITS`, so the sensitivity is
-    `SCORE_UNITS` units. Rounding to integers adds one unit. The choice allows for two.
+    `SCORE_UNITS` units. Rounding to integers adds at most one unit, and the choice of a
+    coordinate allows for two.
     """
     with np.errstate(over="ignore"):  # overflow is clipped to the box
         moved = _move(problem, M, weights, exact, problem.all)
@@ -348,7 +349,7 @@ def _find_joint(layout: Layout) -> IntArray:
 
 
 def _release_means(problem: Problem, run: Run, adder: queries.Engine) -> FloatArray:
-    """Release the mean of each x_j, clipped between the noise level and 1."""
+    """Release the mean of each x_j, clipped to values from the noise level to 1."""
     d, layout = problem.layout.n_features, problem.layout
     # If margins are far above all targets, the clipped squared loss has slope 1, so a
     # record's gradient is x.

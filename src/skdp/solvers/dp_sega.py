@@ -4,17 +4,17 @@ SEGA (Hanzely, Mishchenko, Richtárik 2018) keeps an estimate h of the gradient.
 draws a set S of coordinates, here the coordinates of one column, and looks at the
 gradient on S alone. It corrects h there, and moves *all* coordinates along an unbiased
 estimate of the whole gradient. Every step can therefore apply the proximal map of a
-penalty that couples coordinates, where Algorithm 1 can only apply that of a separable
-one.
+penalty that couples coordinates. Algorithm 1 can only apply the proximal map of a
+separable penalty.
 
-Made private, the step releases the gradient sum on S through Algorithm 1 and the one
-`release`. With g̃ the released value divided by n,
+The private step releases the gradient sum on S, through Algorithm 1 and the function
+`release`. Let g̃ be the released value divided by n. The step is
 
     g ← h + P⁻¹ I_S (g̃ - h),   h ← h + α I_S (g̃ - h),   θ ← prox(θ - Q⁻¹ g).
 
 The memory h holds released values, so all of this is post-processing, and a step costs
-what a step of Algorithm 1 costs. The damping α keeps the noise of h small. The bound
-from which the defaults follow is proved in docs/guide/sega.md.
+as much privacy as a step of Algorithm 1. The damping α keeps the noise of h small. The
+bound from which the defaults follow is proved in docs/guide/sega.md.
 """
 
 from __future__ import annotations
@@ -75,21 +75,21 @@ def dp_sega(
     Parameters
     ----------
     problem, epsilon, delta, random_state, noise, record, engine, callback
-        As for every solver (`skdp.solvers.problem`). The penalty may be any.
+        As for every solver (`skdp.solvers.problem`). Every convex penalty is allowed.
     sampling : Sampling, optional
         The law of the sets S. By default a step releases the gradient of one column,
         and all columns are equally likely.
     damping : float, optional
-        α, in [0, 1]. The default is the one with the smallest bound. 0 means no memory:
-        a sketched gradient without variance reduction.
+        α, in [0, 1]. The default minimises the bound. If α is 0, there is no memory,
+        and the variance of the sketched gradient is not reduced.
     metric : float64 (d,), optional
-        Q, the inverse step sizes. The default is the least metric of the theorem. It
-        must be public.
+        Q, the inverse step sizes. The default is the smallest metric that the theorem
+        allows. A metric that you pass must be public.
     decay : float
         ρ. The iterate θ_k has a weight proportional to (1 - ρ)^(-k) in the average.
     n_steps : int, optional
-        K. The default minimises the bound, for weights of norm 1 in each column and
-        gradients as large as they can be, and is at most 50,000.
+        K. The default minimises the bound, but is at most 50,000. The bound then
+        assumes weights of norm 1 in each column, and gradients as large as they can be.
 
     Notes
     -----
@@ -154,9 +154,9 @@ def make_sega_update(
     penalty: Penalty,
     n_rows: float,
 ) -> Update:
-    """Return an update that remembers the gradient, and moves all coordinates.
+    """Return an update that keeps a memory of the gradient and moves all coordinates.
 
-    The memory starts at zero. It is a function of released values.
+    The memory starts at zero. It depends on released values alone.
     """
     everything = np.arange(len(metric))
     memory: list[FloatArray] = []
@@ -217,9 +217,9 @@ def _choose_steps(
 ) -> tuple[int, float]:
     """Return the number of steps with the smallest bound, and the damping.
 
-    The bound assumes weights of norm 1 in each column. The gradient of a column at the
-    solution is at most L, the bound of a record's. Both are spread evenly over the
-    coordinates of the column.
+    The bound assumes that the weights of each column have norm 1, and that the gradient
+    of each column at the solution has norm L, the bound on a record's slope. Weights
+    and gradient are spread evenly over the coordinates of the column.
     """
     if run.mu == math.inf:
         passes = NOISELESS_PASSES / float(law.probabilities.min())

@@ -166,7 +166,7 @@ def to_coded(given: Any) -> Coded | AnyArray:
 
 
 def to_distinct(given: Any) -> tuple[AnyArray, list[Any]]:
-    """Return the code of each cell, and the distinct cells. Missing cells have -1.
+    """Return the code of each cell, and the distinct cells. A missing cell has code -1.
 
     Dates and times are returned as the integers that store them. The cells of nested
     types are missing.

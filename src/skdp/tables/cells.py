@@ -6,10 +6,10 @@ have blanks around it. The strings ``true`` and ``false``, in upper or lower cas
 and 0. An integer too large for a float is infinite. Everything else is nan: dates,
 times, ``1,5``, numbers with an imaginary part, nested values and None.
 
-As a category, a cell means the level with the same key (`skdp.schema.level_key`). If
-there is none, the key is looked up again without the blanks around it. If that fails
-too, the cell means the level with the same number, provided that only one level has
-that number. The strings ``1.0``, ``01`` and ``1`` are the same number, and so are
+As a category, a cell means the level with the same key (`skdp.schema.level_key`). If no
+level has this key, the key is looked up again without the blanks around it. If that
+fails too, the cell means the level with the same number, provided that only one level
+has that number. The strings ``1.0``, ``01`` and ``1`` are the same number, and so are
 ``true`` and 1. A cell therefore finds its level whether the column was read as strings,
 integers, floats or booleans. Dates, times, nan and None are missing. An empty string is
 missing unless the schema lists the empty level.
@@ -179,10 +179,11 @@ def _numpy_numbers(cells: AnyArray | Coded) -> FloatArray:
 
 
 def is_exact(numbers: AnyArray) -> npt.NDArray[np.bool_]:
-    """Return which numbers are the same whether numpy stores integers or floats.
+    """Return which numbers numpy stores exactly, both as integers and as floats.
 
     Integers become floats if one cell is missing, and from 2⁵³ on floats do not tell
-    integers apart. So a cell of another record could change such a number.
+    integers apart. So the missing cell of another record could change a number of 2⁵³
+    or more.
     """
     exact: npt.NDArray[np.bool_] = np.abs(numbers.astype(np.float64)) < 2.0**53
     return exact

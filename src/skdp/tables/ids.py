@@ -33,9 +33,9 @@ from skdp.tables import readers
 from skdp.tables.cells import MISSING, as_text, is_exact, look_up
 from skdp.tables.readers import Cells, Source, positions, slices
 
-#: Name of the unit in a schema if its ids are not columns of the table.
+#: Name of a schema's unit if the ids are not columns of the table.
 GIVEN = "(ids given)"
-#: Rows that are read at a time to count the rows of persons.
+#: Number of rows to read at a time when the rows of persons are counted.
 COUNT_ROWS = 1 << 18
 #: Strings that mean a missing id, in lower case and without surrounding blanks.
 _ABSENT = {"", "nan", "+nan", "-nan", "na", "n/a", "#n/a", "<na>", "null", "none"}
@@ -50,7 +50,7 @@ _PLAIN = set(map(id, (str, int, float, bool, bytes, type(None))))
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ids:
-    """The place of the ids that identify persons.
+    """The ids that identify persons. They are columns of the table or given separately.
 
     Attributes
     ----------
@@ -65,9 +65,10 @@ class Ids:
 
     @classmethod
     def of(cls, unit: Any) -> Ids:
-        """Return the place of the ids, given names of columns or the ids themselves.
+        """Return the `Ids` for a unit, which is names of columns or the ids themselves.
 
-        A list is taken as names, so ids must be an array or a series.
+        A list is read as names of columns, so ids must be passed as an array or a
+        series.
         """
         if isinstance(unit, Ids):
             return unit
@@ -114,7 +115,7 @@ class Ids:
         return parts[0] if parts else Coded(np.zeros(0, np.int64), [])
 
     def take(self, at: IntArray) -> Ids:
-        """Return the place of the ids after only the rows `at` are kept."""
+        """Return the `Ids` of the table that has only the rows `at` of this one."""
         if self.given is None:
             return self
         ids = find_ids([self.given])
@@ -140,8 +141,8 @@ class Ids:
 def find_ids(columns: Sequence[Cells]) -> Coded:
     """Return the id of each row as a code. Rows without an id have the code MISSING.
 
-    If there are several columns, the id is the tuple of their ids, and a row must have
-    all of them.
+    If there are several columns, the id of a row is the tuple of its ids in these
+    columns. If any of them is missing, the row has no id.
     """
     coded = [_code(column) for column in columns]
     if len(coded) == 1:
@@ -206,7 +207,7 @@ def _find_id(cell: Any) -> int | str | None:
             text: str | None = None if cell != cell else kind.isoformat(cell)
         else:
             text = str(cell) if kind is UUID else as_text(cell)
-    except Exception:  # of whatever kind, from a type derived from these
+    except Exception:  # a derived type may raise any error
         return None
     if text and text[0].isalpha() and text[0] not in "nN":
         return text  # most ids that are not numbers

@@ -57,7 +57,8 @@ class FileChunk(Chunk):
 class Encoder:
     """Encodes batches as `encode` does, and keeps part of the records in a file.
 
-    Threads may call it with a batch each. Then `collect` takes the chunks in order.
+    Several threads may call this object, each with its own batch. `collect` then takes
+    the resulting chunks in order.
 
     Parameters
     ----------
@@ -101,8 +102,8 @@ class Encoder:
     ) -> Records:
         """Return the records of all batches.
 
-        About the first `in_memory` bytes of them stay in memory, by default
-        `IN_MEMORY`. The others are written to a file, if the system supports it.
+        About the first `in_memory` bytes (by default `IN_MEMORY`) stay in memory. All
+        other records are written to a file, if the system supports that.
         """
         room = IN_MEMORY if in_memory is None else in_memory
         file: IO[bytes] | None = None
@@ -197,7 +198,7 @@ def _size(chunk: Chunk) -> int:
 
 
 def _owned(weight: AnyArray) -> bool:
-    """Return whether a chunk has weights of its own, and not the shared array."""
+    """Return whether a chunk's weights are not part of the shared array of ones."""
     return weight.base is None
 
 

@@ -173,7 +173,7 @@ def _verify_record(
 ) -> Verification:
     """Add the checks that apply to any record, and return the result.
 
-    These recompute ε in two ways and look for the ledger's entry.
+    These checks recompute ε in two ways and look for the entry in the ledger.
     """
     delta, seeded, noiseless = record.delta, record.seeded, _is_noiseless(record)
     claimed = float(record.spent_epsilon)
@@ -328,7 +328,7 @@ def _check_steps(given: Given) -> Iterator[Check]:
     grams = sum(r.times for r in given.releases if r.query.endswith("Gram matrix"))
     planned = plan.get("n_steps", 0) * plan.get("n_restarts", 1)
     wanted = 1 if plan.get("geometry") == "Matrix" else 0
-    if plan.get("geometry") == "Sketched":  # released or not, as its share says
+    if plan.get("geometry") == "Sketched":  # may have no Gram matrix
         wanted = min(grams, 1)
     right = planned == given.n_iter
     if search and search.stop is None:  # other candidates' plans are not saved
