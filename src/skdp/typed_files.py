@@ -37,7 +37,7 @@ _WORDS = {
     "Number": "a number is",
     "Integer value": "an integer is",
 }
-#: Names of types that people who write such files use, in place of Python's.
+#: The name of each type in messages, in the words of people who write such files.
 _TYPES = {
     "object": "a table",
     "array": "a list",
@@ -47,7 +47,7 @@ _TYPES = {
     "float": "a number",
     "null": "nothing",
 }
-#: Errors that wrong content raises. Old versions of msgspec raise errors of their own.
+#: Errors that wrong content raises. Some are raised only by old versions of msgspec.
 _REFUSED = (msgspec.MsgspecError, ValueError, RecursionError)
 #: Integers of this size or larger are refused, because floats cannot hold them.
 LARGEST_INTEGER = 10**300
@@ -114,7 +114,7 @@ def refuse(what: str, error: Exception) -> NoReturn:
 
 
 def _name_type(found: re.Match[str]) -> str:
-    """Return a type in plain words. A value that may be left out is not mentioned."""
+    """Return the name of a type in plain words. "or null" is left out."""
     names = found[1].replace("int | float", "float").split(" | ")
     kept = [name for name in names if name != "null"] or names
     return " or ".join(_TYPES.get(name, name) for name in kept)

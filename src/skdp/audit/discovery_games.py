@@ -101,7 +101,10 @@ def make_rare_level_game(
 def _find_levels(
     sizes: list[int], z: float, delta: float, neighbours: Neighbours, noise: Randomness
 ) -> tuple[list[str], PrivacyRecord]:
-    """Release the categories of a column in which a and b occur `sizes` times."""
+    """Release the categories of a column that has `sizes[0]` rows of category a.
+
+    If `sizes` has a second entry, it is the number of rows of category b.
+    """
     record = make_record(neighbours)
     record.reserved_delta = delta
     codes = np.repeat(np.arange(len(sizes)), sizes)

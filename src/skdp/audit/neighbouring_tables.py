@@ -72,8 +72,8 @@ def make_neighbours(
     except the canary's twins have the smallest values and the last categories. Half of
     them have the lowest target and half the highest, which keeps the fitted weights
     near zero. At zero weights, the slope of the loss on a canary is at its bound. Twins
-    have the columns of a canary, and each pair has opposite targets. They keep the
-    weights near zero over many steps.
+    come in pairs. Both have a canary's columns, but their targets are opposite. Twins
+    keep the weights near zero over many steps.
 
     Parameters
     ----------
@@ -85,9 +85,9 @@ def make_neighbours(
         Number of canaries.
     rows_each : int
         Number of equal rows that each canary has. If the schema has a unit, these are
-        the rows of one person. All other rows are persons of their own.
+        the rows of one person. Every other row is a different person.
     n_rows : int
-        Number of rows of the first table, if each canary has one.
+        Number of rows that the first table has if `rows_each` is 1.
     twins : int
         Number of pairs of twins.
     replace_features : bool

@@ -3,9 +3,9 @@
 For each of m canaries, a fair coin decides whether the canary is in the table. After
 one fit, an auditor guesses those coins that the releases reveal best. Compare these
 guesses with independent guesses that are each correct with probability e^ε/(1 + e^ε).
-If the fit is (ε, δ)-private, the auditor is rarely right more often. This holds even if
-the canaries influence each other [1]_. An audit with many fits gives a better lower
-bound on ε, but a single fit can be large.
+If the fit is (ε, δ)-private, the auditor's guesses are rarely correct more often than
+these. This holds even if the canaries influence each other [1]_. An audit with many
+fits gives a better lower bound on ε, but it takes too long if each fit is large.
 
 References
 ----------
@@ -39,7 +39,7 @@ from skdp.schema import Categorical, FloatArray, Schema, check
 def p_value(
     n_canaries: int, n_guesses: int, n_correct: int, epsilon: float, delta: float
 ) -> float:
-    r"""Bound the probability of at least this many correct guesses.
+    r"""Bound the probability that at least `n_correct` guesses are correct.
 
     The bound holds for every (ε, δ)-private fit. For m canaries, r guesses and v
     correct guesses it is
@@ -66,7 +66,7 @@ def epsilon_lower(
 ) -> float:
     """Return the largest ε that the guesses refute, or 0 if they refute no ε.
 
-    A true ε is refuted with probability at most `miss`.
+    If the fit is (ε, δ)-private, this ε is refuted with probability at most `miss`.
     """
 
     def refuted(epsilon: float) -> bool:
@@ -115,8 +115,8 @@ class OneRun:
     epsilon_lower : float
         The lower bound on ε that the guesses prove.
     reached : float
-        The μ that separates a table with a canary from a table without it, for the
-        stated noise. This is the median over all canaries.
+        How well the releases separate the tables with and without a canary, as a μ, if
+        the noise is as stated. This is the median over all canaries.
     confidence : float
         The bound is above the true ε with probability at most 1 - confidence.
     seconds : float
@@ -224,11 +224,11 @@ def _make_table(
 def _score_canaries(
     model: PrivateLinearModel, everyone: SyntheticTable
 ) -> tuple[FloatArray, FloatArray]:
-    """Return two numbers for each canary: the score, and the μ that it reaches.
+    """Return each canary's score, and the μ between tables with and without it.
 
     The score is log P(releases | canary present) - log P(releases | canary absent).
-    `everyone` is a table of all canaries. Each coordinate of its sums belongs to one
-    canary and holds what this canary would add.
+    `everyone` is a table that contains all canaries. Each coordinate of a sum over this
+    table belongs to one canary. It is what this canary adds to the sum of a table.
     """
     assert isinstance(model.schema, Schema)
     weight = {"intercept": False, "max_weight": model.max_weight}

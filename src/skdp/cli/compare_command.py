@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 #: Largest number of budgets. More would not fit side by side on a terminal.
 MOST = 6
-#: The scores by which models are compared. More would make each of them noisier.
+#: The scores by which models are compared. More scores would make each score noisier.
 SCORES = ("log_loss", "accuracy", "auc", "r2", "rmse", "mae")
 #: Printed below the table, to explain the scores of `Side.format_lines`.
 PLUS_MINUS = (

@@ -99,7 +99,7 @@ def _replace_infinities(value: Any) -> Any:
 
 
 def check_out(out: Path | None, force: bool) -> None:
-    """Raise ValueError if the output cannot be written to `out`, if one is given.
+    """Raise ValueError if `out` is given but the output cannot be written there.
 
     Commands call this first, so a bad path is refused before any budget is spent.
     """

@@ -34,7 +34,7 @@ File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.
 #: Printed below the entries.
 READING = "ε is at the ledger's δ. A commit or a stop replaces its reservation."
 
-#: Columns to omit, one by one in this order, until the table fits the terminal.
+#: Columns that are left out, in this order, until the table fits the terminal.
 OPTIONAL = ("δ", "μ²", "time (UTC)", "user", "purpose")
 #: Columns that may be wrapped between words.
 WRAPPED = ("what", "purpose")
@@ -262,7 +262,7 @@ def _list_fields(entry: Entry) -> dict[str, Any]:
 
 
 def _print_table(entries: list[Entry]) -> None:
-    """Print a table of entries, with fewer columns if the terminal is narrow."""
+    """Print a table of entries, without optional columns if the terminal is narrow."""
     from rich.table import Table
     from rich.text import Text
 
@@ -312,8 +312,8 @@ def _measure_width(columns: dict[str, list[str]]) -> int:
 def _measure_column(name: str, cells: list[str]) -> int:
     """Return the smallest width of a column.
 
-    This is the length of its longest cell, or of its longest word if the column may be
-    wrapped.
+    This is the length of the column's longest cell. If the column may be wrapped, it is
+    the length of the longest word. The heading counts as a cell.
     """
     from rich.cells import cell_len
 

@@ -27,13 +27,14 @@ class FollowingLaw:
 
     A step draws the set S with probability
     p(S) = explore · p̄(S) + (1 - explore) · a(S), where p̄ is the sampling's own
-    probability. The distribution a is made of released values only. Sets that were
-    never drawn come first. After that, let s(S) be the squared norm of the last
-    released B_S g̃ less the variance of its noise, and at least 0. It estimates, up to a
-    common factor, by how much a step on S lowers f. ``"norms"`` makes a(S) proportional
+    probability. The distribution a is computed from released values only. While some
+    sets have never been drawn, a draws one of them. After that, a depends on scores.
+    The score s(S) is the squared norm of the last released B_S g̃ minus the variance of
+    its noise, or 0 if this difference is negative. Up to a factor that all sets share,
+    s(S) estimates by how much a step on S lowers f. ``"norms"`` makes a(S) proportional
     to √s(S) (adaptive importance sampling). ``"largest"`` takes the set with the
     largest s (the rule of Gauss and Southwell, with gradients of earlier steps). If all
-    s are 0, a is p̄.
+    scores are 0, a is p̄.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class FollowingLaw:
     law : {"norms", "largest"}
         The rule for a.
     explore : float
-        In (0, 1]. It bounds the cost of following: p ≥ explore · p̄.
+        In (0, 1]. No set becomes much rarer than under p̄, because p ≥ explore · p̄.
     """
 
     def __init__(self, sampling: Sampling, law: Law, explore: float) -> None:
@@ -79,7 +80,7 @@ class FollowingLaw:
         return share / total if followed else self._own
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
-        """Draw the sets of ``n_steps`` steps, each after the release of the last one.
+        """Draw the sets of ``n_steps`` steps, each after the previous step's release.
 
         Notes
         -----
@@ -101,7 +102,7 @@ class FollowingLaw:
         return self._explore * own / self.find_probability(at)
 
     def learn(self, at: IntArray, released: Released) -> None:
-        """Keep what a release says about its set."""
+        """Update the score s(S) of the set S = `at` from the release of a step on S."""
         if not isinstance(released, Released):
             raise TypeError("Probabilities follow only released values.")
         noise = np.broadcast_to(released.noise_std, released.values.shape)

@@ -33,7 +33,7 @@ class Task:
 
     `n_rows` is the public or released number of rows. Each call of `release` spends the
     share of the budget (of μ²) that it is given. All calls together spend the
-    geometry's `share`. `sampling` is the law of the plan, for geometries that adapt it.
+    geometry's `share`. `sampling` is the plan's, for geometries that adapt it.
     """
 
     engine: queries.Engine
@@ -66,7 +66,7 @@ class Prepared(NamedTuple):
     """What Algorithm 1 takes: the query, the update and the start w⁰ (d, k).
 
     `finish` maps the result of Algorithm 1 to the weights of the model. It may release
-    a last sum. `law` draws the sets of the steps, if the plan's sampling does not.
+    a last sum. If `law` is not None, it draws the sets instead of the plan's sampling.
     """
 
     query: Query
@@ -160,7 +160,7 @@ class Diagonal(Geometry):
         elliptical: each group G of coordinates has its own noise variance, proportional
         to τ_G^(-1/2) with τ_G = Σ_{j in G} 1/M_j. This minimises Σ_j s_j²/M_j, where
         s_j is the noise scale of coordinate j, at a given sensitivity. On a set within
-        one group, both are the same.
+        one group, both kinds of noise are the same.
     momentum : bool
         Whether to accelerate full steps. Use this only for runs without noise.
     share : float
@@ -201,9 +201,10 @@ class Diagonal(Geometry):
         return np.asarray(shape / shape.max(), dtype=np.float64)
 
     def prepare(self, task: Task) -> Prepared:
-        """Return query, update and start, after releasing a histogram if `share` > 0.
+        """Return the query, the update and the start.
 
-        The histogram of the target gives the start.
+        If `share` > 0, the target's histogram is released first, and the start is the
+        constant model fitted to that histogram. Otherwise the start is zero.
         """
         layout = task.engine.records.layout
         group_of = layout.group_of

@@ -138,7 +138,7 @@ class Matrix(Geometry):
     def _correct_level(
         self, task: Task, space: Space, weights: FloatArray
     ) -> FloatArray:
-        """Release the sum of slopes, and correct the intercept by it."""
+        """Release the sum of slopes, and use it to correct the intercept."""
         cap = min(self.level_cap * space.spread, task.loss.slope_bound)
         released = release_level(
             task.engine,
@@ -148,7 +148,7 @@ class Matrix(Geometry):
             cap * task.slopes.max_weight,
             lambda total: task.release(total, self.level_share),
         )
-        n = task.n_rows * task.slopes.max_weight  # no shift is too long
+        n = task.n_rows * task.slopes.max_weight  # makes no shift too long
         mean, covariance = space.estimate_margins(weights)
         result = weights.copy()
         result[-1] += find_shift(
@@ -242,7 +242,7 @@ class _Part:
 
 
 class _Steps:
-    """The query and the update. The metric of each set is computed on first use."""
+    """The query and the update. A set's metric is computed at the set's first use."""
 
     def __init__(self, task: Task, space: Space) -> None:
         self._task, self._root, self._radius = task, space.white.root, space.radius

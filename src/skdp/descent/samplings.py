@@ -328,7 +328,7 @@ class Blocks(_Partition):
         A partition of {0, ..., d-1}.
     probabilities : (len(blocks),) array_like
         q, positive, with sum one. These are the ``set_probabilities`` of the sampling.
-        Its ``probabilities`` have one number per coordinate.
+        The sampling's ``probabilities`` have one number per coordinate.
     """
 
     kind = "blocks"
@@ -357,7 +357,7 @@ class Blocks(_Partition):
         smoothness: npt.ArrayLike,
         floor: float = 0.0,
     ) -> Self:
-        """Return the sampling with q_B ∝ max_{j∈B} M_j, mixed with uniform ones.
+        """Return the sampling with q_B ∝ max_{j∈B} M_j, mixed with q_B = 1/b.
 
         The mixture ensures that q_B ≥ floor / b for b blocks.
 
@@ -386,7 +386,7 @@ class Blocks(_Partition):
         distance: npt.ArrayLike,
         floor: float = 0.5,
     ) -> Self:
-        """Return the sampling with q_B ∝ √(Σ_{j∈B} M_j δ_j²), mixed with uniform ones.
+        """Return the sampling with q_B ∝ √(Σ_{j∈B} M_j δ_j²), mixed with q_B = 1/b.
 
         The mixture ensures that q_B ≥ floor / b for b blocks. Here δ is a public guess
         of abs(w⁰−w*). Without the mixture, these q minimise R² = ‖w⁰−w*‖² in the norm

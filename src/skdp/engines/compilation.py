@@ -1,9 +1,10 @@
 """Tell the user when kernels are being compiled, so the first fit does not seem stuck.
 
-numba reports the start of each compilation. It compiles only what its disk cache does
-not contain. Only one kernel is watched, which every engine calls when it is made. The
-message must not depend on records, and other kernels are compiled again for rows that
-are in a file, which shows how many rows there are.
+numba reports the start of each compilation. A kernel is compiled only if numba's disk
+cache does not contain it. The message is about a single kernel, the sweep, which every
+engine calls when the engine is made. The message must not depend on records. Other
+kernels are compiled again if the rows are in a file, so a message about them would
+reveal something about the number of rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _quiet = False
 
 
 def suppress_message(quiet: bool) -> None:
-    """Suppress the message from now on, or allow it again."""
+    """Suppress the message from now on if `quiet` is true, or else allow it again."""
     global _quiet
     _quiet = quiet
 
@@ -33,7 +34,7 @@ class CompilationListener(event.Listener):
     """A listener that reports the compilation of the sweep on standard error."""
 
     def on_start(self, event: Any) -> None:
-        """Report the compilation."""
+        """Print the message if the sweep is being compiled, unless it is suppressed."""
         dispatcher = event.data["dispatcher"]
         if _quiet or dispatcher is not kernels.sweep:
             return
@@ -53,7 +54,10 @@ event.register("numba:compile", CompilationListener())  # type: ignore[no-untype
 
 
 def compile_sweep(table: FloatArray) -> None:
-    """Compile the sweep, or load it, before rows are read. `table` is any table."""
+    """Compile the sweep, or load it from the cache, before any row is read.
+
+    The values in `table` do not matter.
+    """
     none, taken = np.zeros((0, 3), np.int64), np.zeros(1, np.int64)
     totals, moves = np.zeros((2, 1, 1), np.int64), np.zeros((1, 1))
     formula = kernels.MEAN, np.zeros(7), table

@@ -56,8 +56,8 @@ class Places:
     def choose_bytes(self, needed: Any) -> list[tuple[int, int]]:
         """Return the row and the first slot of each column of one-byte codes to read.
 
-        `needed` says for each group whether a sweep needs it. Combined columns are
-        stored after the others.
+        `needed` says for each group whether a sweep needs the group. A combined column
+        is read if all of its groups are needed. Combined columns are stored last.
         """
         left = {g: self.layout.groups[g].start + g for g in self.bytes if needed[g]}
         found = []
@@ -115,7 +115,7 @@ class Slab:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows, without those that only fill up the slab."""
+        """Number of rows, without the padding at the end."""
         return sum(self.chunks)
 
     def on_gpu(self) -> Slab:
@@ -134,7 +134,7 @@ class Slab:
 
 
 def join_chunks(chunks: Sequence[Chunk], places: Places, xp: Any) -> Slab:
-    """Join chunks to a slab whose arrays are made by `xp`, numpy or cupy."""
+    """Join chunks into a slab. The module `xp` (numpy or cupy) makes its arrays."""
     lengths = [len(chunk.target) for chunk in chunks]
     rows = -(-max(1, sum(lengths)) // ALIGNMENT) * ALIGNMENT
     layout = places.layout
@@ -183,7 +183,7 @@ def join_chunks(chunks: Sequence[Chunk], places: Places, xp: Any) -> Slab:
 
 
 class Caps(Sequence[Any]):
-    """The caps of all rows, which stay on the GPU. An entry is one chunk's caps."""
+    """The caps of all rows, kept on the GPU. Entry i is a copy of the i-th chunk's."""
 
     def __init__(self, slabs: list[Any], lengths: list[list[int]]) -> None:
         self.slabs = slabs
@@ -202,7 +202,7 @@ class Caps(Sequence[Any]):
 
 
 def group_chunks(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """Yield lists of consecutive chunks that are joined to slabs.
+    """Yield lists of consecutive chunks. Each list will be joined into one slab.
 
     All chunks of a list have the same divisor.
     """
@@ -228,7 +228,7 @@ def count_bytes(chunk: Chunk) -> int:
 
 
 def slice_rows(parts: list[Any], lengths: list[int], rows: slice) -> FloatArray:
-    """Return some rows of stacked parts, sparse or dense, as floats."""
+    """Stack parts, which are sparse or dense, and return some rows as dense floats."""
     found: list[Any] = []
     start = 0
     for part, length in zip(parts, lengths, strict=True):
@@ -241,12 +241,12 @@ def slice_rows(parts: list[Any], lengths: list[int], rows: slice) -> FloatArray:
 
 
 def find_address(array: Any) -> int:
-    """Return where an array on the GPU begins."""
+    """Return the address at which an array on the GPU begins."""
     return int(array.data.ptr)
 
 
 def write_addresses(to: Any, matrix: Any, rows: Sequence[int] | IntArray) -> None:
-    """Write the addresses of some rows of a matrix on the GPU."""
+    """Write to `to` the addresses of some rows of a matrix on the GPU."""
     start, step = find_address(matrix), matrix.strides[0]
     for place, row in enumerate(rows):
         to[place] = start + int(row) * step

@@ -138,7 +138,7 @@ class Job:
 
 
 def hold(name: Name, read: Read, *arguments: Any) -> Partition:
-    """Read a partition and keep its rows on this worker as long as Dask keeps them.
+    """Read a partition. This worker keeps the rows as long as Dask keeps the result.
 
     Arguments that are answers of other tasks are replaced by their totals.
     """
@@ -149,9 +149,11 @@ def hold(name: Name, read: Read, *arguments: Any) -> Partition:
 
 
 def add_up(table: str, numbers: Sequence[int], job: Job, *arguments: Any) -> Answer:
-    """Return the sum of a job over the partitions that this worker keeps.
+    """Return the sum of a job over the partitions `numbers`.
 
-    `arguments` are results of other tasks. They follow the arguments of the job.
+    If this worker lacks the rows of some partitions, the answer lists these partitions
+    instead. `arguments` are results of other tasks. They are passed to the job's
+    function after the job's own arguments.
     """
     try:
         worker = get_worker()
@@ -187,7 +189,7 @@ def call(work: Callable[..., Any], *arguments: Any) -> Answer:
     """Call a function, and return its result or its error.
 
     Arguments that are answers of other tasks, or lists of them, are replaced by their
-    totals. If one of these has an error, return that answer.
+    totals. If one of these answers has an error, that answer is returned instead.
     """
     for one in arguments:
         for answer in one if isinstance(one, list) else [one]:
@@ -206,7 +208,11 @@ def _get_totals(argument: Any) -> Any:
 
 
 def merge(answers: Sequence[Answer]) -> Answer:
-    """Add up the answers of several tasks."""
+    """Add up the answers of several tasks.
+
+    If there is an error, the first answer with an error is returned. Otherwise, if
+    partitions are missing, the result lists all of them.
+    """
     for answer in answers:
         if answer.error is not None:
             return answer
@@ -217,7 +223,10 @@ def merge(answers: Sequence[Answer]) -> Answer:
 
 
 def share(settings: Settings) -> Settings:
-    """Return the settings, as a result that Dask copies to the workers that need it."""
+    """Return the settings unchanged.
+
+    As the result of a task, they are copied by Dask to the workers that need them.
+    """
     return settings
 
 
@@ -266,14 +275,18 @@ def _sum(parts: list[Any]) -> Any:
 
 
 def _make_public(error: Exception) -> Exception:
-    """Return the error, or one without a message if the message may quote a cell."""
+    """Return an error that is safe to show.
+
+    If the message may quote a cell, this is a RuntimeError that names only the type of
+    the error.
+    """
     if type(error) in PUBLIC_ERRORS:  # errors of other libraries derive from these
         return error.with_traceback(None)
     return RuntimeError(f"A worker failed with {type(error).__name__}.")
 
 
 def _get_shelf(worker: Any) -> WeakValueDictionary[Name, Partition]:
-    """Return the partitions of a worker. Dask's results keep them alive."""
+    """Return a worker's partitions, which exist as long as Dask keeps their results."""
     shelf: WeakValueDictionary[Name, Partition] = vars(worker).setdefault(
         "skdp_partitions", WeakValueDictionary()
     )

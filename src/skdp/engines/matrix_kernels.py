@@ -42,7 +42,7 @@ from skdp.engines.kernels import (
 #: Further fields of the lines that describe a group to `_read_tile`: the number of
 #: bytes from one column to the next, and the first place of a group of hats.
 STEP, FIRST = 5, 6
-#: Number of rows whose products of features float64 adds up exactly.
+#: Largest number of rows for which float64 adds up products of features exactly.
 GRAM_ROWS = 1 << 24
 
 
@@ -59,7 +59,7 @@ def _read_tile(
     """Read the rows of a tile from the groups that `lines` (groups, 7) describes.
 
     The slot of a line is the group's first column in `dense`, or its first row in
-    `codes` or in `places` and `values`. Its other fields are those of a program.
+    `codes` or in `places` and `values`. The line's other fields are those of a program.
     """
     n = stop - start
     for g in range(len(lines)):
@@ -215,7 +215,7 @@ def cap_rows(
     cap: float,
     caps: npt.NDArray[np.int32],
 ) -> None:
-    """Compute `Metric.caps` from the images (n, r) of rows, with the same bits."""
+    """Compute exactly the same caps as `Metric.caps`, from rows' images (n, r)."""
     for i in range(len(images)):
         squares = 0.0
         for r in range(images.shape[1]):
@@ -228,7 +228,7 @@ def cap_rows(
 def add_pairs(
     slots: npt.NDArray[np.int64], dense: Floats, codes: Codes, matrix: Floats
 ) -> None:
-    """Add the lower triangle of Σ_i z_i z_iᵀ to `matrix`, without the rows of hats.
+    """Add to `matrix` the lower triangle of Σ_i z_i z_iᵀ, except the rows of hats.
 
     The one-hot codes of group g start at place `slots[g]`.
     """
@@ -295,9 +295,9 @@ def add_hat_pairs(
     values: Floats,
     matrix: Floats,
 ) -> None:
-    """Add the rows of the lower triangle of Σ_i z_i z_iᵀ that belong to hats.
+    """Add to `matrix` the rows of hats in the lower triangle of Σ_i z_i z_iᵀ.
 
-    The entries of a row are sorted by place.
+    The hats of each z_i must be sorted by place.
     """
     width = dense.shape[1]
     for e in range(len(places)):

@@ -48,7 +48,7 @@ def to_dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatAr
 def _compute_gradient(
     units: FloatArray, at: IntArray, slopes: Slopes, records: Records
 ) -> BigInts:
-    """Return the gradient of a part of a table, where its rows are."""
+    """Return the gradient of a part of a table. This runs where the part's rows are."""
     slopes = divide_slopes(records, slopes)
     return ReferenceEngine(records).gradient(units, at, slopes)
 
@@ -74,7 +74,7 @@ class ReferenceEngine:
                 yield index, chunk, slice(start, start + ROWS)
 
     def _move_margins(self, units: FloatArray) -> None:
-        """Recompute the margins of all rows for the weights `units` (d, k)."""
+        """Update the margins of all rows to the weights `units` (d, k)."""
         if self._weights.shape != units.shape:
             self._weights = np.zeros_like(units)
             k = units.shape[1]

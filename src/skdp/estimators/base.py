@@ -172,9 +172,9 @@ class PrivateLinearModel(
         sample_weight : column or str, optional
             The weight of each record, clipped to ``max_weight``.
         unit : column, str or list of str, optional
-            Whose row it is: an array of ids, or the names of the columns that hold
-            them. All rows of a person then count as one record, and privacy protects
-            persons. The default is the schema's unit.
+            The person to whom each row belongs: an array of ids, or the names of the
+            columns that hold the ids. All rows of a person then count as one record,
+            and privacy protects persons. The default is the schema's unit.
 
         Returns
         -------
@@ -279,7 +279,7 @@ class PrivateLinearModel(
             fitted.n_iter_ = fit.n_steps
             fitted._weighted = not (sample_weight is None and self.class_weight is None)
             fitted._exposed = isinstance(weight, Exposure)
-            fitted._errors = None  # not those of an earlier fit
+            fitted._errors = None  # discard those of an earlier fit
             enter(fitted)
             self.__dict__ = fitted.__dict__
         remember_table(self, X)
@@ -324,7 +324,7 @@ class PrivateLinearModel(
         return Outcome(fit.weights, record, plan, plan.n_steps * plan.n_restarts)
 
     def _may_have_errors(self, schema: Schema) -> bool:
-        """Return whether there may be standard errors, according to the parameters."""
+        """Return whether the parameters allow the model to have standard errors."""
         full = self.sampling in ("auto", "full") and self.geometry in ("auto", "matrix")
         plain = full and self.fit_intercept and self.l1_ratio == 0
         return plain and self._loss(schema).target_law is not None

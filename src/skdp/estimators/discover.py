@@ -30,9 +30,10 @@ from skdp.tables.readers import positions
 
 #: Share of δ that is spent on categories. The rest is for Gaussian noise.
 LEVELS_SHARE = 0.5
-#: A column of categories of which none was found.
+#: Stands for a categorical column in which no category was found.
 EMPTY = Categorical([NOTHING_FOUND])
-#: A range starts at 0 if its end next to 0 is at most this share of the other.
+#: The end of a range that is nearer to 0 becomes 0 if it is at most this share of the
+#: other end.
 NEAR_ZERO = 0.25
 #: First digits of readable numbers.
 DIGITS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
@@ -49,8 +50,8 @@ class Discovery:
     privacy_ : PrivacyRecord
         The budget that was spent.
     left_out : tuple of str
-        Columns of categories in which noise hid every category. The schema does not
-        have them.
+        Categorical columns in which noise hid every category. These columns are not in
+        the schema.
     """
 
     schema: Schema
@@ -113,8 +114,9 @@ def discover(
     -----
     Ranges come from a noisy histogram of magnitudes. They are rounded outwards to
     readable numbers, and a range that starts near 0 starts at 0. Categories are found
-    if enough rows have them. A column without any is left out. If you have public
-    knowledge, it is better: edit the schema, and pass it to ``fit``.
+    if enough rows have them. A categorical column is left out if none of its categories
+    are found. Public knowledge is better than noisy facts. If you have any, edit the
+    schema before you pass it to ``fit``.
 
     **Guarantee.** For all tables that are neighbours, the schema is post-processing of
     releases charged to ``privacy_``, which is (epsilon, delta)-private.

@@ -33,9 +33,9 @@ class Curve:
     column : str
         The name of the column or of the pair.
     axes : tuple of (name, values)
-        The name of each column, and its knots in the user's units or its levels.
+        The name of each column, and its levels or its knots in the user's units.
     numeric : tuple of bool
-        Whether each column is a number.
+        Whether each column is a number without bins.
     effects : float64 (m, k)
         The effect at each knot or level, or at each combination of them, for each
         output. The mean over the rows of the table is about zero.
@@ -103,7 +103,11 @@ def list_curves(model: Any) -> list[Curve]:
 def _draw_line(
     column: Any, middle: float, effects: FloatArray, std: FloatArray | None
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Return the effects of a line at both ends of its range. It is 0 at `middle`."""
+    """Return a line's effects at both ends of the range, and their standard errors.
+
+    The effect is 0 at the scaled position `middle`. If missing values have an
+    indicator, the effect of a missing value comes third.
+    """
     reach = (np.array([0.0, 1.0]) - middle) * column.span
     ends = np.vstack([reach[:, None] * effects[:1], effects[1:]])
     if std is None:
@@ -112,7 +116,7 @@ def _draw_line(
 
 
 def _list_values(column: Numeric | Categorical) -> tuple[Any, ...]:
-    """Return knots in the user's units, levels, or the middles of bins."""
+    """Return levels, or knots or the middles of bins in the user's units."""
     if isinstance(column, Categorical):
         return tuple(column.levels)
     if column.bins is not None:
@@ -156,7 +160,10 @@ def _list_lines(model: Any, curve: Curve) -> Iterator[list[Any]]:
 
 
 def trace(column: Numeric, curve: Curve, k: int = 0) -> tuple[FloatArray, ...]:
-    """Return points (x, effect, low, high) of a number's curve, in the user's units."""
+    """Return arrays x, effect, low and high that trace the curve of output k.
+
+    The numbers x are in the user's units.
+    """
     n = len(curve.axes[0][1]) - column.indicator
     at = scaled = column.place_knots()
     if column.scale == "log":

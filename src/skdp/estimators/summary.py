@@ -41,9 +41,9 @@ HIDDEN = (
     "more rows."
 )
 CLASSES = "Classes are relative to their mean, which changes no prediction."
-#: Largest number of classes that are printed side by side. Others follow below.
+#: Largest number of classes that are printed side by side. More classes follow below.
 MOST_COLUMNS = 6
-#: Largest number of columns on a log scale that a note names. Others are counted.
+#: Largest number of columns on a log scale that a note names. It counts the others.
 MOST_NAMES = 4
 
 
@@ -54,7 +54,7 @@ class Summary:
     Attributes
     ----------
     title : str
-        The name of the model's class, and of its target if that has a name.
+        The name of the model's class, and the name of the target if there is one.
     facts, notes : tuple of str
         Sentences above and below the table.
     head : tuple of str
@@ -82,8 +82,9 @@ class Summary:
     def to_frame(self) -> Any:
         """Return the lines as a pandas frame, with one row per coefficient.
 
-        The index has the names of the column and of the level, after that of the class
-        if the classes have standard errors. Numbers that are unknown are missing.
+        The index has the name of the column and the name of the level. If the classes
+        have standard errors, the name of the class comes first. Unknown numbers are
+        missing values.
         """
         from skdp.tables.readers import library
 
@@ -123,7 +124,7 @@ class Summary:
 
     @property
     def _outputs(self) -> list[str]:
-        """The classes that have lines of their own, or one empty name."""
+        """The classes that have separate lines, or one empty name otherwise."""
         return list(dict.fromkeys(line.output for line in self.lines))
 
     def _list_rows(self, output: str) -> list[tuple[str, list[str]]]:
@@ -171,7 +172,7 @@ class Summary:
 
 
 def summarise(model: Any, ratios: bool = False) -> Summary:
-    """Return the summary of a fitted model, with coefficients or with `ratios`."""
+    """Return the summary of a fitted model, with exp(coefficient) if `ratios`."""
     check_is_fitted(model, "weights_")
     several = model.weights_.shape[1] > 1
     check(

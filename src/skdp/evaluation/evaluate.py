@@ -79,9 +79,10 @@ def evaluate(
         probabilities are predicted, ``"calibration"`` and ``"ece"``. Regressors have
         ``"r2"``, ``"rmse"``, ``"mae"`` and ``"mse"``; models of counts also have
         ``"deviance"`` and ``"d2"``. By default, all scores except mse are released.
-        Each column of cells increases the noise of the others, so request only what
-        you need. All scores of the confusion matrix share one column, and so do
-        calibration and ece, and r2, rmse, mae and mse.
+        Scores are computed from columns of cells (see Notes). Each column increases the
+        noise of the other columns, so request only the scores that you need. All scores
+        of the confusion matrix share one column. Calibration and ece also share a
+        column, and so do r2, rmse, mae and mse.
     neighbours : {"add-remove", "zero-out", "replace-one"}
         As for estimators.
     n_rows : int, optional
@@ -241,7 +242,7 @@ def _list_bounds(
 
 
 def _list_notes(model: Any, wanted: Sequence[str], scale: Scale) -> Iterator[str]:
-    """Yield sentences about classes and clipped values."""
+    """Yield notes about the classes that scores refer to, and about clipped values."""
     averaged = [name for name in ("precision", "recall", "f1") if name in wanted]
     if averaged and len(model.classes_) == 2:
         yield f"{', '.join(averaged)}: of class {model.classes_[1]}."

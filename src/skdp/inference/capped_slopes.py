@@ -19,9 +19,9 @@ from skdp.schema import FloatArray
 N_NEWTON = 4
 #: A cap that no slope reaches, and the smallest norm by which a slope is divided.
 NO_CAP, TINY = 1e6, 1e-300
-#: Larger margins of counts, whose means are relative to the largest count, are clipped.
+#: Margins of counts are clipped to this. A margin of 0 means the largest count.
 HIGHEST = 2.0
-#: Difference of margins from which derivatives of expected slopes of counts follow.
+#: Step in margins for numerical derivatives of the expected slopes of counts.
 STEP = 1e-4
 
 
@@ -40,11 +40,11 @@ class Weighting:
     Attributes
     ----------
     most : float
-        The largest weight that is possible, by which steps are shortened.
+        The largest possible weight. Steps are shorter by this factor.
     weights, shares : float64 (b,)
-        The weights that occur, and the share of the records that has each of them.
-        Weights are assumed not to depend on the columns. Other records have weight
-        zero.
+        The positive weights that occur, and the share of the records that have each
+        weight. All other records have weight zero. Weights are assumed not to depend on
+        the columns.
     factors : float64 (k,), optional
         The weight of each class.
     exposed : bool
@@ -74,19 +74,19 @@ class Law(ABC):
 
     @abstractmethod
     def average(self, margins: FloatArray, caps: FloatArray) -> MeanSlopes:
-        """Return the means of slopes that are capped at `caps` (n,)."""
+        """Return the mean derivative and square of slopes capped at `caps` (n,)."""
 
     @abstractmethod
     def steepen(self, margins: FloatArray) -> FloatArray:
-        """Return the derivatives (n, k, k) of slopes without caps and weights."""
+        """Return the derivatives (n, k, k) of slopes, without weights or caps."""
 
     def expect(
         self, margins: FloatArray, true: FloatArray, caps: FloatArray
     ) -> FloatArray:
-        """Return mean capped slopes (n, k) at `margins`, if `true` margins are right.
+        """Return the mean capped slopes (n, k) at `margins`.
 
-        They are zero where both margins agree, if the slopes to both sides are capped
-        alike.
+        Targets are drawn with the margins `true`. Where both margins agree, the mean
+        slopes are zero if caps cut as much from positive as from negative slopes.
         """
         return np.zeros_like(margins)
 
@@ -99,7 +99,7 @@ class Law(ABC):
 
     @property
     def is_even(self) -> bool:
-        """Whether caps cut as much from slopes to either side."""
+        """Whether caps cut as much from positive as from negative slopes."""
         return False
 
     def expose(self, exposure: float) -> Law:
@@ -130,7 +130,7 @@ class Classes(Law):
     def _cap_slopes(
         self, margins: FloatArray, y: int, caps: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the capped slopes (n, k) of class y, and the factors (n,) of caps."""
+        """Return capped slopes (n, k) of class y, and the factors (n,) of the caps."""
         slopes = self._find_chances(margins)
         slopes[:, y] -= 1.0
         slopes = self.factors[y] * slopes[:, -margins.shape[1] :]
@@ -140,12 +140,12 @@ class Classes(Law):
         return slopes * factor[:, None], factor
 
     def steepen(self, margins: FloatArray) -> FloatArray:
-        """Return the derivatives of the probabilities."""
+        """Return the derivatives (n, k, k) of probabilities in the margins."""
         k = margins.shape[1]
         return _derive_softmax(self._find_chances(margins))[:, -k:, -k:]
 
     def average(self, margins: FloatArray, caps: FloatArray) -> MeanSlopes:
-        """Return the means over the classes."""
+        """Return the mean derivative and square of capped slopes, over the classes."""
         true, steep = self._find_true_chances(margins), self.steepen(margins)
         curvature, square = np.zeros_like(steep), np.zeros_like(steep)
         for y in range(len(self.factors)):
@@ -162,7 +162,7 @@ class Classes(Law):
     def expect(
         self, margins: FloatArray, true: FloatArray, caps: FloatArray
     ) -> FloatArray:
-        """Return mean capped slopes over the classes."""
+        """Return the mean capped slopes (n, k), where the mean is over the classes."""
         chances = self._find_true_chances(true)
         total = np.zeros_like(margins)
         for y in range(len(self.factors)):
@@ -196,15 +196,15 @@ class Normal(Law):
 
     @property
     def is_even(self) -> bool:
-        """Whether caps cut as much from slopes to either side."""
+        """Whether caps cut as much from positive as from negative slopes."""
         return True
 
     def steepen(self, margins: FloatArray) -> FloatArray:
-        """Return ones, because residuals are slopes."""
+        """Return ones, because a slope is a margin minus a target."""
         return np.ones((len(margins), 1, 1))
 
     def average(self, margins: FloatArray, caps: FloatArray) -> MeanSlopes:
-        """Return the means over the residuals."""
+        """Return the mean derivative and square of capped slopes, over residuals."""
         z = np.broadcast_to(caps, (len(margins),)) / self.std
         free = 2.0 * norm.cdf(z) - 1.0
         square = free - 2.0 * z * norm.pdf(z) + z**2 * (1.0 - free)
@@ -215,9 +215,9 @@ class Normal(Law):
 class Counts(Law):
     """Counts with mean μ = exp(m) and variance `dispersion` · μ.
 
-    Counts that vary more than Poisson counts have a larger dispersion. Their
-    distribution is taken to be a gamma distribution. Its mean below a limit has a
-    closed form.
+    The dispersion is larger if counts vary more than Poisson counts. Counts are assumed
+    to have a gamma distribution, because the mean of gamma variables below a limit has
+    a closed form.
     """
 
     dispersion: float
@@ -228,9 +228,10 @@ class Counts(Law):
     def _average_clipped(
         self, margins: FloatArray, true: FloatArray, caps: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the mean and mean square of clipped counts, and the share of others.
+        """Return the mean and mean square of clipped counts, and the unclipped share.
 
-        Counts are clipped to exp(margins) ± caps. All three have shape (n,).
+        Counts are clipped to exp(margins) ± caps. The unclipped share is the share of
+        the counts that lie between these limits. Each result has shape (n,).
         """
         mean, middle = self._predict(true)[:, 0], self._predict(margins)[:, 0]
         shape = mean / self.dispersion
@@ -248,15 +249,15 @@ class Counts(Law):
         return first, second, free
 
     def steepen(self, margins: FloatArray) -> FloatArray:
-        """Return the expected counts."""
+        """Return the expected counts exp(m), because slopes are exp(m) - y."""
         return self._predict(margins)[:, :, None]
 
     def expose(self, exposure: float) -> Law:
-        """Return the law of rates, which vary less over a longer exposure."""
+        """Return the law of rates. The longer the exposure, the less rates vary."""
         return Counts(self.dispersion / exposure)
 
     def average(self, margins: FloatArray, caps: FloatArray) -> MeanSlopes:
-        """Return the means over the counts."""
+        """Return the mean derivative and square of capped slopes, over the counts."""
         mean = self._predict(margins)[:, 0]
         first, second, free = self._average_clipped(margins, margins, caps)
         square = np.maximum(mean**2 - 2.0 * mean * first + second, 0.0)
@@ -265,13 +266,13 @@ class Counts(Law):
     def expect(
         self, margins: FloatArray, true: FloatArray, caps: FloatArray
     ) -> FloatArray:
-        """Return mean capped slopes over the counts."""
+        """Return the mean capped slopes (n, k), where the mean is over the counts."""
         first, _, _ = self._average_clipped(margins, true, caps)
         return np.asarray(self._predict(margins) - first[:, None])
 
 
 def _list_points(law: Law, weighting: Weighting) -> list[tuple[float, float, Law]]:
-    """Return each weight that occurs, its share of the records, and their law."""
+    """Return each weight that occurs, with the share and the law of its records."""
     pairs = zip(weighting.weights, weighting.shares, strict=True)
     return [
         (w, share, law.expose(w) if weighting.exposed else law) for w, share in pairs
@@ -281,7 +282,7 @@ def _list_points(law: Law, weighting: Weighting) -> list[tuple[float, float, Law
 def average_slopes(
     law: Law, weighting: Weighting, margins: FloatArray, caps: FloatArray
 ) -> MeanSlopes:
-    """Return the means of weighted slopes that are capped after they are weighted."""
+    """Return the mean derivative and square of slopes, weighted and then capped."""
     parts = [
         (share, weight, own.average(margins, caps / weight))
         for weight, share, own in _list_points(law, weighting)
@@ -295,7 +296,10 @@ def average_slopes(
 def expect_slopes(
     law: Law, weighting: Weighting, margins: FloatArray, caps: FloatArray
 ) -> FloatArray:
-    """Return the mean weighted capped slopes (n, k), if the margins are right."""
+    """Return the means (n, k) of slopes that are weighted, then capped.
+
+    Targets are drawn with the same margins.
+    """
     points = _list_points(law, weighting)
     parts = [s * w * own.expect(margins, margins, caps / w) for w, s, own in points]
     return np.asarray(sum(parts))

@@ -2,9 +2,10 @@
 
 `descent.level` moves the intercepts by -g/h after the last step, where g is the
 released mean of the slopes and h their mean derivative. The other weights w are not
-moved. An error of w is thus passed on to the intercept, which keeps predictions right
-on average. The intercept's own error before the correction does not matter any more,
-unless rows have weights below the largest one: the move is then too short.
+moved. The correction makes predictions right on average, so it passes an error of w on
+to the intercept. The error that the intercept had before the correction vanishes,
+unless some rows have weights below the largest weight. In that case the move is too
+short, and a part of that error remains.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class Correction:
     last : int array (k,)
         The positions of the intercepts among the kd weights.
     passed_on : float64 (k, kd)
-        Share of each weight's error that each intercept loses. It is 1 for a single
-        intercept itself, if rows have no weights.
+        For each intercept and each weight, the share of the weight's error that is
+        subtracted from the intercept. If there is a single intercept and rows have no
+        weights, the share of the intercept's own error is 1.
     noise, sampling : float64 (k, k)
         Covariances of g/h due to the privacy noise and to sampling.
     bias : float64 (k,)
@@ -57,7 +59,8 @@ class Correction:
     ) -> Correction:
         """Compute the correction of weights (d, k) from surrogate rows (n, d).
 
-        `noise_std` is that of the released sum of slopes, whose slopes have the `cap`.
+        `noise_std` is the standard deviation of the noise in the released sum of
+        slopes. Slopes in that sum are capped at `cap`.
         """
         d, k = weights.shape
         margins, most = rows @ weights, weighting.most
@@ -80,9 +83,9 @@ class Correction:
         )
 
     def move(self, maps: FloatArray) -> FloatArray:
-        """Return functionals (m, kd) whose errors before the correction are passed on.
+        """Return the functionals (m, kd) that give the errors after the correction.
 
-        Each functional `maps` @ weights has, after the correction, the error of the
-        returned functional before it, plus that of g/h.
+        After the correction, the error of `maps` @ weights is the error that the
+        returned functional had before the correction, plus the error of g/h.
         """
         return np.asarray(maps - maps[:, self.last] @ self.passed_on)

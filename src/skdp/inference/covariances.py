@@ -58,7 +58,7 @@ class Uncertainty:
         The usual size of the effect of a category: one in log-odds, or a standard
         deviation of the residuals.
     learning : Learning
-        Computes errors for other moments that are possible.
+        Computes errors for other moments that are possible, given the released ones.
     correction : Correction, optional
         How the intercept was corrected after the last step.
     gram, known : ReleasedGram, Moments
@@ -78,9 +78,10 @@ class Uncertainty:
     def errors(self, plain: FloatArray, contrasts: FloatArray) -> Errors:
         """Return the errors of `plain` @ weights and of `contrasts` @ weights.
 
-        A row of `plain` (m, d) is the same row of `contrasts` plus a level that no
-        record can determine. The variance of this level is added. If there are several
-        outputs, contrasts are relative to the mean of all outputs.
+        Each row of `plain` (m, d) is the corresponding row of `contrasts` plus a level
+        that the records cannot determine. The variance of this level is added to the
+        variance of `plain` @ weights. If there are several outputs, contrasts are
+        relative to the mean of all outputs.
         """
         k, fixed = self.n_outputs, self.correction
         class_contrasts = np.eye(k) - (1.0 / k if k > 1 else 0.0)
@@ -101,7 +102,7 @@ class Uncertainty:
             noise_std = np.sqrt(noise_std**2 + noise)
             if fixed.complete:
                 std = np.sqrt(std**2 + noise + other)
-            else:  # what remains of the intercept's error has the same cause
+            else:  # the remaining error has the same cause, so add standard errors
                 std = std + np.sqrt(noise + other)
             std = std + np.abs(own @ fixed.bias) / Z
         for at in np.split(np.arange(len(parts)), k):
@@ -122,9 +123,10 @@ class Uncertainty:
     ) -> variances.Varies:
         """Return how much rows vary along each coefficient of each output.
 
-        `maps` (km, kd) are sorted by output. The coefficient of an output is changed
-        by adding weights tq to the outputs, where the t of each output makes the
-        curvature of the loss along this direction as small as possible.
+        `maps` (km, kd) are sorted by output. Let q be the direction (d,) that changes a
+        coefficient (`variances.measure_remaining`). To change the coefficient of one
+        output, add t_c q to the weights of each output c. The numbers t_c are those
+        that make the curvature of the loss along this change as small as possible.
         """
         k = self.n_outputs
         blocks = maps.reshape(k, -1, k, maps.shape[1] // k)
@@ -145,7 +147,8 @@ class Uncertainty:
         along = np.square(outputs).sum(axis=1)
         estimate[some], std[some] = found.estimate * along, found.std * along
         residuals[some] = np.einsum("mk,md->mkd", outputs, q).reshape(len(q), -1)
-        # A corrected intercept depends on several outputs in its own way.
+        # A corrected intercept depends on several outputs, so `residuals` may not
+        # change it by exactly one. Rescale them.
         reach = np.einsum("md,md->m", maps, residuals)
         reach = np.where(some, np.clip(reach, 0.5, 2.0), 1.0)
         return variances.Varies(
@@ -154,9 +157,10 @@ class Uncertainty:
 
 
 class Errors(NamedTuple):
-    """Standard deviations due to privacy and standard errors, (m, k) each.
+    """Standard deviations due to privacy noise, and standard errors, (m, k) each.
 
-    The standard error of an effect that cannot be determined is infinite.
+    The first two arrays are those of `plain` in `Uncertainty.errors`. The standard
+    error of an effect that cannot be determined is infinite.
     """
 
     noise_std: FloatArray
@@ -230,8 +234,8 @@ def estimate(
     weighting : Weighting, optional
         The weights of records and classes. By default all weights are one.
     count_unit : float
-        The count 1 on the scale of the target, where the largest count is 1. Counts
-        vary at least as much as Poisson counts.
+        The value of a count of 1 on the scale of the target, on which the largest count
+        is 1. Counts are assumed to vary at least as much as Poisson counts.
     """
     reason = find_obstacle(plan)
     if reason is not None:
@@ -310,7 +314,7 @@ def _make_law(
     # Counts are on a scale from 0 to 1, and the histogram on one from -1 to 1.
     means = np.exp(np.minimum(rows @ weights[:, 0], HIGHEST))
     residual = max(variance / 4.0 - float(means.var()), least / 4.0)
-    spread = 1.0  # of a rate, relative to that of a count: 1/exposure
+    spread = 1.0  # variance of a rate relative to a count, the mean of 1/exposure
     if weighting.exposed:
         spread = float(weighting.shares @ (1.0 / weighting.weights))
     return Counts(max(residual / float(means.mean()) / spread, count_unit, 1e-6))

@@ -62,11 +62,11 @@ def descend(
 ) -> tuple[FloatArray, PrivacyRecord]:
     """Minimise f by DP-SkGD, Algorithm 1 of the paper.
 
-    For t = 0, …, T-1 it sets θ⁰ = w^t. For k = 0, …, K-1 it draws a set S and noise
-    η ∼ N(0, σ_S² I), and computes θ^{k+1} = θ^k - ΓC(∇f(θ^k) + η) with C = I_S P⁻¹. The
-    average of θ¹, …, θ^K is w^{t+1}. Nothing else is done to w, except that
-    weights are clipped to ±1024, and that a penalty's proximal map is applied if there
-    is a penalty.
+    For t = 0, …, T-1 the algorithm sets θ⁰ = w^t. For k = 0, …, K-1 it draws a set S
+    and noise η ∼ N(0, σ_S² I), and computes θ^{k+1} = θ^k - ΓC(∇f(θ^k) + η) with
+    C = I_S P⁻¹. The average of θ¹, …, θ^K is w^{t+1}. Nothing else is done to w, except
+    that weights are clipped to ±1024, and that a penalty's proximal map is applied if
+    there is a penalty.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ def descend(
     n_steps, n_restarts : int
         K and T.
     step_sizes, smoothness : float64 (d,), optional
-        Γ, or M if Γ = PM⁻¹. Give one of them. For records, M is computed from public
-        bounds if neither is given.
+        Γ, or the M that determines Γ = PM⁻¹. Give one of them. For records, M is
+        computed from public bounds if neither is given.
     noise : float or callable S -> float, optional
         σ_S, the standard deviation of each coordinate of η.
     epsilon, delta : float, optional
-        A budget that determines σ_S instead, in proportion to L_S, by exact accounting.
-        δ is min(1e-6, 1/(10n)) by default. Without `noise` and `epsilon` there is no
-        noise.
+        A budget, in place of `noise`. Exact accounting then determines σ_S, which is
+        proportional to L_S. δ is min(1e-6, 1/(10n)) by default. If neither `noise` nor
+        `epsilon` is given, there is no noise.
     start : float64 (d,), optional
         w⁰, by default 0. It must be public.
     loss : Loss, optional
@@ -97,7 +97,7 @@ def descend(
     n_rows : int, optional
         n. It is required for a gradient with noise, and for records under add-remove.
     neighbours : {"replace-one", "zero-out", "add-remove"}
-        Which tables are neighbours. The paper's are replace-one.
+        Which tables are neighbours. The paper uses replace-one.
     penalty : Penalty, optional
         A separable penalty, by default none, as in the paper.
     elliptical : bool
@@ -125,7 +125,8 @@ def descend(
     callback receives cost what the record says. For records this is unconditional. For
     a gradient it requires that no record's gradient on S has a norm above L_S, and that
     f is the mean over n records; the record repeats this as an assumption. If
-    σ_S/L_S varies, every step is charged as the set for which it is smallest.
+    σ_S/L_S varies, every step is charged as if it drew the set with the smallest
+    σ_S/L_S.
 
     Examples
     --------
@@ -192,7 +193,7 @@ def descend(
         total = exact(at, theta)
         if noise is None or not z:
             return total
-        # A sensitivity above the true one is valid, and gives the noise asked for.
+        # Overstating the sensitivity is valid, and makes the noise as requested.
         wanted = _evaluate(noise, at) * n / z
         return replace(total, sensitivity=max(total.sensitivity, wanted))
 
@@ -217,7 +218,7 @@ def descend(
 
 @dataclass(frozen=True)
 class _Budget:
-    """What the steps of a run may cost, or do cost."""
+    """Computes the noise for a given budget, or the budget that given noise costs."""
 
     sampling: Sampling
     n_rows: int
@@ -225,7 +226,10 @@ class _Budget:
     n_releases: int
 
     def spend(self, epsilon: float, delta: float | None) -> tuple[PrivacyRecord, float]:
-        """Return a record of a budget, and the noise multiplier that spends it."""
+        """Return a privacy record, and the noise multiplier.
+
+        With this noise, all steps together use up the budget (ε, δ) of the record.
+        """
         delta = default_delta(self.n_rows) if delta is None else delta
         if epsilon < math.inf:
             check_budget(epsilon, delta, self.n_rows)
@@ -236,10 +240,10 @@ class _Budget:
     def measure(
         self, noise: OfSet, lipschitz: OfSet, delta: float | None
     ) -> tuple[PrivacyRecord, float]:
-        """Return a record of what σ_S costs, and the smallest noise multiplier.
+        """Return a record of what noise σ_S costs, and the smallest noise multiplier.
 
-        If the sampling does not list its sets, L of all coordinates is used, which
-        bounds L_S for every S.
+        This is the smallest over all sets S. If the sampling does not list its sets,
+        the L of all coordinates is used, because it is at least L_S for every S.
         """
         sets = self.sampling.support
         check(
@@ -265,7 +269,7 @@ class _Budget:
 
 
 def _evaluate(value: OfSet, at: IntArray) -> float:
-    """Return a number that may depend on the set S."""
+    """Return `value` at the set S = `at`, if it is a function, or else `value`."""
     return float(value(at) if callable(value) else value)
 
 
@@ -276,7 +280,7 @@ def _choose_step_sizes(
     step_sizes: ArrayLike | None,
     smoothness: ArrayLike | None,
 ) -> FloatArray:
-    """Return Γ as it is given, or PM⁻¹."""
+    """Return Γ if it is given, and otherwise PM⁻¹."""
     check(
         step_sizes is None or smoothness is None,
         "Give step_sizes or smoothness, not both, because Γ = PM⁻¹.",

@@ -1,8 +1,8 @@
 r"""Compute bounds that require expected separable overapproximation (ESO) only.
 
-They are Theorems D, E and F of docs/guide/theory.md, which has the proofs. They cover
-what block-wise step sizes M run in: ``E[I_S H I_S] ⪯ PM``, which is weaker than
-``Diag(M) ⪰ H``.
+The bounds are Theorems D, E and F of docs/guide/theory.md, which has the proofs. They
+hold for block-wise step sizes M, which satisfy ``E[I_S H I_S] ⪯ PM``. This condition is
+weaker than ``Diag(M) ⪰ H``.
 
 * **D** minimises F = f + ψ for a separable convex ψ, by proximal steps.
 * **E** is for strongly convex functions, and tends to B or D as the modulus vanishes.
@@ -45,7 +45,7 @@ def composite_bound(
 
     The bound is (D0/2 + v·(F(w0) - F*))/K + v·N2 for the average of θ_0, …, θ_{K-1}.
     For the average of θ_1, …, θ_K, v - 1 replaces the first v. If all probabilities are
-    equal, v·N2 = N1, and this is `eso_bound`: the penalty costs nothing.
+    equal, v·N2 = N1, and the bound equals `eso_bound`, so the penalty costs nothing.
 
     Parameters
     ----------
@@ -126,10 +126,10 @@ def eso_weighted_bound(
 ) -> float:
     """Bound E F(average) - F* for weights (1 - ρ)^(-k), strongly convex (Theorem E).
 
-    Let V0 = D0 + 2v(F(w0) - F*) and N = N1 + v·N2, or N = 2v·N2 with a penalty. The
-    bound is (ρV0/((1 - ρ)^(-K) - 1) + N)/(2(1 - ρv)) for k = 0, …, K-1. For
-    k = 1, …, K it is 1 - ρ times that, less ρ(F(w0) - F*)/((1 - ρ)^(-K) - 1). It tends
-    to `eso_bound` and `composite_bound` as ρ → 0.
+    Let V0 = D0 + 2v(F(w0) - F*) and N = N1 + v·N2, or N = 2v·N2 with a penalty. Let
+    r = ρ/((1 - ρ)^(-K) - 1). The bound is U = (rV0 + N)/(2(1 - ρv)) for k = 0, …, K-1,
+    and (1 - ρ)U - r(F(w0) - F*) for k = 1, …, K. As ρ → 0, it tends to `eso_bound`, or
+    to `composite_bound` with a penalty.
 
     Parameters
     ----------

@@ -135,9 +135,8 @@ def forecast(plan: Plan) -> Forecast:
 def linearise_cost(plan: Plan) -> float:
     """Return the cost of noise and shrinkage under the prior, in units of the loss.
 
-    This cost is too small for most real tables. Their columns are correlated and their
-    values unevenly distributed, and caps on gradients add to the cost. `forecast`
-    corrects for this.
+    Most real tables cost more. Their columns are correlated and their values unevenly
+    distributed, and caps on gradients add to the cost. `forecast` corrects for this.
     """
     layout, loss = plan.layout, plan.loss
     k, n = loss.n_outputs, plan.n_rows
@@ -187,7 +186,7 @@ def linearise_cost(plan: Plan) -> float:
 
 
 def find_rows_to_halve(plan: Plan) -> float | None:
-    """Return by what factor the rows must grow to halve the forecast excess.
+    """Return how many times as many rows would halve the forecast excess.
 
     Return None if the factor would be above 10⁴.
     """
@@ -357,6 +356,9 @@ def describe_constant(
 
 
 def _signal(n_rows: float, epsilon: float, delta: float, neighbours: str) -> float:
-    """Return nν, the number of rows divided by the noise of a sum, as `rule` does."""
+    """Return nν, the number of rows divided by the noise of a sum.
+
+    As in `planning.rule`, ν is μ, or μ/2 if a record may be replaced.
+    """
     mu = accountant.gdp_mu(epsilon, delta)
     return n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)

@@ -70,7 +70,7 @@ def dumps(plan: Plan) -> str:
 
 
 def _write_layout(layout: Layout) -> dict[str, Any]:
-    """Return the layout without what only curves, pairs and units have."""
+    """Return a layout as a dict, without unused fields of curves, pairs and units."""
     state = asdict(layout)
     if layout.unit is None:
         del state["unit"]
@@ -101,8 +101,8 @@ def loads(text: str) -> Plan:
 def plan_summary(plan: Any) -> dict[str, Any]:
     """Summarise a plan in numbers and names.
 
-    A loaded model has this summary instead of a plan. Its ``digest`` is also in the
-    ledger's entry.
+    A loaded model has this summary instead of a plan. The ledger's entry contains the
+    same ``digest`` as the summary.
     """
     if isinstance(plan, dict):
         return plan
@@ -146,7 +146,8 @@ def plan_digest(plan: Any) -> str | None:
 def summary_digest(summary: dict[str, Any]) -> str:
     """Return the SHA-256, in hexadecimal, of the summary of a plan.
 
-    Summaries with the same entries have the same digest, whatever their order.
+    Summaries with the same entries have the same digest, in whatever order the entries
+    are.
     """
     text = json.dumps(summary, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

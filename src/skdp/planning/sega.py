@@ -107,7 +107,7 @@ class Sega:
         return float((1.0 + self.ridge) * moved + (_rows(memory) * c / gap).sum())
 
     def compute_noise(self, variances: FloatArray) -> float:
-        """Return N, what the noise of a step adds to V in expectation.
+        """Return N, the amount that the noise of one step adds to V in expectation.
 
         N = Σ_j s_j (1/p_j² + α² c_j)/(Q_j - M_j).
 
@@ -130,15 +130,15 @@ def _rows(values: FloatArray) -> FloatArray:
 def find_constants(
     probabilities: FloatArray, damping: float, decay: float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return m and c, each (d,), with which the memory's error is absorbed.
+    """Return the constants m and c, each (d,), that bound the error of the memory h.
 
     Let t = ρ/p, A = α(2 - α) - t and y = (α - t)/(α √(1 - t)). Then
     c = (1 - p)(1 + y)/(p² A), and m is the least number with
 
-        (1 - p)/p (a - b)² + c (1 - p) b² + c p ((1 - α) b + α a)²
-            ≤ (1 - ρ) c b² + m (1 - p)/p a²   for all a and b.
+        ((1 - p)/p) (a - b)² + c (1 - p) b² + c p ((1 - α) b + α a)²
+            ≤ (1 - ρ) c b² + m ((1 - p)/p) a²   for all a and b.
 
-    For ρ = 0 they are m = 4/(2 - α)² and c = 2 (1 - p)/(α (2 - α) p²).
+    For ρ = 0, m = 4/(2 - α)² and c = 2 (1 - p)/(α (2 - α) p²).
     """
     p, alpha = probabilities, damping
     t = decay / p
@@ -165,10 +165,10 @@ def least_metric(
 def choose_metric(
     smoothness: FloatArray, probabilities: FloatArray, damping: float
 ) -> FloatArray:
-    """Return the metric of convex runs: the least one, but at least 2M.
+    """Return the metric Q of convex runs, the larger of `least_metric` and 2M.
 
-    Full steps have no variance other than noise, so their least metric is M. The noise
-    needs some room above M.
+    For full steps the least metric is M, because noise is their only variance. The
+    effect of the noise is divided by Q - M, so Q must be well above M.
     """
     least = least_metric(smoothness, probabilities, damping)
     return np.asarray(np.maximum(least, 2.0 * smoothness))
@@ -207,8 +207,8 @@ def find_variances(
     sampling : Sampling
         The law of S.
     lipschitz : callable S -> L_S
-        A bound on a record's gradient on S. If the sampling does not list its sets,
-        L_S is that of all coordinates.
+        A bound on a record's gradient on S. If the sampling does not list its sets, the
+        bound for all coordinates is used for every S.
     """
     if sampling.support is None or sampling.set_probabilities is None:
         largest = lipschitz(np.arange(sampling.n_coordinates))
@@ -230,10 +230,10 @@ def choose_rate(
     n_outputs: int = 1,
     damping: float | None = None,
 ) -> tuple[Rate, float]:
-    """Return the best number of steps with its bound, and the damping.
+    """Return the rate with the best number K of steps, and the damping α.
 
-    The two terms of the bound scale with K alone, so the best damping does not depend
-    on K. It is searched among `DAMPINGS`.
+    For every damping, the first term of the bound is proportional to 1/K and the second
+    to K. So the best damping does not depend on K. It is searched among `DAMPINGS`.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def choose_rate(
     n_outputs : int
         Number of outputs.
     damping : float, optional
-        α, if it is given.
+        α. By default it is searched.
     """
     p = sampling.probabilities
     each = n_outputs * budget.noise_scale**2 * find_variances(sampling, lipschitz)

@@ -8,9 +8,9 @@ E[C] = I, if W is invertible. All bounds follow from five numbers,
     D0 = ‖w0 - w*‖² in the norm of W⁻¹,      v = min{v : E[G W⁻¹ G] ⪯ v W},
     N1 = E[σ_S² tr(B_S W⁻¹ B_Sᵀ)]/β²,        N2 = E[σ_S² tr(B_S H B_Sᵀ)]/β²,
 
-and the excess f(w0) - f* of the start. For coordinates, B_S = I_S and steps 1/M_j, they
-are those of `skdp.planning.theory`, with v = 1/p_min. docs/guide/sketches.md has the
-proofs.
+and the excess f(w0) - f* of the start. If B_S = I_S selects coordinates and steps are
+1/M_j, these numbers are those of `skdp.planning.theory`, with v = 1/p_min.
+docs/guide/sketches.md has the proofs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from skdp.schema import FloatArray, check
 
 __all__ = ["SketchLaw", "convex_bound", "following_bound", "tight_bound"]
 
-#: Relative room for rounding errors of eigenvalues.
+#: Relative tolerance for rounding errors of eigenvalues.
 ROOM = 1e-9
 
 
@@ -84,8 +84,8 @@ class SketchLaw:
     def is_valid(self, hessian: FloatArray) -> bool:
         """Return whether E[G_S H G_S] ⪯ W, the condition of `convex_bound`.
 
-        It holds if B_S H B_Sᵀ ⪯ β I for every S. For coordinates it is the expected
-        separable overapproximation of Qu and Richtárik.
+        The condition holds if B_S H B_Sᵀ ⪯ β I for every S. If sets of coordinates are
+        drawn, it is the expected separable overapproximation of Qu and Richtárik.
         """
         steps = [root.T @ root / self.curvature for root in self.roots]
         moved = self._expect([g @ hessian @ g for g in steps])
@@ -94,8 +94,9 @@ class SketchLaw:
     def is_tight(self, hessian: FloatArray) -> bool:
         """Return whether E[G W⁻¹ G] ⪯ H⁻¹, the condition of `tight_bound`.
 
-        For coordinates it is Diag(M) ⪰ H. It holds for the eigenvectors of H, one at a
-        time, with steps that are the inverse eigenvalues.
+        If sets of coordinates are drawn, the condition is Diag(M) ⪰ H. It also holds if
+        each step moves along a single eigenvector of H, and the step size is the
+        inverse of the eigenvalue.
         """
         values, vectors = np.linalg.eigh(hessian)
         root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T

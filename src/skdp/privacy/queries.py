@@ -369,9 +369,9 @@ def histogram(
 ) -> BoundedSum:
     """Return counts together with the bound on a record's influence on them.
 
-    A record may add at most `one`, a power of two, to the counts of each of `n`
-    columns, divided among their cells. More generally, it may add nonnegative integers
-    whose squares sum to at most n·one². The counts are released in units of 1/one.
+    In each of `n` columns of counts, a record may divide at most `one`, a power of two,
+    among the column's cells. More generally, it may add nonnegative integers whose
+    squares sum to at most n·one². The counts are released in units of 1/one.
 
     Notes
     -----

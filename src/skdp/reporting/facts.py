@@ -55,7 +55,8 @@ LITTLE = 1e-3
 class Purpose:
     """The releases for one purpose, and their cost.
 
-    `share` is their share of the budget, or nan if the budget is infinite.
+    `share` is the share of the budget that the releases cost together, or nan if the
+    budget is infinite.
     """
 
     name: str
@@ -75,7 +76,7 @@ def name_purpose(query: str) -> str:
 
 
 def group_by_purpose(record: PrivacyRecord) -> list[Purpose]:
-    """Group a record's releases by purpose. The remaining budget is listed last."""
+    """Group a record's releases by purpose, and list the unspent budget last."""
     groups: dict[str, list[tuple[Event, int]]] = {}
     for event, times in record.events.items():
         groups.setdefault(name_purpose(event.query), []).append((event, times))
@@ -287,7 +288,7 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
 
 
 def draw_evaluation(found: Evaluation) -> dict[str, Any]:
-    """Return the scores, the calibration table, and the positions for its picture."""
+    """Return the scores, the calibration table, and positions to draw the table."""
     scale = Axis(low=0.0, high=1.0)
     drawn = []
     for one in found.calibration:

@@ -52,15 +52,15 @@ class Numeric:
     bins : int, optional
         Cut the scaled range into this many equal bins. Each bin has one coordinate.
     knots : int, sequence of float or "auto", optional
-        Make the column a curve: a line from knot to knot, on this many equally spaced
-        knots of the scaled range, or on the given knots, which increase from `low` to
-        `high`. Each knot has one coordinate, the height of the curve there. With
-        ``"auto"``, an estimator chooses the knots.
+        Make the column a curve that is linear between its knots. An integer is the
+        number of knots, which are equally spaced on the scaled range. A sequence lists
+        the knots, which increase from `low` to `high`. With ``"auto"``, an estimator
+        chooses the knots. Each knot has one coordinate, the height of the curve there.
     missing : float, optional
         The value used for a cell that is missing or is not a number. The default is the
-        middle of the range. It cannot be combined with `indicator`.
+        middle of the range. `missing` cannot be combined with `indicator`.
     indicator : bool
-        Whether missing values have a coordinate of their own instead.
+        Whether missing values have a separate coordinate instead of a default value.
     """
 
     low: float
@@ -129,15 +129,17 @@ class Numeric:
         return self.knots if isinstance(self.knots, int) else None
 
     def place_knots(self) -> FloatArray:
-        """Return the knots on the scaled range [0, 1]. A line has them at its ends."""
+        """Return the knots on the scaled range [0, 1]. A line has knots at 0 and 1."""
         if isinstance(self.knots, tuple):
             return self.rescale(np.array(self.knots))[0]
         return np.linspace(0.0, 1.0, self.n_knots or 2)
 
     def choose_knots(self, n_knots: int) -> Numeric:
-        """Return the column with fewer knots, at equal ranks among those it has.
+        """Return the column with `n_knots` knots.
 
-        If knots are not given one by one, there are exactly `n_knots`, spaced equally.
+        If the column has a list of knots, the new knots are at equally spaced ranks of
+        that list, and there are at most as many as in the list. Otherwise the new knots
+        are equally spaced on the scaled range.
         """
         if not isinstance(self.knots, tuple):
             return replace(self, knots=n_knots)
@@ -177,12 +179,12 @@ class Numeric:
         return math.log1p(width) if self.scale == "log" else width
 
     def unscale(self, scaled: FloatArray) -> FloatArray:
-        """Return the numbers, in the user's units, that `rescale` maps to [0, 1]."""
+        """Return the numbers, in the user's units, that `rescale` maps to `scaled`."""
         above = np.asarray(scaled, np.float64) * self.span
         return self.low + (np.expm1(above) if self.scale == "log" else above)
 
     def _write_knots(self) -> list[str]:
-        """Return the knots in the user's units, as short as tells them apart."""
+        """Return the knots in the user's units, with enough digits to differ."""
         values = self.unscale(self.place_knots()).tolist()
         for digits in (4, 6, 9, 17):
             texts = [f"{value:.{digits}g}" for value in values]
@@ -206,7 +208,7 @@ class Numeric:
     def rescale(self, values: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Return the values mapped to [0, 1], and a mask of the missing ones (nan)."""
         missing = np.isnan(values)
-        # One array is changed in place, because threads wait for fresh memory.
+        # Change one array in place, because threads wait when they allocate memory.
         above: FloatArray = np.where(missing, self.default, values)
         np.clip(above, self.low, self.high, out=above)
         above -= self.low
@@ -305,7 +307,7 @@ class Categorical:
     def default_code(self) -> int:
         """The code of missing and unknown values.
 
-        It is ``len(levels)`` if `other` is None, which stands for no coordinate.
+        If `other` is None, it is ``len(levels)``, which means no coordinate.
         """
         if self.other is None:
             return len(self.levels)
@@ -342,7 +344,7 @@ Target = Numeric | Categorical
 
 
 def check_knots(knots: object) -> None:
-    """Refuse a number of knots that is neither None, "auto" nor from 2 to 1000."""
+    """Raise ValueError unless `knots` is None, "auto" or an integer from 2 to 1000."""
     whole = (
         isinstance(knots, int) and not isinstance(knots, bool) and 2 <= knots <= 1000
     )

@@ -28,19 +28,20 @@ MOST_CELLS = 65_000
 class Pair:
     """A surface over two columns of the schema, in addition to their own effects.
 
-    Numbers have hat functions on equally spaced knots. The surface is constant on each
-    category or bin. It has a coordinate for each combination of knots or levels.
+    Along a numeric column, the surface is made of hat functions on equally spaced
+    knots. Along a column of categories or bins, it is constant on each of them. The
+    pair has one coordinate for each combination of knots or levels.
 
     Parameters
     ----------
     first, second : str
         The names of two columns of the schema, each Numeric or Categorical.
     knots : int or "auto"
-        The number of knots of each number. With ``"auto"``, an estimator chooses it
-        from public facts.
+        The number of knots along each numeric column. With ``"auto"``, an estimator
+        chooses it from public facts.
     scale : float
         The factor, in (0, 1], by which a matrix geometry multiplies the coordinates. A
-        smaller factor shrinks the surface more, and costs the other columns less noise.
+        smaller factor shrinks the surface more, and adds less noise to other columns.
     """
 
     first: str
@@ -82,7 +83,7 @@ class Pair:
 
     @property
     def parts(self) -> tuple[Numeric | Categorical, ...]:
-        """The descriptions of both columns. A number is a curve or has bins."""
+        """The descriptions of both columns. Numbers without bins become curves."""
         knots = 2 if isinstance(self.knots, str) else self.knots
         return tuple(
             column.choose_knots(knots)
@@ -93,12 +94,12 @@ class Pair:
 
     @property
     def kind(self) -> Literal["dense", "code", "hats"]:
-        """How a cell is stored: as two positions, or as a code without knots."""
+        """How a cell is stored: as positions or, if no column has knots, as a code."""
         return "hats" if any(p.kind == "hats" for p in self.parts) else "code"
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The widths of the two axes, if cells are stored as positions."""
+        """The widths of the two axes. Empty if cells are stored as codes."""
         return tuple(p.width for p in self.parts) if self.kind == "hats" else ()
 
     @property

@@ -26,7 +26,7 @@ class Exposure:
     weights : column or str
         The exposures, or the name of their column.
     logarithms : bool
-        Whether these are offsets, which are logarithms of exposures.
+        Whether `weights` holds offsets, which are logarithms of exposures.
     """
 
     weights: Any
@@ -34,7 +34,7 @@ class Exposure:
 
     @property
     def role(self) -> str:
-        """What the column is called in messages."""
+        """The word for the column in messages, "offset" or "exposure"."""
         return "offset" if self.logarithms else "exposure"
 
 
@@ -43,9 +43,9 @@ def divide_counts(
 ) -> tuple[FloatArray, FloatArray]:
     """Return counts divided by their exposures, and the exposures as weights.
 
-    `given` has exposures, or their logarithms if `role` is "offset".
+    `given` holds the exposures, or their logarithms if `role` is "offset".
     """
-    if role == "offset":  # a limit that no exposure reaches avoids overflow
+    if role == "offset":  # avoid overflow, by limits that no real offset reaches
         given = np.exp(np.clip(given, -FARTHEST, FARTHEST))
     positive = np.isfinite(given) & (given > 0)
     weights = np.where(positive, given, 0.0)

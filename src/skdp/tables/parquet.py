@@ -33,7 +33,7 @@ def table(given: str | PathLike[str], wanted: Sequence[str] | None) -> Source:
         with parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as opened:
             batches = _read_batches(opened, names, rows, own)
             yield from arrow.read_batches(batches, range(len(at)), rows)
-        # Arrow would keep tens of megabytes for later use.
+        # Otherwise Arrow would keep tens of megabytes for later use.
         library("pyarrow").default_memory_pool().release_unused()
 
     kinds = [arrow.kind(field.type) for field in schema]
@@ -41,11 +41,11 @@ def table(given: str | PathLike[str], wanted: Sequence[str] | None) -> Source:
 
 
 def split(given: str | PathLike[str], most: float) -> list[Section]:
-    """Split a file into sections of row groups, of about `most` bytes each."""
+    """Split a file into sections of about `most` bytes, each of whole row groups."""
     path = Path(given)
     found = _read_facts(library("pyarrow.parquet"), path)
     ((_, groups),) = hide_errors(found, f"{path.name!r}")
-    # The sizes of groups are those before compression.
+    # Row groups state their sizes before compression. Scale them to the file's size.
     sizes = np.array([size for _, size in groups], float)
     sizes *= path.stat().st_size / max(1.0, sizes.sum())
     first, sections = 0, []
@@ -60,7 +60,7 @@ def split(given: str | PathLike[str], most: float) -> list[Section]:
 def _read_facts(
     parquet: Any, path: Path
 ) -> Iterator[tuple[Any, list[tuple[int, int]]]]:
-    """Yield the schema of a file, and the rows and bytes of its row groups."""
+    """Yield one pair: the file's schema, and the rows and bytes of each row group."""
     with parquet.ParquetFile(path) as file:
         groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
         sizes = [(group.num_rows, group.total_byte_size) for group in groups]
@@ -70,10 +70,10 @@ def _read_facts(
 def _read_batches(
     opened: Any, names: list[str], rows: int, groups: Sequence[int]
 ) -> Iterator[Any]:
-    """Yield batches or tables of `rows` rows each, except the last.
+    """Yield batches or tables of `rows` rows each. The last one may have fewer rows.
 
-    Arrow cuts some types of columns at row groups, and others not. Cells and ids are
-    read one after the other, and must be cut at the same rows.
+    Arrow's own batches end at row groups for some types of columns, but not for others.
+    Cells and ids are read separately, so their batches must end at the same rows.
     """
     waiting: list[Any] = []
     n_rows = 0
