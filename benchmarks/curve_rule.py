@@ -110,8 +110,8 @@ def page(rows: list[Row]) -> str:
     lines = [
         "# Constants of curves and pairs, chosen without the table they are used on",
         "",
-        "Each table is left out in turn. The ratio c of c (nν/R²√p)^(1/2) intervals is "
-        f"the one of {', '.join(map(str, RATIOS))} that is best on the other five, "
+        "Each table is left out in turn. The ratio c of c (nν/(R²√p))^(1/2) intervals "
+        f"is the one of {', '.join(map(str, RATIOS))} that is best on the other five, "
         "without pairs. The least nν/R² for pairs lies between two measured cells, "
         "where it is best for the other tables with the same kind of target. Scores "
         f"are means of {len(SEEDS)} fits, log-loss or R², at ε = "

@@ -149,10 +149,10 @@ def test_the_rule_follows_its_formulas():
     tail = number.level_cap / 0.6  # where e⁻ᶜ and c/(nν√.02) have the least squares
     assert 2 * tail * math.exp(2 * tail) == pytest.approx(2 * 5_000**2 * 0.02)
     low = choose_geometry(layout, Logistic(), 1_250, 0.1, "zero-out")
-    assert low.level_share == pytest.approx((20 / 125) ** 2)
-    assert low.radius == pytest.approx(0.25 * 125 ** (1 / 3) / 2)
+    assert low.level_share == 0.1  # (40/125)² is more than the largest share
+    assert low.radius == pytest.approx(0.65 * 0.25 * 125 ** (1 / 3))
     steps = 125 * math.sqrt(1 - low.share)
-    assert low.shrinkage == pytest.approx(2 * 0.2 * math.sqrt(27) / steps)
+    assert low.shrinkage == pytest.approx(0.2 * math.sqrt(27) / steps / 0.65)
     few = choose_geometry(layout, Logistic(), 390, 0.1, "zero-out")
     assert isinstance(few, InterceptOnly)
     assert few.shrinkage == pytest.approx(39**-2)

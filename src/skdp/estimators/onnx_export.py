@@ -211,7 +211,7 @@ def _rescale(graph: _Graph, column: Numeric, cells: str) -> tuple[str, str]:
 
 
 def _find_positions(graph: _Graph, column: Numeric | Categorical, cells: str) -> str:
-    """Return numbers of bins, positions among knots, or codes of levels, (n, 1)."""
+    """Return each cell's bin index, position among knots or level code, (n, 1)."""
     if isinstance(column, Categorical):
         return graph.cast(_find_codes(graph, column, cells), "DOUBLE")
     missing, scaled = _rescale(graph, column, cells)

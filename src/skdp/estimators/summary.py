@@ -124,7 +124,7 @@ class Summary:
 
     @property
     def _outputs(self) -> list[str]:
-        """The classes that have separate lines, or one empty name otherwise."""
+        """The classes that lines belong to, or [""] if lines belong to no class."""
         return list(dict.fromkeys(line.output for line in self.lines))
 
     def _list_rows(self, output: str) -> list[tuple[str, list[str]]]:

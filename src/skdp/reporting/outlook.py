@@ -78,7 +78,7 @@ class Panel:
 
     @property
     def first_constant(self) -> float | None:
-        """The largest value at which only a constant would be fitted, or None."""
+        """The largest ε or number of rows with only a constant fit, or None."""
         return max((p.value for p in self.points if p.constant), default=None)
 
     @property

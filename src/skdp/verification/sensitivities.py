@@ -40,6 +40,8 @@ class Expected:
         A regular expression that matches the query of such a release.
     least, most : float
         The range in which the sensitivity must lie.
+    among : tuple of float
+        The possible sensitivities, apart from rounding, if there are only a few.
     times : int or None
         The number of such releases, or None if it is not known.
     noise_multiplier : float or None
@@ -49,6 +51,7 @@ class Expected:
     what: str
     least: float
     most: float = math.inf
+    among: tuple[float, ...] = ()
     times: int | None = None
     noise_multiplier: float | None = None
 
@@ -77,8 +80,11 @@ class Expected:
         return right and re.fullmatch(self.what, query) is not None
 
     def allows(self, sensitivity: float) -> bool:
-        """Return whether a sensitivity is in the expected range."""
-        return self.least * (1 - 1e-9) <= sensitivity <= self.most
+        """Return whether a sensitivity is one that is expected."""
+        least, room = (1 - GRID) * (1 - 1e-9), 1 + 1e-9
+        known = any(a * least <= sensitivity <= a * room for a in self.among)
+        inside = self.least * (1 - 1e-9) <= sensitivity <= self.most
+        return inside and (known or not self.among)
 
 
 GRADIENT = r"gradient of \d+ coordinates?"
@@ -217,6 +223,7 @@ def list_dp_cd(given: Given) -> list[Expected]:
         what=GRADIENT,
         least=min(bounds) * (1 - GRID),
         most=max(bounds) * (1 + 1e-9),
+        among=tuple(bounds),
         times=int(given.number("n_steps") * given.number("n_restarts")),
         noise_multiplier=given.number("noise_multiplier"),
     )
