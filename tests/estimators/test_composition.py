@@ -209,7 +209,7 @@ def test_what_is_public_and_wrong_raises():
         ({"neighbours": "friends"}, "neighbours must be"),
         ({"n_steps": 0}, "n_steps must be"),
         ({"engine": "fast"}, "engine must be"),
-        ({"class_weight": {7: 1}}, "class_weight must have levels"),
+        ({"class_weight": {7: 1}}, "Keys of class_weight must be"),
         ({"bounds": (1, 0)}, "low < high"),
     ]:
         with pytest.raises(ValueError, match=message):

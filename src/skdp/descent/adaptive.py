@@ -104,7 +104,7 @@ class FollowingLaw:
     def learn(self, at: IntArray, released: Released) -> None:
         """Update the score s(S) of the set S = `at` from the release of a step on S."""
         if not isinstance(released, Released):
-            raise TypeError("Probabilities follow only released values.")
+            raise TypeError("Probabilities may depend only on released values.")
         noise = np.broadcast_to(released.noise_std, released.values.shape)
         score = float((released.values**2).sum() - (noise**2).sum())
         self._scores[self._index[at.tobytes()]] = max(score, 0.0)

@@ -9,8 +9,9 @@ are treated as independent. The means that are removed are added to the columns.
 effect of a column has a mean of zero over the rows. The mean that is removed is added
 to the intercept.
 
-Boosted additive models show their terms in the same way. The shares of rows follow from
-the released Gram matrix, so all of this is post-processing.
+Boosted additive models show their terms in the same way. The means are weighted by the
+share of rows at each category or knot. These shares follow from the released Gram
+matrix, so all of this is post-processing.
 """
 
 from __future__ import annotations

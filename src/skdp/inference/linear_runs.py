@@ -206,8 +206,9 @@ def _compute_placing(
     """Return the offset of weights along directions in which rows do not vary.
 
     Such a direction v is 1 on the levels of a column and -1 on the intercept. Steps in
-    the metric A keep vᵀA(w - w⁰) at zero. The levels of the true weights, however, sum
-    to zero by definition. The offset is the difference of the two.
+    the metric A keep vᵀA(w - w⁰) at zero. The true weights, however, are defined so
+    that the levels of a column sum to zero. The true weights plus the offset are the
+    equivalent weights that satisfy the condition of the steps.
     """
     groups = [g for g, whole in zip(layout.groups, complete, strict=True) if whole]
     if not groups:

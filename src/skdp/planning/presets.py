@@ -170,7 +170,7 @@ def _make_matrix(
     delta: float,
     options: dict[str, Any],
 ) -> Matrix:
-    """Return the geometry that `choose_geometry` chooses, with fewer releases.
+    """Return the geometry of `choose_geometry`, without its optional releases.
 
     Only the Gram matrix and the steps are released.
     """

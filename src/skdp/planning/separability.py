@@ -1,4 +1,4 @@
-"""Check that steps on sets of coordinates may apply a penalty's proximal map."""
+"""Check that a penalty is separable, so that steps may move a part of the weights."""
 
 import numpy as np
 

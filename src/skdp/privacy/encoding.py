@@ -100,7 +100,10 @@ class Records:
 
     @property
     def one(self) -> int:
-        """Number of parts into which counts divide a record: 1, or 2²⁰ for a person."""
+        """The integer that stands for one whole record in counts.
+
+        It is 1, or 2²⁰ if there is a unit, because rows of a person are fractions.
+        """
         return 1 if self.layout.unit is None else 1 << grid.UNIT_BITS
 
     def find_share(self, chunk: Chunk) -> int:

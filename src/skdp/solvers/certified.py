@@ -192,15 +192,17 @@ def find_least_ridge(problem: Problem) -> float:
 def minimise(objective: Objective, rounds: float = math.inf) -> FloatArray:
     """Find weights for which ‖∇F(w)‖_{1/q} ≤ 4 E(w) is proved.
 
-    Newton steps use second derivatives. In every second step, differences over the
-    spacing of the slopes' tables replace them, which smooths kinks. A Newton step is
-    shortened if F would rise. If it does not halve the gradient, a plain step follows.
+    Newton steps use second derivatives. Every second step uses difference quotients
+    instead, over the spacing of the slopes' tables, which smooths kinks. A Newton step
+    is shortened if F would rise. If it does not halve the gradient, a plain step
+    follows.
 
     Notes
     -----
     **Guarantee.** For all tables, weights w are returned at which the exact gradient of
-    F has norm at most 4 `objective.error`, hence ‖w - w*‖_q is at most as large. The
-    docstring of this module has the proof. With finite `rounds` nothing is guaranteed.
+    F has norm at most 4 `objective.error`. The distance ‖w - w*‖_q has the same bound.
+    The docstring of this module has the proof. With finite `rounds` nothing is
+    guaranteed.
     """
     w = np.zeros(len(objective.quadratic))
     gradient, least, index = objective.gradient(w), math.inf, 0

@@ -242,7 +242,7 @@ def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArr
         remedy = f" Did you mean {close[0]!r}?" if close else ""
         check(
             key in column.codes,
-            f"class_weight must have levels of the target, got {level!r}.{remedy}",
+            f"Keys of class_weight must be the target's levels, got {level!r}.{remedy}",
         )
         check(
             0 <= weight < math.inf,
