@@ -358,7 +358,7 @@ def test_adaptive_runs_visit_steep_sets_more_often():
 
 
 def test_laws_learn_from_released_values_only():
-    with pytest.raises(TypeError, match="only released"):
+    with pytest.raises(TypeError, match="only on released"):
         FollowingLaw(THREE, "norms", 0.5).learn(np.array([0]), np.ones((1, 1)))
     plan = planned("columns", {"law": "norms"})
     prepared = plan.geometry.prepare(plan.make_task(ReferenceEngine(RECORDS), None))
