@@ -200,8 +200,6 @@ FITTED = {"epsilon": 8.0, "delta": 1e-6, "n_steps": 2}
 QUICK = {"n_rows": 60, "twins": 0, "confidence": SURE}
 
 
-# Noise may make a column of so few rows look constant.
-@pytest.mark.filterwarnings("ignore::skdp.estimators.DoubtfulSchemaWarning")
 @pytest.mark.parametrize("neighbours", ["replace-one", "zero-out", "add-remove"])
 @pytest.mark.parametrize("kind", [skdp.LogisticRegression, skdp.LinearRegression])
 def test_fits_with_right_noise_are_not_flagged(kind, neighbours):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from skdp.audit.neighbouring_tables import COLUMNS, make_neighbours
 from skdp.audit.replay import compare_fit
 from skdp.descent.samplings import Full, Sampling
 from skdp.estimators.base import PrivateLinearModel
+from skdp.estimators.fit_warnings import DoubtfulSchemaWarning
 from skdp.estimators.labels import sort_target
 from skdp.estimators.other_solvers import OWN
 from skdp.estimators.preparation import RANGE
@@ -126,7 +128,9 @@ def make_game(
 
     def fit_to(other: bool) -> PrivateLinearModel:
         table = tables[other]
-        return model.fit(table.columns, table.target, sample_weight=table.weight)
+        with warnings.catch_warnings():  # about the schema of a made-up table
+            warnings.simplefilter("ignore", DoubtfulSchemaWarning)
+            return model.fit(table.columns, table.target, sample_weight=table.weight)
 
     plan = fit_to(False).plan_
     check(
