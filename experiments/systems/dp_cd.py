@@ -17,8 +17,9 @@ def fit(
     delta: float,
     seed: int,
     callback: Callback | None = None,
+    clip: float | None = None,
 ) -> FloatArray:
-    """Fit with public defaults."""
+    """Fit with public defaults, or with another C for the clips."""
     # The mean squares of all columns are one pass.
     share = columns_share(problem.layout)
     after = followed(callback, share, averages.mean, before=1.0)
@@ -29,4 +30,5 @@ def fit(
         random_state=seed,
         engine=ENGINE,
         callback=after,
+        clip=clip,
     ).weights

@@ -6,35 +6,12 @@ differs.
 """
 
 import math
+from functools import partial
 
-from experiments.paths import ENGINE, Callback, columns_share, followed
-from skdp.descent import averages
-from skdp.schema import FloatArray
-from skdp.solvers import Problem, dp_cd
+from experiments.systems import dp_cd
 
 NAME = "dp_cd_unclipped"
 LABEL = "DP-CD, unclipped"
-LOSSES = ("logistic", "squared")
+LOSSES = dp_cd.LOSSES
 
-
-def fit(
-    problem: Problem,
-    *,
-    epsilon: float,
-    delta: float,
-    seed: int,
-    callback: Callback | None = None,
-) -> FloatArray:
-    """Fit with public defaults."""
-    # The mean squares of all columns are one pass.
-    share = columns_share(problem.layout)
-    after = followed(callback, share, averages.mean, before=1.0)
-    return dp_cd(
-        problem,
-        epsilon=epsilon,
-        delta=delta,
-        random_state=seed,
-        engine=ENGINE,
-        callback=after,
-        clip=math.inf,
-    ).weights
+fit = partial(dp_cd.fit, clip=math.inf)

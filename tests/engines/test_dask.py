@@ -287,3 +287,11 @@ def test_sums_of_many_workers_are_added_in_a_tree(cluster, monkeypatch):
 
 def _give(table, target):
     return [table]
+
+
+def test_messages_of_other_libraries_stay_on_the_worker():
+    """Their errors derive from ours, and may quote a cell."""
+    told = dask_tasks._make_public(UnicodeDecodeError("utf-8", b"Ann", 0, 1, "bad"))
+    assert str(told) == "A worker failed with UnicodeDecodeError."
+    own = ValueError("A table needs columns.")
+    assert dask_tasks._make_public(own) is own

@@ -27,7 +27,7 @@ from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.privacy.mechanism import Released
 from skdp.privacy.queries import NEIGHBOURS, GramPattern, Metric, Slopes
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.units import RowCounts
+from skdp.privacy.units import RowCounts, divide_caps
 from skdp.schema import Categorical, Numeric, Schema
 
 #: How often each of a person's rows is repeated.
@@ -178,6 +178,17 @@ def test_shares_depend_on_a_persons_own_rows_and_add_up_to_at_most_one(
         assert set(own.tolist()) == {0 if person == -1 else max(rows, least)}
         shares = [Fraction(1, m) for m in own.tolist() if m]
         assert sum(shares) <= 1
+
+
+@pytest.mark.parametrize("m", [2**31 - 1, 2**31, 2**40])
+def test_any_number_of_rows_divides_caps(m):
+    """An error would tell of a person with 2³¹ rows."""
+    schema = Schema({"x": Numeric(0, 1)}, target=Numeric(0, 1), unit="id")
+    one = np.ones(1)
+    batch = Batch(columns={"x": one}, target=one, divisor=np.array([m]))
+    records = encode([batch], schema)
+    (caps,) = divide_caps(records, [np.array([2**20], np.int32)])
+    assert caps.tolist() == [0]
 
 
 def test_rows_without_an_id_are_not_encoded():

@@ -39,9 +39,9 @@ from skdp.solvers.problem import (
     Problem,
     Run,
     Solved,
-    check_separable,
     check_whole,
     open_run,
+    refuse_coupled_penalty,
     register_solver,
 )
 
@@ -111,7 +111,7 @@ def dp_cd(
         f"smoothness_share must be in (0, 1), got {smoothness_share}.",
     )
     check(clip is None or clip > 0, f"clip must be positive, got {clip}.")
-    check_separable(problem)
+    refuse_coupled_penalty(problem)
     run = open_run(
         problem,
         epsilon=epsilon,

@@ -73,9 +73,9 @@ from skdp.solvers.problem import (
     ReferenceEngine,
     Run,
     Solved,
-    check_separable,
     check_whole,
     open_run,
+    refuse_coupled_penalty,
     register_solver,
 )
 
@@ -160,7 +160,7 @@ def dp_gcd(
         smoothness in ("private", "public"),
         f"smoothness must be 'private' or 'public', got {smoothness!r}.",
     )
-    check_separable(problem)
+    refuse_coupled_penalty(problem)
     run = open_run(
         problem,
         epsilon=epsilon,

@@ -310,7 +310,7 @@ def charge_run(run: Run, event: Event) -> PrivacyRecord:
     )
 
 
-def check_separable(problem: Problem) -> None:
+def refuse_coupled_penalty(problem: Problem) -> None:
     """Refuse a penalty that couples coordinates if a step moves only one of them."""
     check(
         problem.penalty.separable,
@@ -340,8 +340,8 @@ __all__ = [
     "Solved",
     "Solver",
     "charge_run",
-    "check_separable",
     "check_whole",
     "open_run",
+    "refuse_coupled_penalty",
     "register_solver",
 ]
