@@ -79,8 +79,8 @@ it. To add a system, a table or a sampling, [add one file](adding.md).
   very tables (adult, bank, electricity, california, bike), so our figures on them are
   not those of fresh data; *hospital* was made up, and the paper's methods have no such
   constants.
-- **What is uncertain.** Means are over at least ten seeds of the noise, but for H and I,
-  which have three. Intervals are 95 %, Student's t, of logarithms for ratios.
+- **What is uncertain.** Means are over ten seeds of the noise or more. Only H and I
+  have three. Intervals are 95 %, Student's t, of logarithms for ratios.
 - **What is not private.** The runs are seeded, so they claim no privacy. The excess is
   computed from the records without noise, which is acceptable for public tables only.
 """
