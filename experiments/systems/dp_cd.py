@@ -1,5 +1,7 @@
 """DP-CD as published: uniform coordinates, M released, slopes clipped to C√(M_j/ΣM)."""
 
+from functools import partial
+
 from experiments.paths import ENGINE, Callback, columns_share, followed
 from skdp.descent import averages
 from skdp.schema import FloatArray
@@ -10,16 +12,16 @@ LABEL = "DP-CD, published"
 LOSSES = ("logistic", "squared")
 
 
-def fit(
+def fit_clipped(
+    clip: float | None,
     problem: Problem,
     *,
     epsilon: float,
     delta: float,
     seed: int,
     callback: Callback | None = None,
-    clip: float | None = None,
 ) -> FloatArray:
-    """Fit with public defaults, or with another C for the clips."""
+    """Fit with C = clip, or with the public default for None."""
     # The mean squares of all columns are one pass.
     share = columns_share(problem.layout)
     after = followed(callback, share, averages.mean, before=1.0)
@@ -32,3 +34,6 @@ def fit(
         callback=after,
         clip=clip,
     ).weights
+
+
+fit = partial(fit_clipped, None)

@@ -14,4 +14,4 @@ NAME = "dp_cd_unclipped"
 LABEL = "DP-CD, unclipped"
 LOSSES = dp_cd.LOSSES
 
-fit = partial(dp_cd.fit, clip=math.inf)
+fit = partial(dp_cd.fit_clipped, math.inf)
