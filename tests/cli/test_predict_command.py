@@ -27,7 +27,9 @@ def test_predictions_are_those_of_the_model(
     words = ("predict", models / target, files / f"{target}.{form}")
     code, out, err = call(*words, "--out", f"new.{form}")
     assert (code, err) == (0, "")
-    assert out == f"predictions written to new.{form}: prediction\n"
+    first, last = out.splitlines()
+    assert first.startswith(f"The predictions are in new.{form}, one per row of ")
+    assert last == "columns  prediction"
     read = pd.read_csv if form == "csv" else pd.read_parquet
     found = read(f"new.{form}")["prediction"].to_numpy()
     expected = skdp.load(models / target).predict(files / f"{target}.csv")
