@@ -121,6 +121,11 @@ def test_summary_says_what_is_modelled_and_gives_its_numbers(model):
 def test_ratios_are_exponentials(model):
     plain, ratios = model.summary().lines, model.summary(ratios=True)
     assert ratios.head == ("odds ratio", "z", "p", "[0.025", "0.975]")
+    said = " ".join(str(ratios).split())
+    assert "by which the odds of yes change if the column rises by one unit" in said
+    assert "z and p are about a ratio of 1" in said
+    assert "std err" not in said  # no such column is shown
+    assert max(map(len, str(ratios).splitlines())) == summaries.LEAST_WIDTH
     for line, ratio in zip(plain, ratios.lines, strict=True):
         assert ratio.to_dict()["ratio"] == pytest.approx(math.exp(line.coef))
         assert ratio.z == line.z or math.isnan(line.z)
@@ -161,7 +166,7 @@ def test_notes_are_about_what_is_there():
     assert "Categories are" not in noted({"a": number, "b": log})
     both = noted({"a": log, "b": category, "c": number, "d": log})
     assert "Categories are relative to the mean" in both
-    assert "a, d: per unit of log(1 + value - low), low of the schema." in both
+    assert "a, d: per unit of log(1 + value - low), where low is the column's" in both
     many = noted(dict.fromkeys("stuvwx", log))
     assert "s, t, u, v and 2 more: per unit of" in many
     bare = noted({"a": log, "b": category}, fit_intercept=False)

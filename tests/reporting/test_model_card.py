@@ -58,9 +58,13 @@ def test_a_card_of_many_classes_has_a_table_each():
     assert [line["class"] for line in lines[:: len(lines) // 12]] == [*made.classes_]
 
 
-def test_a_card_of_curves_names_the_knots():
-    _, rest = read_metadata(skdp.report(model("curves"), form="markdown"))
-    assert "| age: at 20 |" in rest
+def test_a_card_of_curves_has_a_line_for_each():
+    made = model("curves")
+    _, rest = read_metadata(skdp.report(made, form="markdown"))
+    for term in made.summary().terms:
+        assert rest.count(f"\n| {term.column} | {term.points} | ") == 1
+    lines = json.loads(skdp.report(made, form="json"))["summary"]["coefficients"]
+    assert ("age", "at 20") in [(line["column"], line["label"]) for line in lines]
     assert "age@" not in rest
     assert "curve" in rest
 

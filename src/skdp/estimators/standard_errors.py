@@ -85,6 +85,10 @@ class StandardErrorsMixin:
         """Return centred weights, which make the same predictions."""
         return centre_categories(self._layout, weights)  # type: ignore[attr-defined]
 
+    def _list_terms(self, ratios: bool = False) -> tuple[Any, ...]:
+        """Return the lines of `summary` for curves and pairs, if the model has any."""
+        return ()
+
     def _standard_errors(self) -> StandardErrors | str:
         """Return the standard errors, or a sentence that says why there are none."""
         known = self._errors
@@ -173,7 +177,7 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
         plan, transcript, model.weights_, weighting=weighting, count_unit=one
     )
     plain, contrasts = make_unit_matrices(model)
-    asked = _choose_asked(model)
+    asked = find_computed(model)
     errors = found.errors(plain[asked], contrasts[asked])
 
     def spread(values: FloatArray, rest: float) -> FloatArray:
@@ -190,8 +194,8 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
     )
 
 
-def _choose_asked(model: Any) -> npt.NDArray[np.bool_]:
-    """Return the coefficients whose errors are computed.
+def find_computed(model: Any) -> npt.NDArray[np.bool_]:
+    """Return which coefficients have standard errors.
 
     These are all coefficients or, if there are too many, all except those of pairs.
     """

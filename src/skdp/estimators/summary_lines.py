@@ -1,4 +1,4 @@
-"""The lines of a summary: a coefficient, a ratio, or the coefficients of classes."""
+"""The lines of a summary: a coefficient, a ratio, coefficients of classes, a term."""
 
 from __future__ import annotations
 
@@ -115,6 +115,77 @@ class ClassLine:
     def to_dict(self) -> dict[str, Any]:
         """Return the coefficients of all classes, in the order of the classes."""
         return {"column": self.column, "label": self.label, "coefs": list(self.coefs)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermLine:
+    """A line of the summary of an additive model: a column, a pair or the intercept.
+
+    Attributes
+    ----------
+    column : str
+        The name of the column or of the pair.
+    points : int
+        The number of knots, levels or combinations of them, 1 for the intercept.
+    lowest, highest : float
+        The smallest and the largest effect.
+    at : str
+        The point with the largest effect in size, among those whose standard error is
+        known. If no standard error is known, all points are compared.
+    effect, std : float
+        The effect there and its standard error, which is nan or infinite if unknown.
+    output : str
+        With three classes or more, the class.
+    is_ratio : bool
+        Whether the exponentials of effects are shown.
+    """
+
+    column: str
+    points: int
+    lowest: float
+    highest: float
+    at: str
+    effect: float
+    std: float
+    output: str = ""
+    is_ratio: bool = False
+
+    @property
+    def label(self) -> str:
+        """The name of the line, which is that of the column."""
+        return self.column
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of the 95 % interval of the effect."""
+        return self.effect - Z * self.std, self.effect + Z * self.std
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the effect has an interval."""
+        return math.isfinite(self.std)
+
+    def _list_numbers(self) -> tuple[float, ...]:
+        """Return the lowest, the highest and the largest effect, and its interval."""
+        numbers = (self.lowest, self.highest, self.effect, *self.interval)
+        return tuple(map(_exponentiate, numbers)) if self.is_ratio else numbers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all values by name. Unknown and infinite numbers become None."""
+        keys = ("lowest", "highest", "ratio" if self.is_ratio else "effect")
+        numbers = zip((*keys, "low", "high"), self._list_numbers(), strict=True)
+        kept = {k: v if math.isfinite(v) else None for k, v in numbers}
+        names = {"column": self.column, "points": self.points, "at": self.at}
+        return ({"class": self.output} if self.output else {}) | names | kept
+
+    def format_cells(self) -> list[str]:
+        """Format the values. Unknown and infinite numbers become empty strings."""
+        lowest, highest, effect, low, high = (
+            _format_number(value, None) for value in self._list_numbers()
+        )
+        if self.points == 1:
+            return ["", "", "", "", effect, low, high]
+        return [str(self.points), lowest, highest, self.at, effect, low, high]
 
 
 def _exponentiate(value: float) -> float:

@@ -127,11 +127,11 @@ def release_ranges_and_texts(
     A range extends from the lowest to the highest bin whose noisy count exceeds the
     level that noise alone would reach. The range is (0, 1) if no bin exceeds that
     level. If the visible bins suggest that a column has integers only, its range ends
-    at integers, so a column of zeros and ones has the range (0, 1). Values outside the range will be clipped later. A column is taken to contain
-    strings if the noisy count of its strings exceeds both that level and the noisy
-    count of its numbers. In `batches`, strings are masked, and nan stands for an empty
-    cell. If rows belong to persons, `divisors` has one array per batch, made by
-    `RowCounts.find_divisors`.
+    at integers, so a column of zeros and ones has the range (0, 1). Values outside the
+    range will be clipped later. A column is taken to contain strings if the noisy count
+    of its strings exceeds both that level and the noisy count of its numbers. In
+    `batches`, strings are masked, and nan stands for an empty cell. If rows belong to
+    persons, `divisors` has one array per batch, made by `RowCounts.find_divisors`.
 
     Notes
     -----

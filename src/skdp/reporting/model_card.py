@@ -127,14 +127,17 @@ def _list_metadata(card: dict[str, Any]) -> Iterator[str]:
 def _list_coefficients(summary: dict[str, Any]) -> Iterator[str]:
     yield from (f"{_escape(fact)}  " for fact in summary["facts"])
     yield ""
-    lines = summary["coefficients"]
+    lines = summary["terms"] or summary["coefficients"]
     by_class = any("coefs" in line for line in lines)
+    head: tuple[str, ...]
     head = ("coef", "sampling_std", "noise_std", "std", "z", "p", "low", "high")
+    if summary["terms"]:
+        head = ("points", "lowest", "highest", "at", "effect", "low", "high")
     tables: dict[str, list[tuple[str, ...]]] = {}
     for line in lines:
-        name = line["label"]
-        if line["column"] != line["label"]:
-            name = f"{line['column']}: {line['label']}"
+        name = label = line.get("label", line["column"])
+        if line["column"] != label:
+            name = f"{line['column']}: {label}"
         values = line["coefs"] if by_class else [line[key] for key in head]
         rows = tables.setdefault(line.get("class", ""), [])
         rows.append((name, *(_format(value) for value in values)))
@@ -190,7 +193,9 @@ def _escape(text: str) -> str:
     )
 
 
-def _format(value: float | None) -> str:
+def _format(value: float | str | None) -> str:
+    if isinstance(value, str):
+        return value
     return "" if value is None else f"{value:.4g}"
 
 
