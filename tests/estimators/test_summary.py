@@ -206,7 +206,12 @@ def test_changed_errors_are_refused(model, tmp_path):
     ("said", "kind", "options"),
     [
         ("not a likelihood", skdp.LinearSVC, {}),
-        ("geometry='matrix'", skdp.LogisticRegression, {"geometry": "diagonal"}),
+        ("diagonal geometry. Its", skdp.LogisticRegression, {"geometry": "diagonal"}),
+        (
+            "steps on blocks of columns",
+            skdp.LogisticRegression,
+            {"geometry": "matrix", "sampling": "columns"},
+        ),
         ("solver='skgd'", skdp.LogisticRegression, {"solver": "dp_sgd"}),
         ("ℓ₁ penalty", skdp.LogisticRegression, {"l1_ratio": 0.5}),
         ("weight 0", skdp.LogisticRegression, {"class_weight": {"yes": 0}}),

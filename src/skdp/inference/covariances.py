@@ -37,11 +37,14 @@ from skdp.inference.linear_runs import Covariances, linearise
 from skdp.inference.plausible import Learning, Z
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
+from skdp.planning.decide import MATRIX_LIMIT
 from skdp.planning.plan import Plan
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray
 
+#: What to do about a fit whose settings allow no standard errors.
+USE_DEFAULT = " Use the default geometry and sampling, which have them."
 #: Smallest share of a target's variance that is assumed to be unexplained.
 UNEXPLAINED = 0.05
 
@@ -195,14 +198,25 @@ def find_obstacle(plan: Plan) -> str | None:
             "so their distribution is not normal, and intervals around a weight of "
             "zero would be wrong. Use l1_ratio=0."
         )
+    if plan.geometry.is_constant:
+        return "There are no standard errors, because the model is a constant."
     if not isinstance(plan.geometry, Matrix):
+        wide = (
+            f" Models of more than {MATRIX_LIMIT:,} coefficients use it, so merge rare "
+            "categories or leave out columns."
+        )
         return (
-            "Standard errors require the Gram matrix that geometry='matrix' releases; "
-            f"this fit used {type(plan.geometry).__name__}. Without it, nothing says "
-            "how much a column varies, so no effect can be told."
+            "There are no standard errors in the diagonal geometry. Its steps release "
+            "gradients, which say too little about how much each column varies, so no "
+            "effect could be told from noise."
+            + (wide if plan.layout.n_features > MATRIX_LIMIT else USE_DEFAULT)
         )
     if not isinstance(plan.sampling, samplings.Full) or plan.n_restarts > 1:
-        return "Standard errors require full steps, without blocks or restarts."
+        return (
+            "There are no standard errors for steps on blocks of columns or with "
+            "restarts. How far noise spreads in them is known only for full steps."
+            + USE_DEFAULT
+        )
     if plan.layout.groups[-1].kind != "ones":
         return "Standard errors require an intercept."
     if loss.n_classes == 0 and plan.geometry.target_share == 0:
