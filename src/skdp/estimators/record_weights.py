@@ -88,7 +88,7 @@ def make_weighting(model: Any) -> Weighting | str:
     factors = np.array([known.get(str(level), 1.0) for level in column.levels])
     if factors.min() <= 0:
         return "There are no standard errors, because a class has the weight 0."
-    return Weighting.equal(most, np.minimum(factors, most))
+    return Weighting.equal(most, factors * min(1.0, most / float(factors.max())))
 
 
 def _read_histogram(histogram: Released, most: float, model: Any) -> Weighting | str:
