@@ -52,14 +52,15 @@ def test_a_fit_charges_and_show_says_so(call, parsed, path, files):
     ("columns", "shown"),
     [
         (40, "# kind what ε"),
-        (60, "# kind what purpose user ε"),
-        (80, "# time (UTC) kind what purpose user ε"),
+        (60, "# kind what purpose user ε δ"),
+        (80, "# kind what purpose user ε μ² δ"),
         (120, "# time (UTC) kind what purpose user ε μ² δ"),
     ],
 )
 def test_a_narrow_screen_keeps_what_counts(call, path, monkeypatch, columns, shown):
     monkeypatch.setenv("LOGNAME", "ada")
-    ledger = skdp.Ledger(path)
+    purpose = "the first try of a report that is due every quarter"
+    ledger = skdp.Ledger(path, purpose=purpose)
     for _ in range(5):
         query = "fit of LogisticRegression"
         ledger.reserve(0.01, neighbours="add-remove", query=query).settle(0.01)
@@ -72,6 +73,8 @@ def test_a_narrow_screen_keeps_what_counts(call, path, monkeypatch, columns, sho
     last = next(line for line in table.splitlines() if "commit 9" in line).split()
     assert last[0] == "10"
     assert f"{ledger.entries()[-1].epsilon:.4g}" in last
+    if columns >= 80:  # long purposes do not push numbers off the screen
+        assert f"{ledger.entries()[-1].mu_squared:.4g}" in last
     assert table.count("LogisticRegression") == 10
 
 

@@ -300,6 +300,8 @@ def test_a_summary_has_one_line_per_curve_and_pair(model):
     assert pair.highest == pytest.approx(model.surfaces_["effect"].max())
     assert found.to_dict()["terms"][0]["at"] == age.at
     ratios = model.summary(ratios=True)
-    assert ratios.to_dict()["terms"][0]["ratio"] == pytest.approx(np.exp(age.effect))
+    numbers = ratios.to_dict()["terms"][0]
+    assert numbers["ratio_effect"] == pytest.approx(np.exp(numbers["effect"]))
+    assert numbers["ratio_low"] == pytest.approx(np.exp(numbers["low"]))
     assert "factors by which the odds of 1 change" in " ".join(ratios.notes)
     assert found._repr_html_().count("<tr>") == len(names) + 1

@@ -108,7 +108,7 @@ def test_options_of_scikit_learn_are_translated(kind, name):
 def test_refusing_options_changes_nothing_else():
     assert "epsilon" in inspect.signature(skdp.LinearSVC).parameters
     assert clone(make(epsilon=2.0)).epsilon == 2.0
-    with pytest.raises(TypeError, match="unexpected keyword argument 'epsilom'"):
+    with pytest.raises(TypeError, match=r"no parameter 'epsilom'. Did you mean 'epsi"):
         make(epsilom=2.0)
 
 

@@ -143,9 +143,11 @@ def fit(
     if (limit := find_limit(made)) is not None:
         console.print(limit, markup=False)
     console.print(f"model  {out}", markup=False, soft_wrap=True)
-    console.print(
-        f"next   skdp predict {out} NEW.csv --out predictions.csv", markup=False
-    )
+    for line in (
+        f"next   skdp summary {out}",
+        f"       skdp predict {out} NEW.csv --out predictions.csv",
+    ):
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def fit_file(

@@ -35,7 +35,7 @@ File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.
 READING = "ε is at the ledger's δ. A commit or a stop replaces its reservation."
 
 #: Columns that are left out, in this order, until the table fits the terminal.
-OPTIONAL = ("δ", "μ²", "time (UTC)", "user", "purpose")
+OPTIONAL = ("time (UTC)", "μ²", "user", "purpose", "δ")
 #: Columns that may be wrapped between words.
 WRAPPED = ("what", "purpose")
 
@@ -272,13 +272,19 @@ def _print_table(entries: list[Entry]) -> None:
     while _measure_width(columns) > console.width and (name := next(optional, None)):
         del columns[name]
     table = Table(box=None, pad_edge=False)
-    for name in columns:
+    spare = console.width - _measure_width(columns)
+    for name, texts in columns.items():
         right = name in ("#", "ε", "μ²", "δ")
+        least = _measure_column(name, texts)
+        most = max(map(len, (name, *texts)))
+        width = min(most, max(least, least + spare)) if name in WRAPPED else least
+        spare -= width - least
+        # Without a width, rich takes room from numbers for columns that can be wrapped.
         table.add_column(
             name,
             justify="right" if right else "left",
             no_wrap=name not in WRAPPED,
-            min_width=_measure_column(name, columns[name]),
+            width=width,
             overflow="fold",
         )
     for cells in zip(*columns.values(), strict=True):

@@ -96,6 +96,8 @@ class PrivateLinearModel(
     title: ClassVar[str]
     sklearn_class: ClassVar[Any]
     link: ClassVar[Literal["identity", "log", "logit"]] = "identity"
+    #: Whether counts were divided by exposures. The model then predicts rates.
+    _exposed: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

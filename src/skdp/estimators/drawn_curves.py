@@ -222,6 +222,7 @@ def draw_figure(model: Any, columns: Sequence[str] | None = None) -> Any:
     """Draw the curves with matplotlib, see `AdditiveClassifier.plot`."""
     curves = list_curves(model)
     known = [curve.column for curve in curves]
+    columns = [columns] if isinstance(columns, str) else columns
     wanted = known if columns is None else list(columns)
     for name in wanted:
         check(name in known, f"columns must be among {known}, got {name!r}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any, NoReturn, Self
 
 #: Parameters of scikit-learn's linear models, and what replaces each of them.
@@ -41,6 +42,10 @@ class ForeignOptionsMixin:
                 raise TypeError(
                     f"{cls.__name__} has no parameter {name!r}. {REPLACEMENTS[name]}"
                 )
+            if known and name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                remedy = f" Did you mean {close[0]!r}?" if close else ""
+                raise TypeError(f"{cls.__name__} has no parameter {name!r}.{remedy}")
         return super().__new__(cls)
 
     @property

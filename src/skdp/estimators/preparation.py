@@ -303,7 +303,7 @@ def open_table(
             described = described[1]
         check(
             y is not None or isinstance(described, tuple),
-            "fit needs the target. Pass y, or name its column in the schema.",
+            "The target is missing. Pass y, or fit with a schema that names it.",
         )
         return opened(
             columns=dict(schema.columns),

@@ -28,8 +28,9 @@ TERM_HEAD = ("points", "lowest", "highest", "largest at", "effect", *HEAD[-2:])
 #: The name of exp(coefficient), for models in which it is a ratio.
 RATIOS = {"logit": "odds ratio", "log": "rate ratio"}
 ERRORS = (
-    "std err: sampling and privacy together; privacy: noise of the mechanism alone. z "
-    "and p use std err. Privacy makes z smaller, so a large p may only mean noise."
+    "sampling and privacy: errors from drawing the rows and from the noise. std err "
+    "covers both, and also shrinkage, capped slopes and noise in what it is computed "
+    "from. z and p use std err, so a large p may only mean noise."
 )
 #: What a ratio of a coefficient and of a term is. {} says what is multiplied.
 RATIO = (
@@ -260,16 +261,21 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
         )
     else:
         unknown = np.full_like(effects, math.nan)
-        noise_std, std = (
-            (unknown, unknown)
+        sampling_std, noise_std, std = (
+            (unknown, unknown, unknown)
             if isinstance(known, str)
-            else (known.effects_noise_std, known.effects_std)
+            else (
+                known.effects_sampling_std,
+                known.effects_noise_std,
+                known.effects_std,
+            )
         )
         lines = tuple(
             Line(
                 column=column,
                 label=label,
                 coef=float(effects[j, k]),
+                sampling_std=float(sampling_std[j, k]),
                 noise_std=float(noise_std[j, k]),
                 std=float(std[j, k]),
                 output=output,
@@ -323,6 +329,7 @@ def describe_modelled(model: Any, numbers: str = "Coefficients") -> str:
     if levels is None:
         what = "mean of the target"
         what = f"logarithm of the {what}" if model.link == "log" else what
+        what += " per unit of exposure" if model._exposed else ""
         return f"{numbers} are of the {what}."
     if len(levels) > 2:
         return f"{numbers} are of each class, on the scale of log-probabilities."
@@ -331,7 +338,8 @@ def describe_modelled(model: Any, numbers: str = "Coefficients") -> str:
 
 
 def _list_values(line: Any) -> tuple[Any, ...]:
-    return line.column, line.label, line.coef, line.noise_std, line.std
+    stds = line.sampling_std, line.noise_std, line.std
+    return line.column, line.label, line.coef, *stds
 
 
 def note_units(model: Any) -> Iterator[str]:

@@ -90,12 +90,13 @@ class Uncertainty:
         class_contrasts = np.eye(k) - (1.0 / k if k > 1 else 0.0)
         whole = np.asarray(np.kron(np.eye(k), plain), np.float64)
         parts = np.asarray(np.kron(class_contrasts, contrasts), np.float64)
-        noise_std, std = np.zeros(len(parts)), np.full(len(parts), np.inf)
+        noise_std, sampling_std = np.zeros(len(parts)), np.zeros(len(parts))
+        std = np.full(len(parts), np.inf)
         maps = parts if fixed is None else fixed.move(parts)
         some = np.asarray(maps.any(axis=1))  # a column of one category has no contrast
         with one_thread(parts.shape[1]):
             varies = self._measure_remaining(maps, class_contrasts)
-            noise_std[some], std[some] = self.learning.errors(
+            noise_std[some], sampling_std[some], std[some] = self.learning.errors(
                 maps[some], varies.take(some)
             )
         if fixed is not None:
@@ -103,6 +104,7 @@ class Uncertainty:
             noise = np.einsum("ma,ab,mb->m", own, fixed.noise, own)
             other = np.einsum("ma,ab,mb->m", own, fixed.sampling, own)
             noise_std = np.sqrt(noise_std**2 + noise)
+            sampling_std = np.sqrt(sampling_std**2 + other)
             if fixed.complete:
                 std = np.sqrt(std**2 + noise + other)
             else:  # the remaining error has the same cause, so add standard errors
@@ -111,15 +113,15 @@ class Uncertainty:
         for at in np.split(np.arange(len(parts)), k):
             untold = _weigh_untold(plain, contrasts, std[at])
             std[at] = np.hypot(std[at], self.usual_level * untold)
-        level = self.usual.std(whole) ** 2 - self.usual.std(parts) ** 2
-        noise = self.usual.noise_std(whole) ** 2 - self.usual.noise_std(parts) ** 2
-        every = (
-            np.sqrt(noise_std**2 + np.maximum(noise, 0.0)),
-            np.sqrt(std**2 + np.maximum(level, 0.0)),
-            noise_std,
-            std,
-        )
-        return Errors(*(part.reshape(k, -1).T for part in every))
+        found = []
+        for own_std, usual in (
+            (noise_std, self.usual.noise_std),
+            (sampling_std, self.usual.sampling_std),
+            (std, self.usual.std),
+        ):
+            level = np.maximum(usual(whole) ** 2 - usual(parts) ** 2, 0.0)
+            found += [np.sqrt(own_std**2 + level), own_std]
+        return Errors(*(part.reshape(k, -1).T for part in found))
 
     def _measure_remaining(
         self, maps: FloatArray, class_contrasts: FloatArray
@@ -160,15 +162,18 @@ class Uncertainty:
 
 
 class Errors(NamedTuple):
-    """Standard deviations due to privacy noise, and standard errors, (m, k) each.
+    """Standard deviations due to privacy and to sampling, and standard errors.
 
-    The first two arrays are those of `plain` in `Uncertainty.errors`. The standard
-    error of an effect that cannot be determined is infinite.
+    Each array has shape (m, k). Those without the prefix belong to `plain` in
+    `Uncertainty.errors`. The standard error of an effect that cannot be determined is
+    infinite, as is its sampling error.
     """
 
     noise_std: FloatArray
-    std: FloatArray
     contrasts_noise_std: FloatArray
+    sampling_std: FloatArray
+    contrasts_sampling_std: FloatArray
+    std: FloatArray
     contrasts_std: FloatArray
 
 

@@ -79,14 +79,6 @@ class Effect:
         """The 95 % interval that covers the privacy noise alone."""
         return self.effect - Z * self.noise_std, self.effect + Z * self.noise_std
 
-    @property
-    def clarity(self) -> float:
-        """The size of the effect in standard errors.
-
-        If the standard error is not known, this is the size of the effect itself.
-        """
-        return abs(self.effect) / self.std if self.std > 0 else abs(self.effect)
-
     def in_units(self) -> list[float]:
         """Return the coefficient and its uncertainty in the user's units.
 
@@ -232,10 +224,10 @@ class ColumnMarks:
 class Picture:
     """The picture and the table of the coefficients of one output.
 
-    Only the largest effects, measured in standard errors, are drawn, and none of those
-    that curves and maps show. `n_candidates` counts the effects among which these were
-    chosen. `lines` holds the effects of the table, and `n_all` is the number of all
-    effects. `terms` has a line for each curve and pair of an additive model.
+    Only the largest effects are drawn, and none of those that curves and maps show.
+    `n_candidates` counts the effects among which these were chosen. `lines` holds the
+    effects of the table, and `n_all` is the number of all effects. `terms` has a line
+    for each curve and pair of an additive model.
     """
 
     class_name: str
@@ -329,7 +321,7 @@ def _draw_output(
     terms: tuple[TermLine, ...],
     bent: set[str],
 ) -> Picture:
-    ranked = sorted(output.effects, key=lambda e: e.clarity, reverse=True)
+    ranked = sorted(output.effects, key=lambda e: abs(e.effect), reverse=True)
     candidates = [effect for effect in ranked if effect.column not in bent]
     shown = {id(effect) for effect in candidates[:MOST_MARKS]}
     listed = {id(effect) for effect in ranked[:most_lines]}

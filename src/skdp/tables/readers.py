@@ -271,7 +271,7 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
             if close
             else "A fitted model needs all columns of its schema."
             if known
-            else "No column that was asked for was found. Is the header missing?"
+            else "Check how it is written, and that a file starts with column names."
         )
         check(False, f"The table has no column {name!r}. {remedy}")
     twice = [name for name in wanted if times[name] > 1][:1]
