@@ -53,7 +53,7 @@ def test_a_card_of_many_classes_has_a_table_each():
     made = model("many")
     _, rest = read_metadata(skdp.report(made, form="markdown"))
     for level in made.classes_:
-        assert f"\n| {level} | coef | sampling\\_std |" in rest
+        assert f"\n| {level} | coef | sampling | privacy | std err |" in rest
     lines = json.loads(skdp.report(made, form="json"))["summary"]["coefficients"]
     assert [line["class"] for line in lines[:: len(lines) // 12]] == [*made.classes_]
 
@@ -96,3 +96,11 @@ def test_names_of_strangers_mean_themselves():
     assert "<script>" not in text
     assert text.count("\n---\n") == 1
     assert "a\\|b&lt;script&gt;" in text
+
+
+def test_a_card_lists_its_releases_and_keeps_commands():
+    made = model("plain")
+    _, rest = read_metadata(skdp.report(made, form="markdown"))
+    table = rest.split("## Releases")[1].split("## How to check")[0]
+    assert table.count("\n| ") == len(made.privacy_.events) + 1
+    assert "`skdp verify MODEL`" in rest

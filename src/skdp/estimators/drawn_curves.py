@@ -107,11 +107,15 @@ def list_terms(model: Any, ratios: bool = False) -> tuple[TermLine, ...]:
     effects, known = compute_class_effects(model), model._standard_errors()
     curves = {curve.column: curve for curve in list_curves(model)}
 
+    errors = known.effects_std if isinstance(known, StandardErrors) else None
+
     def collect(name: str, at: Any, labels: tuple[str, ...]) -> Curve:
-        std = known.effects_std[at] if isinstance(known, StandardErrors) else None
-        axes = ((name, labels),)
         return Curve(
-            column=name, axes=axes, numeric=(False,), effects=effects[at], std=std
+            column=name,
+            axes=((name, labels),),
+            numeric=(False,),
+            effects=effects[at],
+            std=None if errors is None else errors[at],
         )
 
     terms = [

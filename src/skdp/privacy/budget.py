@@ -45,7 +45,7 @@ class Event:
         return self.noise_multiplier**-2 if self.noise_multiplier else math.inf
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivacyRecord:
     """The budget of a run and its releases.
 
@@ -130,6 +130,9 @@ class PrivacyRecord:
                 f"{self.remaining:.6g} of the budget is left."
             )
         self.events[event] = self.events.get(event, 0) + 1
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         claim = ("seeded" if self.seeded else "no noise") + ": no privacy claim"
