@@ -361,7 +361,8 @@ def _choose_scale(effects: list[Effect]) -> Axis:
     The axis also covers the intervals, up to `REACH` times the largest effect.
     """
     most = REACH * max((abs(e.effect) for e in effects), default=1.0)
-    ends = [end for e in effects for end in e.interval if math.isfinite(end)]
+    both = [end for e in effects for end in (*e.interval, *e.noise_interval)]
+    ends = [end for end in both if math.isfinite(end)]
     kept = [min(max(end, -most), most) for end in ends]
     return make_axis([*(e.effect for e in effects), *kept])
 
