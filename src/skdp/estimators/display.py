@@ -100,10 +100,14 @@ def show_fitting(plan: Plan) -> Iterator[Callable[[Step], None]]:
 
 
 @contextmanager
-def show_reading(what: str = "reading") -> Iterator[Callable[[float], None]]:
-    """Show a progress bar, and yield a callback that takes the share read so far."""
+def show_reading() -> Iterator[Callable[[float], None]]:
+    """Show a progress bar, and yield a callback that takes the share read so far.
+
+    Use this only for rows that need no protection, because the share that was read
+    depends on the number of rows and on the length of cells.
+    """
     with _make_bar() as bar:
-        task = bar.add_task(what, total=1.0)
+        task = bar.add_task("reading", total=1.0)
 
         def callback(share: float) -> None:
             bar.update(task, completed=share)
@@ -113,23 +117,25 @@ def show_reading(what: str = "reading") -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def show_work(what: str, verbose: int) -> Iterator[None]:
-    """If `verbose` is true, show a moving bar and the elapsed time during the work.
+    """If `verbose` is true, show a moving bar during the work on private rows.
 
-    The bar does not show how much is left, because that may be private.
+    The bar shows neither how much is done nor how long it took, because both depend on
+    records. For example, one long cell makes a file longer.
     """
     if not verbose:
         yield
         return
     with _make_bar(measured=False) as bar:
-        bar.add_task(what, total=None)
+        task = bar.add_task(what, total=None)
         yield
+        bar.update(task, total=1.0, completed=1.0)  # the last line is always the same
 
 
 def _make_bar(measured: bool = True) -> Any:
-    """Return a bar that shows the share done, or the elapsed time if not `measured`."""
+    """Return a bar that shows the share done and the time left, if `measured`."""
     try:
         from rich.console import Console
-        from rich.progress import Progress, TimeElapsedColumn
+        from rich.progress import Progress
     except ImportError:
         raise ImportError(
             "verbose needs rich, which pip install 'skdp[cli]' installs."
@@ -139,5 +145,5 @@ def _make_bar(measured: bool = True) -> Any:
         # Without widgets, a notebook can still overwrite a line of text.
         console = Console(stderr=True, force_jupyter=False, force_terminal=True)
     *columns, percentage, remaining = Progress.get_default_columns()
-    last = (percentage, remaining) if measured else (TimeElapsedColumn(),)
+    last = (percentage, remaining) if measured else ()
     return Progress(*columns, *last, console=console)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.estimators.display import show_reading
+from skdp.estimators.display import show_work
 from skdp.estimators.inputs import (
     accept_column,
     accept_table,
@@ -155,9 +154,9 @@ class OpenedTable:
 
     def count_rows(self, verbose: int = 0) -> int:
         """Count the rows. Use this only if `neighbours` makes their number public."""
-        shown = verbose and self.source.n_rows is None
-        with show_reading("counting rows") if shown else nullcontext() as progress:
-            return count_rows(self.source, progress)
+        shown = verbose if self.source.n_rows is None else 0
+        with show_work("counting rows", shown):
+            return count_rows(self.source)
 
     def infer_schema(
         self,
@@ -378,12 +377,7 @@ def read_records(
     if isinstance(table, PlacedTable):
         weighted, layout = sample_weight is not None, schema.layout(intercept)
         return table.encode(layout, max_weight, read, weighted, row_counts)
-    with show_reading() if verbose else nullcontext() as progress:
+    with show_work("reading", verbose):
         return read(
-            table,
-            target,
-            sample_weight,
-            row_counts=row_counts,
-            n_threads=n_threads,
-            progress=progress,
+            table, target, sample_weight, row_counts=row_counts, n_threads=n_threads
         )

@@ -162,7 +162,7 @@ class Slopes:
 
     def units(self, margin: FloatArray, i: int, chunk: Chunk, at: slice) -> FloatArray:
         """Return bounded integer slopes (n, k) of the rows `at` of the i-th chunk."""
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             raw = self.loss.slope(margin, chunk.target[at]) * chunk.weight[at, None]
             raw = raw * (1.0 / chunk.divisor)
         check(raw.shape == margin.shape, "Slopes must have the shape of the margins.")
