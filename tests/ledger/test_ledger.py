@@ -1,5 +1,6 @@
 """What a ledger promises: its ceiling, its sums, its refusals, its views."""
 
+import contextlib
 import copy
 import csv
 import hashlib
@@ -411,8 +412,23 @@ def test_entries_say_what_was_asked(ledger):
     assert (reserve.query, reserve.schema) == ("a test", schema_digest(SCHEMA))
     assert (commit.plan, commit.of, commit.seq) == ("0" * 64, 1, 2)
     assert commit.time.endswith("+00:00")
+    assert len(commit.time) == len("2025-01-31T23:59+00:00")
     assert 0 < commit.epsilon < reserve.epsilon < 1
     assert commit.epsilon == ledger.spent_epsilon
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_ledger_does_not_say_how_long_a_fit_took(ledger, monkeypatch, fails):
+    """One long cell makes a fit take longer."""
+    for module in ("entries", "reservations"):
+        monkeypatch.setattr(f"skdp.ledger.{module}.read_clock", lambda: "now")
+    record = PrivacyRecord(epsilon=0.1, delta=1e-7, neighbours=ledger.terms.neighbours)
+    with contextlib.suppress(OSError), ledger.spend(record, query="a test"):
+        monkeypatch.setattr("skdp.ledger.entries.read_clock", lambda: "much later")
+        if fails:
+            raise OSError
+    end = ledger.entries()[-1]
+    assert (end.kind, end.time) == ("stop" if fails else "commit", "now")
 
 
 def test_anybody_can_recompute_the_hashes_from_an_export(ledger):

@@ -290,7 +290,7 @@ def _format_columns(entries: list[Entry]) -> dict[str, list[str]]:
     """Return the cells of each column of the table, by the column's heading."""
     columns = {
         "#": [str(entry.seq) for entry in entries],
-        "time (UTC)": [entry.time[:19].replace("T", " ") for entry in entries],
+        "time (UTC)": [entry.time[:16].replace("T", " ") for entry in entries],
         "kind": [e.kind if e.of is None else f"{e.kind} {e.of}" for e in entries],
         "what": [escape(entry.query) for entry in entries],
         "purpose": [escape(entry.purpose) for entry in entries],

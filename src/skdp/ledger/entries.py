@@ -51,7 +51,8 @@ class Entry(Form, frozen=True, kw_only=True):
         "commit" replaces that charge after the fit has ended, and "stop" replaces it if
         the fit was stopped by an error. "admit" adds another schema.
     time : str
-        The time of the entry, in UTC.
+        The minute of the entry, in UTC. A "commit" or "stop" states the time at which
+        its reservation was made, because how long a fit takes depends on the records.
     version : str
         The version of skdp.
     query : str
@@ -205,11 +206,15 @@ def new_entry(
     released: str | None = None,
     of: int | None = None,
     table: str | None = None,
+    time: str | None = None,
 ) -> Entry:
-    """Make an entry with the current time. Only an "open" entry contains the terms."""
+    """Make an entry. Only an "open" entry contains the terms.
+
+    `time` is the current time by default.
+    """
     return Entry(
         kind=kind,
-        time=datetime.now(UTC).isoformat(timespec="microseconds"),
+        time=time or read_clock(),
         version=skdp.__version__,
         query="".join(c if c.isprintable() else " " for c in query[:1000]),
         purpose=requester.purpose,
@@ -226,6 +231,11 @@ def new_entry(
         table=table,
         terms=terms if kind == "open" else None,
     )
+
+
+def read_clock() -> str:
+    """Return the current minute, in UTC. Seconds would show how long fits take."""
+    return datetime.now(UTC).isoformat(timespec="minutes")
 
 
 def export_entries(entries: list[Entry], form: str) -> str:

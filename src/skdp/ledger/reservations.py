@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from skdp.ledger.ceiling import Amount
 from skdp.ledger.digests import released_digest, schema_digest
-from skdp.ledger.entries import Entry, new_entry
+from skdp.ledger.entries import Entry, new_entry, read_clock
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import check
 
@@ -34,6 +34,7 @@ class Reservation:
 
     def __init__(self, ledger: Ledger, seq: int, amount: Amount, query: str) -> None:
         self.ledger, self.seq, self.amount, self.query = ledger, seq, amount, query
+        self._time = read_clock()  # no record has been read yet
         self.plan: str | None = None
         self.released: str | None = None
         self.schema: Any = None
@@ -80,6 +81,7 @@ class Reservation:
             plan=self.plan,
             released=self.released if kind == "commit" else None,
             of=self.seq,
+            time=self._time,
         )
         totals = self.ledger._totals
 
