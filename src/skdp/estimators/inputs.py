@@ -73,7 +73,7 @@ def _stack_rows(rows: Any) -> Any:
     if first is None:
         return np.empty(len(rows), dtype=object)  # the caller refuses 1-D
     if first and isinstance(first[0], (list, tuple)):
-        return np.empty((len(rows), len(first), len(first[0])), dtype=object)
+        return np.empty((len(rows), len(first), 1), dtype=object)  # refused as 3-D
     table = np.empty((len(rows), len(first)), dtype=object)
     for i, row in enumerate(rows):
         for j, cell in zip(range(len(first)), _list_cells(row) or [], strict=False):
