@@ -15,7 +15,7 @@ from skdp.engines.kernels import TILE
 #: Largest number of rows that one kernel call adds up in float64. Sums then stay below
 #: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
 MOST_ROWS = 1 << 18
-#: Rough number of column entries that are enough work for a thread.
+#: Rough number of column entries that make it worthwhile to use one more thread.
 TASK_ENTRIES = 1 << 21
 #: Number of ranges of rows per thread. With short ranges, all threads finish at about
 #: the same time. With long ones, they take turns less often.
@@ -90,10 +90,10 @@ class Threads:
         entries: int,
         only: frozenset[int] | None = None,
     ) -> list[Any]:
-        """Divide all rows among the threads, and return the results of `work`.
+        """Divide the rows among threads, and return the results of their `work`.
 
         A row counts as `entries` units of work, so small tables use fewer threads. If
-        `only` is given, it has the indices of the chunks whose rows are divided.
+        `only` is given, only the rows of the chunks with these indices are used.
         """
         indices = range(len(self._sizes)) if only is None else only
         n_rows = sum(self._sizes[index] for index in indices)
