@@ -229,7 +229,7 @@ def _doubt_numbers(group: Group, column: Numeric, found: _Sums) -> str | None:
     noise_of_variance = math.hypot(spread, 2.0 * first * noise)
     if found.is_negligible(second - first**2, noise_of_variance, STILL):
         return (
-            "(nearly) all values seem to be equal, or its range "
+            "(nearly) all values seem to be the same, or its range "
             f"[{column.low:g}, {column.high:g}] is far wider than their spread."
         )
     return None
