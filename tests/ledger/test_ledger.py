@@ -307,9 +307,7 @@ def test_a_table_without_a_name_has_that_of_the_file(ledger):
 @pytest.mark.parametrize("name", ["", " ", "two\nlines", "\x1b[2J", "x" * 201, 5])
 @pytest.mark.parametrize("which", ["table", "purpose", "user"])
 def test_names_that_cannot_be_shown_are_refused(path, name, which):
-    with pytest.raises(
-        ValueError, match=f"{which} must be a printable text of 1 to 200"
-    ):
+    with pytest.raises(ValueError, match=f"{which} must have 1 to 200 printable"):
         Ledger(path, epsilon=1.0, delta=1e-6, neighbours="add-remove", **{which: name})
     assert not path.exists()
 
@@ -320,9 +318,9 @@ def test_a_ledger_made_with_a_schema_takes_no_other_unless_admitted(path):
     )
     ask(ledger, 0.01, schema=SCHEMA)
     ask(ledger, 0.01, schema=Schema(SCHEMA.columns, target=("y", SCHEMA.target)))
-    with pytest.raises(LedgerError, match="not among them"):
+    with pytest.raises(LedgerError, match="accepts only certain schemas"):
         ask(ledger, 0.01, schema=OTHER)
-    with pytest.raises(LedgerError, match="not among them"):
+    with pytest.raises(LedgerError, match="accepts only certain schemas"):
         Ledger(path, schema=OTHER)
     ledger.admit(OTHER)
     ask(Ledger(path, schema=OTHER), 0.01, schema=OTHER)

@@ -1,4 +1,4 @@
-"""Show a model's privacy in notebooks, and the progress of a fit as a bar."""
+"""Show a model's privacy in notebooks, and progress bars during a fit."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class NotebookMixin:
 
 
 def render_promise(model: Any) -> str:
-    """Return HTML about the budget that a model has spent or that a fit would spend."""
+    """Return HTML that states the budget a model has spent, or a fit would spend."""
     record = model.__dict__.get("privacy_")
     first, *rest = _describe_fit(model) if record is None else str(record).splitlines()
     lines = "".join(f"<li>{escape(line)}</li>" for line in rest)
-    more = "<code>skdp.statement(model)</code> says it in words."
+    more = "<code>skdp.statement(model)</code> explains this in words."
     if record is None:
         more = "<code>skdp.plan(schema, n_rows, epsilon)</code> shows what to expect."
     return (
@@ -79,11 +79,11 @@ def _describe_fit(model: Any) -> list[str]:
         claim = "A fit will claim no privacy (random_state is set)"
     lines = [claim, f"neighbouring tables: {model.neighbours}"]
     if private_rows:
-        lines.append("The number of rows is released, for a hundredth of it.")
+        lines.append("Releasing the number of rows takes a hundredth of the budget.")
     if model.ledger is not None:
-        lines.append("A ledger is charged first.")
+        lines.append("The budget is first charged to a ledger.")
     if model.schema is None and model.bounds is None:
-        lines.append("Ranges and categories are inferred, for a tenth of it.")
+        lines.append("Inferring ranges and categories takes a tenth of the budget.")
     return lines
 
 
@@ -101,7 +101,7 @@ def show_fitting(plan: Plan) -> Iterator[Callable[[Step], None]]:
 
 @contextmanager
 def show_reading() -> Iterator[Callable[[float], None]]:
-    """Show a progress bar, and yield a callback that takes the share read so far.
+    """Show a progress bar, and yield a callback that sets the share read so far.
 
     Use this only for rows that need no protection, because the share that was read
     depends on the number of rows and on the length of cells.
@@ -137,9 +137,7 @@ def _make_bar(measured: bool = True) -> Any:
         from rich.console import Console
         from rich.progress import Progress
     except ImportError:
-        raise ImportError(
-            "verbose needs rich, which pip install 'skdp[cli]' installs."
-        ) from None
+        raise ImportError("verbose requires rich: pip install 'skdp[cli]'.") from None
     console = Console(stderr=True)
     if console.is_jupyter and find_spec("ipywidgets") is None:
         # Without widgets, a notebook can still overwrite a line of text.

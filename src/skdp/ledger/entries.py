@@ -106,7 +106,10 @@ class Entry(Form, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("time", "version", "query"):
-            check(getattr(self, name).isprintable(), f"{name} cannot be printed")
+            check(
+                getattr(self, name).isprintable(),
+                f"{name} contains unprintable characters",
+            )
         for name in ("purpose", "user", "table"):
             value = getattr(self, name)
             check(_is_label(value) or (name, value) == ("table", None), f"{name}")
@@ -123,7 +126,7 @@ class Entry(Form, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, head: Head, text: str) -> Entry:
-        """Read an entry from the text that `text` returned.
+        """Read an entry from its written text.
 
         Raise ValueError if skdp would not have written exactly this text. For example,
         a key may be missing or repeated, keys may be in another order, or a number may
@@ -149,7 +152,7 @@ def write_line(values: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Requester:
-    """The user and the user's purpose, which every entry states."""
+    """The user who makes an entry and the user's purpose. Every entry states both."""
 
     purpose: str = NOT_STATED
     user: str
@@ -174,7 +177,7 @@ def check_label(given: Any, name: str) -> str:
     """
     check(
         _is_label(given),
-        f"{name} must be a printable text of 1 to {LONGEST_LABEL} letters, got "
+        f"{name} must have 1 to {LONGEST_LABEL} printable characters, got "
         f"{str(given)[:99]!r}.",
     )
     return str(given)

@@ -1,4 +1,4 @@
-"""Keep a table's total privacy budget in a file. Every fit is charged to it.
+"""Define the ledger: a file that keeps a table's total budget and is charged by fits.
 
 A ledger is made once with a ceiling (ε, δ) and a neighbour relation. Each fit
 *reserves* its whole budget before it reads a record. Afterwards it *settles* the
@@ -211,7 +211,7 @@ class Ledger:
 
     @property
     def head(self) -> Head:
-        """The number of entries and the last hash. `check` takes an earlier copy."""
+        """The number of entries and the last hash. `check` compares an earlier copy."""
         return self._read().head
 
     @property
@@ -351,8 +351,8 @@ class Ledger:
 
         After the block, the charge is lowered to what the record has spent, even if the
         block raises. If the process dies, the whole reservation stays charged. If the
-        record has the ledger's (ε, δ), its μ² is lowered to the ledger's μ², which
-        allows for more noise draws.
+        record has the ledger's (ε, δ), its μ² is lowered to the ledger's μ². The
+        ledger's μ² is slightly smaller, because a ledger allows more noise draws.
         """
         refuse_unpaid(record.epsilon, record.seeded)
         terms = self.terms
@@ -374,7 +374,7 @@ class Ledger:
             try:
                 reservation.settle_record(record, "stop")
             except ValueError as error:
-                stop.add_note(f"The reservation stays in full: {error}")
+                stop.add_note(f"The full reservation stays charged: {error}")
             raise
         reservation.settle_record(record, "commit")
 

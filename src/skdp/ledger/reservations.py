@@ -64,7 +64,7 @@ class Reservation:
         amount = Amount.of(mu_squared, delta, draws)
         check(
             amount.within(self.amount),
-            f"{self.query} spent more than it reserved. The reservation stays.",
+            f"{self.query} spent more than it reserved. The reservation stays charged.",
         )
         check(
             kind in ("commit", "stop"),
@@ -86,7 +86,10 @@ class Reservation:
         totals = self.ledger._totals
 
         def decide() -> Entry:
-            check(self.seq in totals.unsettled, f"{self.query} is already settled.")
+            check(
+                self.seq in totals.unsettled,
+                f"The reservation for {self.query!r} is already settled.",
+            )
             return entry
 
         self.ledger._append(decide)
@@ -94,7 +97,7 @@ class Reservation:
     def settle_record(
         self, record: PrivacyRecord, kind: Literal["commit", "stop"]
     ) -> None:
-        """Settle the reservation to the total cost in a privacy record, rounded up."""
+        """Replace the reserved amount by a privacy record's total cost, rounded up."""
         refuse_unpaid(record.epsilon, record.seeded)
         self.released = self.released or released_digest(record)
         spent, events = record.spent * (1 + 2.0**-40), record.events.items()
@@ -105,7 +108,7 @@ class Reservation:
 
 
 def refuse_unpaid(epsilon: float, seeded: bool) -> None:
-    """Refuse a fit that claims no privacy, because its cost cannot be added up."""
+    """Refuse a fit without noise or with a seed, which claims no privacy."""
     check(
         epsilon < math.inf,
         "A fit with epsilon=inf has no noise and cannot be charged to a ledger. For "
