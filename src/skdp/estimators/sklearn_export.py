@@ -47,7 +47,7 @@ class Part:
         Constant that is added to every margin.
     example : list
         Possible cells of the column. The pipeline is fitted to a table of such cells.
-        It is empty for a pair, whose columns have their own examples.
+        The list is empty for a pair, because both of its columns have examples.
     """
 
     steps: list[tuple[str, Any]]

@@ -1,4 +1,4 @@
-"""Define the lines of a summary, each for a coefficient, a ratio or all classes."""
+"""Define the lines of a summary: for a coefficient, a ratio, or several classes."""
 
 from __future__ import annotations
 

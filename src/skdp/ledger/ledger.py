@@ -4,8 +4,8 @@ A ledger is made once with a ceiling (ε, δ) and a neighbour relation. Each fit
 *reserves* its whole budget before it reads a record. Afterwards it *settles* the
 reservation, which lowers the charge to what was spent. If the process is killed before
 that, the full reservation stays charged. A request above the ceiling is refused before
-a record is read, except that rows may be counted if their number is public. Scores that
-scikit-learn's searches compute from held-out rows are not charged to a ledger.
+a record is read. (If the number of rows is public, they may be counted first.) Scores
+that scikit-learn's searches compute from held-out rows are not charged to a ledger.
 
 **Parts of the table.** The guarantee is about the table that the ledger belongs to. It
 covers a fit on a part of the table if other records do not affect whether a record is

@@ -252,7 +252,8 @@ class _Budget:
         sets = self.sampling.support
         check(
             sets is not None or not callable(noise),
-            "noise must be a number, because this sampling does not list its sets.",
+            "noise must be one number. A function of the set requires a sampling that "
+            "lists its sets.",
         )
         everything = np.arange(self.sampling.n_coordinates)
         reach = 2.0 if self.neighbours == "replace-one" else 1.0

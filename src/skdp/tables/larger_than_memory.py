@@ -157,8 +157,8 @@ def read_rows(
 def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
     """Join chunks with the same divisor, so that engines get few and long chunks.
 
-    Chunks wait until `WAITING` bytes are collected. Then the rows of the divisor that
-    takes most memory are joined.
+    Chunks wait until `WAITING` bytes are collected. Then the largest
+    group of chunks with the same divisor is joined.
     """
     waiting: dict[int, list[Chunk]] = {}
     sizes: dict[int, int] = {}
