@@ -23,9 +23,9 @@ from skdp.typed_files import Form
 #: In models with more coefficients than this, the coefficients of pairs have no
 #: standard errors.
 MOST_WITH_PAIRS = 250
-#: Largest number of coefficients for which standard errors are computed. More would
-#: take minutes and gigabytes.
-MOST_COORDINATES = 1000
+#: Largest number of coefficients for which standard errors are computed. This many take
+#: about 20 seconds, and the time grows with the cube of their number.
+MOST_COORDINATES = 1500
 #: The reason why a loaded or selected model may have no standard errors.
 NOT_KEPT = "The released values from which standard errors are computed were not kept."
 
