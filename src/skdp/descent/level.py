@@ -23,8 +23,9 @@ from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray
 
 #: Prior standard deviation of the average error of predictions, divided by the spread
-#: of the residuals. For classes, that spread is 1.
-USUAL_ERROR = 0.07
+#: of the residuals. For classes, that spread is 1. Counts have long tails, from which
+#: caps cut more.
+USUAL_ERROR, COUNT_ERROR = 0.07, 0.1
 #: Largest distance by which the intercept is moved.
 FARTHEST = 2.0
 #: Number of points that represent the distribution of margins.
@@ -74,7 +75,8 @@ def find_shift(
     spread : float
         The spread of the residuals, or 1 for classes.
     """
-    prior = (USUAL_ERROR * spread) ** 2
+    usual = COUNT_ERROR if loss.target_law == "poisson" else USUAL_ERROR
+    prior = (usual * spread) ** 2
     wanted = error * prior / (prior + noise_std**2)
     margins = mean + _make_normal_points(len(mean)) @ _root(covariance).T
     target = np.zeros(len(margins))  # the target cancels in differences of slopes
@@ -89,12 +91,12 @@ def find_shift(
 
 
 def _make_normal_points(k: int) -> FloatArray:
-    """Return points (N_POINTS, k) that are distributed like standard normal numbers."""
+    """Return fixed points (N_POINTS, k) with nearly a standard normal distribution."""
     even = qmc.Sobol(k, scramble=False).random(N_POINTS)
     return np.asarray(ndtri(even + 0.5 / N_POINTS))
 
 
 def _root(covariance: FloatArray) -> FloatArray:
-    """Return R such that R Rᵀ is the covariance without its negative eigenvalues."""
+    """Return R with R Rᵀ = covariance, whose negative eigenvalues are set to zero."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -1,4 +1,4 @@
-"""Weigh classes, by given weights or by released counts (``"balanced"``)."""
+"""Weigh classes by given weights, or by released counts (``"balanced"``)."""
 
 from __future__ import annotations
 

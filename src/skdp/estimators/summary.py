@@ -48,13 +48,13 @@ CATEGORIES = (
     "Categories are relative to the mean of their column, which is in the intercept."
 )
 INTERVALS = (
-    "Intervals assume that the model is true. They do not cover a wrong form, values "
-    "clipped to their ranges, selected records or repeated analyses of one table."
+    "Intervals assume that the model is true. They do not account for a wrong model, "
+    "clipped values, selected records or repeated analyses of one table."
 )
 HIDDEN = (
-    "No standard error where noise hides how much the column varies. Where public "
-    "knowledge allows it, narrow the column's range or merge rare categories; or use "
-    "more rows."
+    "There is no standard error where noise hides how much the column varies. Use more "
+    "rows or, if public knowledge allows it, narrow the column's range or merge rare "
+    "categories."
 )
 TERMS = (
     "Each line is a curve, a column of categories or a pair: the lowest and the "
@@ -67,18 +67,18 @@ TERMS = (
 NO_PAIRS = (
     f"Pairs have no intervals if a model has more than {MOST_WITH_PAIRS} coefficients."
 )
-CLASSES = "Classes are relative to their mean, which changes no prediction."
+CLASSES = "Coefficients of classes are relative to the mean over all classes."
 #: Notes are printed at least this wide, even if the table is narrower.
 LEAST_WIDTH = 79
-#: Largest number of classes that are printed side by side. More classes follow below.
+#: Largest number of classes that are printed side by side. The others follow below.
 MOST_COLUMNS = 6
-#: Largest number of columns on a log scale that a note names. It counts the others.
+#: Largest number of log-scale columns that a note names. The others are only counted.
 MOST_NAMES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The summary of a model: print it, show it in a notebook, or take its numbers.
+    """The summary of a model. Print it, show it in a notebook, or read its numbers.
 
     Attributes
     ----------
@@ -224,7 +224,7 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     several = model.weights_.shape[1] > 1
     check(
         not ratios or (model.link in RATIOS and not several),
-        "ratios=True needs a model of two classes (odds ratios) or of counts (rate "
+        "ratios=True requires a model of two classes (odds ratios) or of counts (rate "
         f"ratios), got a {type(model).__name__}"
         + (" of several classes." if several else "."),
     )
@@ -324,17 +324,17 @@ def shorten_label(column: str, label: str) -> str:
 
 
 def describe_modelled(model: Any, numbers: str = "Coefficients") -> str:
-    """Return a sentence that says what the numbers of a summary refer to."""
+    """Return a sentence that says which quantity the numbers of a summary describe."""
     levels = getattr(model, "classes_", None)
     if levels is None:
         what = "mean of the target"
         what = f"logarithm of the {what}" if model.link == "log" else what
         what += " per unit of exposure" if model._exposed else ""
-        return f"{numbers} are of the {what}."
+        return f"{numbers} describe the {what}."
     if len(levels) > 2:
-        return f"{numbers} are of each class, on the scale of log-probabilities."
+        return f"{numbers} describe the log-probability of each class."
     scale = "the log-odds of class" if model.link == "logit" else "the margin of class"
-    return f"{numbers} are of {scale} {levels[1]} against {levels[0]}."
+    return f"{numbers} describe {scale} {levels[1]} against {levels[0]}."
 
 
 def _list_values(line: Any) -> tuple[Any, ...]:
@@ -343,7 +343,7 @@ def _list_values(line: Any) -> tuple[Any, ...]:
 
 
 def note_units(model: Any) -> Iterator[str]:
-    """Yield notes that explain what coefficients are relative to, and their units."""
+    """Yield notes on what coefficients are relative to, and on their units."""
     if model.weights_.shape[1] > 1:
         yield CLASSES
     groups = model._layout.groups
@@ -358,7 +358,7 @@ def note_units(model: Any) -> Iterator[str]:
         named = ", ".join(on_log[:MOST_NAMES])
         yield (
             f"{named}{others}: per unit of log(1 + value - low), where low is the "
-            "column's lowest value in the schema."
+            "lower end of the range."
         )
 
 
@@ -374,6 +374,6 @@ def note_hidden(model: Any) -> Iterator[str]:
 
 
 def is_on_log_scale(column: Any) -> bool:
-    """Return whether a column's coefficient is per unit of a logarithm."""
+    """Return whether a column's coefficient is per unit of log(1 + value - low)."""
     number = isinstance(column, Numeric) and column.scale == "log"
     return number and column.kind == "dense"

@@ -1,4 +1,4 @@
-"""The lines of a summary: a coefficient, a ratio, coefficients of classes, a term."""
+"""Define the lines of a summary: for a coefficient, a ratio, classes, or a term."""
 
 from __future__ import annotations
 

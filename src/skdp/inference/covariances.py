@@ -199,9 +199,9 @@ def find_obstacle(plan: Plan) -> str | None:
         return loss.no_errors
     if not isinstance(penalty, ElasticNet) or penalty.l1 > 0:
         return (
-            "There are no standard errors with an ℓ₁ penalty. It sets weights to zero, "
-            "so their distribution is not normal, and intervals around a weight of "
-            "zero would be wrong. Use l1_ratio=0."
+            "There are no standard errors with an ℓ₁ penalty. The penalty sets weights "
+            "to zero, so weights are not normally distributed, and intervals around a "
+            "weight of zero would be wrong. Use l1_ratio=0."
         )
     if plan.geometry.is_constant:
         return "There are no standard errors, because the model is a constant."

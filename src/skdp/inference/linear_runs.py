@@ -1,8 +1,8 @@
 """Describe a run near its optimum as a linear recursion.
 
-From the recursion follow the covariances of the released weights, one for each cause,
-and the facts that `plausible` needs to consider other Hessians. This is
-post-processing, because no record is read.
+The recursion gives the covariances of the released weights, one for each cause of
+error. It also gives `Learning`, which computes standard errors for other Hessians. This
+is post-processing, because no record is read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from skdp.schema import FloatArray, Layout
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Covariances:
-    """Covariances of the released weights around the true weights, one for each cause.
+    """Covariances and bias of the released weights around the true weights, by cause.
 
     They are computed as if the released moments were exact. Here d is the number of
     weights of all outputs together, listed output by output.
@@ -46,8 +46,9 @@ class Covariances:
         Due to shrinkage and early stopping, for true weights as large as the released
         ones.
     bias : float64 (d,)
-        Due to capped slopes. In directions that change no prediction (all levels of a
-        column against the intercept), the bias is also due to noise in the metric.
+        Due to capped slopes. Noise in the metric adds to the bias in directions that
+        change no prediction, such as raising all levels of a column and lowering the
+        intercept as much.
     """
 
     noise: FloatArray
@@ -175,7 +176,7 @@ def _make_recolouring(root: FloatArray, rows: FloatArray, known: Moments) -> Flo
 
 
 def _raise_power(matrix: FloatArray, exponent: float) -> FloatArray:
-    """Return a power of a symmetric matrix, which maps the null space to zero."""
+    """Return a power of a symmetric matrix. The power maps its null space to zero."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = values > 1e-9 * values[-1]
     powers = np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)

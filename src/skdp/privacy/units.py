@@ -1,4 +1,4 @@
-"""Count the rows of each person, so that all of them together count as one record.
+"""Count the rows of each person, so all rows of a person count as one record.
 
 If a person has m rows, each of them counts as 1/m of a record. Averages of bounded
 vectors are bounded, so the person adds no more to any sum than one record would,
@@ -84,14 +84,16 @@ class RowCounts:
         return found
 
     def find_divisors(self, ids: Coded) -> IntArray:
-        """Return the divisor m of each row. The row counts 1/m, or nothing if m is 0.
+        """Return the divisor m of each row.
+
+        The row counts as 1/m of a record, or not at all if m is 0.
 
         Notes
         -----
         **Guarantee.** For every table whose rows were all counted by `add`, in any
         order and any batches, the shares 1/m of a person's rows add up to at most one.
         They depend on the number of this person's rows and on `least` alone. A row
-        without an id could be anyone's, so it counts for nothing.
+        without an id could belong to anyone, so its divisor is 0.
         """
         last = len(ids.values)
         rows = np.array([*(self._rows.get(v, 0) for v in ids.values), 0], np.int64)
@@ -109,8 +111,8 @@ def divide_slopes(records: Records, slopes: Slopes) -> Slopes:
     cap of the grid. A person has at most m rows, where m is the divisor of their
     chunks, and m ⌊cap/m⌋ ≤ cap. Without a unit, or if the slopes already have caps, the
     slopes are returned unchanged. If the rows are in other processes, each process
-    calls this function for its own rows. In that case this call only sets the grid of
-    the slopes.
+    calls this function for its own rows, and the call in the main process only sets the
+    grid of the slopes.
     """
     if records.layout.unit is None or slopes.caps is not None:
         return slopes

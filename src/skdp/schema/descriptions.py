@@ -16,10 +16,10 @@ def describe_column(column: Column) -> tuple[str, str]:
         shown = ", ".join(str(level) for level in column.levels[:MOST_LEVELS])
         more = len(column.levels) - MOST_LEVELS
         shown += f" and {more} more" if more > 0 else ""
-        shown += "" if column.other is None else f"; others as {column.other}"
+        shown += "" if column.other is None else f"; others count as {column.other}"
         return "categorical", shown
     if isinstance(column, Vector):
-        return "vector", f"{len(column.names)} columns of joint norm {column.norm:g}"
+        return "vector", f"joint norm ≤ {column.norm:g}, columns: {len(column.names)}"
     if isinstance(column, Pair):
         return "pair", f"{column.first} and {column.second}"
     words = [f"{column.low:g} to {column.high:g}"]
@@ -27,6 +27,6 @@ def describe_column(column: Column) -> tuple[str, str]:
     words += [f"{column.bins} bins"] if column.bins is not None else []
     knots = column.knots if isinstance(column.knots, str) else column.n_knots
     words += [f"{knots} knots"] if column.knots is not None else []
-    words += [] if column.missing is None else [f"missing as {column.missing:g}"]
-    words += ["missing apart"] if column.indicator else []
+    words += [] if column.missing is None else [f"missing = {column.missing:g}"]
+    words += ["missing indicator"] if column.indicator else []
     return "numeric", ", ".join(words)

@@ -38,8 +38,8 @@ class Schema:
     unit : str or sequence of str, optional
         The column or columns that identify a person, such as ``"patient_id"``. All
         rows of a person then count as one record, and privacy protects persons. The
-        column is not a feature. A row without an id counts for nothing. By default each
-        row counts as a separate person.
+        column is not a feature. A row without an id is not used. By default each row
+        counts as a separate person.
     """
 
     columns: Mapping[str, Column]
@@ -66,13 +66,13 @@ class Schema:
         twice = [name for name, times in Counter(used).items() if times > 1][:1]
         check(
             not twice,
-            f"Each column may appear only once in a schema, got {twice} more often.",
+            f"Each column may appear only once in a schema, got {twice} twice.",
         )
         fixed = sum(group.kind != "dense" for group in self.layout(False).groups)
         check(
             self.row_norm is None or math.sqrt(fixed) < self.row_norm < 1e100,
-            f"row_norm must be finite and above √{fixed}, which categories, bins and "
-            f"curves reach by themselves, got {self.row_norm}.",
+            f"row_norm must be finite and above √{fixed}, the norm of categories, bins "
+            f"and curves alone, got {self.row_norm}.",
         )
 
     @property
@@ -159,7 +159,7 @@ class Schema:
         return facts
 
     def _list_rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yield name, kind and values of each column, and of the target last."""
+        """Yield the name, kind and values of each column, and then of the target."""
         from skdp.schema.descriptions import describe_column
 
         for name, column in self.columns.items():
@@ -220,7 +220,7 @@ class Schema:
 
 
 def _check_described(columns: object, target: object) -> None:
-    """Refuse columns and targets that are not descriptions, and say what to write."""
+    """Raise an error with an example if columns or target are not descriptions."""
     check(
         isinstance(columns, Mapping),
         "columns must map names to descriptions, as in {'age': Numeric(0, 100)}, got "

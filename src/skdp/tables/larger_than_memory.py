@@ -12,7 +12,7 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal
 
@@ -27,15 +27,15 @@ from skdp.tables.batches import batches
 
 
 def get_machine_memory() -> int:
-    """Return the bytes of the machine's memory, or 0 if they are not known."""
+    """Return the machine's memory in bytes, or 0 if it is not known."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return 0
 
 
-#: Bytes of records that are kept in memory before a file is opened: 64 MiB or, on a
-#: machine with more than 16 GiB of memory, a 256th of it.
+#: Bytes of records that are kept in memory before a file is opened. This is 64 MiB, or
+#: a 256th of the memory of machines with more than 16 GiB.
 IN_MEMORY = max(1 << 26, get_machine_memory() // 256)
 #: Bytes of records that may wait to be joined with others of the same divisor. A chunk
 #: of this size has fewer than 2²² rows.
@@ -136,7 +136,6 @@ def read_rows(
     max_weight: float,
     unit: Any = None,
     n_threads: int | None = 1,
-    progress: Callable[[float], None] | None = None,
 ) -> Records:
     """Read and encode a table, as `batches` and `Encoder` do."""
     work = Encoder(schema, intercept, max_weight)
@@ -149,7 +148,6 @@ def read_rows(
         unit=unit,
         row_counts=row_counts,
         n_threads=n_threads,
-        progress=progress,
         keep=keep,
         finish=work,
     )
@@ -159,8 +157,8 @@ def read_rows(
 def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
     """Join chunks with the same divisor, so that engines get few and long chunks.
 
-    Chunks wait until `WAITING` bytes are collected. Then the rows of the divisor that
-    takes most memory are joined.
+    Chunks wait until `WAITING` bytes are collected. Then the largest
+    group of chunks with the same divisor is joined.
     """
     waiting: dict[int, list[Chunk]] = {}
     sizes: dict[int, int] = {}
@@ -198,7 +196,7 @@ def _size(chunk: Chunk) -> int:
 
 
 def _owned(weight: AnyArray) -> bool:
-    """Return whether a chunk's weights are not part of the shared array of ones."""
+    """Return whether a chunk has its own weights, not the shared array of ones."""
     return weight.base is None
 
 
