@@ -77,7 +77,7 @@ def test_scores_become_results_of_the_model_index():
     shown = [name for name, one in scores.scores.items() if not one.too_noisy]
     assert sum(line.startswith("    - type:") for line in block) == len(shown)
     assert "    - type: roc_auc" in block
-    assert "| true class" in rest
+    assert "| true \\\\ predicted" in rest
     with pytest.raises(ValueError, match="Pass the model, and the evaluation as scor"):
         skdp.report(scores, form="json")
     with pytest.raises(ValueError, match=r"skdp.report\(scores\)"):

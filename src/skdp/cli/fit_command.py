@@ -252,6 +252,8 @@ def summarise(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
         "unit": record.unit,
         "note": find_limit(model),
         "assumptions": list(record.assumptions),
+        "coefficients_of": "coef_, which is not centred; skdp summary --json centres "
+        "categories and has standard errors",
         "coefficients": [
             dict(zip(names, map(float, row), strict=True)) for row in coef
         ],

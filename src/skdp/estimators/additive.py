@@ -104,6 +104,8 @@ class AdditiveMixin(PrivateLinearModel):
     def plot(self, columns: Sequence[str] | None = None) -> Any:
         """Draw each curve with its 95 % band, and each pair as a map.
 
+        A dotted line or a hollow dot has no band, because its error is not known.
+
         Parameters
         ----------
         columns : list of str, optional

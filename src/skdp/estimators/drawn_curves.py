@@ -256,14 +256,26 @@ def _draw_curve(panel: Any, model: Any, curve: Curve) -> None:
         label = str(model.classes_[k]) if several else None
         if curve.numeric[0]:
             x, effect, low, high = trace(column, curve, k)
-            panel.plot(x, effect, label=label)
             known = np.isfinite(low) & np.isfinite(high)
+            # Dotted where the error is not known, so it does not look like no error.
+            style = {"color": f"C{k}", "label": label}
+            panel.plot(x, effect, linestyle=":" if not known.all() else "-", **style)
+            panel.plot(x, np.where(known, effect, math.nan), color=f"C{k}")
             panel.fill_between(x, low, high, where=known, alpha=0.25, linewidth=0)
         else:
             places = np.arange(len(curve.effects)) + 0.1 * k
-            reach = curve.high[:, k] - curve.effects[:, k]
-            reach = np.where(np.isfinite(reach), reach, 0.0)
-            panel.errorbar(places, curve.effects[:, k], reach, fmt="o", label=label)
+            effect = curve.effects[:, k]
+            reach = curve.high[:, k] - effect
+            known = np.isfinite(reach)
+            panel.plot(places, effect, "o", color=f"C{k}", fillstyle="none")
+            panel.errorbar(
+                places[known],
+                effect[known],
+                reach[known],
+                fmt="o",
+                color=f"C{k}",
+                label=label,
+            )
             panel.set_xticks(places, [str(v) for v in curve.axes[0][1]], rotation=60)
             panel.tick_params(axis="x", labelsize="small")
     panel.set_ylabel("effect")

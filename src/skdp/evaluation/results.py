@@ -208,10 +208,11 @@ class Evaluation:
         if self.confusion is None:
             return
         names = [str(level) for level in self.confusion.classes]
-        first = max(len("true class"), *map(len, names))
+        corner = "true \\ predicted"
+        first = max(len(corner), *map(len, names))
         widths = [max(len(name), 9) for name in names]
         yield f"confusion matrix, each count with noise ±{self.confusion.noise_std:.0f}"
-        yield f"{'true class':<{first}}" + "".join(
+        yield f"{corner:<{first}}" + "".join(
             f"  {name:>{width}}" for name, width in zip(names, widths, strict=True)
         )
         for name, counts in zip(names, self.confusion.counts, strict=True):

@@ -170,7 +170,7 @@ def _list_scores(scores: dict[str, Any]) -> Iterator[str]:
             (name, *(f"{count:.0f}" for count in row))
             for name, row in zip(names, counts, strict=True)
         ]
-        yield from _list_table(("true class \\ predicted", *names), rows)
+        yield from _list_table(("true \\ predicted", *names), rows)
         yield ""
     yield from _list_items([*scores["notes"], scores["privacy"]["claim"]])
 
