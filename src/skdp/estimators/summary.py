@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.fit_warnings import describe_constant, describe_doubts
+from skdp.estimators.record_weights import describe_clipped
 from skdp.estimators.standard_errors import (
     MOST_WITH_PAIRS,
     StandardErrors,
@@ -289,6 +290,8 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     constant = describe_constant(model)
     notes = [] if constant is None else [constant]
     notes += [*describe_doubts(model)]
+    clipped = describe_clipped(model)
+    notes += [] if clipped is None else [clipped]
     if terms:
         notes.append(TERMS.format(len(lines)))
     if ratios:

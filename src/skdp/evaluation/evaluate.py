@@ -224,7 +224,9 @@ def evaluate(
                 noise=Randomness(random_state),
                 record=record,
             )
+    target = model.schema_.target_name
     return Evaluation(
+        model=type(model).__name__ + (f" of {target}" if target else ""),
         scores=found.scores,
         confusion=found.confusion,
         calibration=found.calibration,

@@ -97,6 +97,8 @@ class Evaluation:
 
     Attributes
     ----------
+    model : str
+        The class of the model, and the name of its target if there is one.
     scores : dict of str to Score
         The scores, by the name of the metric.
     confusion : Confusion, optional
@@ -117,6 +119,7 @@ class Evaluation:
         The privacy record, with the budget spent and all releases.
     """
 
+    model: str = "a model"
     scores: dict[str, Score]
     confusion: Confusion | None = None
     calibration: tuple[Bin, ...] = ()
@@ -158,6 +161,7 @@ class Evaluation:
             classes = [_to_plain(level) for level in self.confusion.classes]
             confusion = asdict(self.confusion) | {"classes": classes}
         return {
+            "model": self.model,
             "scores": {name: asdict(score) for name, score in self.scores.items()},
             "confusion": confusion,
             "calibration": [asdict(one) for one in self.calibration],

@@ -242,9 +242,6 @@ def _settings(model: Any) -> str:
     return ", ".join(listed)
 
 
-EVALUATION_TITLE = "Evaluation of a model"
-
-
 @dataclass(frozen=True, kw_only=True)
 class CalibrationMark:
     """The positions of one calibration bin in the picture.
