@@ -48,7 +48,7 @@ class Slots:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rows:
+class KernelRows:
     """A chunk as the kernels read it, by the addresses of its arrays.
 
     This object keeps the arrays alive. `lines` holds one line of a program per group,
@@ -66,7 +66,7 @@ class Rows:
     combined_codes: dict[int, AnyArray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, chunk: Chunk, slots: Slots) -> Rows:
+    def of(cls, chunk: Chunk, slots: Slots) -> KernelRows:
         """Describe a chunk. Copy only arrays that a kernel cannot read in place."""
         arrays = (*chunk.parts, chunk.target, chunk.weight)
         lengths = {array.shape[0] for array in arrays}
@@ -289,7 +289,7 @@ class NumbersFirst:
                 self.count += group.width + 1
         self.worth = np.where(self.of < len(self.dense), 1, slots.worth)
 
-    def describe(self, rows: Rows) -> npt.NDArray[np.int64]:
+    def describe(self, rows: KernelRows) -> npt.NDArray[np.int64]:
         """Return the lines (groups, 7) by which kernels read the rows of a chunk."""
         lines = np.zeros((len(rows.places), 7), np.int64)
         lines[:, :5] = rows.lines[rows.places]

@@ -173,7 +173,7 @@ def descend(
     )
     gamma = _choose_step_sizes(f, loss, sampling, step_sizes, smoothness)
     n = 1 if n_rows is None else n_rows
-    budget = _Budget(sampling, n, neighbours, n_steps * n_restarts)
+    budget = _RunBudget(sampling, n, neighbours, n_steps * n_restarts)
     if epsilon is not None:
         record, z = budget.spend(epsilon, delta)
     elif noise is not None and lipschitz is not None:
@@ -217,7 +217,7 @@ def descend(
 
 
 @dataclass(frozen=True)
-class _Budget:
+class _RunBudget:
     """Computes the noise for a given budget, or the budget that given noise costs."""
 
     sampling: Sampling

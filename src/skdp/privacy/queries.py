@@ -31,7 +31,7 @@ def big(values: npt.ArrayLike) -> BigInts:
     return np.asarray(values).astype(np.int64).astype(object)
 
 
-class Loss(Protocol):
+class BoundedLoss(Protocol):
     """The part of a loss that queries use."""
 
     @property
@@ -149,7 +149,7 @@ class Slopes:
     by `capped` and `divide_slopes`.
     """
 
-    loss: Loss
+    loss: BoundedLoss
     max_weight: float = 1.0
     metric: Metric | None = None
     caps: Sequence[AnyArray] | None = None
