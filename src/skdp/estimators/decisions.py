@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ KNOTS_SHARE = 0.05
 EXPECTED_ROWS = 1000
 
 
-class DecisionsMixin:
+class DecisionsMixin(ABC):
     """The methods of `PrivateLinearModel` that make decisions.
 
     The attributes declared here are parameters of that class.
@@ -51,9 +52,9 @@ class DecisionsMixin:
     engine: str
     n_threads: int | None
 
+    @abstractmethod
     def _make_loss(self, target: Target) -> Loss:
         """Return the loss for a target; refuse a target that the model cannot have."""
-        raise NotImplementedError
 
     def _loss(self, schema: Schema) -> Loss:
         return self._make_loss(schema.target_column)
