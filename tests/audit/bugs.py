@@ -28,7 +28,7 @@ def noise_times(factor):
 @contextmanager
 def no_factor_two():
     """A replaced record is taken to move a sum by one bound, not by two."""
-    with mock.patch.object(queries, "_difference", return_value=1.0):
+    with mock.patch.object(queries, "count_changes", return_value=1):
         yield
 
 

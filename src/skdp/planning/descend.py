@@ -251,7 +251,7 @@ class _RunBudget:
             "noise must be a number, because this sampling does not list its sets.",
         )
         everything = np.arange(self.sampling.n_coordinates)
-        reach = 2.0 if self.neighbours == "replace-one" else 1.0
+        reach = queries.count_changes(self.neighbours)
         z = min(
             _evaluate(noise, at) * self.n_rows / (reach * _evaluate(lipschitz, at))
             for at in (sets or (everything,))
@@ -328,7 +328,7 @@ def _state(
     gradient: Gradient, lipschitz: OfSet, n_rows: int, neighbours: queries.Neighbours
 ) -> algorithm1.Query:
     """Return the query for n ∇f on S, whose sensitivity the caller states."""
-    reach = 2.0 if neighbours == "replace-one" else 1.0
+    reach = queries.count_changes(neighbours)
 
     def query(at: IntArray, theta: FloatArray) -> queries.BoundedSum:
         found = np.asarray(gradient(theta[:, 0].copy()), dtype=np.float64)
