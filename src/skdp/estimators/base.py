@@ -6,6 +6,7 @@ not change them. Fitted attributes depend on records only through releases.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
@@ -44,12 +45,7 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.persons import (
-    ROWS_GIVEN,
-    check_unit,
-    count_given,
-    name_counted,
-)
+from skdp.estimators.persons import assume_given_count, check_unit, count_given
 from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.record_weights import release_weights
 from skdp.estimators.spending import open_ledger, reserve_budget
@@ -233,13 +229,13 @@ class PrivateLinearModel(
             check(rows > 0, "The table has no rows.")
         delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        assumptions = opened.assumptions + self._row_assumption(opened.ids)
+        count = assume_given_count(self.n_rows, self.neighbours, opened.ids)
         noise = Randomness(choose_seed(self.random_state))
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
-            assumptions=assumptions,
+            assumptions=opened.assumptions + count,
             reserved_delta=delta * share,
             unit=opened.unit_name,
         )
@@ -333,12 +329,9 @@ class PrivateLinearModel(
         """Change an inferred description of the target to suit the loss."""
         return schema
 
-    def _row_assumption(self, unit: Any) -> tuple[str, ...]:
-        given = self.neighbours == "add-remove" and self.n_rows is not None
-        return (ROWS_GIVEN.format(name_counted(unit)),) if given else ()
-
+    @abstractmethod
     def _target(self) -> Any:
-        raise NotImplementedError
+        """Return the description of the target that the parameters give."""
 
     def _set_fitted(self, weights: FloatArray, schema: Schema, named: bool) -> None:
         """Set the attributes that predictions need."""

@@ -12,12 +12,7 @@ from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.display import show_work
 from skdp.estimators.inputs import accept_column, accept_table
-from skdp.estimators.persons import (
-    ROWS_GIVEN,
-    check_unit,
-    count_given,
-    name_counted,
-)
+from skdp.estimators.persons import assume_given_count, check_unit, count_given
 from skdp.estimators.preparation import open_table
 from skdp.estimators.regressors import accept_exposure, check_numeric_target
 from skdp.estimators.spending import open_ledger, reserve_budget
@@ -188,15 +183,16 @@ def evaluate(
     delta = default_delta(public_rows) if delta is None else delta
     guess = public_rows or EXPECTED_ROWS
     check_budget(epsilon, delta, guess)
-    given = neighbours == "add-remove" and n_rows is not None
     # Shares of rows are rounded down, so their sum is not quite the number of persons.
     weighted = sample_weight is not None or about.ids is not None
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=(MODEL_IS_PUBLIC,)
-        + ((ROWS_GIVEN.format(name_counted(about.ids)),) if given else ()),
+        assumptions=(
+            MODEL_IS_PUBLIC,
+            *assume_given_count(n_rows, neighbours, about.ids),
+        ),
         unit=about.unit_name,
     )
     query = f"evaluation of a {type(model).__name__}"
