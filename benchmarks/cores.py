@@ -112,7 +112,7 @@ def compute(n: int) -> float:
 def time_loop(threads: int) -> float:
     """Return the seconds of a fixed amount of work on some threads."""
     compute(1)
-    n = 1 << 28
+    n = 1 << 30
     with ThreadPoolExecutor(threads) as pool:
         start = time.perf_counter()
         list(pool.map(compute, [n // threads] * threads))

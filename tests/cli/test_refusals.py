@@ -130,7 +130,7 @@ def test_no_cell_shows_in_what_is_said(place, capsys, column):
     [
         (["fit", "missing.csv"], "There is no file 'missing.csv'"),
         (["fit", "folder.csv"], "There are no files in 'folder.csv'"),
-        (["fit", "."], "The file must end in"),
+        (["fit", "."], "The file name must end in"),
         (["fit", "empty.csv"], "has no header line"),
         (
             ["fit", "none.csv", "--neighbours", "replace-one"],

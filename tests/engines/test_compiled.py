@@ -92,7 +92,7 @@ def test_what_would_read_beyond_an_array_is_refused() -> None:
     d, chunk = records.layout.n_features, records.chunks[0]
     slopes = queries.Slopes(loss=losses.Logistic(), caps=[np.ones(9)])
     engine, at = CompiledEngine(records), np.arange(d)
-    with pytest.raises(ValueError, match="one entry per row"):
+    with pytest.raises(ValueError, match="one cap per row"):
         engine.gradient(np.zeros((d, 1)), at, slopes)
     with pytest.raises(ValueError, match="must have shape"):
         engine.gradient(np.zeros((d, 2)), at, slopes)

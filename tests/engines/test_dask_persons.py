@@ -166,7 +166,7 @@ def test_what_is_refused(client, frame, folder):
     with pytest.raises(ValueError, match="unit must name columns of the table"):
         model().fit(there, unit=frame["who"].to_numpy())
     search = skdp.PrivateSearchCV(model(engine="dask"), {"alpha": [0.1, 1.0]})
-    with pytest.raises(ValueError, match="draws a fold for each person"):
+    with pytest.raises(ValueError, match="assigns each person to a fold"):
         search.fit(there)
 
 

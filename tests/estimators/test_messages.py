@@ -51,7 +51,7 @@ MISTAKES = {
     "text as target bound": (lambda: regress(("a", 1)), "low, got 'a'"),
     "tiny epsilon": (
         lambda: make(epsilon=1e-9).fit(X, Y),
-        "epsilon must be above 3e-08.* got 1e-09. Use 0.001 or more",
+        "epsilon must be above 3e-08, the sampler.* got 1e-09",
     ),
     "name of a column as y": (
         lambda: skdp.LogisticRegression().fit(FRAME.assign(y=Y), "y"),

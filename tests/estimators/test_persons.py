@@ -273,7 +273,7 @@ def test_a_search_keeps_the_rows_of_a_person_together(monkeypatch):
     kept = TABLE[TABLE["id"].isin(seen[0])]
     assert len(kept) > len(seen[0])
     assert search.privacy_.unit == search.score_privacy_.unit == "id"
-    assert "Each person was assigned" in str(search.privacy_)
+    assert "Each person was held out for scoring" in str(search.privacy_)
 
 
 def test_folds_take_a_person_whole():

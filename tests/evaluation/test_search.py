@@ -425,7 +425,7 @@ def test_a_file_is_refused(tmp_path):
         ({"method": "best"}, "method must be"),
         ({"n_trials": 0.5}, "n_trials must be"),
         ({"scoring": "r2"}, "must be among"),
-        ({"scoring": "calibration"}, "a single number"),
+        ({"scoring": "calibration"}, "a single value"),
         ({"epsilon": 0.0}, "epsilon must be positive"),
         ({"epsilon": 1e-6, "method": "split"}, "too small for this search"),
         ({"delta": 0.1}, "delta must be"),

@@ -317,7 +317,7 @@ def test_the_matrix_preset_counts_what_the_gram_matrix_leaves():
     assert plan.rate.initial == pytest.approx(start)
     assert "no slope is capped" in str(plan)
     other = {"loss": skdp.Squared(), "n_rows": 500, "epsilon": 1.0}
-    with pytest.raises(ValueError, match="requires a loss of classes"):
+    with pytest.raises(ValueError, match="requires a classification loss"):
         skdp.preset("dp_skgd_matrix", plan.layout, **other)
 
 

@@ -154,7 +154,7 @@ def test_words_name_the_score_the_limit_and_a_caveat_that_fits(name):
     private = seen.privacy_excess > seen.sampling_excess
     limit = "The budget limits" if private else "The number of rows limits"
     assert f"{limit} the result" in many
-    assert f"Only a constant is fitted, {constant}: with ε = 0.05, 100" in words(
+    assert f"Only a constant is fitted ({constant}), because 100 rows" in words(
         100, 0.05
     )
     free = words(1000, math.inf)

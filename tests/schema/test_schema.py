@@ -49,7 +49,7 @@ REFUSED = {
     "missing nan": (lambda: Numeric(0, 1, missing=math.nan), "missing", "got nan"),
     "missing and indicator": (
         lambda: Numeric(0, 1, missing=1, indicator=True),
-        "exclude each other",
+        "cannot be combined",
         "got missing=1",
     ),
     "no level": (lambda: Categorical([]), "1 to 65000 levels", "got 0"),
@@ -60,7 +60,7 @@ REFUSED = {
     "True and 'true'": (lambda: Categorical([True, "true"]), "distinct", "['true']"),
     "unknown other": (lambda: Categorical(["a"], other="b"), "other must", "got 'b'"),
     "no names": (lambda: Vector([]), "at least one column name", ""),
-    "name twice": (lambda: Vector(["a", "a"]), "no name twice", ""),
+    "name twice": (lambda: Vector(["a", "a"]), "no name may repeat", ""),
     "norm zero": (lambda: Vector(["a"], norm=0.0), "positive and finite", "got 0.0"),
     "norm negative": (lambda: Vector(["a"], norm=-1.0), "positive", "got -1.0"),
     "norm nan": (lambda: Vector(["a"], norm=math.nan), "finite", "got nan"),
@@ -91,7 +91,7 @@ REFUSED = {
     "row_norm infinite": (lambda: Schema(X, row_norm=math.inf), "finite", "got inf"),
     "row_norm of codes": (
         lambda: Schema(X | TWO_CODES, row_norm=math.sqrt(2.0) - 1e-9),
-        "above √2, which categories, bins and curves reach by themselves",
+        "above √2, the norm of categories, bins and curves alone",
         "got 1.41",
     ),
     "no target": (lambda: Schema(X).target_column, "has no target", "target=(name"),

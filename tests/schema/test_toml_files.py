@@ -142,7 +142,7 @@ AGE = '[columns.age]\nkind = "numeric"\nlow = 1\nhigh = 2\n'
         (AGE + '[target]\nkind = "vector"', "The target must have kind 'numeric' or"),
         (
             AGE + '[target]\nkind = "numeric"\nname = 1',
-            "The target: name must be text",
+            "The name of the target must be a string",
         ),
         (AGE + '[target]\nkind = "numeric"\nlow = 1', "The target: missing key `high`"),
         (

@@ -207,7 +207,7 @@ def test_refusals(name):
     with pytest.raises(ValueError, match="delta must be"):
         fit(name, delta=0.01)
     record = PrivacyRecord(epsilon=EPSILON, delta=DELTA, neighbours="add-remove")
-    with pytest.raises(ValueError, match="must have the record's neighbours"):
+    with pytest.raises(ValueError, match="must have the same neighbours"):
         fit(name, problem_of(loss), record=record)
     if SOLVERS[name].delta_share:
         record = PrivacyRecord(epsilon=EPSILON, delta=DELTA, neighbours="zero-out")

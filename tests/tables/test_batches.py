@@ -40,11 +40,11 @@ def test_double_columns():
     table = pd.DataFrame(
         [[1, SECRET, "no", 2, 3]], columns=["age", "job", "y", "age", "q"]
     )
-    refuses(table, SCHEMA, r"two columns named \['age'\]")
+    refuses(table, SCHEMA, "several columns named 'age'")
     table.columns = ["age", "job", "y", "q", "q"]
     assert len(list(batches(table, SCHEMA))) == 1
     twice = pa.table([pa.array([1]), pa.array([2])], names=["age", "age"])
-    refuses(twice, APART, "two columns named", target=["no"])
+    refuses(twice, APART, "several columns named", target=["no"])
 
 
 def test_files(tmp_path):
@@ -59,7 +59,7 @@ def test_files(tmp_path):
     refuses(tmp_path / "t.parquet", SCHEMA, "end in .csv, .tsv, .parquet, .pq, got")
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "model.json").touch()
-    refuses(tmp_path / "m", SCHEMA, "m', which is a saved model")
+    refuses(tmp_path / "m", SCHEMA, "m' is a saved model")
     (tmp_path / "t.csv").write_bytes(b"")
     refuses(tmp_path / "t.csv", SCHEMA, "has no header line")
     (tmp_path / "t.csv").write_bytes(b"age,job,y\r1,secret,no\r")
@@ -82,7 +82,7 @@ def test_no_target():
         "does not describe a target",
         target=["no"],
     )
-    refuses(np.ones((2, 2)), SCHEMA, "has no column names, got 'y'")
+    refuses(np.ones((2, 2)), SCHEMA, "array without column names.* got 'y'")
 
 
 def test_a_schema_without_target_gives_batches_without():
@@ -91,7 +91,7 @@ def test_a_schema_without_target_gives_batches_without():
 
 
 def test_arrays_of_the_wrong_shape():
-    refuses(np.ones((2, 3)), APART, "schema has 1, the array 3", target=["no", "no"])
+    refuses(np.ones((2, 3)), APART, "is 1 in the schema, but 3 in", target=["no", "no"])
     refuses(np.ones(2), APART, "2 dimensions, got 1", target=["no", "no"])
     refuses(np.ones((2, 1)), APART, "must have 1 dimension", target=np.ones((2, 2)))
     refuses(object(), APART, "A table must be .* got object", target=["no"])
@@ -162,8 +162,8 @@ def test_class_weight_of_what_falls_on_other():
 
 def test_class_weight_mistakes():
     refuses(TABLE, SCHEMA, "got 'yse'. Did you mean 'yes'", class_weight={"yse": 1})
-    refuses(TABLE, SCHEMA, "finite weights ≥ 0", class_weight={"yes": -1})
-    refuses(TABLE, SCHEMA, "finite weights ≥ 0", class_weight={"yes": np.nan})
+    refuses(TABLE, SCHEMA, "must be finite and ≥ 0", class_weight={"yes": -1})
+    refuses(TABLE, SCHEMA, "must be finite and ≥ 0", class_weight={"yes": np.nan})
     refuses(TABLE, SCHEMA, "mapping of levels", class_weight="balanced")
     numeric = Schema({"age": Numeric(0, 9)}, target=Numeric(0, 1))
     refuses(TABLE, numeric, "categorical target", target=[0, 1], class_weight={0: 1})

@@ -1,4 +1,4 @@
-"""Audits: test a privacy claim by attacking it with everything that was released.
+"""Test privacy claims by attacking them with everything that was released.
 
 `mechanism` audits one kind of release. `fit` audits whole fits of an estimator.
 `one_run` audits a single fit with many canaries, which are records made to be detected.

@@ -1,4 +1,4 @@
-"""Lower bounds on ε and μ from the number of wrong guesses.
+"""Compute lower bounds on ε and μ from the number of wrong guesses.
 
 In each game a mechanism runs on one of two neighbouring tables, and an auditor guesses
 which. If more guesses are correct than the claim allows, the claim is refuted. There
@@ -32,7 +32,7 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 from scipy.stats import binom
 
-#: Default confidence of a bound, and the power that determines the number of trials.
+#: Default confidence of a bound, and the power to which the number of trials is set.
 CONFIDENCE, POWER = 0.999, 0.99
 #: Audits must find noise whose scale is only this share of the correct scale.
 SHRUNK = 0.8
@@ -86,7 +86,7 @@ def plain_epsilon_lower(
 
 
 def plain_threshold(mu: float, n_each: int, delta: float, miss: float) -> float:
-    """Return the threshold t ≥ 0 at which to expect the largest `plain_epsilon_lower`.
+    """Return the threshold t ≥ 0 for which `plain_epsilon_lower` should be largest.
 
     The log-likelihood ratio of a μ-GDP pair is N(∓μ²/2, μ²). The threshold depends on
     the claim alone, so it can be chosen before the games.
@@ -133,7 +133,7 @@ def trials_needed(
     if reach <= shrunk:
         raise ValueError(
             f"reach must be above shrunk = {shrunk}, got {reach:.3g}. These tables are "
-            "too close to reveal the bug."
+            "too close to reveal noise that is too small."
         )
     miss = gdp_miss(confidence)
 

@@ -27,7 +27,7 @@ from skdp.schema import Categorical, IntArray, Numeric, Schema, check, toml_file
 
 
 class RecordedSampling(Sampling):
-    """A sampling that remembers which sets it drew. These sets are public."""
+    """A sampling that remembers the sets of coordinates it drew, which are public."""
 
     def __init__(self, law: Sampling) -> None:
         super().__init__(
@@ -128,15 +128,15 @@ def make_game(
 
     def fit_to(other: bool) -> PrivateLinearModel:
         table = tables[other]
-        with warnings.catch_warnings():  # about the schema of a made-up table
+        with warnings.catch_warnings():  # the schema of a synthetic table is fine
             warnings.simplefilter("ignore", DoubtfulSchemaWarning)
             return model.fit(table.columns, table.target, sample_weight=table.weight)
 
     plan = fit_to(False).plan_
     check(
         getattr(plan.geometry, "law", "fixed") == "fixed",
-        "Whole fits can be audited only if their sets follow a fixed law. "
-        "audit.mechanism('adaptive sets') audits the others.",
+        "Whole fits can be audited only if the sets of coordinates follow a fixed law. "
+        "For other laws, use audit.mechanism('adaptive sets').",
     )
     recorded = None
     if not isinstance(plan.sampling, Full):

@@ -25,7 +25,7 @@ from skdp.schema import FloatArray, check
 class Observation:
     """One run, as seen by an auditor who knows both tables and all releases.
 
-    Here f is the exact sum behind a release. Both vectors join all releases of the run.
+    Here f is the exact sum behind a release. Both vectors list all releases of a run.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def compare_releases(
     found = len(record.transcript)
     check(
         found == len(pairs),
-        f"The transcript must have {len(pairs)} releases, one per sum, got {found}.",
+        f"The transcript must have one release per sum ({len(pairs)}), got {found}.",
     )
     parts = [
         compare_release(r, *p) for r, p in zip(record.transcript, pairs, strict=True)
@@ -152,7 +152,7 @@ class Audit:
 
     @property
     def violations(self) -> list[str]:
-        """The reasons why the claim is false. The list is empty if none was found."""
+        """The reasons why the claim is false. The list is empty if there are none."""
         found = []
         if self.mu_lower > self.mu:
             found.append(f"ε ≥ {self.epsilon_lower:.3g} by the gdp bound")

@@ -115,8 +115,8 @@ class OneRun:
     epsilon_lower : float
         The lower bound on ε that the guesses prove.
     reached : float
-        How well the releases separate the tables with and without a canary, as a μ, if
-        the noise is as stated. This is the median over all canaries.
+        The μ that separates the releases with and without a canary, for the stated
+        noise. This is the median over all canaries.
     confidence : float
         The bound is above the true ε with probability at most 1 - confidence.
     seconds : float
@@ -228,7 +228,7 @@ def _score_canaries(
 
     The score is log P(releases | canary present) - log P(releases | canary absent).
     `everyone` is a table that contains all canaries. Each coordinate of a sum over this
-    table belongs to one canary. It is what this canary adds to the sum of a table.
+    table belongs to one canary, and its value is that canary's contribution.
     """
     assert isinstance(model.schema, Schema)
     weight = {"intercept": False, "max_weight": model.max_weight}

@@ -1,4 +1,4 @@
-"""Replay a fit: compute the exact sum behind each release, on any table.
+"""Replay a fit, to compute the exact sum behind each release on any table.
 
 The weights of each step depend only on the earlier releases. So the transcript, which
 lists all releases, determines the sum of each step on any other table. Nothing is
@@ -67,7 +67,7 @@ class Replay:
         self.finish = prepared.finish
 
     def next_release(self, total: queries.BoundedSum, share: float = 1.0) -> Released:
-        """Store the exact sum, and return what the earlier run released for it."""
+        """Store the exact sum, and return the earlier run's release of it."""
         self.sums.append(total)
         return self._transcript[len(self.sums) - 1]
 
@@ -114,7 +114,7 @@ def replay(
 def _full_sets(plan: Plan) -> Iterator[IntArray]:
     check(
         isinstance(plan.sampling, Full),
-        "sets is required, because the sampling draws them at random.",
+        "sets is required, because the run drew its sets at random.",
     )
     everything = np.arange(plan.sampling.n_coordinates)
     return iter([everything] * (plan.n_steps * plan.n_restarts))

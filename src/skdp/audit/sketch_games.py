@@ -1,4 +1,4 @@
-"""Make audit games for sketched steps and for sets drawn from earlier releases."""
+"""Make audit games for sketched steps, and for sets that depend on releases."""
 
 from __future__ import annotations
 
@@ -107,4 +107,4 @@ class _View:
 
 
 def _refuse(total: queries.BoundedSum, share: float) -> Released:
-    raise AssertionError("Steps along public directions release nothing before.")
+    raise AssertionError("Steps along public directions need no earlier release.")

@@ -1,1 +1,1 @@
-"""DP-SkGD: samplings, smoothness, geometries, averages and Algorithm 1."""
+"""Implement DP-SkGD: samplings, smoothness, geometries, averages, Algorithm 1."""

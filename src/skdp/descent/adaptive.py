@@ -1,4 +1,4 @@
-"""Draw sets with probabilities that follow the gradients released so far.
+"""Draw sets of coordinates with probabilities that depend on released gradients.
 
 Every step of Algorithm 1 costs the same, whichever set it draws, because the noise is a
 fixed multiple of the sensitivity of that set. So the sets may depend on earlier
@@ -23,7 +23,7 @@ LAWS: tuple[Law, ...] = ("fixed", "norms", "largest")
 
 
 class FollowingLaw:
-    """Probabilities that follow the last released gradient of each set.
+    """Set probabilities that depend on the last released gradient of each set.
 
     A step draws the set S with probability
     p(S) = explore · p̄(S) + (1 - explore) · a(S), where p̄ is the sampling's own
@@ -60,11 +60,11 @@ class FollowingLaw:
         self.forget()
 
     def forget(self) -> None:
-        """Forget all releases, before another run."""
+        """Forget all releases. Call this before another run."""
         self._scores = np.full(len(self._sets), np.nan)
 
     def probabilities(self) -> FloatArray:
-        """Return the probability of each set in the next step."""
+        """Return the probability with which the next step draws each set."""
         return self._explore * self._own + (1.0 - self._explore) * self._follow()
 
     def _follow(self) -> FloatArray:
@@ -93,18 +93,21 @@ class FollowingLaw:
             yield self._sets[int(np.searchsorted(cumulative, place, side="right"))]
 
     def find_probability(self, at: IntArray) -> float:
-        """Return the probability of one set in the next step."""
+        """Return the probability with which the next step draws the set `at`."""
         return float(self.probabilities()[self._index[at.tobytes()]])
 
     def weigh(self, at: IntArray) -> float:
-        """Return explore · p̄(S)/p(S) for the set that was drawn, which is at most 1."""
+        """Return explore · p̄(S)/p(S) ≤ 1, where S = `at` is the set that was drawn."""
         own = float(self._own[self._index[at.tobytes()]])
         return self._explore * own / self.find_probability(at)
 
     def learn(self, at: IntArray, released: Released) -> None:
         """Update the score s(S) of the set S = `at` from the release of a step on S."""
         if not isinstance(released, Released):
-            raise TypeError("Probabilities may depend only on released values.")
+            raise TypeError(
+                "Probabilities may depend only on released values, got "
+                f"{type(released).__name__}."
+            )
         noise = np.broadcast_to(released.noise_std, released.values.shape)
         score = float((released.values**2).sum() - (noise**2).sum())
         self._scores[self._index[at.tobytes()]] = max(score, 0.0)

@@ -30,7 +30,7 @@ class Step:
     Attributes
     ----------
     restart, index : int
-        The counters t and k of the paper.
+        The paper's counters: t, of inner loops, and k, of steps in an inner loop.
     at : array of int
         The set S of coordinates that the step moved.
     released : Released
@@ -69,14 +69,14 @@ def descend(
     update : callable (θ, Released, S) -> θ
         Computes θ - ΓC(∇f + η) on S, and then applies the proximal map, if any.
     sets : callable (K, generator) -> iterator of S
-        Draws the sets of K steps: ``Sampling.sets``.
+        Draws the sets of K steps, for example ``Sampling.sets``.
     average : callable K -> weights (K,)
         Returns the weights of θ_1..θ_K in the average (`descent.averages`). The next
         inner loop starts at this average.
     start : float64 (d, k)
-        w⁰.
+        The weights w⁰ at which the run starts.
     n_steps, n_restarts : int
-        K and T.
+        K (steps per inner loop) and T (number of inner loops).
     noise_multiplier : float
         Standard deviation of the noise divided by the sensitivity. 0 means no noise
         and no privacy.
@@ -95,8 +95,9 @@ def descend(
     Notes
     -----
     **Guarantee.** For all queries, updates and callbacks, the result and everything
-    that updates and callbacks receive is a function of public values and of at most K·T
-    releases, each charged to `record` (Theorem 4.1 of the paper, exactly accounted).
+    that updates and callbacks receive are functions of public values and of at most K·T
+    releases, each charged to `record` (Theorem 4.1 of the paper, with exact
+    accounting).
     """
     check(
         min(n_steps, n_restarts) >= 1,

@@ -45,7 +45,7 @@ def rising(n_steps: int) -> FloatArray:
 
 
 def last(n_steps: int) -> FloatArray:
-    """Take the last iterate."""
+    """Give all the weight to the last iterate."""
     return np.repeat([0.0, 1.0], [n_steps - 1, 1])
 
 

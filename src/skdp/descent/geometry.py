@@ -1,4 +1,4 @@
-"""Define geometries: the norm in which steps are taken, and the shape of the noise.
+"""Define geometries, which set the norm of the steps and the shape of the noise.
 
 A geometry turns a task (records, loss, penalty) into the two functions that Algorithm 1
 needs: a query for the exact sum, and an update that sees only released values.
@@ -33,7 +33,8 @@ class Task:
 
     `n_rows` is the public or released number of rows. Each call of `release` spends the
     share of the budget (of μ²) that it is given. All calls together spend the
-    geometry's `share`. `sampling` is the plan's, for geometries that adapt it.
+    geometry's `share`. `sampling` is the sampling of the plan. Only geometries that
+    adapt the sampling use it.
     """
 
     engine: queries.Engine
@@ -63,10 +64,11 @@ def keep(weights: FloatArray) -> FloatArray:
 
 
 class Prepared(NamedTuple):
-    """What Algorithm 1 takes: the query, the update and the start w⁰ (d, k).
+    """The arguments of Algorithm 1: the query, the update and the start w⁰ (d, k).
 
     `finish` maps the result of Algorithm 1 to the weights of the model. It may release
-    a last sum. If `law` is not None, it draws the sets instead of the plan's sampling.
+    a last sum. If `law` is not None, the sets are drawn by `law` and not by the plan's
+    sampling.
     """
 
     query: Query
@@ -77,7 +79,7 @@ class Prepared(NamedTuple):
 
 
 class Geometry(Registered, ABC):
-    """The form of the steps and of the noise in a run.
+    """The norm of the steps and the shape of the noise in a run.
 
     To add a geometry, write a subclass.
 
@@ -107,7 +109,7 @@ def clip_to_box(weights: FloatArray) -> FloatArray:
 
 
 def make_diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> Update:
-    """Return an update that computes θ - ΓC(∇f + η) on S, then the proximal map.
+    """Return an update that computes θ - ΓC(∇f + η) on S and applies the proximal map.
 
     On S, ΓC is Diag(step). With Γ = PM⁻¹ and C = I_S P⁻¹ the probabilities cancel, so
     step = 1/M.
@@ -115,7 +117,9 @@ def make_diagonal_update(step: FloatArray, penalty: Penalty, n_rows: float) -> U
 
     def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
         if not isinstance(released, Released):
-            raise TypeError("An update takes only released values.")
+            raise TypeError(
+                f"An update takes only released values, got {type(released).__name__}."
+            )
         moved = weights[at] - step[at, None] * released.values / n_rows
         result = weights.copy()
         result[at] = clip_to_box(penalty.prox(moved, 1.0 / step[at], at))

@@ -116,11 +116,11 @@ def _root_of_side(width: int, n_knots: int) -> FloatArray:
 def measure_smoothness(n_knots: int) -> FloatArray:
     """Return the covariance that shrinking assumes for the heights of a curve.
 
-    Neighbouring heights are alike. A share 1 - `ROUGH` of the covariance is that of a
-    random walk from knot to knot whose mean is subtracted. The rest is independent at
-    each knot. The largest variance in any direction is one. The mean of all heights has
-    the smallest variance, `ROUGH`, because the intercept can replace this mean. In a
-    surface, the curve of the other column can replace it.
+    Neighbouring heights are assumed to be alike. The share 1 - `ROUGH` of the
+    covariance is that of a random walk from knot to knot, minus the mean of the walk.
+    The rest is independent at each knot. The largest variance in any direction is one.
+    The mean of all heights has the smallest variance, `ROUGH`, because the intercept
+    can replace this mean. In a surface, the curve of the other column can replace it.
     """
     at = np.arange(n_knots, dtype=np.float64)
     walk = np.minimum.outer(at, at)
@@ -133,10 +133,10 @@ def measure_smoothness(n_knots: int) -> FloatArray:
 def remove_noise(values: FloatArray, floor: float) -> FloatArray:
     """Estimate the eigenvalues that the matrix would have without noise.
 
-    The untuned rule sets the floor to half the operator norm of the noise. Eigenvalues
-    above twice the floor are kept. Noise spreads the smaller eigenvalues but preserves
-    their sum, because the trace averages over all coordinates. Each smaller eigenvalue
-    is therefore replaced by the mean of all smaller ones.
+    The default rule (`planning.rule`) sets the floor to half the operator norm of the
+    noise. Eigenvalues above twice the floor are kept. Noise spreads the other
+    eigenvalues but hardly changes their sum, because it averages out in the trace. Each
+    of them is therefore replaced by their mean, or by 0 if this mean is negative.
     """
     hidden = values <= 2.0 * floor
     if not hidden.any():

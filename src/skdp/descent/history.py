@@ -21,7 +21,7 @@ class History:
         self.steps: list[Step] = []
 
     def __call__(self, step: Step) -> None:
-        """Keep a step."""
+        """Append a step to `steps`."""
         self.steps.append(step)
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from skdp.schema import FloatArray, IntArray, check
 
 @dataclass(frozen=True, kw_only=True)
 class InterceptOnly(Geometry):
-    """Steps that move only the intercept. It learns the base rate or the mean.
+    """Steps that move only the intercept, which learns the base rate or the mean.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class InterceptOnly(Geometry):
         )
 
     def prepare(self, task: Task) -> Prepared:
-        """Return the query and the update of the intercept. This releases nothing."""
+        """Return the query and the update of the intercept. Nothing is released."""
         layout = task.engine.records.layout
         check(
             layout.groups[-1].kind == "ones",
@@ -57,7 +57,10 @@ class InterceptOnly(Geometry):
 
         def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
             if not isinstance(released, Released):
-                raise TypeError("An update takes only released values.")
+                raise TypeError(
+                    "An update takes only released values, got "
+                    f"{type(released).__name__}."
+                )
             result = weights.copy()
             result[-1] -= released.values[0] / (task.curvature * task.n_rows)
             result[-1] /= 1.0 + self.shrinkage / task.curvature

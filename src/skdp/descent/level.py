@@ -89,12 +89,12 @@ def find_shift(
 
 
 def _make_normal_points(k: int) -> FloatArray:
-    """Return points (N_POINTS, k) that are distributed like standard normal numbers."""
+    """Return fixed points (N_POINTS, k) with nearly a standard normal distribution."""
     even = qmc.Sobol(k, scramble=False).random(N_POINTS)
     return np.asarray(ndtri(even + 0.5 / N_POINTS))
 
 
 def _root(covariance: FloatArray) -> FloatArray:
-    """Return R such that R Rᵀ is the covariance without its negative eigenvalues."""
+    """Return R with R Rᵀ = covariance, whose negative eigenvalues are set to zero."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -242,7 +242,7 @@ class _MatrixPart:
 
 
 class _MatrixSteps:
-    """The query and the update. A set's metric is computed at the set's first use."""
+    """The query and the update of a run. A set's metric is computed on first use."""
 
     def __init__(self, task: Task, space: Space) -> None:
         self._task, self._root, self._radius = task, space.white.root, space.radius
@@ -301,7 +301,9 @@ class _MatrixSteps:
         the proximal map.
         """
         if not isinstance(released, Released):
-            raise TypeError("An update takes only released values.")
+            raise TypeError(
+                f"An update takes only released values, got {type(released).__name__}."
+            )
         part, curvature = self.part(at), self._task.curvature
         result = weights.copy()
         result[at] -= part.root.T @ released.values / (curvature * self._task.n_rows)
@@ -320,8 +322,8 @@ def make_metric_prox(inverse: FloatArray, penalty: Penalty, at: IntArray) -> Pro
     factored once for all steps. For any other separable penalty the map minimises over
     one coordinate at a time, exactly, starting from the last solution. This converges
     for a quadratic plus a separable penalty (Tseng 2001). For a penalty that couples
-    coordinates the map takes proximal steps in a diagonal metric above M. The map reads
-    only released values, so it is post-processing.
+    coordinates the map takes proximal steps in a diagonal metric that is at least M.
+    The map reads only released values, so it is post-processing.
     """
     if not penalty.separable:
         return _make_coupled_prox(inverse, penalty, at)

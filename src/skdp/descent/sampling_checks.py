@@ -46,7 +46,8 @@ def check_partition(
         raise make_error(owner, name, rule, f"coordinate {indices.max()}")
     if np.any(counts[:d] != 1):
         odd = int(np.argmax(counts[:d] != 1))
-        raise make_error(owner, name, rule, f"coordinate {odd} {counts[odd]} times")
+        got = f"coordinate {odd} in {counts[odd]} of them"
+        raise make_error(owner, name, rule, got)
     return partition
 
 
@@ -114,7 +115,7 @@ def check_positive(
     numbers = check_vector(values, length, owner, name)
     if np.any(numbers <= 0):
         where = int(np.argmin(numbers))
-        got = f"{numbers[where]} at {where}"
+        got = f"{numbers[where]} at index {where}"
         raise make_error(owner, name, "be positive everywhere", got)
     return numbers
 

@@ -168,7 +168,7 @@ class Full(Sampling):
         self._everything = freeze(np.arange(d))
 
     def parameters(self) -> dict[str, Any]:
-        """Return the number of coordinates."""
+        """Return the constructor's argument: the number of coordinates."""
         return {"n_coordinates": self.n_coordinates}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
@@ -216,7 +216,7 @@ class SingleCoordinate(Sampling):
         return cls(_mix_with_uniform(weights, floor, owner, "smoothness"))
 
     def parameters(self) -> dict[str, Any]:
-        """Return the probabilities."""
+        """Return the constructor's argument: the probabilities."""
         return {"probabilities": self.probabilities}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
@@ -278,7 +278,7 @@ class ExplicitSets(_Listed):
             raise make_error(
                 name,
                 "sets",
-                "hold every coordinate, for the sampling to be proper",
+                "together contain every coordinate",
                 f"no set with coordinate {missing[0]}",
             )
         super().__init__(
@@ -286,7 +286,7 @@ class ExplicitSets(_Listed):
         )
 
     def parameters(self) -> dict[str, Any]:
-        """Return the sets, their probabilities and the number of coordinates."""
+        """Return the constructor's arguments: sets, probabilities, n_coordinates."""
         return {
             "sets": self.support,
             "probabilities": self.set_probabilities,
@@ -341,7 +341,7 @@ class Blocks(_OneBlock):
         )
 
     def parameters(self) -> dict[str, Any]:
-        """Return the blocks and their probabilities."""
+        """Return the constructor's arguments: the blocks and their probabilities."""
         return {"blocks": self.blocks, "probabilities": self.set_probabilities}
 
     @classmethod
@@ -462,7 +462,7 @@ class ShuffledBlocks(_OneBlock):
         return self._counts
 
     def parameters(self) -> dict[str, Any]:
-        """Return the blocks and the number of visits to each."""
+        """Return the constructor's arguments: the blocks and their visits per cycle."""
         return {"blocks": self.blocks, "counts": self.counts}
 
     def sets(self, n_steps: int, rng: np.random.Generator) -> Iterator[IntArray]:
@@ -515,7 +515,7 @@ class Nice(Sampling):
         return self._tau
 
     def parameters(self) -> dict[str, Any]:
-        """Return the number of coordinates and τ."""
+        """Return the constructor's arguments: the number of coordinates and τ."""
         return {"n_coordinates": self.n_coordinates, "tau": self.tau}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
@@ -569,7 +569,7 @@ class Independent(Sampling):
         return self.coupling
 
     def parameters(self) -> dict[str, Any]:
-        """Return the probabilities before conditioning."""
+        """Return the constructor's argument: the probabilities before conditioning."""
         return {"probabilities": self.inclusion}
 
     def draw(self, rng: np.random.Generator) -> IntArray:
@@ -613,7 +613,7 @@ def sketch(sampling: Sampling, chosen: npt.ArrayLike) -> FloatArray:
 
 
 def _cumulative(weights: FloatArray) -> FloatArray:
-    """Return the distribution function. The last entry is exactly one."""
+    """Return the cumulative sums of the weights, scaled to end at exactly one."""
     cumulative = np.cumsum(weights)
     return np.asarray(cumulative / cumulative[-1])
 
@@ -659,9 +659,9 @@ def _example_blocks(d: int) -> list[IntArray]:
 
 
 def _example_explicit(d: int) -> ExplicitSets:
-    """Return a sampling of adjacent pairs of coordinates, and of all of them together.
+    """Return a sampling whose sets are pairs of adjacent coordinates and the full set.
 
-    Pairs further to the right are more likely.
+    Pairs of larger coordinates are more likely.
     """
     pairs = [np.unique([j, (j + 1) % d]) for j in range(d)]
     weights = np.append(np.arange(1.0, d + 1), d / 2)
@@ -686,4 +686,4 @@ SAMPLINGS: dict[str, Callable[[int], Sampling]] = {
     "independent": lambda d: Independent(np.linspace(0.15, 0.6, d)),
     "explicit": _example_explicit,
 }
-"""An example of each sampling by name, for any d ≥ 1. The tests check each of them."""
+"""For each name, a function that returns an example for any d ≥ 1. Tests use them."""

@@ -31,10 +31,10 @@ SMALLEST = 1e-10
 
 
 def randomised_hadamard(n_features: int, seed: int = 0) -> FloatArray:
-    """Return a rotation whose entries are all 1 or -1, up to its scale.
+    """Return a matrix Q of entries ±1 that is a random rotation up to its scale.
 
-    The rows are those of a Hadamard matrix of order r, the next power of two, with
-    random signs for its columns. Only the first `n_features` columns are kept, so
+    Q is a Hadamard matrix whose order r is the next power of two. Each column is
+    multiplied by a random sign, and only the first `n_features` columns are kept. So
     QᵀQ = r I. The signs are read from SHAKE-128 of the seed, which is public.
 
     Returns
@@ -52,9 +52,9 @@ def randomised_hadamard(n_features: int, seed: int = 0) -> FloatArray:
 def bound_image(layout: Layout, matrix: FloatArray) -> float:
     """Return a bound on ‖Q x‖ over all encoded rows x.
 
-    Each group of coordinates has norm at most one. For codes, curves and single
-    numbers, the group's part of the image is at most as long as the longest column of Q
-    in the group. For other groups, it is at most the largest singular value of those
+    Each group of coordinates of x has norm at most one. For categories, curves and
+    single numbers, the group's part of Q x is at most as long as the longest column of
+    Q in the group. For other groups, it is at most the largest singular value of those
     columns. The sum over the groups is one bound. The largest singular value of Q times
     a bound on the norm of x is another. The smaller of the two is returned.
     """
@@ -96,8 +96,8 @@ class Sketched(Geometry):
         The number that is added to every eigenvalue of A.
     law : {"fixed", "norms", "largest"}
         How S is drawn. ``"fixed"`` draws from the plan's sampling. The other laws
-        follow the released gradients (`skdp.descent.adaptive`), for which the sampling
-        must list its sets.
+        depend on the released gradients (`skdp.descent.adaptive`). They require a
+        sampling that lists its sets.
     explore : float
         The share of the plan's own probabilities in an adaptive law.
     weighted : bool
@@ -157,7 +157,8 @@ class Sketched(Geometry):
         given = self.directions
         check(
             given is None or given.shape[1] == layout.n_features,
-            f"directions must have {layout.n_features} columns, as the layout has.",
+            f"directions must have {layout.n_features} columns, one for each "
+            "coordinate of the layout.",
         )
         return layout.n_features if given is None else len(given)
 
@@ -198,10 +199,11 @@ class Sketched(Geometry):
 
 @dataclass(frozen=True, eq=False)
 class _SketchPart:
-    """What a step on a set S needs.
+    """The values that steps on a set S use.
 
-    `slopes` are capped by the metric, `root` is B_S, and the columns of `vectors` are
-    eigenvectors of B_S D B_Sᵀ with `values`, where D selects the penalised coordinates.
+    `slopes` are capped by the metric, and `root` is B_S. The columns of `vectors` are
+    eigenvectors of B_S D B_Sᵀ, and `values` are the eigenvalues, where the diagonal
+    matrix D has the ridge of each coordinate.
     """
 
     slopes: queries.Slopes
@@ -211,7 +213,7 @@ class _SketchPart:
 
 
 class _SketchSteps:
-    """The query and the update. The values for a set are computed on first use."""
+    """The query and the update of a run. A set's values are computed on first use."""
 
     def __init__(
         self,
@@ -258,7 +260,7 @@ class _SketchSteps:
         )
 
     def _whiten(self, at: IntArray, layout: Layout) -> tuple[FloatArray, float]:
-        """Return B_S, with orthonormal rows in the metric, and the cap C_S."""
+        """Return the matrix B_S and the cap C_S of `Sketched`."""
         chosen, cap = self._directions[at], self._geometry.cap
         if self._metric is None:
             return chosen / bound_image(layout, chosen), cap
@@ -283,7 +285,9 @@ class _SketchSteps:
         minimises ⟨t, B_S g̃⟩/n + β/(2c) ‖t‖² + ψ(w + B_Sᵀ t) for a ridge ψ.
         """
         if not isinstance(released, Released):
-            raise TypeError("An update takes only released values.")
+            raise TypeError(
+                f"An update takes only released values, got {type(released).__name__}."
+            )
         part, factor = self.part(at), 1.0
         if self.law is not None:
             factor = self.law.weigh(at) if self._geometry.weighted else 1.0

@@ -56,7 +56,7 @@ def from_hessian(sampling: Sampling, hessian: npt.ArrayLike) -> FloatArray:
     * E[λ'(H_SS) | j ∈ S] h_j for a list of overlapping sets;
     * the row sums of abs(Pmat ∘ H), divided by p, for samplings without a list of sets.
 
-    In the last two cases v is then scaled down until Pmat ∘ H touches Diag(p ∘ v).
+    In the last two cases v is then scaled down as far as Pmat ∘ H ⪯ Diag(p ∘ v) allows.
 
     Parameters
     ----------
@@ -303,6 +303,6 @@ def _check_curvature(value: float, owner: str) -> float:
 def _check_ridge(value: float | npt.ArrayLike, d: int, owner: str) -> FloatArray:
     ridge = np.asarray(value, dtype=np.float64)
     if ridge.shape not in ((), (d,)) or not np.all(np.isfinite(ridge) & (ridge >= 0)):
-        rule = f"be one nonnegative number, or {d} of them"
+        rule = f"be one nonnegative number, or a vector of {d}"
         raise make_error(owner, "ridge", rule, repr(value))
     return ridge

@@ -22,8 +22,8 @@ from skdp.schema import FloatArray
 
 #: Number of equal bins for a numeric target.
 N_BINS = 32
-#: Prior guesses: the variance of a class's share, the variance of the mean of a numeric
-#: target in [-1, 1], and its mean distance from the median.
+#: Prior guesses: the variance of a class's share, and for a numeric target in [-1, 1]
+#: the variance of its mean and the mean distance of its values from this mean.
 CLASS_VARIANCE, MEAN_VARIANCE, USUAL_SCALE = 0.08, 0.1, 0.25
 #: Spread of the residuals relative to the spread of the target, if the model explains
 #: two thirds of the target's variance.

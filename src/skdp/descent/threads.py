@@ -33,5 +33,5 @@ def one_thread(n_rows: int) -> Iterator[None]:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """Return the loaded libraries. The result is cached, because the search is slow."""
+    """Return the loaded BLAS libraries, cached because searching for them is slow."""
     return ThreadpoolController()

@@ -1,1 +1,1 @@
-"""Add up records. Every engine returns the same integers."""
+"""Compute sums over encoded records. All engines return the same integers."""

@@ -74,7 +74,7 @@ ENGINES: dict[str, EngineEntry] = {
 
 
 def name_engine(name: str = "auto") -> str:
-    """Return the name of the engine that `name` chooses.
+    """Resolve ``"auto"`` to the name of an engine, and check that the name is known.
 
     Parameters
     ----------
@@ -118,10 +118,12 @@ def choose_engine(name: str = "auto", n_threads: int | None = None) -> MakeEngin
 def place_table(
     table: Any, y: Any, sample_weight: Any, name: str, n_threads: int | None
 ) -> tuple[Any, Any, Any, MakeEngine]:
-    """Return the table, target and weights where they will be read, and an engine.
+    """Choose an engine, and prepare a table for the processes that will read it.
 
-    The workers of a cluster read Dask data frames and, if the engine is ``"dask"``,
-    files. All other tables are returned unchanged, and this process reads them.
+    Dask data frames are read by the workers of a cluster. So are files, if the engine
+    is ``"dask"``. All other tables are read by this process, and are returned
+    unchanged. The result is the table, its target, its weights, and a function that
+    makes the engine.
     """
     frame = any(one.__module__.split(".")[0] == "dask" for one in type(table).__mro__)
     placed = isinstance(table, PlacedTable)

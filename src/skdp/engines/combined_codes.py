@@ -1,9 +1,9 @@
 """Combine several columns of codes into one column with a code per combination.
 
-Full steps are faster if they read one byte per row instead of, for example, three. When
-weights change, the change of the margin for a combination is the sum of the changes for
-its codes. Conversely, the sum for a code of a group is the total over all combinations
-with that code. Both are exact integers, so combining changes no bit of a result.
+A step over all columns is faster if it reads one byte per row instead of, for example,
+three. When weights change, a combination changes the margin by the sum of the changes
+for its codes. Conversely, the sum for a single code is the total over all combinations
+that contain the code. Both are exact integers, so results stay the same bit by bit.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class CombinedCodes(NamedTuple):
         return total
 
     def spread(self, moves: FloatArray) -> None:
-        """Write the change for each combination into `moves`.
+        """Write the change of the margin for each combination into `moves`.
 
-        `moves` (k, slots) holds the changes of the weights. The change for a
-        combination is the sum of the changes for its codes.
+        `moves` (k, slots) already holds the change of the weight of each code. The
+        change for a combination is the sum over its codes.
         """
         total = np.zeros((len(moves), 1))
         for slot, width in zip(self.slots, self.shape, strict=True):
@@ -68,7 +68,7 @@ class CombinedCodes(NamedTuple):
         moves[:, self.start : self.start + self.size] = total
 
     def gather(self, sums: npt.NDArray[np.int64]) -> None:
-        """Add the sum for each combination to the sums for its codes, in `sums`."""
+        """Within `sums`, add each combination's sum to the sums of its codes."""
         own = sums[:, self.start : self.start + self.size].reshape(-1, *self.shape)
         axes = set(range(1, own.ndim))
         for axis, (slot, width) in enumerate(zip(self.slots, self.shape, strict=True)):
@@ -81,7 +81,7 @@ def combine_codes(layout: Layout, start: int) -> list[CombinedCodes]:
     Parameters
     ----------
     layout : Layout
-        The coordinates.
+        The groups of coordinates of the table.
     start : int
         The first free slot. The slots of the combinations begin here.
     """

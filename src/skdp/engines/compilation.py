@@ -1,10 +1,10 @@
 """Tell the user when kernels are being compiled, so the first fit does not seem stuck.
 
 numba reports the start of each compilation. A kernel is compiled only if numba's disk
-cache does not contain it. The message is about a single kernel, the sweep, which every
-engine calls when the engine is made. The message must not depend on records. Other
-kernels are compiled again if the rows are in a file, so a message about them would
-reveal something about the number of rows.
+cache does not contain it. The message must not depend on records, so it is printed only
+for one kernel, the sweep, which is called whenever a compiled engine is made. Other
+kernels are compiled again if the rows are in a file. A message about those kernels
+would therefore reveal something about the number of rows.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class CompilationListener(event.Listener):
     """A listener that reports the compilation of the sweep on standard error."""
 
     def on_start(self, event: Any) -> None:
-        """Print the message if the sweep is being compiled, unless it is suppressed."""
+        """Print the message if the sweep is being compiled and messages are allowed."""
         dispatcher = event.data["dispatcher"]
         if _quiet or dispatcher is not kernels.sweep:
             return
         remedy = (
-            "Set NUMBA_CACHE_DIR to a writable directory to keep the result."
+            "Set NUMBA_CACHE_DIR to a writable directory to cache the result."
             if dispatcher.stats.cache_path is None
-            else "The result is kept on disk."
+            else "The result is cached on disk."
         )
         line = f"skdp is compiling its kernels (about {SECONDS} seconds). {remedy}"
         print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Compute the same sums as the reference engine, compiled and on all cores.
+"""Compute the same sums as the reference engine, in compiled code on all cores.
 
 This is the default engine.
 """
@@ -25,7 +25,7 @@ from skdp.privacy.grid import FEATURE_BITS, WeightGrid
 from skdp.privacy.queries import BigInts, Metric, Slopes, big
 from skdp.schema import FloatArray, IntArray, check
 
-#: Number of sets of coordinates whose programs are kept for later steps.
+#: Number of sets of coordinates whose kernel programs are kept for later steps.
 KNOWN_PROGRAMS = 64
 
 _NO_TABLE = np.zeros(2)
@@ -42,7 +42,10 @@ FORMULAS = {
 
 
 class Formula(NamedTuple):
-    """The slope of a loss, as the last three arguments of the kernel `sweep`."""
+    """The formula for the slope of a loss.
+
+    The fields are the last three arguments of the kernel `sweep`.
+    """
 
     code: int
     parameters: FloatArray
@@ -63,7 +66,7 @@ class Formula(NamedTuple):
         scale = 1.0 / grid.unit  # exact: both are powers of two
         check(
             math.isfinite(scale),
-            f"The compiled engine cannot divide slopes by {grid.unit}. "
+            f"The slope unit {grid.unit} is too small for the compiled engine. "
             "Use the reference engine.",
         )
         parameters = np.zeros(7)
@@ -120,7 +123,10 @@ class CompiledEngine:
         self._rows = self._threads.map(make, records.chunks)
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
+        """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`.
+
+        The result is in units of one feature unit times one slope unit.
+        """
         formula, slots = Formula.of(slopes, self._unit), self._slots
         n_outputs = units.shape[1]
         loss: Any = slopes.loss  # Formula.of checked that it has a formula
@@ -174,9 +180,9 @@ class CompiledEngine:
         return chunks
 
     def _find_caps(self, slopes: Slopes) -> npt.NDArray[np.int64] | int:
-        """Return the addresses of the caps of each chunk, or 0 if there are none.
+        """Return the addresses of each chunk's caps on slopes, or 0 without caps.
 
-        Most steps have the same caps, so the caps of the last call are kept.
+        Most steps have the same caps, so the caps of the last call are reused.
         """
         if slopes.caps is None:
             return 0
@@ -190,12 +196,11 @@ class CompiledEngine:
         return addresses
 
     def _choose_start(self, units: FloatArray) -> tuple[FloatArray, bool]:
-        """Return the weights to update margins from, and whether to keep the margins.
+        """Return the weights from which to update margins, and whether to keep margins.
 
-        A step that changes all weights computes the margins from scratch, starting at
-        weights of zero. This takes as long as updating the margins, and no margins need
-        to be stored. Once a step changes fewer weights than are nonzero, margins are
-        kept from then on.
+        If a step changes all weights, computing the margins from scratch (from weights
+        of zero) takes as long as updating them, and no margins need to be stored. Once
+        a step changes fewer weights than are nonzero, margins are kept from then on.
         """
         nothing = np.zeros_like(units)
         if self._weights is not None and self._weights.shape == units.shape:
@@ -213,11 +218,12 @@ class CompiledEngine:
     def _make_programs(
         self, changed: IntArray, at: IntArray
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the programs of all chunks, from a cache if possible.
+        """Return the kernel programs of all chunks, from a cache if possible.
 
-        Each chunk has two programs, for the coordinates `changed` and `at`. The first
-        array has the lines of all programs. For each chunk, the second array
-        (chunks, 4) has the first line and the end of each of its two programs.
+        Each chunk has two programs: one that updates margins by the coordinates
+        `changed`, and one that adds up the coordinates `at`. The first array has the
+        lines of all programs. The second array (chunks, 4) has the first line and the
+        end of both programs of each chunk.
         """
         at = at.astype(np.intp, copy=False)  # so equal sets have equal bytes
         key = changed.tobytes(), at.tobytes()
@@ -267,7 +273,7 @@ class CompiledEngine:
         return result
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[npt.NDArray[np.int32]]:
-        """Return the cap of each row, from the row's exact product with the metric."""
+        """Return the cap on each row's slopes, as `Metric.caps` defines it."""
         order = NumbersFirst(self._slots)
         columns = np.zeros((order.count, len(metric.units)))
         columns[order.of] = (metric.units * order.worth).T
@@ -291,10 +297,10 @@ class CompiledEngine:
         return np.stack(lines) if lines else none
 
     def counts(self, n_classes: int) -> BigInts:
-        """Add up the shares of the rows of each class, leaving out rows of weight zero.
+        """Add up the shares (`Records.find_share`) of the rows of each class.
 
-        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
-        class.
+        Rows of weight zero are left out, unless n_classes = 1. Codes beyond the last
+        class count as the last class.
         """
         if n_classes == 1:
             chunks = self.records.chunks
@@ -320,7 +326,7 @@ def _chunk_caps(slopes: Slopes, index: int, n_rows: int) -> npt.NDArray[np.int32
     caps = slopes.caps[index]
     check(
         len(caps) == n_rows,
-        f"Caps must have one entry per row ({n_rows}), got {len(caps)}.",
+        f"There must be one cap per row ({n_rows}), got {len(caps)}.",
     )
     if caps.dtype != np.int32:
         caps = np.minimum(caps, slopes.grid.cap)

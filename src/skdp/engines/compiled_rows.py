@@ -1,4 +1,4 @@
-"""Describe rows as the compiled kernels read them: by the addresses of their arrays."""
+"""Describe rows to the compiled kernels by the addresses of the rows' arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skdp.schema import Group, IntArray, Layout, check
 
 #: A matrix is read row by row if at least this many of its columns are needed.
 WIDE = 8
-#: How many numbers of a tile are converted to float64 at a time, for matrix products.
+#: Rough number of float64 numbers in a tile of rows, for matrix products.
 PIECE = 1 << 15
 
 
@@ -49,11 +49,11 @@ class Slots:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelRows:
-    """A chunk as the kernels read it, by the addresses of its arrays.
+    """A chunk, described to the kernels by the addresses of its arrays.
 
-    This object keeps the arrays alive. `lines` holds one line of a program per group,
-    sorted by kind. Group g's line is ``lines[places[g]]``. For each line, `steps` has
-    the distance in bytes between adjacent columns.
+    This object keeps the arrays alive. `lines` holds one program line (see `kernels`)
+    per group, sorted by kind. Group g's line is ``lines[places[g]]``. For each line,
+    `steps` has the distance in bytes between adjacent columns.
     """
 
     n_rows: int
@@ -121,7 +121,7 @@ class KernelRows:
         return self.target.ctypes.data, self.weight.ctypes.data
 
     def program(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
-        """Return the lines of a program that covers the coordinates `at`."""
+        """Return a kernel program, as lines, that reads the coordinates `at`."""
         lines = self._columns(slots, at)
         for combined in slots.combined:
             own = np.isin(lines[:, kernels.SLOT], combined.slots)
@@ -143,9 +143,9 @@ class KernelRows:
             self._combine(combined)
 
     def _columns(self, slots: Slots, at: IntArray) -> npt.NDArray[np.int64]:
-        """Return the lines of a program before groups of codes are combined.
+        """Return the program lines for the coordinates `at`, before combining codes.
 
-        Each line is for a whole group or for a single column.
+        Each line reads a whole group or a single column.
         """
         places = self.places[slots.group_of[at]]
         times = np.bincount(places, minlength=len(self.lines))
@@ -181,7 +181,8 @@ class Sparse:
         """Describe a sparse part, which must have as many columns as its group."""
         check(
             part.shape[1] == width,
-            f"A sparse part must have {width} columns, got {part.shape[1]}.",
+            f"A sparse part must have one column per coordinate ({width}), "
+            f"got {part.shape[1]}.",
         )
         matrix = csr_array(
             (
@@ -224,15 +225,15 @@ def _as_matrix(part: AnyArray) -> AnyArray:
 
 
 def _as_positions(part: AnyArray, group: Group) -> AnyArray:
-    """Return positions of hats as contiguous uint32 (n, axes).
+    """Return the positions of hat functions as contiguous uint32 (n, axes).
 
-    A kernel reads the knots below and above a position. A position whose knots are not
-    coordinates of the group is replaced by the position of the spare slot, without a
-    fraction.
+    A kernel reads the knots below and above each position. If these knots are not
+    coordinates of the group, the position is replaced by that of the spare slot.
     """
     check(
         len(group.axes) in (1, 2) and part.shape[1] == len(group.axes),
-        f"Positions of {group.name!r} must have {len(group.axes)} columns, one or two.",
+        f"Positions of {group.name!r} must have one column per axis, for 1 or 2 axes, "
+        f"got {part.shape[1]} for {len(group.axes)}.",
     )
     part = np.ascontiguousarray(part, np.uint32)
     most = (np.array(group.axes, np.uint32) - 1) * FEATURE_ONE
@@ -290,7 +291,7 @@ class NumbersFirst:
         self.worth = np.where(self.of < len(self.dense), 1, slots.worth)
 
     def describe(self, rows: KernelRows) -> npt.NDArray[np.int64]:
-        """Return the lines (groups, 7) by which kernels read the rows of a chunk."""
+        """Return the lines (groups, 7) that tell kernels how to read a chunk's rows."""
         lines = np.zeros((len(rows.places), 7), np.int64)
         lines[:, :5] = rows.lines[rows.places]
         lines[:, matrix_kernels.STEP] = rows.steps[rows.places]
@@ -305,9 +306,9 @@ class NumbersFirst:
         return lines
 
     def choose_sizes(self, width: int = 0) -> tuple[int, int, int, int]:
-        """Return the sizes of a tile, as `matrix_kernels.add_up_pairs` takes them.
+        """Return the argument `sizes` of `matrix_kernels.add_up_pairs`.
 
-        `width` is the number of further columns per row that the kernel computes.
+        `width` is the number of additional columns that the kernel computes per row.
         """
         entries = sum(1 << len(group.axes) for *_, group in self.hats)
         numbers = max(1, len(self.dense) + width + 2 * entries)

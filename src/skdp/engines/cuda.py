@@ -43,17 +43,17 @@ MEMORY_SHARE = 0.6
 TILE_ENTRIES = 1 << 27
 #: Largest number of rows of a tile. Sums over its rows stay below 2⁵³.
 TILE_ROWS = 1 << 22
-#: The same if rows belong to persons, because slopes are then on a finer grid.
+#: The same limit if rows belong to persons. Slopes are then on a finer grid.
 UNIT_TILE_ROWS = 1 << 18
 #: Largest number of rows whose sums fit in 64 bits. Each row adds at most 2³¹.
 MOST_ROWS = 1 << 31
 #: Threads of a block, and blocks per processor of the GPU.
 THREADS, BLOCKS = 256, 2
-#: Most columns of each kind that one sweep reads, as the kernels define it.
+#: Largest number of columns of each kind in one sweep, as the kernels define it.
 MOST_COLUMNS = 48
-#: Most bytes of shared memory of a sweep.
+#: Largest number of bytes of shared memory that a sweep uses.
 MOST_SHARED = 96 << 10
-#: Most bytes of shared memory for the copies of sums over codes.
+#: Largest number of bytes of shared memory for the copies of sums over codes.
 COPIES_SHARED = 32 << 10
 
 _FORMULA = np.dtype(
@@ -141,7 +141,10 @@ class CudaEngine:
         return not (places.sparse or places.hats) and most <= MOST_COLUMNS
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
+        """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`.
+
+        The result is in units of one feature unit times one slope unit.
+        """
         formula = Formula.of(slopes, self._unit)
         caps = self._caps_on_gpu(slopes)
         if units.shape[1] == 1 and self._may_sweep and slopes.bits <= SLOPE_BITS:
@@ -151,7 +154,7 @@ class CudaEngine:
         return self._expand(units, at, formula, caps)
 
     def _caps_on_gpu(self, slopes: Slopes) -> list[Any]:
-        """Return the caps of each slab's rows on the GPU, or None for each slab."""
+        """Return the caps of each slab on the GPU, or None per slab without caps."""
         if slopes.caps is None:
             return [None] * len(self._slabs)
         if isinstance(slopes.caps, Caps):
@@ -180,7 +183,7 @@ class CudaEngine:
 
     @cached_property
     def _copies(self) -> int:
-        """How many copies of the sums over codes a block keeps: a power of two ≤ 32."""
+        """Number of copies of sums over codes in a block, a power of two up to 32."""
         room = COPIES_SHARED // (4 * max(1, self._places.n_slots))
         return min(32, 1 << max(0, room.bit_length() - 1))
 
@@ -192,9 +195,9 @@ class CudaEngine:
         caps: list[Any],
         shared: int,
     ) -> BigInts:
-        """Return the sums of one kernel that reads only the columns it needs.
+        """Return the gradient from one kernel, which reads only the columns it needs.
 
-        Margins are kept on the GPU if a step moves only some columns.
+        Margins are kept on the GPU if a step changes the weights of only some columns.
         """
         places, d = self._places, len(units)
         kept = len(set(at.tolist())) < d and self._resident
@@ -275,7 +278,7 @@ class CudaEngine:
     def _expand(
         self, units: FloatArray, at: IntArray, formula: Formula, caps: list[Any]
     ) -> BigInts:
-        """Return the sums from tiles of rows that are expanded to matrices."""
+        """Return the gradient from tiles of rows that are expanded to matrices."""
         k = units.shape[1]
         weights, table = cupy.asarray(units), self._table(formula)
         kernel = _compile("slopes", FORMULA=formula.code)
@@ -306,7 +309,7 @@ class CudaEngine:
     def _tiles(
         self, width: int, most: int = TILE_ROWS
     ) -> Iterator[tuple[int, Slab, slice]]:
-        """Yield tiles of at most `most` rows, each of `width` doubles."""
+        """Yield tiles of at most `most` rows, where a row has `width` doubles."""
         length = max(1, min(most, TILE_ENTRIES // width))
         for index, slab in self._on_gpu():
             for start in range(0, slab.n_rows, length):
@@ -350,7 +353,7 @@ class CudaEngine:
         return total
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[Any]:
-        """Return the cap of each row, from the row's exact product with the metric."""
+        """Return the cap on each row's slopes, as `Metric.caps` defines it."""
         units = cupy.asarray(metric.units)
         height, d = metric.units.shape
         kernel = _compile("caps")
@@ -371,10 +374,10 @@ class CudaEngine:
         return Caps(found, [slab.chunks for slab in self._slabs])
 
     def counts(self, n_classes: int) -> BigInts:
-        """Add up the shares of the rows of each class, leaving out rows of weight zero.
+        """Add up the shares (`Records.find_share`) of the rows of each class.
 
-        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
-        class.
+        Rows of weight zero are left out, unless n_classes = 1. Codes beyond the last
+        class count as the last class.
         """
         total = np.zeros(n_classes, np.int64)
         for _, slab in self._on_gpu():

@@ -16,7 +16,7 @@ from skdp.privacy.encoding import SPARSE_WIDTH, Chunk
 from skdp.schema import FloatArray, IntArray, Layout
 from skdp.schema.layout import Group
 
-#: Chunks are joined until they have this many rows, to make each sweep long.
+#: Chunks are joined until they have this many rows, so each sweep has enough work.
 SLAB_ROWS = 1 << 26
 #: Rows of a slab are a multiple of this number.
 ALIGNMENT = 64
@@ -54,10 +54,11 @@ class Places:
         self.is_code = np.isin(layout.group_of, coded)
 
     def choose_bytes(self, needed: Any) -> list[tuple[int, int]]:
-        """Return the row and the first slot of each column of one-byte codes to read.
+        """Choose the columns of one-byte codes that a sweep reads.
 
-        `needed` says for each group whether a sweep needs the group. A combined column
-        is read if all of its groups are needed. Combined columns are stored last.
+        Return each column's line in the array of bytes and its first slot. `needed`
+        says for each group whether the sweep needs it. A combined column is read if all
+        of its groups are needed. Combined columns are stored last.
         """
         left = {g: self.layout.groups[g].start + g for g in self.bytes if needed[g]}
         found = []
@@ -183,7 +184,10 @@ def join_chunks(chunks: Sequence[Chunk], places: Places, xp: Any) -> Slab:
 
 
 class Caps(Sequence[Any]):
-    """The caps of all rows, kept on the GPU. Entry i is a copy of the i-th chunk's."""
+    """The caps of all rows, kept on the GPU.
+
+    Reading entry i copies the caps of the i-th chunk to this process.
+    """
 
     def __init__(self, slabs: list[Any], lengths: list[list[int]]) -> None:
         self.slabs = slabs

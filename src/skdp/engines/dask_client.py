@@ -35,7 +35,7 @@ class ClusterError(RuntimeError):
 
 
 class WorkersLostError(Exception):
-    """Raised if workers were lost. The tasks that ran on them must be restarted."""
+    """Raised if a cluster lost workers, so their tasks must be started again."""
 
 
 class Cluster:
@@ -101,8 +101,8 @@ class Cluster:
     def finish(self, futures: Sequence[Any], workers: Collection[str] = ()) -> None:
         """Wait until all tasks are done.
 
-        Raise WorkersLostError if any of `workers`, to which the tasks are bound, is
-        lost before that.
+        The tasks are bound to `workers`. Raise WorkersLostError if one of these workers
+        is lost first.
         """
 
         def wait_for_all() -> None:
@@ -115,7 +115,7 @@ class Cluster:
                 _refuse(future)
 
     def total(self, futures: Sequence[Any], workers: Collection[str] = ()) -> Answer:
-        """Return the sum of the answers of tasks, added up in a tree."""
+        """Return the sum of the tasks' answers. The cluster adds them up in a tree."""
         level = list(futures)
         while len(level) > FAN_IN:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
@@ -132,7 +132,7 @@ class Cluster:
     def _insist(self, call: Callable[[], T], workers: Collection[str]) -> T:
         """Return the result of `call`. Call it again each time it raises TimeoutError.
 
-        Raise an error if tasks that are bound to `workers` cannot be done any more.
+        Raise an error if one of `workers` is lost, or if no workers are left.
         """
         alone = time.monotonic()
         while True:
@@ -183,7 +183,7 @@ def get_total(answer: Answer) -> Any:
 
 
 def keep_trying(attempt: Callable[[], Any]) -> Any:
-    """Return the result of `attempt`, which is restarted if workers were lost."""
+    """Return the result of `attempt`. Call it again each time workers are lost."""
     for _ in range(ATTEMPTS):
         try:
             return attempt()
@@ -191,7 +191,7 @@ def keep_trying(attempt: Callable[[], Any]) -> Any:
             continue
     raise ClusterError(
         f"The cluster lost workers, or rows that they kept, {ATTEMPTS} times in a row. "
-        "Do they have enough memory?"
+        "Check whether the workers have enough memory."
     )
 
 
@@ -200,7 +200,7 @@ def _refuse(future: Any) -> None:
     error = None if future.status in ("cancelled", "lost") else future.exception()
     if error is None or isinstance(error, (FutureCancelledError, KilledWorker)):
         raise WorkersLostError
-    # The message may quote an argument, unless a module is missing on the worker.
+    # The error's message may quote an argument. It cannot if it names a missing module.
     detail = f": {error}" if isinstance(error, ImportError) else ""
     raise ClusterError(
         f"A task could not run on the cluster ({type(error).__name__}{detail})."

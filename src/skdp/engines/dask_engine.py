@@ -2,8 +2,8 @@
 
 Rows are read and encoded by the worker that keeps them. Weights, settings and schemas
 travel to the workers, and exact integer sums travel back. A sum is a pure function of
-the rows and of what is sent. If a worker is lost, its part of the sum is computed
-elsewhere, with the same result.
+the rows and of the values sent. If a worker is lost, another one computes its part of
+the sum, with the same result.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from skdp.privacy.queries import BigInts, Metric, Slopes
 from skdp.schema import FloatArray, IntArray
 from skdp.tables.placed import Read
 
-#: Seconds after which a fit looks for workers that were added.
+#: Seconds after which a fit looks for new workers.
 LOOK_FOR_MORE = 5.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Part:
-    """What a worker needs to read a partition.
+    """The data and settings that a worker needs to read a partition.
 
     Attributes
     ----------
     table, target, weight, keep, counts : any
         The arguments of the function that reads the partition, as in `Read`. A value
         that is too large for a task, or is already on a worker, is given as a function
-        of a client and a worker that returns a future.
+        of a client and a worker. The function returns a future for the value.
     size : float
         A public measure of the work, such as the size of a file.
     anywhere : bool
@@ -64,11 +64,11 @@ class Partitions:
     Parameters
     ----------
     cluster : Cluster
-        The cluster.
+        The cluster whose workers read the partitions.
     parts : sequence of Part
-        The partitions. There is at least one.
+        The partitions. There must be at least one.
     read : callable
-        Reads and encodes the rows of a partition, on a worker.
+        The function that reads and encodes the rows of a partition, on a worker.
     """
 
     def __init__(self, cluster: Cluster, parts: Sequence[Part], read: Read) -> None:
@@ -76,7 +76,7 @@ class Partitions:
         self._read = read
         self._name = uuid.uuid4().hex
         self._homes: dict[int, str] = {}
-        self._kept: dict[int, Any] = {}  # the futures that keep the rows
+        self._kept: dict[int, Any] = {}  # the futures that keep rows alive
         self._looked = -LOOK_FOR_MORE
 
     def add_up(self, job: Job, *futures: Any, only: Sequence[int] | None = None) -> Any:
@@ -132,7 +132,7 @@ class Partitions:
         bound = {wanted[n] for n in futures if not self.parts[n].anywhere}
         try:
             self.cluster.finish(list(futures.values()), bound)
-        finally:  # what was read before a worker was lost need not be read again
+        finally:  # keep the partitions that were read before a worker was lost
             done = {n: f for n, f in futures.items() if f.status == "finished"}
             self._homes = homes | self.cluster.find_holders(done)
             kept = {n: f for n, f in self._kept.items() if n in homes} | done
@@ -170,8 +170,8 @@ class AwayChunks(Sequence[Any]):
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise ValueError(
-            "The rows of this table stay on the workers of a cluster, and this "
-            "algorithm needs them in one process. Use solver='skgd'."
+            "This algorithm needs all rows in one process, but the rows of this table "
+            "stay on the workers of a cluster. Use solver='skgd'."
         )
 
     __len__ = __iter__ = __getitem__ = _refuse
@@ -188,7 +188,7 @@ class ClusterRecords(Records):
     partitions: Partitions = field(kw_only=True)
 
     def add_up(self, work: Callable[[Records], Any]) -> Any:
-        """Return the sum of `work` over the partitions, each on its worker."""
+        """Return the sum of `work` over all partitions, which workers compute."""
         return self.partitions.add_up(Job(dask_tasks.apply, (work,)))
 
 
@@ -201,9 +201,9 @@ class ClusterCaps(Sequence[AnyArray]):
     settings : Settings
         The settings from which workers compute the caps.
     future : Future
-        The settings on the cluster.
+        The future of the same settings on the cluster.
     engine : DaskEngine
-        The engine of the rows.
+        The engine that holds the rows.
     """
 
     settings: Settings
@@ -263,7 +263,7 @@ class DaskEngine:
         return Job(work, arguments, self.partitions.cluster.n_threads)
 
     def _share(self, slopes: Slopes) -> Any:
-        """Send slopes without caps to the cluster once, and return their future."""
+        """Return the future of the settings without caps, which are sent only once."""
         facts = slopes.loss, slopes.max_weight, slopes.bits
         if self._known is None or self._known[0] != facts:
             divide = self.records.elsewhere
@@ -273,7 +273,10 @@ class DaskEngine:
         return self._known[1]
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
+        """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`.
+
+        The result is in units of one feature unit times one slope unit.
+        """
         job = self._job(dask_tasks.compute_gradient, units, at)
         if isinstance(slopes.caps, ClusterCaps):
             return self._add_up(job, slopes.caps.future)
@@ -290,19 +293,19 @@ class DaskEngine:
         return self._add_up(job)
 
     def gram(self) -> BigInts:
-        """Return Σ_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), in units of 2⁻²⁸."""
         return self._add_up(self._job(dask_tasks.compute_gram))
 
     def counts(self, n_classes: int) -> BigInts:
-        """Count the rows of each class, leaving out null rows (rows of weight zero).
+        """Add up the shares (`Records.find_share`) of the rows of each class.
 
-        If n_classes = 1, count all rows. Codes beyond the last class count as the last
-        class.
+        Rows of weight zero are left out, unless n_classes = 1. Codes beyond the last
+        class count as the last class.
         """
         return self._add_up(self._job(dask_tasks.count_classes, n_classes))
 
     def caps(self, metric: Metric, slopes: Slopes) -> ClusterCaps:
-        """Return the caps of rows, which stay on the workers."""
+        """Return a reference to the rows' caps, which stay on the workers."""
         settings = Settings(uuid.uuid4().hex, slopes, metric)
         future = self.partitions.cluster.submit(dask_tasks.share, settings)
         return ClusterCaps(settings, future, self)

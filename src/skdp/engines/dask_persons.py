@@ -32,7 +32,7 @@ class ClusterCounts(RowCounts):
     Parameters
     ----------
     cluster : Cluster
-        The cluster.
+        The cluster whose workers count the rows.
     parts : sequence of Part
         The partitions of the table.
     ids : Ids
@@ -49,7 +49,7 @@ class ClusterCounts(RowCounts):
         self._start()
 
     def _start(self) -> None:
-        """Start the tasks that count rows. Only the last tasks' results are kept."""
+        """Start the tasks that count rows. Keep only the results of the last tasks."""
         call, workers = dask_tasks.call, self._cluster.find_workers()
         n_buckets, (worker, *_) = min(len(workers), MOST_BUCKETS), workers
 
@@ -92,13 +92,13 @@ class ClusterCounts(RowCounts):
         return get_future
 
     def _refuse(self, ids: Coded) -> NoReturn:
-        raise TypeError("The ids stay on the workers of the cluster.")
+        raise TypeError("Ids stay on the workers and cannot be read in this process.")
 
     add = find_divisors = _refuse
 
 
 def _count_own(table: Any, ids: Ids, least: int, n_buckets: int) -> list[RowCounts]:
-    """Count the rows of each person in a partition. Split the counts into buckets."""
+    """Count the rows of each person in a partition. Split the persons into buckets."""
     return ids.count(readers.source(table, ids.columns), least).split(n_buckets)
 
 

@@ -25,17 +25,17 @@ from skdp.tables.placed import PlacedColumn, PlacedTable, Read
 from skdp.tables.readers import Source, count_rows
 
 #: The approximate number of partitions per thread of a cluster, if files are large
-#: enough, and the size in bytes up to which a file is not split.
+#: enough. Files of up to LEAST_BYTES bytes are never split.
 PARTITIONS, LEAST_BYTES = 4, 1 << 25
 
 
 class ClusterTable(PlacedTable):
-    """A table whose partitions the workers of a cluster read.
+    """A table whose partitions are read by the workers of a cluster.
 
     Parameters
     ----------
     cluster : Cluster
-        The cluster.
+        The cluster whose workers read the table.
     parts : sequence of Part
         The partitions.
     example : table
@@ -77,7 +77,7 @@ class ClusterTable(PlacedTable):
         return counts
 
     def take(self, at: IntArray) -> ClusterTable:
-        """Return a table of the rows at the positions `at`, in ascending order."""
+        """Return a table with only the rows at positions `at`, in ascending order."""
         counts = self._count_parts()
         keep = np.zeros(sum(counts), bool)
         keep[at] = True
@@ -90,8 +90,8 @@ class ClusterTable(PlacedTable):
         """Count the rows of each person. The ids and counts stay on the workers."""
         check(
             ids.given is None,
-            "unit must name columns of the table, whose rows are on the workers of a "
-            "cluster, but ids were given.",
+            "unit must name columns of the table. Separate ids cannot be used if the "
+            "rows are on the workers of a cluster.",
         )
         return ClusterCounts(self._cluster, self._parts, ids, least)
 
@@ -126,7 +126,7 @@ class _Compute:
 def place_frame(
     table: Any, y: Any, sample_weight: Any, cluster: Cluster
 ) -> tuple[ClusterTable, Any, Any]:
-    """Return a Dask data frame as a cluster's table, and its target and weights."""
+    """Wrap a Dask data frame, its target and its weights for reading by workers."""
     frames = table.to_delayed()
     given: list[list[Any]] = []
     columns: list[Any] = []
@@ -180,7 +180,7 @@ def place_files(given: str | PathLike[str], cluster: Cluster) -> ClusterTable:
 
 
 def _hand_out(parts: Sequence[Part], counts: RowCounts | None) -> Sequence[Part]:
-    """Return the parts, and give each part the counts of the persons in it."""
+    """Return the parts. Each part gets the row counts of its own persons."""
     if counts is None:
         return parts
     assert isinstance(counts, ClusterCounts)
@@ -189,8 +189,8 @@ def _hand_out(parts: Sequence[Part], counts: RowCounts | None) -> Sequence[Part]
 
 def _refuse_reading(at: Sequence[int], rows: int) -> NoReturn:
     raise ValueError(
-        "The rows of this table stay on the workers of a cluster, but a search draws a "
-        "fold for each person in one process. Use files and one machine."
+        "A search assigns each person to a fold in one process, but the rows of this "
+        "table stay on the workers of a cluster. Load the table on one machine instead."
     )
 
 

@@ -2,8 +2,8 @@
 
 A worker reads and encodes the rows of a partition and keeps them. Later tasks find the
 rows on their worker by the partition's name and send back exact sums. No task raises
-an error, because Dask writes the arguments of a task that fails to a log, and the
-arguments may hold rows. Errors are results.
+an error, because Dask logs the arguments of a failing task, and the arguments may hold
+rows. Instead, tasks return errors as results.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ PUBLIC_ERRORS = (
     *(ValueError, ImportError, ModuleNotFoundError),
     *(OSError, FileNotFoundError, PermissionError),
 )
-#: A name of a partition: the name of its table and its number.
+#: The name of a partition consists of the name of its table and the partition's number.
 Name = tuple[str, int]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Settings:
-    """The settings of gradients that stay the same from step to step.
+    """The settings for gradients that stay the same from step to step.
 
     Attributes
     ----------
     name : str
-        A name that no other settings have.
+        A unique name.
     slopes : Slopes
-        How slopes are bounded, without caps.
+        How slopes are computed and bounded, without caps on single rows.
     metric : Metric, optional
         The matrix that caps are computed from. Workers compute and keep the caps.
     divide : bool
@@ -60,7 +60,7 @@ class Partition:
     """The encoded rows of a partition, on the worker that read them.
 
     Only the error survives pickling. If Dask moves a partition to another worker or to
-    a disk, its rows are gone, and the caller has them read again.
+    disk, its rows are lost, and the caller requests that they be read again.
     """
 
     def __init__(self, records: Records | None, error: Exception | None = None) -> None:
@@ -77,14 +77,14 @@ class Partition:
         """Return the engine that adds up the rows."""
         if self._engine is None:
             assert self.records is not None
-            # SKDP_ENGINE may say "cuda", but a worker does not send its rows elsewhere.
+            # A worker uses the engine named by SKDP_ENGINE, unless that is Dask itself.
             name = name_engine()
             name = "compiled" if name.startswith("dask") else name
             self._engine = choose_engine(name, n_threads)(self.records)
         return self._engine
 
     def slopes(self, settings: Settings, engine: Engine) -> Slopes:
-        """Return the slopes of the settings, with the caps of the partition's rows."""
+        """Return the slopes, with caps for this partition's rows where needed."""
         if settings.metric is None and not settings.divide:
             return settings.slopes
         if self._capped is None or self._capped[0] != settings.name:
@@ -102,8 +102,8 @@ class Answer:
 
     Attributes
     ----------
-    total : any value with +
-        The sum of the task's partitions.
+    total : any value that supports addition
+        The sum over the task's partitions.
     missing : tuple of int
         The numbers of the partitions whose rows the worker does not have.
     error : Exception, optional
@@ -128,7 +128,7 @@ class Job:
     n_threads : int, optional
         The threads of each worker. By default, as many as Dask gives to the worker.
     own : dict
-        The last argument of each partition, by the partition's number.
+        A last argument for single partitions, by the partition's number.
     """
 
     work: Callable[..., Any]
@@ -138,7 +138,7 @@ class Job:
 
 
 def hold(name: Name, read: Read, *arguments: Any) -> Partition:
-    """Read a partition. This worker keeps the rows as long as Dask keeps the result.
+    """Read a partition. The worker keeps its rows for as long as Dask keeps the result.
 
     Arguments that are answers of other tasks are replaced by their totals.
     """
@@ -225,7 +225,7 @@ def merge(answers: Sequence[Answer]) -> Answer:
 def share(settings: Settings) -> Settings:
     """Return the settings unchanged.
 
-    As the result of a task, they are copied by Dask to the workers that need them.
+    This makes them the result of a task, which Dask copies to the workers that need it.
     """
     return settings
 
@@ -238,7 +238,7 @@ def compute_gradient(
     settings: Settings,
     slopes: Slopes | None = None,
 ) -> BigInts:
-    """Return the gradient of a partition. `slopes` overrides the settings."""
+    """Return the gradient of a partition. If given, `slopes` overrides `settings`."""
     engine = partition.engine(n_threads)
     own = partition.slopes(settings, engine) if slopes is None else slopes
     return engine.gradient(units, at, own)
@@ -250,7 +250,7 @@ def compute_gram(partition: Partition, n_threads: int) -> BigInts:
 
 
 def count_classes(partition: Partition, n_threads: int, n_classes: int) -> BigInts:
-    """Return the counts of a partition's classes."""
+    """Return `Engine.counts` of a partition."""
     return partition.engine(n_threads).counts(n_classes)
 
 
@@ -275,10 +275,10 @@ def _sum(parts: list[Any]) -> Any:
 
 
 def _make_public(error: Exception) -> Exception:
-    """Return an error that is safe to show.
+    """Return an error whose message is safe to show.
 
-    If the message may quote a cell, this is a RuntimeError that names only the type of
-    the error.
+    If the original message might quote a cell, return a RuntimeError that names only
+    the type of the original error.
     """
     if type(error) in PUBLIC_ERRORS:  # errors of other libraries derive from these
         return error.with_traceback(None)
@@ -286,7 +286,7 @@ def _make_public(error: Exception) -> Exception:
 
 
 def _get_shelf(worker: Any) -> WeakValueDictionary[Name, Partition]:
-    """Return a worker's partitions, which exist as long as Dask keeps their results."""
+    """Return a worker's partitions, by name. Entries vanish when Dask drops them."""
     shelf: WeakValueDictionary[Name, Partition] = vars(worker).setdefault(
         "skdp_partitions", WeakValueDictionary()
     )

@@ -2,9 +2,9 @@
 
 Rows are never copied. A chunk's arrays are passed as addresses, so one compiled kernel
 serves every mixture of column kinds. Each call runs a short *program* on each tile of
-rows. One line of the program is one operation on one column or group of columns. Its
-fields are `KIND`, `SLOT`, `WIDTH`, `STRIDE` and `ADDRESS`. Tiles are small enough for
-their margins and slopes to stay in the fastest cache.
+rows. One line of the program is one operation on one column or group of columns. The
+fields of a line are `KIND`, `SLOT`, `WIDTH`, `STRIDE` and `ADDRESS`. Tiles are so small
+that their margins and slopes stay in the fastest cache.
 
 The compiler may reorder and fuse loops that only add exact integers (marked
 ``integers``), because such sums are exact in any order. Slopes are rounded, so their
@@ -66,7 +66,7 @@ def kernel(*, integers: bool = False) -> Callable[[Callable[..., Any]], Any]:
     def decorate(function: Callable[..., Any]) -> Any:
         try:
             return numba.njit(function, cache=True, **options)
-        except RuntimeError:  # no directory to write to: compile in each process
+        except RuntimeError:  # no writable directory, so compile in each process
             return numba.njit(function, **options)
 
     return decorate
@@ -565,17 +565,18 @@ def sweep(
     Parameters
     ----------
     ranges : int64 (m, 3)
-        The index of a chunk, the first row and the end of the rows. A range has so few
-        rows that float64 adds them up exactly.
+        For each range of rows: the index of its chunk, its first row, and the row after
+        its last. A range has so few rows that float64 adds them up exactly.
     taken : int
         The address of the number of ranges that threads have taken (int64). Each thread
         takes the next range until none is left.
     chunks : int64 (chunks, 10)
-        The addresses of a chunk's targets (uint16), weights (float32), caps (int32) and
-        margins (float64), and its number of rows. The address of caps is 0 if rows have
-        no caps, and that of margins is 0 if margins are not kept. Then come the first
-        line and the end of two programs: for the columns whose weights changed, and for
-        the columns to add up. The last number is the divisor of the chunk's slopes.
+        For each chunk: the addresses of its targets (uint16), weights (float32), caps
+        (int32) and margins (float64), and its number of rows. The address of caps is 0
+        if rows have no caps, and that of margins is 0 if margins are not kept. Then
+        come the first line and the end of two programs: for the columns whose weights
+        changed, and for the columns to add up. The last number is the divisor of the
+        chunk's slopes.
     programs : int64 (lines, 5)
         The programs of all chunks.
     moves : float64 (k, slots)
@@ -636,7 +637,7 @@ def count_classes(
     weight: npt.NDArray[np.float32],
     counts: npt.NDArray[np.int64],
 ) -> None:
-    """Add the number of rows of each class, without null rows, to `counts`."""
+    """Add to `counts` the number of rows of each class, without rows of weight 0."""
     last = len(counts) - 1
     for i in range(len(target)):
         if weight[i] > 0:

@@ -1,9 +1,9 @@
 """Multiply rows by each other and by a matrix, for Gram matrices and caps.
 
-A row is the vector z_i. It consists of numbers, followed by one-hot codes and by hats,
-in the order of `compiled_rows.NumbersFirst`. Rows are read in tiles. A tile's numbers
-are in `dense` (rows, m) and its codes in `codes` (groups, rows). The e-th entry of hats
-of row i is values[e, i] at the place places[e, i].
+Row i is the vector z_i. It consists of numbers, followed by one-hot codes and by the
+values of hat functions, in the order of `compiled_rows.NumbersFirst`. Rows are read in
+tiles. A tile's numbers are in `dense` (rows, m) and its codes in `codes` (groups,
+rows). The e-th hat value of row i is values[e, i], at the place places[e, i] of z_i.
 """
 
 from __future__ import annotations
@@ -133,11 +133,12 @@ def add_up_pairs(
     lines : int64 (chunks, groups, 7)
         The lines of each chunk, as in `_read_tile`.
     sizes : four int
-        The numbers of rows of a tile, of numbers, of codes and of entries of hats.
+        The number of rows in a tile. Then, for each row, how many numbers, codes and
+        hat values it has.
     slots : int64 (groups of codes,)
         The first place of each group of codes.
     total : int64 (places, places)
-        The output.
+        The output, to which this function adds.
     """
     tile, numbers, groups, entries = sizes
     dense, codes = np.empty((tile, numbers)), np.empty((groups, tile), np.uint16)
@@ -181,11 +182,11 @@ def cap_all(
     limits: tuple[float, float, float],
     caps: npt.NDArray[np.int64],
 ) -> None:
-    """Compute the caps of some rows, from their products with a matrix B.
+    """Compute the caps on the slopes of some rows, from the products B z_i.
 
     The first arguments are those of `add_up_pairs`. The array `columns` holds the
-    columns of B, `limits` is `Metric.limits`, and `caps` has the address of each
-    chunk's caps (int32), which are the output.
+    columns of B, and `limits` is `Metric.limits`. The output is written to the
+    addresses in `caps`, one array (int32) per chunk.
     """
     tile, numbers, groups, entries = sizes
     dense, codes = np.empty((tile, numbers)), np.empty((groups, tile), np.uint16)
@@ -215,7 +216,7 @@ def cap_rows(
     cap: float,
     caps: npt.NDArray[np.int32],
 ) -> None:
-    """Compute exactly the same caps as `Metric.caps`, from rows' images (n, r)."""
+    """Compute exactly the same caps as `Metric.caps`, from the images B x (n, r)."""
     for i in range(len(images)):
         squares = 0.0
         for r in range(images.shape[1]):

@@ -1,6 +1,6 @@
-"""Define every sum over records in plain numpy.
+"""Compute every sum over records in plain numpy.
 
-All other engines must return the same integers as this one.
+This engine defines the results. All other engines must return the same integers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROWS = 1 << 14
 
 
 def to_dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatArray:
-    """Return coordinates `at` of some rows, shape (n, len(at)), in units of 2⁻¹⁴."""
+    """Return the coordinates `at` of some rows, (n, len(at)), in units of 2⁻¹⁴."""
     block = np.empty((len(chunk.target[rows]), len(at)))
     for g in np.unique(layout.group_of[at]).tolist():
         group, part = layout.groups[g], chunk.parts[g][rows]
@@ -48,7 +48,7 @@ def to_dense(chunk: Chunk, rows: slice, at: IntArray, layout: Layout) -> FloatAr
 def _compute_gradient(
     units: FloatArray, at: IntArray, slopes: Slopes, records: Records
 ) -> BigInts:
-    """Return the gradient of a part of a table. This runs where the part's rows are."""
+    """Return the gradient of one part of a table, in the process that has its rows."""
     slopes = divide_slopes(records, slopes)
     return ReferenceEngine(records).gradient(units, at, slopes)
 
@@ -88,7 +88,10 @@ class ReferenceEngine:
         self._weights = units.copy()
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
-        """Return Σ_i x_i,at s_i, shape (len(at), k), in feature times slope units."""
+        """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`.
+
+        The result is in units of one feature unit times one slope unit.
+        """
         if self.records.elsewhere:
             total = self.records.add_up(partial(_compute_gradient, units, at, slopes))
             return big(total)
@@ -110,10 +113,10 @@ class ReferenceEngine:
         return total
 
     def counts(self, n_classes: int) -> BigInts:
-        """Add up the shares of each class, leaving out null rows (of weight zero).
+        """Add up the shares (`Records.find_share`) of the rows of each class.
 
-        If n_classes = 1, add up all rows. Codes beyond the last class count as the last
-        class.
+        Rows of weight zero are left out, unless n_classes = 1. Codes beyond the last
+        class count as the last class.
         """
         total = big(np.zeros(n_classes))
         for _, chunk, rows in self._pieces():
@@ -124,7 +127,7 @@ class ReferenceEngine:
         return total
 
     def caps(self, metric: Metric, slopes: Slopes) -> list[FloatArray]:
-        """Return the cap of each row, from the row's exact product with the metric."""
+        """Return the cap on each row's slopes, as `Metric.caps` defines it."""
         at = np.arange(self._layout.n_features)
         caps = [np.zeros(len(chunk.target)) for chunk in self.records.chunks]
         for index, chunk, rows in self._pieces():

@@ -15,12 +15,11 @@ from skdp.engines.kernels import TILE
 #: Largest number of rows that one kernel call adds up in float64. Sums then stay below
 #: 2¹⁸ · 2¹⁵ · 2¹⁷ < 2⁵³.
 MOST_ROWS = 1 << 18
-#: Rough number of column entries that are enough work for a thread.
+#: Rough number of column entries that make it worthwhile to use one more thread.
 TASK_ENTRIES = 1 << 21
-#: Number of ranges of rows per thread, for tables in memory and for tables in files.
-#: With short ranges, all threads finish at about the same time. For files there are
-#: fewer ranges, because each range takes a call.
-RANGES, FILE_RANGES = 64, 16
+#: Number of ranges of rows per thread. With short ranges, all threads finish at about
+#: the same time. With long ones, they take turns less often.
+RANGES = 16
 #: Smallest number of rows for which `Threads.map` uses several threads.
 MANY_ROWS = 1 << 20
 
@@ -91,10 +90,10 @@ class Threads:
         entries: int,
         only: frozenset[int] | None = None,
     ) -> list[Any]:
-        """Divide all rows among the threads, and return the results of `work`.
+        """Divide the rows among threads, and return the results of their `work`.
 
         A row counts as `entries` units of work, so small tables use fewer threads. If
-        `only` is given, it has the indices of the chunks whose rows are divided.
+        `only` is given, only the rows of the chunks with these indices are used.
         """
         indices = range(len(self._sizes)) if only is None else only
         n_rows = sum(self._sizes[index] for index in indices)
@@ -127,8 +126,7 @@ class Threads:
                 size if only is None or index in only else 0
                 for index, size in enumerate(self._sizes)
             ]
-            parts = (FILE_RANGES if any(self._rests) else RANGES) * n_threads
-            length = min(max(TILE, sum(sizes) // parts), MOST_ROWS)
+            length = min(max(TILE, sum(sizes) // (RANGES * n_threads)), MOST_ROWS)
             ranges = []
             for i, size in enumerate(sizes):
                 pieces = max(1, -(-size // length))

@@ -11,7 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 
 def _delegate(name: str) -> Callable[[Any], Any]:
-    """Offer a method only if the best model (or the estimator) has it."""
+    """Make a method available only if the best model has it.
+
+    Before the search is fitted, the estimator must have it.
+    """
 
     def has_method(search: Any) -> bool:
         return hasattr(getattr(search, "best_estimator_", search.estimator), name)
@@ -51,7 +54,7 @@ class BestModelMixin:
         return self._get_best().decision_function(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the best model's exact score, on rows that need no protection."""
+        """Return the best model's exact score. The rows must need no protection."""
         return float(self._get_best().score(X, y, sample_weight))
 
     @property

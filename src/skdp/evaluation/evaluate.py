@@ -27,7 +27,7 @@ from skdp.schema import check
 from skdp.tables.ids import GIVEN
 
 MODEL_IS_PUBLIC = (
-    "The evaluated model and its schema are public, or were paid for elsewhere."
+    "The evaluated model and its schema are public, or another budget covers them."
 )
 
 
@@ -119,8 +119,8 @@ def evaluate(
         The scores, which can be printed. ``scores`` has values, standard errors and
         intervals. ``confusion`` and ``calibration`` are tables, ``plot()`` draws the
         ROC and the calibration curve, and ``privacy_`` is the privacy record. Every
-        score is in its possible range. A number that noise hides is printed as "too
-        noisy to say".
+        score is in its possible range. If noise hides a number, "too noisy to say" is
+        printed instead.
 
     Notes
     -----
@@ -129,14 +129,14 @@ def evaluate(
     together. Several scores share a column. AUC and calibration count rows in bins of
     the margin. These bins have about equal numbers of rows. An earlier release, which
     takes a tenth of the budget, finds their edges. The number of bins of the AUC grows
-    with (n μ)^0.4. With more bins there would be more noise, and with fewer bins more
-    ties. A calibration table has as many lines as noise allows. A row whose class is
-    not in the schema counts as a wrong answer with the largest loss. Predictions of a
-    regressor are clipped to the target's range.
+    with (n μ)^0.4, because more bins mean more noise, and fewer bins mean more ties. A
+    calibration table has as many lines as noise allows. A row whose class is not in the
+    schema counts as a wrong answer with the largest loss. Predictions of a regressor
+    are clipped to the target's range.
 
     **Guarantee.** For all tables that are neighbours, the result is post-processing of
     at most two Gaussian releases charged to ``privacy_``, which is (epsilon,
-    delta)-private: a row's parts depend on that row and on the model alone.
+    delta)-private. The parts that a row adds depend on that row and on the model alone.
 
     Examples
     --------
@@ -168,8 +168,8 @@ def evaluate(
     unit = model.schema_.unit if unit is None else unit
     check(
         not (isinstance(unit, str) and unit == GIVEN),
-        "The model was fitted to ids that were passed as an array. Pass those of this "
-        "table as unit=.",
+        "The model was fitted to ids that were passed as an array. Pass the ids of "
+        "this table as unit=.",
     )
     about = open_table(
         table, y, schema=model.schema_, bounds=None, target=None, unit=unit
@@ -241,9 +241,9 @@ def _list_notes(model: Any, wanted: Sequence[str], scale: Scale) -> Iterator[str
     """Yield notes about the classes that scores refer to, and about clipped values."""
     averaged = [name for name in ("precision", "recall", "f1") if name in wanted]
     if averaged and len(model.classes_) == 2:
-        yield f"{', '.join(averaged)}: of class {model.classes_[1]}."
+        yield f"{', '.join(averaged)}: computed for class {model.classes_[1]}."
     elif averaged:
-        yield f"{', '.join(averaged)}: means over all classes."
+        yield f"{', '.join(averaged)}: averaged over all classes."
     if "log_loss" in wanted:
         yield f"The log-loss of a row is clipped at {scale.largest:g}."
     columns = {column for name in wanted for column in list_columns(name, model)}

@@ -81,7 +81,7 @@ class RandomFolds:
     def split(
         self, X: Any, y: Any = None, groups: Any = None
     ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Draw the folds. For each, yield the row positions outside and inside it.
+        """Draw folds, and yield the positions of rows outside and inside each fold.
 
         Parameters
         ----------
@@ -108,14 +108,14 @@ class RandomFolds:
             yield np.flatnonzero(fold != one), np.flatnonzero(fold == one)
 
     def _draw(self, noise: Randomness, size: int) -> IntArray:
-        """Draw folds independently of one another."""
+        """Draw `size` folds independently of one another."""
         words = noise.words(size) % np.uint64(self.n_splits)
         return np.asarray(words.astype(np.int64))
 
 
 def take_rows(table: Any, at: IntArray) -> Any:
     """Return the rows `at` of a table or column, or None if the table is None."""
-    if table is None or isinstance(table, PlacedColumn):  # then the table divides it
+    if table is None or isinstance(table, PlacedColumn):  # its table divides it
         return table
     if isinstance(table, PlacedTable):
         return table.take(at)

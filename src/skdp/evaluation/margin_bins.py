@@ -1,4 +1,4 @@
-"""Release what scores need first: bins of the margin, and bounds on residuals.
+"""Release bins of the margin and bounds on residuals, before scores are computed.
 
 Both are found from histograms with public bins, for a tenth of the budget.
 """
@@ -24,7 +24,7 @@ from skdp.schema import FloatArray, IntArray
 
 #: Share of μ² that is spent on choosing bins of the margin, or bounds on residuals.
 BINS_SHARE = 0.1
-#: Fewest and most bins of the margin.
+#: Smallest and largest number of bins of the margin.
 FEWEST_BINS, MOST_BINS = 8, 512
 #: Residuals are counted in this many bins, each of which spans a factor of two. Targets
 #: are counted in this many bins of equal width.
@@ -122,8 +122,8 @@ def release_bounds(
     rows come near the largest possible value. So rows are counted in public bins, and
     bounds follow from the bins whose counts stand out from the noise. Residuals are
     bounded by the upper end of the last such bin, or by twice that if noise may hide
-    many rows. Deviances are like squares, so their roots are bounded in the same way.
-    `_find_range` bounds the target. If no bin stands out, the bounds stay as they are.
+    many rows. Deviances behave like squares, so their roots are bounded in this way.
+    `_find_range` bounds the target. If no bin stands out, the bounds are not changed.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def release_bounds(
             low = 0.0 if link == "log" else low  # counts start at 0
             scale = replace(scale, target=(low, high))
         elif len(frequent := _find_frequent(counts, std)):
-            # Larger ones are rare enough to be clipped if noise hides few rows.
+            # If noise can hide only few rows, larger values may be clipped.
             reach = 1.0 if _find_threshold(counts, std) < FEW_ROWS * n_rows else 2.0
             share = min(1.0, reach * 2.0 ** float(frequent[-1] - SIZES))
             power = 2 if name == "deviance" else 1

@@ -1,4 +1,4 @@
-"""Predict encoded rows. No bit of a prediction depends on other rows.
+"""Predict encoded rows, such that no bit of a prediction depends on other rows.
 
 The sensitivity of a released sum bounds the influence of one row. The number computed
 for a row must therefore not depend on other rows, not even in its last bit. For this
@@ -50,7 +50,7 @@ class Rows:
     weight : int64 (n,)
         The weight of the row, an integer in 0..`WEIGHT_ONE`.
     divisor : int
-        The number m, if every row counts 1/m, as in `Chunk`.
+        The number m such that every row counts as 1/m of a record, as in `Chunk`.
     """
 
     margin: FloatArray
@@ -173,7 +173,7 @@ def predict_rows(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PredictedRows:
-    """The rows of a table with their margins, which are worked on where they are."""
+    """The rows of a table with their margins, computed where the rows are stored."""
 
     records: Records
     weights: FloatArray

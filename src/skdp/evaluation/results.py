@@ -10,7 +10,7 @@ from typing import Any
 from skdp.ledger import released_digest
 from skdp.privacy.budget import PrivacyRecord
 
-#: Printed in place of a number that noise hides.
+#: Printed instead of a number that is hidden by noise.
 TOO_NOISY = "too noisy to say"
 
 
@@ -25,7 +25,8 @@ class Score:
     noise_std : float
         The standard error that the privacy noise causes.
     sampling_std : float
-        The standard error due to having only these rows of a population.
+        The standard error that arises because the rows are only a sample of a
+        population.
     low, high : float
         A confidence interval for the model's true score. It allows for both errors.
     too_noisy : bool
@@ -150,7 +151,7 @@ class Evaluation:
         return plot_evaluation(self, axes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values of everything except the record's transcript."""
+        """Return everything except the record's transcript, as plain values."""
         record = self.privacy_
         confusion = None
         if self.confusion is not None:

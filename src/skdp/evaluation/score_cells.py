@@ -17,9 +17,9 @@ and a cell holds the sum over all rows. There are four kinds of columns:
 sum to at most one. Its Euclidean norm is at most one, and two such vectors form at most
 a right angle. If one row is replaced, m columns together change by at most √(2m). If
 one row is added or left out, they change by at most √m. `queries.histogram` charges for
-this. If the number of rows is public, nothing is lost compared with releasing the sum
-of t itself: the sensitivity is √2 times larger, but half the difference of two cells
-has noise √2 times smaller.
+this. If the number of rows is public, the result is as accurate as a release of the sum
+of t itself. The sensitivity is √2 times larger, but the noise in half the difference of
+two cells is √2 times smaller.
 
 A row's parts are integers in units of 1/`UNIT`. They are rounded down, and the largest
 cell takes the rest. If the row belongs to a person with m rows, each part is divided by
@@ -189,16 +189,17 @@ def estimate_counts(
 
     Without noise, the cells of every column sum to the number of rows N, and the cells
     of a class sum to the same number in all columns that distinguish classes. Noise
-    that contradicts this is removed by least squares: if the sum over m cells should be
+    that contradicts this is removed by least squares. If the sum over m cells should be
     T but is s, each of them moves by (T - s)/m, at a cost of (T - s)²/m. The sums T of
     the classes minimise the total cost. They sum to `n_rows` if that is public.
 
     Parameters
     ----------
     columns : list of Column
-        The columns.
+        The columns that were released.
     values : float64 (..., cells)
-        Their released cells, one after the other. There may be several such vectors.
+        The released cells of all columns, one column after the other. There may be
+        several such vectors.
     n_rows : float, optional
         The number of rows, if it is public.
     """

@@ -175,7 +175,7 @@ def estimate_balanced_error(counts: Counts, n: Any, scale: Scale) -> float:
 
 
 def compute_f1(counts: Counts, n: Any, scale: Scale) -> Any:
-    """Return the harmonic mean of precision and recall."""
+    """Return F1, the harmonic mean of precision and recall."""
     right, predicted, rows = _list_shares(counts)
     return _average(_divide(2 * right, predicted + rows))
 

@@ -37,7 +37,7 @@ def plot_evaluation(found: Any, axes: Any = None) -> Any:
     flat = np.atleast_1d(axes).ravel()
     check(
         len(flat) >= len(drawings),
-        f"axes must be {len(drawings)} axes, one per curve, got {len(flat)}.",
+        f"axes must have one entry per curve ({len(drawings)}), got {len(flat)}.",
     )
     for draw, ax in zip(drawings, flat, strict=False):
         draw(found, ax)

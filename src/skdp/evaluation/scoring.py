@@ -37,14 +37,18 @@ from skdp.privacy.randomness import Randomness
 from skdp.privacy.units import RowCounts
 from skdp.schema import FloatArray
 
-#: Fewest and most lines of a calibration table. A line has at least `ROWS_PER_LINE`
-#: rows per standard deviation of the noise in a cell, if there are enough rows.
+#: Smallest and largest number of lines of a calibration table. If there are enough
+#: rows, a line has `ROWS_PER_LINE` rows per standard deviation of a cell's noise, or
+#: more.
 FEWEST_LINES, MOST_LINES, ROWS_PER_LINE = 2, 10, 24
 
 
 @dataclass(frozen=True, eq=False)
 class ReleasedScores:
-    """The scores and tables, the number of rows or sum of weights, and the units."""
+    """The released scores and tables, with the number of rows and the units.
+
+    If rows have weights, the number of rows is the sum of the weights.
+    """
 
     scores: dict[str, Score]
     confusion: Confusion | None
@@ -221,7 +225,10 @@ def make_columns(
 def _choose_lines(
     bins: Bins, noise_multiplier: float, n_columns: int, neighbours: Neighbours
 ) -> FloatArray:
-    """Return the edges of a calibration table with as many lines as noise allows."""
+    """Return the edges of the bins of a calibration table.
+
+    The table has as many lines as the noise allows.
+    """
     changes = count_changes(neighbours)
     std = noise_multiplier * math.sqrt(changes * n_columns)
     many = MOST_LINES if std == 0 else bins.n_rows / (ROWS_PER_LINE * std)

@@ -50,24 +50,24 @@ from skdp.schema import check
 
 #: Average number of trials per candidate in a random search, by default.
 TRIALS_PER_CANDIDATE = 3.5
-#: On average, one in this many rows is used to score models. The others fit them.
+#: On average, one in this many rows scores models. All other rows fit them.
 PARTS = 5
 #: Fewest rows of a search if their number is public. Fewer rows may leave a part empty.
 FEWEST_ROWS = 50
 #: An assumption that is stated in the record of every search.
 HELD_OUT = (
-    "Each row was assigned independently to fit or, one in five, to score, at no extra "
-    "cost."
+    "Each row was held out for scoring with probability 1/5, independently of all "
+    "other rows. This took no extra budget."
 )
 #: The same assumption if rows belong to persons.
 HELD_OUT_PERSONS = (
-    "Each person was assigned independently, with all rows, to fit or, one in five, to "
-    "score, at no extra cost."
+    "Each person was held out for scoring, with all rows, with probability 1/5, "
+    "independently of all other persons. This took no extra budget."
 )
 
 
 def _part_rows(model: PrivateLinearModel, rows: int, held_out: float) -> int:
-    """Return the ``n_rows`` of a fit to the rows that are not held out."""
+    """Return the parameter ``n_rows`` for a fit to the rows that are not held out."""
     return max(1, round((rows - held_out) * model.max_rows_per_unit))
 
 
@@ -133,11 +133,12 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     -----
     Each row is assigned independently to score the models (one row in five) or to fit
     them. The assignment of a row moves no other row, so each part has the whole budget
-    under every relation (proof: `skdp.RandomFolds`). For a row that scores, the models
-    are public. For a row that fits, scores are post-processing: they are computed from
-    the models and from rows that are equal in both tables. Under add-remove, the number
-    of rows in each part is private. A fit then releases this number or, if ``n_rows``
-    is given, uses four fifths of ``n_rows``. Scores are divided by a released number.
+    under every relation (see the proof in `skdp.RandomFolds`). For a row that scores,
+    the models are public. For a row that fits, scores are post-processing, because they
+    are computed from the models and from rows that are equal in both tables. Under
+    add-remove, the number of rows in each part is private. A fit then releases this
+    number or, if ``n_rows`` is given, uses four fifths of ``n_rows``. Scores are
+    divided by a released number.
 
     **Split.** m trials of μ/√m each compose exactly to μ (Dong, Roth, Su 2022,
     Corollary 3.3).
@@ -194,7 +195,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         Parameters
         ----------
         X, y : table and column
-            As for the estimator's ``fit``. Files must be read by a cluster.
+            As for the estimator's ``fit``, but files are accepted only if a Dask
+            cluster reads them.
         sample_weight : column or str, optional
             Weight of each record in the fits. Scores weight all records equally.
         unit : column, str or list of str, optional
@@ -203,8 +205,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """
         check(
             isinstance(self.estimator, PrivateLinearModel),
-            "estimator must be an skdp model, because only its fits can be charged. "
-            f"Got {type(self.estimator).__name__}.",
+            "estimator must be an skdp model, because only skdp models record the "
+            f"budget they spend, got {type(self.estimator).__name__}.",
         )
         check_budget_types(self.epsilon, self.delta)
         check(
@@ -253,7 +255,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         record = self._open_record(assumptions, *terms)
         parts = about.table, about.y, weights
         trials = self._prepare_trials(about, parts, rows, record)
-        public = ("Models are public to the rows that score them.",)
+        public = ("For the rows that score models, the models are public.",)
         score_record = self._open_record(public, *terms)
         many = count_in_words(len(candidates), "candidate")
         query = f"search among {many} of {type(model).__name__}"
@@ -319,19 +321,19 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         rows: int | None,
         record: SearchRecord,
     ) -> Trials:
-        """Check the public facts, divide the table, and return what trials need."""
+        """Check the public facts, divide the table, and return the `Trials`."""
         schema, model = about.schema, self.estimator
         if schema is None:
             raise ValueError(
-                "A search requires a complete public description, because each fit "
-                "would pay to infer it. Set schema, or bounds and classes."
+                "A search requires a complete public description, because otherwise "
+                "each fit would spend budget on it. Set schema, or bounds and classes."
             )
         scoring = self.scoring or list_metrics(model, schema)[0]
         choose_metrics(model, schema, scoring)
         check(
             scoring in METRICS and scoring != "ece",
-            f"scoring must be a single number that noise does not bias, got "
-            f"{scoring!r}. Use log_loss, which rewards calibration too.",
+            "scoring must be a metric with a single value that noise does not bias, "
+            f"got {scoring!r}. Use log_loss, which rewards calibration too.",
         )
         private_rows = record.neighbours == "add-remove"
         check(
@@ -375,8 +377,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         )
         check(
             not (self.method == "random" and has_ledger),
-            "method='random' cannot be charged to a ledger, which adds up Gaussian "
-            "curves. Use method='split', which is as good there.",
+            "method='random' cannot be charged to a ledger, because its cost is not a "
+            "Gaussian curve. Use method='split', which costs a ledger no more.",
         )
         trials = self.n_trials or TRIALS_PER_CANDIDATE * n_candidates
         check(

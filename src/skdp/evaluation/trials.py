@@ -122,10 +122,10 @@ class Trials:
         Notes
         -----
         **Guarantee.** For all tables that are neighbours, the model and the score are
-        together √budget-GDP, by parallel composition (`RandomFolds`): a row that scores
+        together √budget-GDP, by parallel composition (`RandomFolds`). A row that scores
         does not change the model, and a row that fits changes the score through the
-        model alone. A row that scores pays no more than one that fits, so the record of
-        the fits holds for every row.
+        model alone. Scoring costs no more than fitting, so the record of the fits holds
+        for every row.
         """
         model: PrivateLinearModel = clone(self.estimator).set_params(
             **params,
@@ -180,8 +180,8 @@ def compute_epsilon(budget: float, delta: float) -> float:
     epsilon = accountant.gdp_epsilon(math.sqrt(budget) * (1 - 1e-9), delta)
     check(
         epsilon > 1e-6,
-        f"The budget is too small for this search: each fit would have ε = "
-        f"{epsilon:.2g}. Use fewer candidates or a larger epsilon.",
+        f"The budget is too small for this search, because each fit would have only "
+        f"ε = {epsilon:.2g}. Use fewer candidates.",
     )
     return epsilon
 
@@ -211,8 +211,8 @@ def list_candidates(
         for name in params:
             check(
                 name not in FIXED,
-                f"param_grid must not contain {name!r}, which is the same for all "
-                "candidates. Set it on the estimator or on the search.",
+                f"param_grid must not contain {name!r}, which all candidates must "
+                "share. Set it on the estimator or on the search.",
             )
         clone(estimator).set_params(**params)  # refuses unknown names
     return listed

@@ -93,7 +93,7 @@ def make_score(
     sampling_std : float
         The sampling error.
     metric : ScoreMetric
-        What the score can be, and how wide its interval may be.
+        The metric, which limits the score and the width of its interval.
     confidence : float
         The confidence level.
     """
@@ -122,10 +122,10 @@ def make_score(
 
 
 def draw_normals(n_cells: int) -> FloatArray:
-    """Return numbers (DRAWS, n_cells) that are distributed like normal ones.
+    """Return numbers (DRAWS, n_cells) with a standard normal distribution.
 
     They are the same every time, so results can be reproduced. They are not the noise
-    of a release, and need not be unpredictable. Each row occurs with both signs, so the
+    of a release, so they may be predictable. Each row occurs with both signs, so the
     means of linear functions are exact.
     """
     half = _draw_half(n_cells)
@@ -167,18 +167,19 @@ def split_curve(cells: FloatArray) -> FloatArray:
 def score_calibration(known: PlausibleCounts, confidence: float) -> Score:
     """Return the expected calibration error Σ_b |γ_b|/n, with its interval.
 
-    In bin b, γ is the number of rows of class 1 minus the sum of their predicted
-    probabilities. It is estimated by g with an error of standard deviation s, from
-    noise and sampling.
+    In bin b, γ is the number of rows of class 1 minus the sum of the predicted
+    probabilities of all rows. The estimate g of γ has an error of standard deviation s,
+    which is due to noise and sampling.
 
     Notes
     -----
     Absolute values of noisy numbers are too large on average, so each |g| is replaced
-    by √(g² - s²), or 0. The interval holds with at least the given confidence 1 - 2a:
+    by √(g² - s²), or by 0 if |g| < s. The confidence of the interval is at least the
+    given 1 - 2a, for two reasons:
 
-    - Σ|γ| is at most Σ|g| + z √(Σs²), except with probability a. With the fixed signs
-    of γ, Σ|γ| = Σ±γ = Σ±g - Σ±error, and Σ±g ≤ Σ|g|. - Σ|γ| is at least Σ|g| -
-    Σ|error|, whose 1 - a quantile is known.
+    - Except with probability a, Σ|γ| is at most Σ|g| + z √(Σs²). With the signs of γ,
+      which are fixed, Σ|γ| = Σ±γ = Σ±g - Σ±error, and Σ±g ≤ Σ|g|.
+    - Σ|γ| is at least Σ|g| - Σ|error|, and the 1 - a quantile of Σ|error| is known.
     """
     cells = split_curve(known.released[CURVE])
     gaps = np.abs(cells[:, 2] - cells[:, 1])
@@ -209,7 +210,7 @@ def list_bins(
 ) -> Iterator[Bin]:
     """Yield the lines of the calibration table, one per bin of the margin.
 
-    `unit` is the count that is shown for one row.
+    Counts are multiplied by `unit` before they are shown.
     """
     limits = [0.0, *expit(edges).tolist(), 1.0]
     cells, others = split_curve(known.counts[CURVE]), split_curve(known.others[CURVE])

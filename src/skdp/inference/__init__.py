@@ -1,1 +1,1 @@
-"""Standard errors and intervals, computed from released values alone."""
+"""Compute standard errors and intervals from released values alone."""

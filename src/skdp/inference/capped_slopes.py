@@ -74,7 +74,7 @@ class Law(ABC):
 
     @abstractmethod
     def average(self, margins: FloatArray, caps: FloatArray) -> MeanSlopes:
-        """Return the mean derivative and square of slopes capped at `caps` (n,)."""
+        """Return the mean derivative and mean square of slopes, capped at `caps`."""
 
     @abstractmethod
     def steepen(self, margins: FloatArray) -> FloatArray:
@@ -93,7 +93,7 @@ class Law(ABC):
     def derive(
         self, margins: FloatArray, true: FloatArray, caps: FloatArray
     ) -> FloatArray:
-        """Return the derivatives (n, k, k) of `expect` in the true margins."""
+        """Return the derivatives (n, k, k) of `expect` with respect to `true`."""
         up, down = (self.expect(margins, true + s, caps) for s in (STEP, -STEP))
         return np.asarray((up - down) / (2.0 * STEP))[:, :, None]
 
@@ -109,8 +109,9 @@ class Law(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Classes(Law):
-    """Classes with probabilities softmax(m), or σ(m) of the second of two classes.
+    """Classes with probabilities softmax(m).
 
+    If there are two classes and one margin m, the second class has probability σ(m).
     The slopes of class y are multiplied by `factors[y]`. A fit that weighs classes
     finds margins that are higher by log(factors[y]) than those of the true
     probabilities.
@@ -130,7 +131,10 @@ class Classes(Law):
     def _cap_slopes(
         self, margins: FloatArray, y: int, caps: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Return capped slopes (n, k) of class y, and the factors (n,) of the caps."""
+        """Return capped slopes (n, k) of class y, and the factors (n,) of the capping.
+
+        Capping multiplies the slopes of a row by the row's factor.
+        """
         slopes = self._find_chances(margins)
         slopes[:, y] -= 1.0
         slopes = self.factors[y] * slopes[:, -margins.shape[1] :]
@@ -145,7 +149,7 @@ class Classes(Law):
         return _derive_softmax(self._find_chances(margins))[:, -k:, -k:]
 
     def average(self, margins: FloatArray, caps: FloatArray) -> MeanSlopes:
-        """Return the mean derivative and square of capped slopes, over the classes."""
+        """Return the mean derivative and mean square of capped slopes over classes."""
         true, steep = self._find_true_chances(margins), self.steepen(margins)
         curvature, square = np.zeros_like(steep), np.zeros_like(steep)
         for y in range(len(self.factors)):
@@ -172,7 +176,7 @@ class Classes(Law):
     def derive(
         self, margins: FloatArray, true: FloatArray, caps: FloatArray
     ) -> FloatArray:
-        """Return the derivatives of `expect` in the true margins."""
+        """Return the derivatives (n, k, k) of `expect` with respect to `true`."""
         k = margins.shape[1]
         steep = _derive_softmax(self._find_true_chances(true))[:, :, -k:]
         total = np.zeros((len(margins), k, k))
@@ -204,7 +208,7 @@ class Normal(Law):
         return np.ones((len(margins), 1, 1))
 
     def average(self, margins: FloatArray, caps: FloatArray) -> MeanSlopes:
-        """Return the mean derivative and square of capped slopes, over residuals."""
+        """Return the mean derivative and mean square of capped slopes, over targets."""
         z = np.broadcast_to(caps, (len(margins),)) / self.std
         free = 2.0 * norm.cdf(z) - 1.0
         square = free - 2.0 * z * norm.pdf(z) + z**2 * (1.0 - free)
@@ -257,7 +261,7 @@ class Counts(Law):
         return Counts(self.dispersion / exposure)
 
     def average(self, margins: FloatArray, caps: FloatArray) -> MeanSlopes:
-        """Return the mean derivative and square of capped slopes, over the counts."""
+        """Return the mean derivative and mean square of capped slopes over counts."""
         mean = self._predict(margins)[:, 0]
         first, second, free = self._average_clipped(margins, margins, caps)
         square = np.maximum(mean**2 - 2.0 * mean * first + second, 0.0)
@@ -282,7 +286,7 @@ def _list_points(law: Law, weighting: Weighting) -> list[tuple[float, float, Law
 def average_slopes(
     law: Law, weighting: Weighting, margins: FloatArray, caps: FloatArray
 ) -> MeanSlopes:
-    """Return the mean derivative and square of slopes, weighted and then capped."""
+    """Return the mean derivative and mean square of weighted, then capped, slopes."""
     parts = [
         (share, weight, own.average(margins, caps / weight))
         for weight, share, own in _list_points(law, weighting)

@@ -1,11 +1,11 @@
-"""The error of an intercept that was corrected after the descent.
+"""Compute the error of an intercept that was corrected after the descent.
 
 `descent.level` moves the intercepts by -g/h after the last step, where g is the
 released mean of the slopes and h their mean derivative. The other weights w are not
-moved. The correction makes predictions right on average, so it passes an error of w on
-to the intercept. The error that the intercept had before the correction vanishes,
+moved. The correction makes predictions right on average, so errors of w cause an error
+of the intercept. The error that the intercept had before the correction vanishes,
 unless some rows have weights below the largest weight. In that case the move is too
-short, and a part of that error remains.
+short, and a part of the earlier error remains.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from skdp.schema import FloatArray, IntArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Correction:
-    """What the correction of the intercepts does to errors.
+    """The effect of the correction of the intercepts on errors.
 
     Attributes
     ----------

@@ -159,8 +159,8 @@ class Uncertainty:
 class Errors(NamedTuple):
     """Standard deviations due to privacy noise, and standard errors, (m, k) each.
 
-    The first two arrays are those of `plain` in `Uncertainty.errors`. The standard
-    error of an effect that cannot be determined is infinite.
+    The first two arrays are for `plain` in `Uncertainty.errors`, and the last two for
+    `contrasts`. The standard error of an effect that cannot be determined is infinite.
     """
 
     noise_std: FloatArray
@@ -191,15 +191,15 @@ def find_obstacle(plan: Plan) -> str | None:
         return loss.no_errors
     if not isinstance(penalty, ElasticNet) or penalty.l1 > 0:
         return (
-            "There are no standard errors with an ℓ₁ penalty. It sets weights to zero, "
-            "so their distribution is not normal, and intervals around a weight of "
-            "zero would be wrong. Use l1_ratio=0."
+            "There are no standard errors with an ℓ₁ penalty. The penalty sets weights "
+            "to zero, so weights are not normally distributed, and intervals around a "
+            "weight of zero would be wrong. Use l1_ratio=0."
         )
     if not isinstance(plan.geometry, Matrix):
         return (
             "Standard errors require the Gram matrix that geometry='matrix' releases; "
-            f"this fit used {type(plan.geometry).__name__}. Without it, nothing says "
-            "how much a column varies, so no effect can be told."
+            f"this fit used {type(plan.geometry).__name__}. Without the matrix, it is "
+            "not known how much each column varies."
         )
     if not isinstance(plan.sampling, samplings.Full) or plan.n_restarts > 1:
         return "Standard errors require full steps, without blocks or restarts."

@@ -1,8 +1,8 @@
 """Describe a run near its optimum as a linear recursion.
 
-From the recursion follow the covariances of the released weights, one for each cause,
-and the facts that `plausible` needs to consider other Hessians. This is
-post-processing, because no record is read.
+The recursion gives the covariances of the released weights, one for each cause of
+error. It also gives `Learning`, which computes standard errors for other Hessians. This
+is post-processing, because no record is read.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _make_recolouring(root: FloatArray, rows: FloatArray, known: Moments) -> Flo
 
 
 def _raise_power(matrix: FloatArray, exponent: float) -> FloatArray:
-    """Return a power of a symmetric matrix, which maps the null space to zero."""
+    """Return a power of a symmetric matrix. The power maps its null space to zero."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     kept = values > 1e-9 * values[-1]
     powers = np.where(kept, np.where(kept, values, 1.0) ** exponent, 0.0)

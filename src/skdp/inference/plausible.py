@@ -2,10 +2,14 @@
 
 The released weights w satisfy w - w⁰ = R (w* - w⁰) + noise, where w* are the true
 weights and w⁰ is the start. In directions that the data determine well, R is close to
-the identity. For a coefficient aᵀw, everything depends
-on the curvature h of the loss along the coefficient, minimised over the other weights:
+the identity. For a coefficient aᵀw, everything depends on the curvature h of the loss
+along the coefficient, minimised over the other weights:
 
     r = h aᵀLa,   S(h) = S - (h̃ - h) b bᵀ,   b = Ba.
+
+Here r is the share of the true effect that the released weight shows, and h̃ is the
+estimate of h. S and B are those of `covariances`, and L = Bᵀφ(S)B, where φ(s) is the
+`response` of `solve_recursion`.
 
 Noise in the Gram matrix makes h uncertain, so `N_POINTS` equally likely values of h are
 considered. Each value has its own r, noise and sampling error. The interval covers the
@@ -123,9 +127,9 @@ class Learning:
     ) -> tuple[FloatArray, FloatArray]:
         """Return standard deviations due to privacy, and standard errors, (m,) each.
 
-        `varies` must have been computed for the same `functionals` (m, d). They must
-        not depend on directions that no row determines, such as a constant that is
-        added to the weights of all categories of a column.
+        `varies` must have been computed for the same `functionals` (m, d). The
+        functionals must not depend on directions that no row determines, such as a
+        constant that is added to the weights of all categories of a column.
         """
         noise, std = np.empty(len(functionals)), np.empty(len(functionals))
         for k, a in enumerate(functionals):

@@ -35,9 +35,10 @@ RIDGE = 1e-2
 class Moments:
     """Mean (d,) and covariance (d, d) of encoded rows, and which groups are complete.
 
-    A group of categories or hats is complete if every row has one of these categories
-    or lies between these knots. The coordinates of a complete group add up to 1, as
-    does the intercept.
+    A group of categories is complete if every row has one of these categories. A group
+    of hat functions, which form a curve, is complete if every row lies between its
+    knots. The coordinates of a complete group add up to 1, which is also the value of
+    the intercept.
     """
 
     mean: FloatArray

@@ -1,4 +1,4 @@
-"""Define the formulas for slopes. They give the same bits on every engine.
+"""Define the formulas for slopes, which give the same bits on every engine.
 
 A slope is the derivative of a loss in the margin. A formula uses only additions,
 multiplications, divisions and table look-ups in one fixed order, and never a library's
@@ -101,7 +101,7 @@ class SlopeFormula:
     def slopes(self, margin: FloatArray, target: npt.ArrayLike) -> FloatArray:
         """Return the slopes (n, k) of margins (n, k).
 
-        This is the definition. Every engine must return the same bits.
+        This method defines the slopes. Every engine must return the same bits.
         """
         y = np.asarray(target, dtype=np.float64)[:, None] * self.target_unit
         if self.kind == "mean":

@@ -279,7 +279,7 @@ class SmoothedHinge(Loss):
     def constant(self, target: FloatArray) -> FloatArray:
         """Return the share of the second class minus the share of the first.
 
-        The result has the sign of the more frequent class.
+        So the sign of the result is that of the more frequent class.
         """
         return target[1:] - target[:1]
 

@@ -1,4 +1,4 @@
-"""Define penalties and their proximal maps, which act after the noise.
+"""Define penalties and their proximal maps, which are applied after the noise.
 
 ``prox(w, metric, at)`` is argmin_u ½ Σ_j metric_j (u_j - w_j)² + ψ(u) over the
 coordinates `at`, where ψ is the penalty. It is post-processing and costs no privacy.
@@ -51,11 +51,11 @@ class Penalty(Registered, ABC):
         """Return the proximal map of weights (len(at), k) in the metric (len(at),)."""
 
     def splits(self, at: IntArray) -> bool:
-        """Return whether the penalty is a term on `at` plus a term on the rest."""
+        """Return whether the penalty is a function of `at` plus one of the others."""
         return self.separable
 
     def raise_metric(self, metric: FloatArray, at: IntArray) -> FloatArray:
-        """Return a metric (len(at),), at least `metric`, for which `prox` is known."""
+        """Return a metric (len(at),) of at least `metric` that `prox` can work in."""
         return metric
 
 
@@ -159,8 +159,8 @@ class CoupledPenalty(Penalty):
         listed = [j for part in parts for j in part]
         check(
             bool(parts) and all(parts) and min(listed) >= 0,
-            "parts must be sets of coordinates, at least one set and none of them "
-            f"empty, got {self.parts!r}.",
+            "parts must be one or more nonempty sets of nonnegative coordinates, got "
+            f"{self.parts!r}.",
         )
         check(
             len(set(listed)) == len(listed),
@@ -176,7 +176,10 @@ class CoupledPenalty(Penalty):
         """Return the proximal map of one part's weights (m, k)."""
 
     def _places(self, at: IntArray) -> Iterator[IntArray]:
-        """Yield each part's places in `at` (-1 if not there), if it has any there."""
+        """Yield the positions in `at` of each part's coordinates, or -1 if absent.
+
+        Parts without any coordinate in `at` are left out.
+        """
         end = 1 + max(int(at.max(initial=-1)), max(map(max, self.parts)))
         place = np.full(end, -1)
         place[at] = np.arange(len(at))
@@ -199,8 +202,8 @@ class CoupledPenalty(Penalty):
         for place in self._places(at):
             check(
                 place.min() >= 0,
-                f"{type(self).__name__} couples coordinates of which the step moves "
-                "only some. Use full steps, or skdp.solvers.dp_sega.",
+                f"{type(self).__name__} couples coordinates, but the step moves only "
+                "some of them. Use full steps, or skdp.solvers.dp_sega.",
             )
             result[place] = self._prox(weights[place], metric[place])
         return result
@@ -210,8 +213,8 @@ class CoupledPenalty(Penalty):
 class GroupLasso(CoupledPenalty):
     """The penalty strength·Σ_P √m ‖w_P‖ over parts P of m coordinates, usually columns.
 
-    The norm is over all coordinates and outputs of a part, so a part's weights are all
-    zero or none is.
+    The norm is over all coordinates and outputs of a part, so the weights of a part
+    become zero together.
     """
 
     strength: float
@@ -305,9 +308,9 @@ class Simplex(CoupledPenalty):
 class NuclearNorm(CoupledPenalty):
     """The penalty strength·Σ_P ‖W_P‖_*, the sum of the singular values of W_P (m, k).
 
-    With several outputs, such as classes, the weights have a low rank: the outputs
-    share few directions. The proximal map is known in a metric that is the same for all
-    rows of a part. `raise_metric` returns such a metric.
+    With several outputs, such as classes, the weights get a low rank, which means that
+    the outputs share a few directions. The proximal map is known only in a metric that
+    is the same for all rows of a part. `raise_metric` returns such a metric.
     """
 
     strength: float

@@ -3,7 +3,7 @@
 The proximal map of ψ at w, in a metric with positive numbers q, is
 argmin_u ½ Σ_j q_j (u_j - w_j)² + ψ(u). Each function here computes one such map by a
 finite algorithm, or by one search for a root. `iterate` computes the map in a metric
-that is a matrix. All of them see released values only.
+that is a matrix. All of these functions read only released values.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def fuse(weights: FloatArray, metric: FloatArray, strength: float) -> FloatArray
 
 
 def sort_up(weights: FloatArray, metric: FloatArray) -> FloatArray:
-    """Return the nearest increasing sequence to weights (m,), in the metric.
+    """Return the increasing sequence that is nearest to weights (m,), in the metric.
 
     The algorithm is pool adjacent violators.
     """
@@ -97,7 +97,7 @@ def sort_up(weights: FloatArray, metric: FloatArray) -> FloatArray:
 def project_simplex(
     weights: FloatArray, metric: FloatArray, total: float
 ) -> FloatArray:
-    """Return the nearest u ≥ 0 with Σ_j u_j = total to weights (m,), in the metric.
+    """Project weights (m,) to the simplex u ≥ 0, Σ_j u_j = total, in the metric.
 
     The result is u_j = max(0, w_j - τ/q_j). The coordinates with the largest
     q_j w_j are the positive ones, so τ follows from sorting (Held, Wolfe and Crowder

@@ -2,8 +2,8 @@
 
 There are four families of such classes: losses, penalties, samplings and geometries. An
 object is saved as ``{"kind": name, ...}`` with the arguments of its constructor. A
-subclass that defines a `kind` is added to the `kinds` of its family. There is no other
-list.
+subclass that defines a `kind` is added to the `kinds` of its family. No other list has
+to be updated.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ class Registered:
     def from_dict(cls, state: dict[str, Any]) -> Self:
         """Return the object that `to_dict` described."""
         kind = state["kind"]
-        check(kind in cls.kinds, f"kind must be one of {sorted(cls.kinds)}.")
+        check(
+            kind in cls.kinds, f"kind must be one of {sorted(cls.kinds)}, got {kind!r}."
+        )
         made: Self = cls.kinds[kind](**{k: v for k, v in state.items() if k != "kind"})
         return made
 

@@ -1,1 +1,1 @@
-"""Plans, which decide everything that a fit will do before any data is read."""
+"""Make plans. A plan decides what a fit will do, before any data is read."""

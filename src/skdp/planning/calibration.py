@@ -1,8 +1,9 @@
-"""Keep the measured constants that turn a linearised cost into the cost of real fits.
+"""Define measured constants, which turn linearised costs into costs of real fits.
 
-``make bench NAME=forecasts`` compares plans with fits and derives all numbers here. The
-page docs/evidence/utility/forecasts.md shows how often the forecast ranges hold on
-tables that were left out of the measurement.
+`planning.forecast` computes the linearised costs. ``make bench NAME=forecasts``
+compares plans with fits and derives all numbers here. The page
+docs/evidence/utility/forecasts.md shows how often the forecast ranges hold on tables
+that were left out of the measurement.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ FOLLOW = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A schema in which all knots are known, and the reasons for the choices."""
+    """A schema in which all knots are fixed, and the reasons for the choices."""
 
     schema: Schema
     reasons: tuple[str, ...]
@@ -92,11 +92,11 @@ def choose_curves(
             columns[name] = replace(column, knots=asked)
     reasons = []
     if names:
-        carried = f"the {rows:,.0f} rows that remain per unit of noise"
+        carried = f"{rows:,.0f} rows per unit of noise support"
         reasons.append(
-            f"curves: {chosen} knots per number, as many as {carried} carry"
+            f"curves: {chosen} knots per number, as many as {carried}"
             if chosen is not None
-            else f"curves: none, because {carried} carry only lines"
+            else f"curves: none, because {carried} only lines"
         )
     least = CLASS_PAIRS if loss.n_classes else NUMBER_PAIRS
     for added in _list_families(columns, pairs):
@@ -141,7 +141,7 @@ def find_auto_columns(schema: Schema, knots: Any) -> list[str]:
 
 
 def check_choices(knots: Any, pairs: Any) -> None:
-    """Refuse values of `knots` and `pairs` that are wrong for every table."""
+    """Raise if `knots` or `pairs` is invalid for every table."""
     Numeric(0, 1, knots=knots)  # refuses a wrong number
     named = isinstance(pairs, Sequence) and all(
         isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
@@ -183,8 +183,8 @@ def place_knots(column: Numeric, shares: FloatArray, n_knots: int) -> tuple[floa
 
     The knots are quantiles of a mixture. At most half of the mixture follows the
     `shares` of the rows in equal bins. In this half, a bin has at most the weight of
-    one interval, because no curve bends within a single value that many rows have. The
-    rest of the mixture is spread evenly over the scaled range, so no two knots are
+    one interval, so a single value that many rows share does not attract several knots.
+    The rest of the mixture is spread evenly over the scaled range, so no two knots are
     equal. If rows are found at both ends of the range and nowhere else, the knots are
     these two ends.
     """
@@ -264,13 +264,13 @@ def _count(columns: dict[str, Column]) -> int:
 def _judge_pairs(
     added: list[tuple[str, str]], count: int, signal: float, least: float, size: int
 ) -> tuple[str, bool]:
-    """Return the reason in words, and whether the rows support these pairs."""
+    """Return why these pairs are added or not, in words, and whether they are added."""
     if not added:
         return "pairs: none, because there are no two columns to join", False
     if signal < least:
         return (
-            f"pairs: none, because nν/R² would be {signal:,.0f}, which is below "
-            f"{least:,.0f}"
+            f"pairs: none, because they require a signal nν/R² of {least:,.0f}, and it "
+            f"would be {signal:,.0f}"
         ), False
     if count > MOST_COORDINATES:
         return (

@@ -32,8 +32,8 @@ OfSet = float | Callable[[IntArray], float]
 """One number for all sets, or a function of the set S."""
 
 STATED = (
-    "The gradient of one record on S was stated to have at most the norm that the "
-    "caller gave as lipschitz, in exact arithmetic."
+    "The caller stated that no record's gradient on S has a norm above lipschitz, in "
+    "exact arithmetic."
 )
 
 
@@ -157,7 +157,10 @@ def descend(
     if isinstance(f, Records):
         check(loss is not None, "Records require a loss, such as skdp.Logistic().")
         assert loss is not None
-        check(lipschitz is None, "lipschitz follows from the records' schema.")
+        check(
+            lipschitz is None,
+            "lipschitz must be omitted, because it follows from the records' schema.",
+        )
         lipschitz = find_lipschitz(f.layout, loss.slope_bound * f.max_weight)
         n_rows = f.count() if n_rows is None and neighbours != "add-remove" else n_rows
         check(
@@ -169,7 +172,7 @@ def descend(
         n_rows is not None
         if isinstance(f, Records)
         else not noisy or (lipschitz is not None and n_rows is not None),
-        "n_rows is required, and for a gradient with noise also lipschitz.",
+        "n_rows is required, and a gradient with noise also requires lipschitz.",
     )
     gamma = _choose_step_sizes(f, loss, sampling, step_sizes, smoothness)
     n = 1 if n_rows is None else n_rows
@@ -240,10 +243,11 @@ class _RunBudget:
     def measure(
         self, noise: OfSet, lipschitz: OfSet, delta: float | None
     ) -> tuple[PrivacyRecord, float]:
-        """Return a record of what noise σ_S costs, and the smallest noise multiplier.
+        """Return a privacy record for the cost of noise σ_S, and the noise multiplier.
 
-        This is the smallest over all sets S. If the sampling does not list its sets,
-        the L of all coordinates is used, because it is at least L_S for every S.
+        The multiplier is the smallest over all sets S. If the sampling does not list
+        its sets, the L of all coordinates is used, because it is at least L_S for
+        every S.
         """
         sets = self.sampling.support
         check(
@@ -269,7 +273,7 @@ class _RunBudget:
 
 
 def _evaluate(value: OfSet, at: IntArray) -> float:
-    """Return `value` at the set S = `at`, if it is a function, or else `value`."""
+    """Return `value(at)` if `value` is a function of sets, and `value` otherwise."""
     return float(value(at) if callable(value) else value)
 
 
@@ -327,7 +331,7 @@ def _sum_records(
 def _state(
     gradient: Gradient, lipschitz: OfSet, n_rows: int, neighbours: queries.Neighbours
 ) -> algorithm1.Query:
-    """Return the query for n ∇f on S, whose sensitivity the caller states."""
+    """Return the query for n ∇f on S, with the sensitivity that the caller states."""
     reach = queries.count_changes(neighbours)
 
     def query(at: IntArray, theta: FloatArray) -> queries.BoundedSum:

@@ -1,11 +1,11 @@
-r"""Compute bounds that require expected separable overapproximation (ESO) only.
+r"""Compute bounds that require only an expected separable overapproximation (ESO).
 
 The bounds are Theorems D, E and F of docs/guide/theory.md, which has the proofs. They
-hold for block-wise step sizes M, which satisfy ``E[I_S H I_S] ⪯ PM``. This condition is
-weaker than ``Diag(M) ⪰ H``.
+hold for block-wise smoothness M with ``E[I_S H I_S] ⪯ PM``. This condition is weaker
+than ``Diag(M) ⪰ H``.
 
-* **D** minimises F = f + ψ for a separable convex ψ, by proximal steps.
-* **E** is for strongly convex functions, and tends to B or D as the modulus vanishes.
+* **D** is for proximal steps that minimise F = f + ψ with a separable convex ψ.
+* **E** is for strongly convex F. It tends to Theorem B or D as the modulus vanishes.
 * **F** replaces M by one matrix per block of a partition. D and E then hold with the
   sums that `matrix_sigmas` returns.
 
@@ -47,7 +47,7 @@ def composite_bound(
     smallest_probability: float,
     include_start: bool = True,
 ) -> float:
-    """Bound E F(average) - F* after K proximal steps, F = f + ψ (Theorem D).
+    """Bound E F(average) - F* after K proximal steps, with F = f + ψ (Theorem D).
 
     The bound is (D0/2 + v·(F(w0) - F*))/K + v·N2 for the average of θ_0, …, θ_{K-1}.
     For the average of θ_1, …, θ_K, v - 1 replaces the first v. If all probabilities are
@@ -122,7 +122,7 @@ def eso_weighted_bound(
     composite: bool = False,
     include_start: bool = True,
 ) -> float:
-    """Bound E F(average) - F* for weights (1 - ρ)^(-k), strongly convex (Theorem E).
+    """Bound E F(average) - F* for strongly convex F, weights (1 - ρ)^(-k) (Theorem E).
 
     Let V0 = D0 + 2v(F(w0) - F*) and N = N1 + v·N2, or N = 2v·N2 with a penalty. Let
     r = ρ/((1 - ρ)^(-K) - 1). The bound is U = (rV0 + N)/(2(1 - ρv)) for k = 0, …, K-1,
@@ -168,9 +168,10 @@ def strongly_convex_eso(
     composite: bool = False,
     n_steps: int | None = None,
 ) -> Rate:
-    """Return the strongly convex rate of one run of weights (1 - ρ)^(-k) (Theorem E).
+    """Return the rate of one run for strongly convex F (Theorem E).
 
-    K minimises `eso_weighted_bound` with ρ = min(μ̃, p_min/2), so 1 - ρv ≥ ½.
+    The average has weights (1 - ρ)^(-k) with ρ = min(μ̃, p_min/2), so 1 - ρv ≥ ½. K
+    minimises `eso_weighted_bound`.
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ def strongly_convex_eso(
     composite : bool
         Whether there is a penalty other than a ridge.
     n_steps : int, optional
-        K, if it is not to be chosen.
+        K. By default, the K that minimises the bound.
     """
     check_numbers(
         "strongly_convex_eso",

@@ -186,7 +186,7 @@ def linearise_cost(plan: Plan) -> float:
 
 
 def find_rows_to_halve(plan: Plan) -> float | None:
-    """Return how many times as many rows would halve the forecast excess.
+    """Return how many times as many rows are needed to halve the forecast excess.
 
     Return None if the factor would be above 10⁴.
     """
@@ -223,8 +223,8 @@ def describe_plan(plan: Plan) -> str:
     if plan.layout.unit is not None:
         lines.append(
             f"unit: {plan.layout.unit}; all rows of a person count as one record. With "
-            "max_rows_per_unit=m each row counts 1/m, for the noise of (rows, at most "
-            "m of a person)/m records"
+            "max_rows_per_unit=m, a row counts as 1/m of a record, and m or more rows "
+            "of a person count as one record"
         )
     if isinstance(plan.geometry, Matrix):
         matrix = plan.geometry
@@ -261,7 +261,7 @@ def describe_plan(plan: Plan) -> str:
         z = plan.noise_multiplier(mu**2)
         lines.append(f"noise: {z:.4g} times the influence of one record, in each step")
     engine = name_engine(plan.engine).partition("://")[0]
-    lines.append(f"engine: {engine}, with the same result as any other")
+    lines.append(f"engine: {engine} (all engines give the same result)")
     if plan.rate is not None:
         lines.append(describe_bound(plan, plan.rate))
     return "\n".join([*lines, describe_outlook(plan)])
@@ -349,9 +349,10 @@ def describe_constant(
     # Part of the budget may have been spent on ranges or the number of rows.
     factor = max(TOO_FEW / _signal(n_rows, epsilon, delta, neighbours), 1.1)
     return (
-        f"Only a constant is fitted, {constant}: with ε = {epsilon:g}, {n_rows:,} "
-        "rows cannot support a single coefficient. All coefficients are zero. About "
-        f"{factor:.2g} times as many rows would support a model."
+        f"Only a constant is fitted ({constant}), because {n_rows:,} "
+        f"{'row' if n_rows == 1 else 'rows'} cannot support a single coefficient at "
+        f"ε = {epsilon:g}. All coefficients are zero. About {factor:.2g} times as many "
+        "rows would support a model."
     )
 
 

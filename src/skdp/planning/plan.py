@@ -189,8 +189,8 @@ def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
     check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
     check(
         0 < delta < 1.0 / n_rows,
-        f"delta must be positive and below 1/n_rows = {1.0 / n_rows:.3g}, because a "
-        f"larger delta allows publishing a record by chance, got {delta}.",
+        f"delta must be positive and below 1/n_rows = {1.0 / n_rows:.3g}, got {delta}. "
+        "A larger delta would allow a mechanism that publishes random records.",
     )
 
 
@@ -205,10 +205,10 @@ def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
 
 
 def check_record_unit(record: PrivacyRecord, layout: Layout) -> None:
-    """Raise if the unit that a record claims to protect is not that of the layout."""
+    """Raise if a privacy record and a layout have different units."""
     check(
         record.unit == layout.unit,
-        f"The record must have the unit of the schema, {layout.unit}, got "
+        f"The privacy record must have the unit of the schema, {layout.unit}, got "
         f"{record.unit}.",
     )
 
@@ -279,7 +279,7 @@ def run(
     check_record_unit(record, plan.layout)
     check(
         record.neighbours == plan.neighbours,
-        "The record and the plan must have the same neighbours, got "
+        "The privacy record and the plan must have the same neighbours, got "
         f"{record.neighbours} and {plan.neighbours}.",
     )
     if record.budget < math.inf and record.remaining <= 1e-9 * record.budget:

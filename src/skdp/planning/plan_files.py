@@ -92,7 +92,7 @@ def loads(text: str) -> Plan:
     try:
         plan = _read_plan(form)
         same = json.loads(dumps(plan)) == json.loads(text)
-        check(same, "it has keys that no plan has")  # e.g. in its loss
+        check(same, "it has unknown keys")  # e.g. in its loss
         return plan
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         refuse(_WHAT, error)  # a part has parameters that its kind refuses
@@ -146,8 +146,7 @@ def plan_digest(plan: Any) -> str | None:
 def summary_digest(summary: dict[str, Any]) -> str:
     """Return the SHA-256, in hexadecimal, of the summary of a plan.
 
-    Summaries with the same entries have the same digest, in whatever order the entries
-    are.
+    The digest does not depend on the order of the entries.
     """
     text = json.dumps(summary, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -175,7 +174,7 @@ def _read_plan(form: PlanForm) -> Plan:
 
 
 def _read_part(state: dict[str, Any]) -> dict[str, Any]:
-    """Replace the strings "inf" and "-inf" by infinite numbers."""
+    """Return a saved part with the strings "inf" and "-inf" replaced by numbers."""
     infinite = ("inf", "-inf")
     return {
         name: float(value) if isinstance(value, str) and value in infinite else value

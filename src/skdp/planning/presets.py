@@ -92,7 +92,7 @@ def preset(
         column per step, in shuffled cycles), ``"dp_skgd_strong"`` (one column per step
         and a ridge on all coordinates, by default 0.01, averaged by Theorem E) or
         ``"dp_skgd_matrix"`` (one column per step in the metric of a released Gram
-        matrix, by Theorem F, for losses of classes).
+        matrix, by Theorem F, for classification losses).
     layout, loss, n_rows, epsilon, delta
         As in `Plan`. `delta` defaults to min(1e-6, 1/(10 n_rows)).
     n_steps : int, optional
@@ -177,7 +177,7 @@ def _make_matrix(
     # With a smaller nν, `choose_geometry` would fit a constant and take no steps.
     mu = max(accountant.gdp_mu(epsilon, delta), 2.0 * TOO_FEW / n_rows)
     made = choose_geometry(layout, loss, n_rows, mu, options["neighbours"])
-    check(loss.n_classes > 0, "'dp_skgd_matrix' requires a loss of classes.")
+    check(loss.n_classes > 0, "'dp_skgd_matrix' requires a classification loss.")
     assert isinstance(made, Matrix)
     return replace(made, target_share=0.0, level_share=0.0)
 
@@ -205,7 +205,7 @@ def choose_strong_rate(
     check(
         ridge > 0 and everywhere,
         "'dp_skgd_strong' requires penalty=ElasticNet(l2=…) with l2 > 0 that penalises "
-        "every coordinate, the intercept too.",
+        "every coordinate, including the intercept.",
     )
     lipschitz = find_lipschitz(layout, loss.slope_bound)
     m, p = v + ridge, sampling.probabilities

@@ -1,6 +1,7 @@
 """Choose geometry, caps, floor, shrinkage and steps by the untuned rule.
 
-The rule uses public facts alone, so privacy does not depend on its choices.
+The rule has no parameters that users must tune. It uses public facts alone, so its
+choices cost no privacy.
 `docs/guide/method.md` derives the constants below and says what else was tried.
 """
 
@@ -92,8 +93,8 @@ def choose_geometry(
 ) -> Matrix | InterceptOnly:
     """Return the geometry of the untuned rule.
 
-    All choices follow from nν and from p, the number of coordinates. A coordinate whose
-    weight has a small variance in `make_prior` counts less than 1 in p. Under
+    All choices follow from nν and from p, the number of coordinates. In p, a coordinate
+    whose weight has a small variance in `make_prior` counts as less than 1. Under
     replace-one, a record may change a sum by twice its bound, so ν is μ/2. Otherwise ν
     is μ. So nν is the size of the table in units of the noise. If nν is below 40, only
     an intercept is fitted.

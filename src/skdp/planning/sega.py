@@ -123,7 +123,7 @@ class Sega:
 
 
 def _rows(values: FloatArray) -> FloatArray:
-    """Return the sum of squares of each row of (d,) or (d, k)."""
+    """Return the sum of squares of each row of an array (d,) or (d, k)."""
     return np.asarray(np.square(values).reshape(len(values), -1).sum(axis=1))
 
 
@@ -167,7 +167,7 @@ def choose_metric(
 ) -> FloatArray:
     """Return the metric Q of convex runs, the larger of `least_metric` and 2M.
 
-    For full steps the least metric is M, because noise is their only variance. The
+    For full steps the least metric is M, because only noise makes them random. The
     effect of the noise is divided by Q - M, so Q must be well above M.
     """
     least = least_metric(smoothness, probabilities, damping)

@@ -26,7 +26,7 @@ def check_separable(
         check(
             support is not None and all(map(penalty.splits, support)),
             f"{name} couples coordinates that different steps move. Use full steps, "
-            "blocks that do not cut its parts, or skdp.solvers.dp_sega.",
+            "blocks that do not split its parts, or skdp.solvers.dp_sega.",
         )
         return
     full = isinstance(sampling, samplings.Full)

@@ -1,4 +1,4 @@
-"""Compute the utility bounds of sketched steps, in which no coordinates are special.
+"""Compute the utility bounds of sketched steps, along directions of any kind.
 
 A step draws one of finitely many matrices B_S with probability p_S and computes
 w ← w - B_Sᵀ(B_S g + η)/β, where η has independent entries with standard deviation σ_S.
@@ -72,13 +72,13 @@ class SketchLaw:
 
     @cached_property
     def _second(self) -> FloatArray:
-        """E[G_S W⁻¹ G_S]."""
+        """The matrix E[G_S W⁻¹ G_S], shape (d, d)."""
         steps = [root.T @ root / self.curvature for root in self.roots]
         return self._expect([g @ np.linalg.solve(self.mean, g) for g in steps])
 
     @cached_property
     def visiting_cost(self) -> float:
-        """The smallest v with E[G W⁻¹ G] ⪯ v W. For a partition it is 1/p_min."""
+        """The smallest v with E[G_S W⁻¹ G_S] ⪯ v W. For a partition, v is 1/p_min."""
         return float(eigh(self._second, self.mean, eigvals_only=True)[-1])
 
     def is_valid(self, hessian: FloatArray) -> bool:

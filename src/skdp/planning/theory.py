@@ -200,7 +200,7 @@ class Rate:
         return self.initial + self.noise
 
     def take_steps(self, n_steps: int) -> "Rate":
-        """Return the rate after `n_steps` steps instead. The rate must be convex."""
+        """Return this rate for `n_steps` steps. It is valid only for convex rates."""
         longer = n_steps / self.n_steps
         return replace(
             self,
@@ -463,7 +463,7 @@ def balance_steps(theorem: str, initial: float, step: float) -> Rate:
 def convex_printed(
     *, distance_squared: float, sigma_squared: float, budget: Budget
 ) -> Rate:
-    """Return the rate of Theorem 4.2, convex, as printed.
+    """Return the rate of Theorem 4.2 for convex f, as printed.
 
     It assumes replace-one neighbours and the noise of Theorem 4.1. The printed
     K = nεR/(Σ√log(1/δ)) omits a factor 12. With this K, the two terms in the proof are
@@ -485,7 +485,7 @@ def convex_printed(
 def convex_tight(
     *, distance_squared: float, sigma_squared: float, budget: Budget
 ) -> Rate:
-    """Return the rate of Theorem 4.2, convex, corrected (Theorem A, errata 4 and 5).
+    """Return the corrected rate of Theorem 4.2 for convex f (Theorem A, errata 4, 5).
 
     It requires Diag(M) ⪰ H. Up to rounding K* to an integer, K* = R/(νΣ) and the bound
     is νRΣ, that is, 2RΣ/(nμ) for replace-one neighbours and RΣ/(nμ) for the others.
@@ -557,7 +557,7 @@ def convex_eso(
 def strongly_convex_printed(
     *, condition: float, sigma_squared: float, excess: float, budget: Budget
 ) -> Rate:
-    """Return the rate of Theorem 4.2, strongly convex, as printed in the appendix.
+    """Return the rate of Theorem 4.2 for strongly convex f, as the appendix prints it.
 
     Let κ = 1 + max_i(M_i/p_i)/μ and B = 24κΣ²log(1/δ)/(nε)². The bound is
     B(1 + log₂((f(w0) - f*)/B)), with K = 2κ and T = log₂(24(f(w0) - f*)/B). Here K and
@@ -590,7 +590,7 @@ def strongly_convex_printed(
 def strongly_convex_corrected(
     *, condition: float, sigma_squared: float, excess: float, budget: Budget
 ) -> Rate:
-    """Return the rate of Theorem 4.2, strongly convex, corrected (erratum 7).
+    """Return the corrected rate of Theorem 4.2 for strongly convex f (erratum 7).
 
     One inner loop of K = ⌈2κ⌉ steps, with κ = 1 + max_i(M_i/p_i)/μ, changes a bound F
     on the excess to κF/K + N1, so it halves F up to noise. After T loops the excess is
@@ -629,17 +629,17 @@ def strongly_convex_weighted(
     sigma_squared: float,
     budget: Budget,
 ) -> Rate:
-    """Return the strongly convex rate of one run, averaged with weights (1 - μ̃)^(-k).
+    """Return the rate of one run for strongly convex f (Theorem C).
 
-    K minimises `weighted_bound`. Diag(M) ⪰ H is required. The same lemma gives a noise
-    term that is 4/log 2 = 5.8 times as large for a run with restarts, to leading order
-    (erratum 7).
+    The average has weights (1 - μ̃)^(-k), and K minimises `weighted_bound`. Diag(M) ⪰ H
+    is required. For a run with restarts, the same lemma gives a noise term that is
+    4/log 2 = 5.8 times as large, to leading order (erratum 7).
 
     Parameters
     ----------
     modulus : float
         μ̃, the modulus of strong convexity in the norm M P⁻¹, which is at least
-        μ/max_i(M_i/p_i). Any smaller number is valid too, and gives a better bound if
+        μ/max_i(M_i/p_i). A smaller number is also valid, and gives a better bound if
         μ̃ is near p_min.
     probabilities : array of shape (n_coordinates,)
         p.

@@ -1,1 +1,1 @@
-"""The code that privacy rests on, from the grids to the budgets."""
+"""All code that the privacy guarantee rests on, from grids to budgets."""

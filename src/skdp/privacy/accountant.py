@@ -250,8 +250,8 @@ def calibrate(epsilon: float, delta: float, n_draws: int) -> float:
     left = epsilon * (1 - _ULPS) - slack
     check(
         left > 0,
-        f"epsilon must be above {slack:.2g}, which the sampler's slack over {n_draws} "
-        f"draws takes, got {epsilon!r}. Use 0.001 or more.",
+        f"epsilon must be above {slack:.2g}, the sampler's slack over {n_draws} draws, "
+        f"got {epsilon!r}.",
     )
     # δ is lowered by 1e-11, so that spent_epsilon never reports more than epsilon.
     return gdp_mu(left, delta * math.exp(-n_draws * SLACK_PER_DRAW) * (1 - 1e-11))

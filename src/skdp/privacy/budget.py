@@ -1,4 +1,4 @@
-"""Keep the privacy record of a run: its budget, its releases and its assumptions."""
+"""Keep the privacy record of a run, with its budget, releases and assumptions."""
 
 import math
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ class BudgetError(ValueError):
 
 @dataclass(frozen=True)
 class Event:
-    """A release that is μ-GDP, except with probability `delta`.
+    """A release that is μ-GDP with μ = 1/noise_multiplier.
 
-    Its μ is 1/noise_multiplier.
+    With probability at most `delta`, this guarantee may fail.
     """
 
     query: str

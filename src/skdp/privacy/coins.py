@@ -1,9 +1,9 @@
 """Toss coins and draw integers with exact probabilities.
 
-The random bits come from the same source as all other noise. Nothing is computed in
-floating point: a probability is a fraction of two integers, and a uniform integer below
-a bound is drawn by rejection. The probabilities are exact, so the accountant need not
-allow for sampling errors.
+The random bits come from the same source as all other noise. A probability is a
+fraction of two integers, and a uniform integer below a bound is drawn by rejection, so
+nothing is computed in floating point. The probabilities are exact, so the accountant
+need not allow for sampling errors.
 """
 
 from __future__ import annotations

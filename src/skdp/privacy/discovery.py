@@ -1,10 +1,10 @@
-"""Infer the types, ranges and categories that a schema lacks, privately.
+"""Privately infer the types, ranges and categories that a schema lacks.
 
 All of them come from noisy histograms. Types and ranges use public bins: a logarithmic
 grid of positive and negative numbers, and one bin for strings that are not numbers. The
 count of this last bin decides whether a column contains strings. Categories are not
 public, so a category is shown only if its noisy count exceeds a threshold. If only one
-record has the category, this happens with probability at most δ.
+record has the category, it is shown with probability at most δ.
 """
 
 from __future__ import annotations
@@ -100,10 +100,11 @@ def release_ranges(
 def _list_shares(
     divisors: Iterable[IntArray] | None, one: int
 ) -> Iterator[IntArray | None]:
-    """Yield, for each batch, how many parts each row counts. A record has `one` parts.
+    """Yield, for each batch, the number of parts that each row counts as.
 
-    A divisor m gives ⌊one/m⌋ parts, so the parts of a person's rows add up to at most
-    `one`. Without divisors, yield None, because each row counts as one record.
+    A whole record has `one` parts. A row with divisor m counts as ⌊one/m⌋ parts, so the
+    parts of a person's rows add up to at most `one`. Without divisors, yield None,
+    because each row counts as one record.
     """
     if divisors is None:
         yield from repeat(None)
@@ -234,7 +235,7 @@ def release_shares(
 def count_shares(records: Records, names: Sequence[str]) -> IntArray:
     """Count rows in `N_SHARES` equal bins of each column, shape (columns, bins).
 
-    A row counts as many parts as `Records.find_share` says, and null rows do not count.
+    Each row counts as `Records.find_share` parts. Rows of weight zero do not count.
     """
     groups = [group.name for group in records.layout.groups]
     total = np.zeros((len(names), N_SHARES), dtype=np.int64)
@@ -305,8 +306,8 @@ def release_levels(
     sides = queries.count_changes(record.neighbours)
     n_draws, z = sides * len(names) * one, noise_multiplier
     record.charge(Event(query, asked.sensitivity, z, n_draws, delta))
-    # The number of keys is private, and the release would record it. So the release was
-    # charged above, and here gets a record that is thrown away.
+    # The number of keys is private, but `release` would record it. The real record was
+    # therefore charged above, and `release` gets a record that is thrown away.
     private = PrivacyRecord(epsilon=math.inf, delta=0.5, neighbours=record.neighbours)
     noisy = release(asked, z, noise, private)
     record.seeded |= noise.seeded

@@ -102,7 +102,8 @@ class Records:
     def one(self) -> int:
         """The integer that stands for one whole record in counts.
 
-        It is 1, or 2²⁰ if there is a unit, because rows of a person are fractions.
+        It is 1, or 2²⁰ if there is a unit, because a person's rows then count as
+        fractions of a record.
         """
         return 1 if self.layout.unit is None else 1 << grid.UNIT_BITS
 
@@ -117,7 +118,10 @@ class Records:
         return self.one // chunk.divisor
 
     def count(self) -> int:
-        """Count rows or persons; only used if `neighbours` makes the number public."""
+        """Return the number of rows, or of persons if there is a unit.
+
+        Call this only if `neighbours` makes the number public.
+        """
         rows: dict[int, int] = self.add_up(_count_rows)
         return sum(total // divisor for divisor, total in rows.items())
 
@@ -171,8 +175,8 @@ def encode(
     check(0 < max_weight < 1e30, f"max_weight must be in (0, 1e30), got {max_weight}.")
     check(
         not schema.unresolved,
-        f"knots of {schema.unresolved[:1]} must be an integer, got 'auto', which only "
-        "estimators and skdp.plan resolve.",
+        f"knots of {schema.unresolved[:1]} must be an integer, got 'auto'. Only "
+        "estimators and skdp.plan replace 'auto' by a number.",
     )
     most = np.float32(max_weight)  # lowered below if rounding put it above the bound
     most = most if float(most) <= max_weight else np.nextafter(most, np.float32(0))
@@ -219,7 +223,7 @@ def _split(chunk: Chunk, divisor: AnyArray | None) -> list[Chunk]:
 
 
 def _check_type(cells: Any, column: Column, name: str) -> None:
-    """Raise if the cells do not have the type that a batch requires. Read no cell."""
+    """Raise an error if `cells` has the wrong type for a batch, reading no cell."""
     if isinstance(column, Categorical):
         check(
             hasattr(cells, "codes"),
@@ -253,7 +257,7 @@ def _encode_column(cells: Any, column: Column) -> AnyArray:
 def _shorten(parts: list[AnyArray], row_norm: float) -> list[AnyArray]:
     """Shrink the dense parts of rows whose norm over all parts exceeds `row_norm`.
 
-    Each code and each curve counts as norm one and cannot be shrunk.
+    Codes and curves are not shrunk, and each of them counts as norm one.
     """
     fixed = sum(part.dtype != np.int16 for part in parts)
     room = float(np.floor((row_norm**2 - fixed) * grid.FEATURE_ONE**2))

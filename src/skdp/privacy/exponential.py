@@ -2,9 +2,9 @@
 
 A candidate is proposed uniformly at random and accepted with probability
 exp(-rate·(best - score)). This is repeated until a candidate is accepted. A candidate
-is therefore chosen with probability ∝ exp(rate·score). The coins show heads with
-probability exp(-γ) for a fraction γ. They are tossed by Algorithm 1 of Canonne, Kamath,
-Steinke (2020), from uniform random bits.
+is therefore chosen with probability ∝ exp(rate·score). Whether to accept is decided by
+a coin that shows heads with probability exp(-γ) for a fraction γ. Algorithm 1 of
+Canonne, Kamath, Steinke (2020) tosses such coins with uniform random bits.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def choose(scores: Sequence[int], rate: Fraction, noise: Randomness) -> int:
 
     Notes
     -----
-    **Guarantee.** For all pairs of neighbouring tables between which no score differs
-    by more than s, consider the logarithm of the ratio of an index's probabilities on
-    the two tables. These logarithms, over all indices, lie in one interval of length
-    2·rate·s, as `profiles.bounded_range_mu` requires.
+    **Guarantee.** For all pairs of neighbouring tables between which each score differs
+    by at most s, the privacy losses of all indices lie in one interval of length
+    2·rate·s, as `profiles.bounded_range_mu` requires. The privacy loss of an index is
+    the logarithm of the ratio of its probabilities on the two tables.
     """
     coins, best = _ExponentialCoins(noise), max(scores)
     while True:

@@ -159,7 +159,8 @@ class SlopeGrid:
         The cap is `bound` in units, rounded down. It is between 2ᵇⁱᵗˢ and 2ᵇⁱᵗˢ⁺¹.
         """
         check(
-            1e-290 < bound < 1e290, f"The slope bound must be in 1e±290, got {bound}."
+            1e-290 < bound < 1e290,
+            f"The slope bound must be between 1e-290 and 1e290, got {bound}.",
         )
         unit = math.ldexp(1.0, math.frexp(bound)[1] - 1 - bits)
         return cls(unit=unit, cap=math.floor(bound / unit))

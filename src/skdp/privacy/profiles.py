@@ -23,18 +23,21 @@ density,
 
 and for slopes of both signs δ(ε) ≤ 2P(ε).
 
-*Proof.* With the record first, δ(ε) = ∫ [φ(t+s)(1+s') - e^ε φ(t)]₊ dt. Let F(s)/κ be
-the integrand of P, G(t, s) = ∫_t^∞ [φ(u+s) - e^ε φ(u)]₊ du and V = ∫_s^μ F/κ + G. Along
-every path -dV/dt = -V_t - s'V_s is at least the integrand: that is convex in s' in [0,
-κ], so s' = 0 (where V_t = -[φ(t+s) - e^ε φ(t)]₊) and s' = κ are enough. In the latter
-case, let e^ε φ(t*) = φ(t*+s) and D(s) = ∫_{-∞}^{t*} [...] du, whose derivative is
-φ(t*+s). For t ≥ t*, G = 0 and κV_s = -F ≤ -[(1+κ)φ(t+s) - e^ε φ(t)]. For t < t*, G_s =
-D' - φ(t+s), so V_t + κV_s = e^ε φ(t) - φ(t+s)(1+κ) - F + κD', and F ≥ κD' because F is
-at least its value at t*, κφ(t*+s). So δ(ε) ≤ V(-∞, s(-∞)), and V(-∞, s) = ∫_s^μ F/κ +
-D(s) falls with s, from P(ε). With the record second, the ratio of densities is at most
-the ratio of N(0, 1) to N(s, 1), 0 ≤ s ≤ μ, and δ(ε) is at most δ of μ-GDP, which is V
-with κ = 0 and less than P. A slope of both signs is first negative, then positive;
-mirrored, its first part is a path as above: the two integrals are at most P each. ∎
+*Proof.* Let the table with the record come first. Then δ(ε) is the integral of
+[φ(t+s)(1+s') - e^ε φ(t)]₊ over t. Let F(s)/κ be the integrand of P, G(t, s) =
+∫_t^∞ [φ(u+s) - e^ε φ(u)]₊ du and V = ∫_s^μ F/κ + G. Along every path, -dV/dt =
+-V_t - s'V_s is at least the integrand of δ(ε). The former is linear in s' and the
+latter is convex, so it is enough to check s' = 0 (where V_t = -[φ(t+s) - e^ε φ(t)]₊)
+and s' = κ. For s' = κ, let e^ε φ(t*) = φ(t*+s) and D(s) = ∫_{-∞}^{t*} [...] du, whose
+derivative is φ(t*+s). For t ≥ t*, G = 0 and κV_s = -F ≤ -[(1+κ)φ(t+s) - e^ε φ(t)]. For
+t < t*, G_s = D' - φ(t+s), so V_t + κV_s = e^ε φ(t) - φ(t+s)(1+κ) - F + κD'. Here
+F ≥ κD', because the maximum F is at least the value at t*, which is κφ(t*+s). So
+δ(ε) ≤ V(-∞, s(-∞)), and V(-∞, s) = ∫_s^μ F/κ + D(s) decreases in s from its value P(ε)
+at s = 0. If the table with the record comes second, the ratio of densities is at most
+that of N(0, 1) to N(s, 1) with 0 ≤ s ≤ μ. Then δ(ε) is at most the δ of μ-GDP, which is
+V with κ = 0 and less than P. A slope of both signs is first negative, then positive.
+Its negative part, mirrored, is a path as above. So is its positive part, and each of
+the two integrals is at most P. ∎
 
 The theorem also holds with any κ' ≥ κ in place of κ in P. In the limit κ' → ∞, P = μ
 φ(0) for all ε ≥ 0. A simpler bound, which considers each t separately, is δ(ε) ≤
@@ -101,7 +104,7 @@ def objective_delta(
 
     Notes
     -----
-    **Guarantee.** For all pairs of tables of which one has one more record than the
+    **Guarantee.** For all pairs of tables where one has one more record than the
     other, and all ε, exact objective perturbation is (ε, objective_delta(ε))-private,
     with the two tables in either order.
     """
@@ -161,14 +164,14 @@ def _stays_below(
 ) -> bool:
     """Return whether the pointwise bound stays below `target`-GDP from `epsilon` on.
 
-    Both curves tend to 0, so it is enough that the target's curve falls faster. In e^ε,
-    the target's curve has the derivative -Φ(-a'), and the bound has the derivative
-    -signs Φ(-a) e^{-c}, with a' = ε/target + target/2, a = (ε-c)/μ + μ/2 and c =
-    log(1+κ). If a = a' + x with x ≥ 0 and a'x + x²/2 ≥ log(signs), then signs Φ(-a) ≤
-    signs exp(-a'x - x²/2) Φ(-a') ≤ Φ(-a'). Both x and a' grow with ε, so the condition
-    holds for all larger ε as well. For slopes of both signs, the bound has this formula
-    where ε - c ≥ μ²/2, which follows from x ≥ 0 if target ≥ 2μ. For slopes of one sign,
-    it has this formula where ε ≥ c.
+    Both curves tend to 0, so it is enough that the target's curve falls faster. As
+    functions of e^ε, the target's curve has the derivative -Φ(-a'), and the bound has
+    the derivative -signs Φ(-a) e^{-c}, with a' = ε/target + target/2, a = (ε-c)/μ + μ/2
+    and c = log(1+κ). If a = a' + x with x ≥ 0 and a'x + x²/2 ≥ log(signs), then
+    signs Φ(-a) ≤ signs exp(-a'x - x²/2) Φ(-a') ≤ Φ(-a'). Both x and a' grow with ε, so
+    the condition holds for all larger ε as well. For slopes of both signs, the bound
+    has this formula where ε - c ≥ μ²/2, which follows from x ≥ 0 if target ≥ 2μ. For
+    slopes of one sign, it has this formula where ε ≥ c.
     """
     needed = epsilon / target + target / 2
     spare = (epsilon - math.log1p(kappa)) / mu + mu / 2 - needed
@@ -194,7 +197,7 @@ def objective_mu(target: float, kappa: float, signs: int) -> float:
 
     Notes
     -----
-    **Guarantee.** For all pairs of tables of which one has one more record than the
+    **Guarantee.** For all pairs of tables where one has one more record than the
     other, exact objective perturbation is `target`-GDP if the standard deviation of the
     noise is at least 1/objective_mu times the bound on a record's gradient.
     """

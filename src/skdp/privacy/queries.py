@@ -51,13 +51,13 @@ class Engine(Protocol):
         """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`."""
 
     def gram(self) -> BigInts:
-        """Return Σ_i share_i x_i x_iᵀ, shape (d, d), with `Records.find_share`."""
+        """Return Σ_i share_i x_i x_iᵀ, shape (d, d); see `Records.find_share`."""
 
     def counts(self, n_classes: int) -> BigInts:
-        """Add up the shares of each class, leaving out null rows (of weight zero).
+        """Add up the shares (`Records.find_share`) of the rows of each class.
 
-        `Records.find_share` gives a row's share. If n_classes = 1, add up all rows.
-        Codes beyond the last class count as the last class.
+        Rows of weight zero are left out, unless n_classes = 1. Codes beyond the last
+        class count as the last class.
         """
 
     def caps(self, metric: Metric, slopes: Slopes) -> Sequence[AnyArray]:
@@ -66,7 +66,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BoundedSum:
-    """A sum over records before noise is added, which must not be shown.
+    """An exact sum over records, before noise is added. It must not be shown.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Metric:
 
     @classmethod
     def of(cls, matrix: FloatArray, radius: float) -> Metric:
-        """Return the metric of a released or public matrix, rounded to the grid."""
+        """Return the metric for a released or public matrix, rounded to the grid."""
         largest = float(np.abs(matrix).max())
         check(0 < largest < math.inf, "Metric requires a finite, nonzero matrix.")
         check(0 < radius < 1e99, f"radius must be in (0, 1e99), got {radius}.")
@@ -349,9 +349,9 @@ def gram(engine: Engine, pattern: GramPattern) -> BoundedSum:
 
 
 def counts(engine: Engine, n_classes: int, neighbours: Neighbours) -> BoundedSum:
-    """Count the records of each class, without null records (those of weight zero).
+    """Count the records of each class, without records of weight zero.
 
-    If n_classes = 1, count all records.
+    If n_classes = 1, count all records, including those of weight zero.
 
     Notes
     -----

@@ -81,7 +81,7 @@ class Randomness:
         return [self._pool.pop() for _ in range(size)]
 
     def _attempts(self, size: int) -> list[int]:
-        """Run `size` attempts of algorithm N, and return the accepted half."""
+        """Run `size` attempts of algorithm N, and return the accepted deviates."""
         half, fraction = np.full(size, 1 << 63, np.uint64), self.words(size)  # N3
         whole, good, at = np.zeros(size, np.int64), np.ones(size, bool), np.arange(size)
         while len(at):  # N1: whole = k with probability ∝ exp(-k/2)

@@ -228,8 +228,8 @@ class SearchRecord(PrivacyRecord):
     def begin(self, mu_squared: float) -> Event:
         """Charge the full cost of a trial before the trial reads any record.
 
-        The charge includes all noise draws that are left in the search. Later, `end`
-        replaces it by what the trial really cost.
+        The charge includes all noise draws that the search has left. Later, `end`
+        replaces it with the actual cost of the trial.
         """
         z = 0.0 if mu_squared == math.inf else 1.0 / math.sqrt(mu_squared)
         left = ALLOWED_DRAWS - int(self._total("n_draws"))
@@ -254,14 +254,14 @@ class SearchRecord(PrivacyRecord):
             )
         if sum(record._total("n_draws") for record in records) > event.n_draws:
             raise BudgetError(
-                f"A search may draw at most {ALLOWED_DRAWS} values of noise, and this "
-                "trial drew more."
+                f"A search may draw at most {ALLOWED_DRAWS} noise values, and this "
+                "trial exceeded that limit."
             )
         for record in records:
             self.seeded |= record.seeded
             self.transcript.extend(record.transcript)
             for release, times in record.events.items():
                 self.events[release] = self.events.get(release, 0) + times
-        # This is deleted last. An interrupt then leaves both the charge and the
-        # releases.
+        # The charge is deleted last, so an interrupt leaves both the charge and the
+        # releases in the record.
         del self.events[event]

@@ -32,8 +32,8 @@ composition.
 
 **Replacement** is a removal followed by an addition. So P(E) ≤ F(F(Q(E)) + δ₀) + δ₀,
 which is at most F(F(Q(E))) + F(δ₀) + δ₀ because F is concave and F(0) = 0. A
-replacement therefore costs (2μ, δ₀ + F(δ₀)). If the batch is the whole table, this is
-what a doubled sensitivity costs.
+replacement therefore costs (2μ, δ₀ + F(δ₀)). If the batch is the whole table, twice the
+sensitivity would cost just as much.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _compose(
 
 
 def _leaving(mass: FloatArray, step: float, n_steps: int, top: float) -> float:
-    """Return Chernoff's bound on the probability that T losses exceed `top` in sum."""
+    """Return Chernoff's bound on the probability that T losses sum to over `top`."""
     half = len(mass) // 2
     at = np.flatnonzero(mass > 0)
     losses, kept = (at - half) * step, mass[at]

@@ -1,4 +1,4 @@
-"""Count the rows of each person, so that all of them together count as one record.
+"""Count the rows of each person, so all rows of a person count as one record.
 
 If a person has m rows, each of them counts as 1/m of a record. Averages of bounded
 vectors are bounded, so the person adds no more to any sum than one record would,
@@ -84,14 +84,16 @@ class RowCounts:
         return found
 
     def find_divisors(self, ids: Coded) -> IntArray:
-        """Return the divisor m of each row. The row counts 1/m, or nothing if m is 0.
+        """Return the divisor m of each row.
+
+        The row counts as 1/m of a record, or not at all if m is 0.
 
         Notes
         -----
         **Guarantee.** For every table whose rows were all counted by `add`, in any
         order and any batches, the shares 1/m of a person's rows add up to at most one.
         They depend on the number of this person's rows and on `least` alone. A row
-        without an id could be anyone's, so it counts for nothing.
+        without an id could belong to anyone, so its divisor is 0.
         """
         last = len(ids.values)
         rows = np.array([*(self._rows.get(v, 0) for v in ids.values), 0], np.int64)

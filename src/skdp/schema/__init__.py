@@ -1,4 +1,4 @@
-"""Describe what is public about a table: columns, layouts, schemas, schema files."""
+"""Describe the public facts about a table, in Python and in schema files."""
 
 from skdp.schema.columns import Categorical, Numeric, Target, level_key
 from skdp.schema.layout import Group, Layout

@@ -1,12 +1,12 @@
-"""The kinds of columns that a schema can have: numbers and categories.
+"""Define two kinds of columns that a schema can have: numbers and categories.
 
-`skdp.schema.vectors` and `skdp.schema.pairs` have two more.
+`skdp.schema.vectors` and `skdp.schema.pairs` define two more.
 
 Each class defines everything about its kind of column: which columns of the table are
 read, which coordinates they fill, how cells are mapped to scaled values or codes, and
 the units of the coefficients. All of this is public. Encoding rounds the mapped values
-to a grid, predictions use them unrounded, and exporters reproduce the same map in other
-libraries.
+to a grid, predictions use them unrounded, and exporters map cells in the same way in
+other libraries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from skdp.schema.validation import FloatArray, check, check_numbers, list_values
 
 
 class CodedCells(Protocol):
-    """Categorical cells as a reader returns them: the cells are `values[codes]`.
+    """Categorical cells as a reader returns them, which are `values[codes]`.
 
     A code that is not an index of `values` means that the cell is missing.
     """
@@ -100,7 +100,7 @@ class Numeric:
             check_knots(self.knots)
         check(
             bins is None or self.knots is None,
-            f"bins and knots exclude each other, got {bins} and {self.knots}.",
+            f"bins and knots cannot be combined, got {bins} and {self.knots}.",
         )
         check(
             self.missing is None or low <= self.missing <= high,
@@ -108,7 +108,7 @@ class Numeric:
         )
         check(
             self.missing is None or not self.indicator,
-            "missing and indicator=True exclude each other, got "
+            "missing cannot be combined with indicator=True, got "
             f"missing={self.missing}.",
         )
 
@@ -116,7 +116,7 @@ class Numeric:
 
     @property
     def kind(self) -> Literal["dense", "code", "hats"]:
-        """How a cell is stored: as values, the number of a bin, or a position."""
+        """How a cell is stored: as values, as the number of a bin, or as a position."""
         if self.bins is not None:
             return "code"
         return "dense" if self.n_knots is None else "hats"
@@ -156,7 +156,7 @@ class Numeric:
 
     @property
     def sides(self) -> tuple[tuple[int, int], ...]:
-        """The width of a curve and its number of knots, see `Group`."""
+        """The width of a curve and its number of knots (see `Group`)."""
         return ((self.width, self.n_knots or 0),) if self.kind == "hats" else ()
 
     @property
@@ -208,7 +208,7 @@ class Numeric:
     def rescale(self, values: FloatArray) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
         """Return the values mapped to [0, 1], and a mask of the missing ones (nan)."""
         missing = np.isnan(values)
-        # Change one array in place, because threads wait when they allocate memory.
+        # Change one array in place, because threads block each other when allocating.
         above: FloatArray = np.where(missing, self.default, values)
         np.clip(above, self.low, self.high, out=above)
         above -= self.low
@@ -222,9 +222,9 @@ class Numeric:
 
         Values are in [0, 1]. With an indicator, a missing number has a value of zero
         and an indicator of one. So the norm of each row of values is at most one. A
-        position counts knots from zero; 2.25 lies a quarter of the way from knot 2 to
-        knot 3. A missing number has the position after the last knot, if there is an
-        indicator.
+        position counts knots from zero, so 2.25 lies a quarter of the way from knot 2
+        to knot 3. If there is an indicator, a missing number has the position after the
+        last knot.
         """
         scaled, missing = self.rescale(np.asarray(cells, dtype=np.float64))
         if self.bins is not None:
@@ -242,7 +242,7 @@ class Numeric:
         return scaled[:, None]
 
     def find_units(self) -> tuple[FloatArray, FloatArray]:
-        """Return offsets and divisors, so that a coordinate is x / divisor - offset.
+        """Return offsets and divisors such that a coordinate is x / divisor - offset.
 
         Here x is the number in the user's units or, on a log scale, the logarithm
         log(1 + number - low).
@@ -282,7 +282,7 @@ class Categorical:
         twice = [key for key, times in Counter(keys).items() if times > 1][:1]
         check(not twice, f"levels must be distinct, got {twice} more than once.")
         same = all(level == level for level in self.levels)
-        check(same, "levels must not contain nan, because missing is not a level.")
+        check(same, "levels must not contain nan, because a missing cell has no level.")
         check(
             self.other is None or level_key(self.other) in keys,
             f"other must be one of the levels, got {self.other!r}.",
@@ -324,9 +324,9 @@ class Categorical:
     def compute_features(self, cells: CodedCells) -> npt.NDArray[Any]:
         """Map cells to the codes (n,) of their levels, in [0, len(levels)].
 
-        If the reader has coded the cells by these levels, the reader's codes are kept.
-        Otherwise each of the reader's values is looked up by its key. A code that is
-        not an index of the values means that the cell is missing.
+        If the reader's values are these levels, the reader's codes are kept. Otherwise
+        each of the reader's values is looked up by its key. A code that is not an index
+        of the values means that the cell is missing.
         """
         default, codes, values = self.default_code, cells.codes, cells.values
         inside = (codes >= 0) & (codes < len(values))

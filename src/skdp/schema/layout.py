@@ -1,4 +1,4 @@
-"""Describe the coordinates of an encoded row, by column, and bounds on their norms."""
+"""Describe which coordinates each column fills in an encoded row, and their norms."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def counted(self) -> str:
-        """The word for what n counts: "rows", or "persons" if there is a unit."""
+        """The plural noun for records: "persons" if there is a unit, else "rows"."""
         return "rows" if self.unit is None else "persons"
 
     @property

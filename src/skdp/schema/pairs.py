@@ -29,8 +29,8 @@ class Pair:
     """A surface over two columns of the schema, in addition to their own effects.
 
     Along a numeric column, the surface is made of hat functions on equally spaced
-    knots. Along a column of categories or bins, it is constant on each of them. The
-    pair has one coordinate for each combination of knots or levels.
+    knots. Along a column of categories or bins, it is constant within each category or
+    bin. The pair has one coordinate for each combination of knots or levels.
 
     Parameters
     ----------
@@ -99,12 +99,12 @@ class Pair:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The widths of the two axes. Empty if cells are stored as codes."""
+        """The widths of the two axes. It is empty if cells are stored as codes."""
         return tuple(p.width for p in self.parts) if self.kind == "hats" else ()
 
     @property
     def sides(self) -> tuple[tuple[int, int], ...]:
-        """The width of each axis and its number of knots, see `Group`."""
+        """The width of each axis and its number of knots (see `Group`)."""
         return tuple(
             (p.width, (isinstance(p, Numeric) and p.n_knots) or 0) for p in self.parts
         )
@@ -115,7 +115,7 @@ class Pair:
         return math.prod(part.width for part in self.parts)
 
     def list_inputs(self, name: str) -> tuple[str, ...]:
-        """Return no names, because the cells belong to the two columns."""
+        """Return no names, because the two columns already list the inputs."""
         return ()
 
     def list_labels(self, name: str) -> tuple[str, ...]:

@@ -42,8 +42,8 @@ class Schema:
     unit : str or sequence of str, optional
         The column or columns that identify a person, such as ``"patient_id"``. All
         rows of a person then count as one record, and privacy protects persons. The
-        column is not a feature. A row without an id counts for nothing. By default each
-        row counts as a separate person.
+        column is not a feature. A row without an id is not used. By default each row
+        counts as a separate person.
     """
 
     columns: Mapping[str, Column]
@@ -70,13 +70,13 @@ class Schema:
         twice = [name for name, times in Counter(used).items() if times > 1][:1]
         check(
             not twice,
-            f"Each column may appear only once in a schema, got {twice} more often.",
+            f"Each column may appear only once in a schema, got {twice} twice.",
         )
         fixed = sum(group.kind != "dense" for group in self.layout(False).groups)
         check(
             self.row_norm is None or math.sqrt(fixed) < self.row_norm < 1e100,
-            f"row_norm must be finite and above √{fixed}, which categories, bins and "
-            f"curves reach by themselves, got {self.row_norm}.",
+            f"row_norm must be finite and above √{fixed}, the norm of categories, bins "
+            f"and curves alone, got {self.row_norm}.",
         )
 
     @property
@@ -152,7 +152,7 @@ class Schema:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def _list_rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yield name, kind and values of each column, and of the target last."""
+        """Yield the name, kind and values of each column, and then of the target."""
         for name, column in self.columns.items():
             yield str(name), *_describe_column(column)
         if self.target is not None:
@@ -211,7 +211,7 @@ class Schema:
 
 
 def _check_described(columns: object, target: object) -> None:
-    """Refuse columns and targets that are not descriptions, and say what to write."""
+    """Raise an error with an example if columns or target are not descriptions."""
     check(
         isinstance(columns, Mapping),
         "columns must map names to descriptions, as in {'age': Numeric(0, 100)}, got "
@@ -241,10 +241,10 @@ def _describe_column(column: Column) -> tuple[str, str]:
         shown = ", ".join(str(level) for level in column.levels[:MOST_LEVELS])
         more = len(column.levels) - MOST_LEVELS
         shown += f" and {more} more" if more > 0 else ""
-        shown += "" if column.other is None else f"; others as {column.other}"
+        shown += "" if column.other is None else f"; others count as {column.other}"
         return "categorical", shown
     if isinstance(column, Vector):
-        return "vector", f"{len(column.names)} columns of joint norm {column.norm:g}"
+        return "vector", f"joint norm ≤ {column.norm:g}, columns: {len(column.names)}"
     if isinstance(column, Pair):
         return "pair", f"{column.first} and {column.second}"
     words = [f"{column.low:g} to {column.high:g}"]
@@ -252,6 +252,6 @@ def _describe_column(column: Column) -> tuple[str, str]:
     words += [f"{column.bins} bins"] if column.bins is not None else []
     knots = column.knots if isinstance(column.knots, str) else column.n_knots
     words += [f"{knots} knots"] if column.knots is not None else []
-    words += [] if column.missing is None else [f"missing as {column.missing:g}"]
-    words += ["missing apart"] if column.indicator else []
+    words += [] if column.missing is None else [f"missing = {column.missing:g}"]
+    words += ["missing indicator"] if column.indicator else []
     return "numeric", ", ".join(words)

@@ -59,7 +59,7 @@ LARGEST = 1 << 24
 """Largest size of a file, in bytes."""
 
 BLANK = "?"
-"""The mark in a template where a person has to decide."""
+"""The mark in a template that a person has to replace."""
 
 _FILLED = {
     "kind": "a kind (then low and high, or levels)",
@@ -192,7 +192,7 @@ def _parse(text: str, what: str) -> Schema:
     name = target.pop("name", None)
     check(
         name is None or isinstance(name, str),
-        "The target: name must be text.",
+        "The name of the target must be a string.",
     )
     tables = {f"Column {key!r}": body for key, body in form.columns.items()}
     for where, body in tables.items():
@@ -249,7 +249,7 @@ def write_toml(tables: Mapping[str, Any]) -> str:
 
 
 def _check_complete(described: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a template with blanks. The message lists the blanks of all columns."""
+    """Raise an error that lists all blanks of a template, if it has any."""
     open_: dict[str, list[str]] = {}
     for where, body in described.items():
         keys = [text for key, text in _FILLED.items() if body.get(key) == BLANK]
@@ -268,7 +268,7 @@ def _few(names: list[str]) -> str:
 
 
 def _check_keys(body: Mapping[str, Any], form: type[Form], where: str) -> None:
-    """Refuse an unknown key, and suggest the known key that is most similar."""
+    """Raise an error for an unknown key, and suggest the most similar known key."""
     tag = form.__struct_config__.tag_field
     known = [*([tag] if tag else []), *(f.name for f in structs.fields(form))]
     for key in body:
@@ -295,7 +295,7 @@ def _read_column(body: Mapping[str, Any], where: str) -> Column:
 
 
 def _write_column(column: Column) -> dict[str, Any]:
-    """Return a column's TOML table: its kind and the settings that are not default."""
+    """Return a column's TOML table: its kind and every setting that is not default."""
     kind = next(k for k, (_, made) in _COLUMNS.items() if isinstance(column, made))
     form = _COLUMNS[kind][0]
     values = {

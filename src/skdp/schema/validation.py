@@ -1,4 +1,4 @@
-"""Define functions that refuse public mistakes, and type aliases for arrays."""
+"""Check public settings and raise errors. Define type aliases for arrays."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ IntArray = npt.NDArray[np.intp]
 def check(holds: bool, sentence: str) -> None:
     """Raise a ValueError with this sentence unless a public condition holds.
 
-    The condition must not depend on a record's value, because the error would reveal
-    it. The sentence states the rule and the wrong value, and the remedy if that is not
-    obvious.
+    The condition must not depend on records, because the error would then reveal
+    something about them. The sentence states the rule and the wrong value. It adds the
+    remedy if that is not obvious.
     """
     if not holds:
         raise ValueError(sentence)

@@ -1,4 +1,4 @@
-"""A vector: several numeric columns with a bound on their joint norm."""
+"""Define vectors: several numeric columns with a bound on their joint norm."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Vector:
     names : sequence of str
         The names of the table's columns.
     norm : float
-        The bound. Rows with a larger Euclidean norm are scaled down to it.
+        The bound on the joint norm. Rows with a larger Euclidean norm are scaled down
+        to it.
     """
 
     names: Sequence[str]
@@ -31,7 +32,7 @@ class Vector:
         object.__setattr__(self, "names", list_values(self.names, "names"))
         check(
             0 < len(self.names) == len(set(self.names)),
-            "A vector must have at least one column name, and no name twice.",
+            "A vector must have at least one column name, and no name may repeat.",
         )
         check(
             0 < self.norm < math.inf,
@@ -61,7 +62,7 @@ class Vector:
         return divide_by_norm(cells, self.norm)
 
     def find_units(self) -> tuple[FloatArray, FloatArray]:
-        """Return offsets and divisors, so that a coordinate is x / divisor - offset."""
+        """Return offsets and divisors: a coordinate is x / divisor - offset."""
         return np.zeros(self.width), np.full(self.width, float(self.norm))
 
 

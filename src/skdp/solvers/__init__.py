@@ -1,4 +1,4 @@
-"""Algorithms other than DP-SkGD. The file of each is `skdp.solvers.<name>`.
+"""Provide algorithms other than DP-SkGD, each in its own file `skdp.solvers.<name>`.
 
 All solvers have the same interface. A solver takes a `Problem`, a privacy budget and
 its own parameters, and returns a `Solved`. The defaults of its parameters depend only

@@ -21,11 +21,12 @@ works. The theorem is nevertheless true, by a wide margin. At ε = 1, δ = 1e-6 
 releases together are .146-GDP, and the budget allows .237.
 
 **Exact** (the default). Gaussian accounting spends all of μ². λ_min is computed from
-the released matrix at no cost. The bound is b = σ(√(2d) + √(2 log(1/ϱ))). It adds the
-mean and the tail of λ_max of a symmetric Gaussian matrix (Gordon; λ_max is
-1-Lipschitz). At d = 100, ϱ = .05 it is 2.1 times smaller than the paper's b. XᵀX gets
-the share R/(1+R) of μ², because its noise E is R times as large as the noise of Xᵀy,
-and affects w through Ew. This assumes ‖w‖ = 1, which is a public guess.
+the released matrix at no cost. The bound is b = σ(√(2d) + √(2 log(1/ϱ))). The first
+term bounds the mean of λ_max of a symmetric Gaussian matrix (Gordon). The second bounds
+the deviation from this mean, because λ_max is 1-Lipschitz. At d = 100, ϱ = .05 this b
+is 2.1 times smaller than the paper's. XᵀX gets the share R/(1+R) of μ², because its
+noise E is R times as large as the noise of Xᵀy, and affects w through Ew. This assumes
+‖w‖ = 1, which is a public guess.
 
 In both variants, entries that are equal for all tables get no noise. Entries off the
 diagonal get 1/√2 times the noise of the diagonal (`queries.GramPattern`).
@@ -134,7 +135,8 @@ def adassp(
         z_slope = z_gram
         check(
             3 / z_gram**2 <= run.budget,
-            "The paper's noise costs more than the budget. Use calibration='exact'.",
+            f"The paper's noise costs μ² = {3 / z_gram**2:.4g}, but only "
+            f"{run.budget:.4g} is left. Use calibration='exact'.",
         )
     d, layout = _count_coordinates(problem), problem.layout
     pattern = queries.GramPattern.of(layout, problem.neighbours)
@@ -183,7 +185,7 @@ def _count_coordinates(problem: Problem) -> int:
 def _fill_gram(
     layout: Layout, pattern: queries.GramPattern, values: FloatArray, n_rows: float
 ) -> FloatArray:
-    """Return XᵀX, made of released and of known entries (see `GramPattern`)."""
+    """Return XᵀX, made from its released and its known entries (see `GramPattern`)."""
     full = np.zeros((layout.n_features, layout.n_features))
     full[pattern.rows, pattern.columns] = full[pattern.columns, pattern.rows] = values
     ones = [group.start for group in layout.groups if group.kind == "ones"]

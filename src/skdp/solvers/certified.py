@@ -76,14 +76,15 @@ ROUNDS = 1000
 #: Distances over which slopes are differentiated, used in turn. Slopes are read from
 #: tables with 128 entries per unit.
 STEPS = (1e-6, 1.0 / 128)
-#: Largest ratio of the loss's curvature, over all rows, to the quadratic term's.
+#: Largest ratio of the curvature of the loss, summed over all rows, to the curvature of
+#: the quadratic term.
 STEEPEST = 1e7
 #: Bound on the value at margin 0 of every loss with one output, tables included.
 START_VALUE = 1.01
 #: Largest B, the rate at which rounding errors grow with the weights.
 LARGEST_GROWTH = 1.0 / 400
-#: Smallest M. If the number of rows is private, results of tables above M are faded
-#: out.
+#: Smallest M. If the number of rows is private, the results of tables of more than M
+#: rows are scaled down (`fade`).
 LEAST_ROWS = 1 << 24
 
 
@@ -145,8 +146,8 @@ class Bounds:
         tolerance = 4.1 * (1.01 * lost.fixed + grows)
         check(
             tolerance <= radius,
-            "Rounding could hide the minimiser of this problem. Its slopes, of up to "
-            f"{problem.slope_bound:.3g}, are too large for its penalty.",
+            "Rounding errors could be as large as the weights, because the slope bound "
+            f"{problem.slope_bound:.3g} is too large for the penalty.",
         )
         slack = 2 * (tolerance + 8 * U * radius)
         slack += radius / full if most > full else 0.0
@@ -177,15 +178,15 @@ def refuse_steep(problem: Problem, quadratic: FloatArray) -> None:
     """
     check(
         problem.slope_bound * problem.n_rows * problem.row_norm < 1e100,
-        f"The bound on slopes is too large for this solver: {problem.slope_bound:.3g}.",
+        f"The slope bound {problem.slope_bound:.3g} is too large for this solver.",
     )
     ratio = problem.n_rows * bound_steepness(problem, quadratic)
     lost = Rounding.of(problem, quadratic, count_covered_rows(problem)[1])
     check(
         ratio <= STEEPEST and lost.growth <= LARGEST_GROWTH,
-        "The ridge is too small to find the minimiser of every table: the loss may be "
-        f"curved {ratio:.3g} times as much as the penalty. ridge must be at least "
-        f"{find_least_ridge(problem):.3g}; omit it for the default.",
+        "The ridge is too small to find the minimiser of every table, because the loss "
+        f"may be curved {ratio:.3g} times as much as the penalty. ridge must be at "
+        f"least {find_least_ridge(problem):.3g}; omit it for the default.",
     )
 
 
@@ -201,10 +202,10 @@ def find_least_ridge(problem: Problem) -> float:
 def minimise(objective: Objective, rounds: float = math.inf) -> FloatArray:
     """Find weights for which ‖∇F(w)‖_{1/q} ≤ 4 E(w) is proved.
 
-    Newton steps use second derivatives. Every second step uses difference quotients
-    instead, over the spacing of the slopes' tables, which smooths kinks. A Newton step
-    is shortened if F would rise. If it does not halve the gradient, a plain step
-    follows.
+    Newton steps use second derivatives. To smooth kinks, every second step uses
+    difference quotients of the slopes instead, over the spacing of the slopes' tables.
+    A Newton step is shortened if F would rise. If it does not halve the gradient, a
+    plain step follows.
 
     Notes
     -----

@@ -5,12 +5,12 @@ coordinate by the derivative divided by M_j, and applies the penalty's proximal 
 Each of T inner loops has K steps and returns the average of its iterates. This is
 Algorithm 1 with sets of one coordinate, so accounting is exact.
 
-DP-CD differs in its smoothness constants M_j and its clips C_j = C √(M_j / Σ M).
-Coordinates that are seldom nonzero, such as rare categories, have a small M_j. They
-move further and are clipped to smaller values. M is either public or private. The
-public M is β times the largest x_j². The private M is β times the mean of x_j², which
-is released for a share of the budget. Means below a floor are raised to the floor,
-because small means are mostly noise.
+DP-CD has its own smoothness constants M_j and clips C_j = C √(M_j / Σ M). Coordinates
+that are seldom nonzero, such as rare categories, have a small M_j. They move further
+and have smaller clips. M is either public or private. The public M is β times the
+largest x_j². The private M is β times the mean of x_j², which is released for a share
+of the budget. Means below a floor are raised to the floor, because small means are
+mostly noise.
 """
 
 from __future__ import annotations
@@ -252,11 +252,12 @@ class Moment:
 def release_squares(problem: Problem, run: Run) -> FloatArray:
     """Release the mean of x_j² over records for each coordinate.
 
-    For categories x_j² = x_j, and for hats x_j² ≤ x_j. So the x_j of all categories and
-    hats are released together, as one vector of sums. Each other coordinate is released
-    separately. All releases have the same noise. The result is 1 for coordinates that
-    are not released. These are the intercept, whose mean is known, and wide joint
-    columns, which are not worth the noise.
+    For categories x_j² = x_j, and for the hat functions of curves x_j² ≤ x_j. So the
+    x_j of all categories and hat functions are released together, as one vector of
+    sums. Each other coordinate is released separately. All releases have the same
+    noise. The result is 1 for coordinates that are not released. These are the
+    intercept, whose mean is known, and wide joint columns, which are not worth the
+    noise.
     """
     layout, table = problem.layout, ReferenceEngine(problem.records)
     most, d = problem.records.max_weight, problem.layout.n_features

@@ -250,7 +250,7 @@ def _make_gaussian_step(
 def _choose_scales(run: Run, steps: int, *, as_in_paper: bool) -> tuple[float, float]:
     """Return the range ω of a choice's privacy loss, and a noise multiplier.
 
-    The noise multiplier is for the release of the derivative.
+    The noise multiplier is that of the release of the chosen derivative.
     """
     if run.mu == math.inf:
         return math.inf, 0.0
@@ -341,7 +341,8 @@ def _make_exponential_step(
 def _find_joint(layout: Layout) -> IntArray:
     """Return the coordinates of wide joint columns.
 
-    Without an intercept, return none, because means cannot be released then.
+    If the layout has no intercept, return no coordinates, because means cannot be
+    released then.
     """
     wide = [g.coordinates for g in layout.groups if g.signed and g.width > WIDE]
     known = any(group.kind == "ones" for group in layout.groups)

@@ -163,7 +163,9 @@ def make_sega_update(
 
     def update(weights: FloatArray, released: Released, at: IntArray) -> FloatArray:
         if not isinstance(released, Released):
-            raise TypeError("An update takes only released values.")
+            raise TypeError(
+                f"An update takes only released values, got {type(released).__name__}."
+            )
         known = memory.pop() if memory else np.zeros_like(weights)
         new = released.values / n_rows - known[at]
         estimate, corrected = known.copy(), known.copy()

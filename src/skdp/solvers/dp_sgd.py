@@ -172,9 +172,9 @@ def choose_steps(problem: Problem, run: Run) -> int:
 
 
 def choose_batch_rate(n_rows: int, mu: float, n_steps: int) -> float:
-    """Return a rate at which sampling adds little noise.
+    """Return a batch rate at which sampling adds little noise.
 
-    The noise multiplier z is then about 2.
+    At this rate the noise multiplier z is about 2.
     """
     return min(1.0, max(2.0 * mu / math.sqrt(n_steps), 64.0 / n_rows))
 
@@ -224,7 +224,10 @@ class _Moves:
         else:
             scale = 1.9 if practised else 1.0
             self.learning_rate = learning_rate or scale / smoothness
-        check(self.learning_rate > 0, "learning_rate must be positive.")
+        check(
+            self.learning_rate > 0,
+            f"learning_rate must be positive, got {self.learning_rate}.",
+        )
         self._expected = batches.rate * problem.n_rows
         step = np.full(d, self.learning_rate)
         self.update = make_diagonal_update(step, problem.penalty, self._expected)

@@ -1,4 +1,4 @@
-r"""Objective perturbation: add a random linear term to the objective, then solve it.
+r"""Objective perturbation: add a random linear term to the loss, then minimise it.
 
     w = argmin Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w,   b ~ N(0, σ²I)
 
@@ -16,7 +16,7 @@ exceeds. Unlike a guarantee at a single (ε, δ), this charge can be composed wi
 1). We compute some w̃ whose distance from w is bounded. The bound is proved for every
 table and every b (`certified`). Suppose that w were public. Then w̃, shortened to a
 public radius, would have sensitivity 2τ for all tables. So √q∘w̃ is released with
-Gaussian noise, for a hundredth of the budget. τ includes the last digits of b. The
+Gaussian noise, for a hundredth of the budget. τ also covers the last rounding of b. The
 probability that w exceeds the radius is e⁻³². Privacy does not depend on this, because
 the bound holds for longer w too. So no δ is spent.
 
@@ -34,8 +34,8 @@ formula, the density of the sum is the density of N(0, σ₁²+σ₂²) times 1 
 The same holds for the further draws. Only the last rounding remains, of size 2⁻³⁵σ.
 
 Neighbours: the theorem is for zero-out and add-remove, where `certified` bounds the
-number of rows. Replace-one is two such changes, a group of two, and has twice the μ
-(Dong, Roth, Su 2022, Theorem 2.14).
+number of rows. Replacing a record is two such changes, so replace-one has twice the μ
+(group privacy: Dong, Roth, Su 2022, Theorem 2.14).
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ def _calibrate_exactly(
     mu = profiles.objective_mu(target, kappa, signs)
     check(
         mu > 0,
-        f"ridge={ridge:.3g} is too small: no noise makes objective perturbation "
-        "private. Omit ridge for the default.",
+        f"ridge={ridge:.3g} is too small, because no amount of noise makes objective "
+        "perturbation private with it. Omit ridge for the default.",
     )
     return _bound_gradient(problem) / mu, cost, ridge
 
@@ -264,7 +264,7 @@ def _charge_tilt(problem: Problem, run: Run, std: float, cost: float, d: int) ->
 
 
 def _draw_tilt(problem: Problem, run: Run, std: float, d: int) -> FloatArray | None:
-    """Draw the tilt b (d,), a secret that only a temporary privacy record holds."""
+    """Draw the tilt b (d,), which is secret. Only temporary privacy records hold it."""
     if not std:
         return None
     tilt = np.zeros(d)

@@ -75,7 +75,8 @@ def choose_ridge(problem: Problem, mu: float) -> float:
 
     The bias is ½ λ‖w*‖². The noise costs ½ tr(H) (cL/(nλμ))². Here tr(H) ≤ βR², and c
     is 2 for replace-one and 1 otherwise. Both are about equal at λ³ = 2βR²
-    (cL/(nμ))²/‖w*‖². As a public guess of ‖w*‖, each column's weights have norm 1.
+    (cL/(nμ))²/‖w*‖². The public guess of ‖w*‖ assumes that each column's weights have
+    norm 1.
     """
     times = queries.count_changes(problem.neighbours)
     norm = problem.row_norm

@@ -1,4 +1,4 @@
-"""A regularised sum of losses in floating point, with bounds on rounding errors.
+"""Compute a regularised sum of losses in floating point, and bound rounding errors.
 
 The sum over the records of a problem is F(w) = Σᵢ φᵢ(xᵢ·w) + ½ Σⱼ qⱼ wⱼ² + b·w. All qⱼ
 are positive. The quadratic term defines the norms: ‖w‖_q² = Σ qⱼwⱼ² for weights, and
@@ -37,7 +37,7 @@ LEAST_ERROR = 1e-300
 
 
 def refuse_outputs(problem: Problem) -> None:
-    """Raise if the loss has several outputs, because its slopes are not monotone."""
+    """Raise if the loss has several outputs, because such slopes are not monotone."""
     check(
         problem.loss.n_outputs == 1,
         f"This solver requires a loss with one output, got {problem.loss.name} with "
@@ -239,7 +239,7 @@ def _cut_rows(chunk: Chunk, layout: Layout) -> Iterator[tuple[csr_array, slice]]
 
 
 def _make_hats(positions: AnyArray, group: Group) -> csr_array:
-    """Return the coordinates of hats as a sparse matrix of floats."""
+    """Return the hat functions of a curve or pair as a sparse matrix of floats."""
     places, units = split_hats(positions, group.axes, FEATURE_ONE)
     rows = np.repeat(np.arange(len(places)), places.shape[1])
     at, values = places.ravel(), units.ravel() / FEATURE_ONE

@@ -1,4 +1,4 @@
-"""Poisson batches, whose members and sizes are private.
+"""Draw and charge Poisson batches, whose members and sizes are private.
 
 All batches of a run are charged together, as one event, before the first is drawn.
 Separate charges for each release would be too high, because they would treat the

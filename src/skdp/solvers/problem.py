@@ -1,4 +1,4 @@
-"""The arguments and the result that all solvers have in common.
+"""Define the arguments and the result that all solvers have in common.
 
     solver(problem, *, epsilon, delta, random_state, noise, record, engine,
            callback, **own)
@@ -92,14 +92,14 @@ class Problem:
 
     @property
     def slope_bound(self) -> float:
-        """Bound on the slope of a record times the record's weight."""
+        """Bound on a record's slope, multiplied by the record's weight."""
         return self.loss.slope_bound * self.records.max_weight
 
     @property
     def curvature(self) -> float:
-        """Bound β on the second derivative of a record's loss times its weight.
+        """Bound β on the second derivative of a record's loss in its margin.
 
-        The derivative is with respect to the margin.
+        The loss is multiplied by the weight of the record.
         """
         return self.loss.curvature * self.records.max_weight
 
@@ -276,8 +276,8 @@ def open_run(
     )
     check(
         record.neighbours == problem.neighbours,
-        f"The problem must have the record's neighbours, {record.neighbours}, got "
-        f"{problem.neighbours}.",
+        "The privacy record and the problem must have the same neighbours, got "
+        f"{record.neighbours} and {problem.neighbours}.",
     )
     if record.budget < math.inf and record.remaining <= 1e-9 * record.budget:
         raise BudgetError(
@@ -287,7 +287,7 @@ def open_run(
     left = min(record.reserved_delta - spent, record.delta * delta_share)
     check(
         delta_share == 0.0 or left > 0 or record.budget == math.inf,
-        "This solver requires a record with reserved_delta ≥ "
+        "This solver requires a privacy record with reserved_delta ≥ "
         f"{record.delta * delta_share:.3g}.",
     )
     return Run(record=record, noise=source, budget=record.remaining, delta=left)
@@ -311,7 +311,7 @@ def charge_run(run: Run, event: Event) -> PrivacyRecord:
 
 
 def refuse_coupled_penalty(problem: Problem) -> None:
-    """Refuse a penalty that couples coordinates if a step moves only one of them."""
+    """Raise if the penalty couples coordinates, for solvers that move one at a time."""
     check(
         problem.penalty.separable,
         f"{type(problem.penalty).__name__} couples coordinates, and this solver moves "

@@ -168,8 +168,8 @@ def to_coded(given: Any) -> Coded | AnyArray:
 def to_distinct(given: Any) -> tuple[AnyArray, list[Any]]:
     """Return the code of each cell, and the distinct cells. A missing cell has code -1.
 
-    Dates and times are returned as the integers that store them. The cells of nested
-    types are missing.
+    Dates and times are returned as the integers that store them. Cells of nested types
+    count as missing.
     """
     types = library("pyarrow.types")
     if types.is_temporal(given.type):

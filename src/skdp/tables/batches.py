@@ -70,8 +70,8 @@ def batches(
     sample_weight : array, series, list, str or Exposure, optional
         Weight of each row, or the name of the column that holds it.
     class_weight : mapping of level to float, optional
-        Factor of the weights of each class. The factor of a class that is not listed is
-        1.
+        Factor by which the weights of a class are multiplied. Classes that are not
+        listed have factor 1.
     unit : array, series, str, list of str or Ids, optional
         The ids of the persons, or the names of the columns that hold them. The default
         is the unit of the schema.
@@ -79,7 +79,7 @@ def batches(
         The number of rows of each person. By default the rows are counted first, which
         reads the columns of the unit once more.
     batch_rows : int
-        Largest number of rows of a batch. By default it is 2¹⁶, or 2¹⁸ if the table is
+        Largest number of rows of a batch. By default it is 2¹⁶, or 2²⁰ if the table is
         in memory. Batches of wide tables have fewer rows.
     n_threads : int, optional
         The number of threads that convert cells. By default it is the number of cores.
@@ -92,26 +92,26 @@ def batches(
 
     Returns
     -------
-    iterator of Batch, or of what `finish` returns
+    iterator of Batch, or of the results of `finish`
         The batches, with rows in the order of the table. Mistakes that can be found
         without reading a row raise an error at once.
 
     Notes
     -----
-    Each row of a batch depends only on the same row of the table. Cells affect nothing
-    but the batches. `skdp.tables.cells` defines the meaning of a cell, and
+    Each row of a batch depends only on the same row of the table. Cells never affect
+    errors, warnings or types. `skdp.tables.cells` defines the meaning of a cell, and
     `skdp.tables.csv` defines what a record of a CSV file is. The library that made a
     table may already have changed cells. For example, a single cell may have changed
     the type of a whole column. Such changes are undone where possible. To avoid them,
     pass the path of a file.
     """
-    if batch_rows is None:
-        batch_rows = 1 << (18 if readers.is_in_memory(table) else 16)
+    if batch_rows is None:  # threads wait for each other less often in long batches
+        batch_rows = 1 << (20 if readers.is_in_memory(table) else 16)
     check(batch_rows >= 1, f"batch_rows must be at least 1, got {batch_rows}.")
     levels = _find_levels(schema)
     named, apart = _find_roles(schema, target, sample_weight)
     ids = None if schema.unit is None else Ids.of(schema.unit if unit is None else unit)
-    check(unit is None or ids is not None, "unit requires a schema with a unit.")
+    check(unit is None or ids is not None, "unit= requires a unit in the schema.")
     if ids is not None and ids.given is not None:
         apart[UNIT] = ids.given
     elif ids is not None:
@@ -208,20 +208,20 @@ def _find_roles(
 def _find_positions(
     source: Source, schema: Schema, named: Mapping[str, str]
 ) -> list[int]:
-    """Return the positions of the schema's columns, the target and the weight."""
+    """Return the positions of the schema's columns, and then of the columns `named`."""
     if source.names is not None:
         return positions(source.names, [*schema.inputs, *named.values()])
     for what, name in named.items():
         check(
             False,
-            f"{what} must be an array if the table is an array, which has no column "
-            f"names, got {name!r}.",
+            f"The table is an array without column names, so {what} must be an array "
+            f"too, got {name!r}.",
         )
     width, needed = len(source.kinds), len(schema.inputs)
     check(
         width == needed,
-        f"An array must have the columns of the schema in their order. The schema has "
-        f"{needed}, the array {width}.",
+        f"An array must have the columns of the schema, in the same order. The number "
+        f"of columns is {needed} in the schema, but {width} in the array.",
     )
     return list(range(width))
 
@@ -246,7 +246,7 @@ def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArr
         )
         check(
             0 <= weight < math.inf,
-            f"class_weight must have finite weights ≥ 0, got {weight} for {level!r}.",
+            f"class_weight must be finite and ≥ 0, got {weight} for {level!r}.",
         )
         factors[column.codes[key]] = weight
     return factors
@@ -260,7 +260,7 @@ def _cut(
     apart: Mapping[str, Cells],
     rows: int,
 ) -> Iterator[Cut]:
-    """Yield slices of the table."""
+    """Yield consecutive slices of the table, with their target, weights and ids."""
     start = 0
     for columns in source.read(at, rows):
         stop = start + readers.length(columns[0])
@@ -284,7 +284,7 @@ def _make_batch(
     factors: FloatArray | None,
     row_counts: RowCounts | None,
 ) -> Batch:
-    """Convert the cells of a slice."""
+    """Convert the cells of a slice to a batch."""
     read = iter(inputs)
     columns: dict[str, FloatArray | Coded] = {}
     for key, column in schema.columns.items():
@@ -328,7 +328,7 @@ def read_cells(
     every: Sequence[str],
     rows: int,
 ) -> Iterator[dict[str, Any]]:
-    """Read some columns of a table, and nothing else, converted by `typed`.
+    """Read only the requested columns of a table, and convert them by `typed`.
 
     Parameters
     ----------
@@ -337,7 +337,7 @@ def read_cells(
     names : sequence of str, optional
         The columns to read. If it is None, read `y`, under the name "target".
     typed : callable
-        Converts the cells of a column.
+        A function that converts the cells of a column.
     every : sequence of str
         The names of all columns, for a table whose columns have no names.
     rows : int
@@ -353,7 +353,7 @@ def read_cells(
 
 
 def _find_levels(schema: Schema) -> dict[str | None, Levels]:
-    """Return the levels of each categorical column; None stands for the target."""
+    """Return the levels of categorical columns, by name. The target's key is None."""
     target = None if schema.target is None else schema.target_column
     return {
         key: Levels(column)
@@ -363,9 +363,9 @@ def _find_levels(schema: Schema) -> dict[str | None, Levels]:
 
 
 def check_rows(holds: bool, what: str) -> None:
-    """Refuse a column that does not have as many rows as the table."""
+    """Raise an error, unless the column `what` has as many rows as the table."""
     check(
         holds,
-        f"{what} must have as many rows as the table. Select the rows of both "
-        "alike, for example table[kept] and y[kept].",
+        f"{what} must have as many rows as the table. Select the same rows of both, "
+        "for example table[kept] and y[kept].",
     )

@@ -1,4 +1,6 @@
-"""Define what a cell means as a number and as a category. No function here fails.
+"""Define what a cell means as a number and as a category.
+
+No cell makes a function of this module fail.
 
 As a number, a cell means the following. A number is itself, true is 1 and false is 0.
 Python's ``float`` converts a string, which must be ASCII without underscores and may
@@ -72,7 +74,7 @@ def plain(cell: object) -> object:
     try:
         copies = (copy(cell) for base, copy in _COPIES if issubclass(kind, base))
         return next(copies, None)
-    except Exception:  # of whatever kind
+    except Exception:  # a derived type may raise any error
         return None
 
 
@@ -158,7 +160,7 @@ def numbers(cells: Any) -> FloatArray:
     A column is an array of numpy or pyarrow, or `Coded`.
     """
     if not isinstance(cells, (np.ndarray, Coded)):
-        from skdp.tables import arrow  # which imports this module
+        from skdp.tables import arrow  # not at the top, because it imports this module
 
         return arrow.numbers(cells)
     with np.errstate(all="ignore"):  # a cell's overflow must not become a warning
@@ -181,9 +183,9 @@ def _numpy_numbers(cells: AnyArray | Coded) -> FloatArray:
 def is_exact(numbers: AnyArray) -> npt.NDArray[np.bool_]:
     """Return which numbers numpy stores exactly, both as integers and as floats.
 
-    Integers become floats if one cell is missing, and from 2⁵³ on floats do not tell
-    integers apart. So the missing cell of another record could change a number of 2⁵³
-    or more.
+    If one cell of a column is missing, all integers of the column become floats. Floats
+    cannot represent every integer above 2⁵³. A missing cell of one record could
+    therefore change such an integer in another record.
     """
     exact: npt.NDArray[np.bool_] = np.abs(numbers.astype(np.float64)) < 2.0**53
     return exact
@@ -192,7 +194,7 @@ def is_exact(numbers: AnyArray) -> npt.NDArray[np.bool_]:
 def codes(cells: Any, levels: Levels) -> AnyArray:
     """Return the index of each cell's level, or MISSING if the cell has none."""
     if not isinstance(cells, (np.ndarray, Coded)):
-        from skdp.tables import arrow  # which imports this module
+        from skdp.tables import arrow  # not at the top, because it imports this module
 
         return arrow.codes(cells, levels)
     if isinstance(cells, Coded):
@@ -200,7 +202,7 @@ def codes(cells: Any, levels: Levels) -> AnyArray:
     if cells.dtype.kind in _TEXT:
         return _text_codes(cells, levels)
     if cells.dtype.kind in _NUMBERS:
-        if cells.dtype.itemsize == 1:  # one of 256 numbers: no need to sort
+        if cells.dtype.itemsize == 1:  # only 256 possible numbers, so no need to sort
             places = cells.view(np.uint8)
             found = np.flatnonzero(np.bincount(places, minlength=256))
             table = np.full(256, MISSING, np.int32)
@@ -241,7 +243,7 @@ def _compare_codes(cells: AnyArray, levels: Levels) -> AnyArray:
 
 def look_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
     """Return ``values[at]``, and the default where `at` is out of range."""
-    if at.dtype == np.int8:  # as unsigned numbers, negative ones are out of range
+    if at.dtype == np.int8:  # read as unsigned, negative numbers are out of range
         table = np.full(256, default, values.dtype)
         table[: min(len(values), 128)] = values[:128]
         return table[at.view(np.uint8)]
@@ -252,8 +254,8 @@ def look_up(at: AnyArray, values: AnyArray, default: float) -> AnyArray:
 def _real(cell: object) -> object:
     """Return a complex cell as a real number, or nan if it has an imaginary part.
 
-    Real cells may arrive as complex ones, because a single complex cell makes the whole
-    column complex. Other cells are returned as they are.
+    A single complex cell makes the whole column complex, so real numbers may be stored
+    as complex ones. Cells that are not complex are returned unchanged.
     """
     if isinstance(cell, (complex, np.complexfloating)):
         return cell.real if cell.imag == 0 else math.nan

@@ -6,8 +6,8 @@ line is a row of missing cells. If it has too many fields, the last ones are dro
 The number of rows, which is public under replace-one, therefore does not depend on what
 a record contains. Lines end with ``\n`` or ``\r\n``. A single ``\r`` is an ordinary
 character, because common writers do not quote it. The delimiter is a comma, semicolon,
-tab or bar: the one that finds most of the requested columns in the header. Cells are
-bytes. A cell that is not UTF-8 matches no level.
+tab or bar, whichever finds the most requested columns in the header. Cells are bytes. A
+cell that is not valid UTF-8 matches no level.
 
 Every line is a record. A field that begins with a quote ends at the next quote that is
 not doubled, or at the end of the line, and may contain delimiters. Text between that
@@ -19,8 +19,8 @@ Notes
 The unit that privacy protects is the record as defined here. With `multiline`, an
 opening quote that is not closed pulls all lines up to the next quote into its own
 record. One person's cell can then remove other people's rows, which ε does not cover.
-Use `multiline` for files in which a program doubled the quotes inside fields, not for
-cells that people typed.
+Use `multiline` only if a program wrote the file and doubled the quotes inside fields,
+not if people typed the cells themselves.
 
 An empty cell is an empty string. As a number it is missing. As a category it is missing
 unless the schema lists the empty level.
@@ -51,7 +51,7 @@ BLOCK_BYTES = 1 << 23
 """Bytes read at a time; longer records are not cut."""
 
 LONGEST_HEADER = 1 << 24
-"""Most bytes of the first line, roughly. A longer one has an unclosed quote."""
+"""Rough limit on the bytes of the header. Longer ones have an unclosed quote."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class CSV(PathLike[str]):
     Parameters
     ----------
     path : str or path
-        The file.
+        The path of the file.
     multiline : bool
         Whether a quoted field may contain line ends. An unclosed quote then pulls other
         people's lines into its own record, which ε does not cover.
@@ -97,7 +97,7 @@ def table(
     check(bool(header.strip()), f"{path.name!r} has no header line.")
     check(
         b"\r" not in header,
-        f"The lines of {path.name!r} must end with a line feed.",
+        f"Lines of {path.name!r} must end with a line feed, not a carriage return.",
     )
     check(b"\0" not in header, f"{path.name!r} must be a text file in UTF-8.")
     check(_is_utf8(header), f"The header of {path.name!r} is not UTF-8.")
@@ -155,9 +155,9 @@ def table(
 def split(given: str | PathLike[str], most: float) -> list[Section]:
     """Split a file into sections of about `most` bytes.
 
-    Each line belongs to the section in which it begins. A file whose records may have
-    several lines is not split, because the lines of a section do not show where the
-    section's records begin.
+    Each line belongs to the section in which it begins. A file whose records may span
+    several lines is not split, because a section alone does not show where its records
+    begin.
     """
     size = Path(given).stat().st_size
     multiline = isinstance(given, CSV) and given.multiline
@@ -247,7 +247,7 @@ def _read_columns(
 def _opens_last(block: bytes, delimiter: bytes) -> bool:
     """Return whether the last line has an unclosed quote.
 
-    The number of records does not reveal this, because no further line follows.
+    Counting records cannot detect this, because no further line follows.
     """
     last = block[block.rfind(b"\n", 0, -1) + 1 :]
     return b'"' in last and close_quotes(last, delimiter) != last
@@ -258,12 +258,12 @@ def _read_with_arrow(
 ) -> list[Any] | None:
     """Return the columns as Arrow reads them.
 
-    Return None if Arrow fails, or would not read the block as `parse_records` does.
+    Return None if Arrow fails, or if its result might differ from `parse_records`.
     """
     pa, csv = library("pyarrow"), library("pyarrow.csv")
-    # Arrow ends a line at every carriage return, `parse_records` only at line ends.
-    # Arrow also drops a byte order mark at the start of any block, and where a block
-    # starts depends on other records.
+    # Arrow ends a line at every carriage return, but `parse_records` does not. Arrow
+    # also drops a byte order mark at the start of any block, and where a block starts
+    # depends on other records.
     alike = b"\r" not in block or block.count(b"\r") == block.count(b"\r\n")
     alike = alike and not block.startswith(b"\xef\xbb\xbf")
     if not alike or len(block) >= _LARGEST:

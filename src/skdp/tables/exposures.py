@@ -1,4 +1,4 @@
-"""Exposures: sample weights by which counts are divided."""
+"""Define exposures, which are sample weights that counts are divided by."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from skdp.schema import FloatArray
 
-#: Offsets, which are logarithms of exposures, are clipped to ± this number.
+#: Offsets (logarithms of exposures) are clipped to plus or minus this number.
 FARTHEST = 300.0
 
 
 @dataclass(frozen=True, eq=False)
 class Exposure:
-    """Sample weights by which the target is divided, such as years under observation.
+    """Sample weights that the target is divided by, such as years under observation.
 
     A count y over an exposure e has the same Poisson likelihood, up to a constant, as
     the rate y/e with weight e. A row whose exposure is not a positive number has weight
@@ -45,7 +45,7 @@ def divide_counts(
 
     `given` holds the exposures, or their logarithms if `role` is "offset".
     """
-    if role == "offset":  # avoid overflow, by limits that no real offset reaches
+    if role == "offset":  # no real offset reaches the limits, which avoid overflow
         given = np.exp(np.clip(given, -FARTHEST, FARTHEST))
     positive = np.isfinite(given) & (given > 0)
     weights = np.where(positive, given, 0.0)

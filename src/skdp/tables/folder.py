@@ -1,7 +1,7 @@
 """Read all files of a directory, or all that match a pattern, as one table.
 
-Each file is read by its own types, and its columns are found by their names. The rows
-are in the order of the files' names.
+The order and the types of columns may differ from file to file, because columns are
+found by their names. The rows are in the order of the files' names.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ A missing cell turns numpy's integers into floats, and larger floats would merge
 of other persons. Strings may be of any length.
 
 A cell has no id if it is empty, blank, nan, None, or one of the usual strings for
-missing cells, such as "NA". It is always safe to treat a cell as missing, because its
-row then counts for nothing.
+missing cells, such as "NA". It is always safe to treat a cell as missing, because the
+row of a missing id is not used.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Ids:
 
     @classmethod
     def of(cls, unit: Any) -> Ids:
-        """Return the `Ids` for a unit, which is names of columns or the ids themselves.
+        """Return the `Ids` for names of columns, or for the ids themselves.
 
         A list is read as names of columns, so ids must be passed as an array or a
         series.
@@ -124,11 +124,11 @@ class Ids:
     def read_divisors(
         self, source: Source, counts: RowCounts, rows: int
     ) -> Iterator[IntArray]:
-        """Yield the divisors of a table, at most `rows` rows at a time."""
+        """Yield the rows' divisors (`RowCounts.find_divisors`), `rows` at a time."""
         return map(counts.find_divisors, self.read(source, rows))
 
     def count(self, source: Source, least: int = 1) -> RowCounts:
-        """Count the rows of each person in one pass, with `least` as in `RowCounts`."""
+        """Count the rows of each person in one pass. `least` is that of `RowCounts`."""
         counts = RowCounts(least)
         if self.given is not None:
             counts.add(find_ids([self.given]))
@@ -188,7 +188,7 @@ def _code(column: Cells) -> Coded:
 
 
 def _join(codes: AnyArray, values: Sequence[object]) -> Coded:
-    """Return codes of ids, given codes of cells. Different cells may have equal ids."""
+    """Convert codes of cells to codes of ids. Different cells may have equal ids."""
     ids = [_find_id(value) for value in values]
     places = {one: code for code, one in enumerate(dict.fromkeys(ids))}
     new = np.array([MISSING if one is None else places[one] for one in ids], np.int64)
@@ -210,7 +210,7 @@ def _find_id(cell: Any) -> int | str | None:
     except Exception:  # a derived type may raise any error
         return None
     if text and text[0].isalpha() and text[0] not in "nN":
-        return text  # most ids that are not numbers
+        return text  # the usual case of an id that is not a number
     if text is None or text.strip().lower() in _ABSENT:
         return None
     whole = _WHOLE.fullmatch(text.strip())

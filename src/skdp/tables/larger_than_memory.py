@@ -22,15 +22,15 @@ from skdp.privacy.encoding import AnyArray, Chunk
 
 
 def get_machine_memory() -> int:
-    """Return the bytes of the machine's memory, or 0 if they are not known."""
+    """Return the machine's memory in bytes, or 0 if it is not known."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return 0
 
 
-#: Bytes of records that are kept in memory before a file is opened: 64 MiB or, on a
-#: machine with more than 16 GiB of memory, a 256th of it.
+#: Bytes of records that are kept in memory before a file is opened. This is 64 MiB, or
+#: a 256th of the memory of machines with more than 16 GiB.
 IN_MEMORY = max(1 << 26, get_machine_memory() // 256)
 _ALIGNED = 64
 
@@ -74,7 +74,7 @@ def measure_size(chunk: Chunk) -> int:
 
 
 def _owned(weight: AnyArray) -> bool:
-    """Return whether a chunk's weights are not part of the shared array of ones."""
+    """Return whether a chunk has its own weights, not the shared array of ones."""
     return weight.base is None
 
 

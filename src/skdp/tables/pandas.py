@@ -28,7 +28,7 @@ def table(given: Any, wanted: Sequence[str] | None) -> Source:
 def _open(series: Any) -> Callable[[slice], Cells]:
     """Return a function that reads a slice of a Series.
 
-    The Series is opened once if that copies nothing, because pandas slices slowly.
+    Slicing in pandas is slow, so the Series is converted once if this needs no copy.
     """
     dtype, data = series.dtype, series.array
     if hasattr(dtype, "categories"):

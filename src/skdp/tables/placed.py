@@ -22,7 +22,7 @@ Read = Callable[[Any, Any, Any, Any, Any], Records]
 
 
 class PlacedTable(ABC):
-    """A table in several parts, each of which is read by another process.
+    """A table in several parts, which other processes read.
 
     Each part has its own table. If the target and the weights were given separately,
     each part also has the targets and weights of its rows.
@@ -63,19 +63,19 @@ class PlacedTable(ABC):
 
     @abstractmethod
     def take(self, at: IntArray) -> PlacedTable:
-        """Return a table of the rows at the positions `at`, in this table's order."""
+        """Return a table with only the rows at positions `at`, in the same order."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlacedColumn:
-    """A target or weights that the parts of a `PlacedTable` contain."""
+    """A target or weights that are stored with the parts of a `PlacedTable`."""
 
     kind: Kind = "unknown"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlacedDivisors:
-    """Divisors of the rows of a `PlacedTable`.
+    """The divisors of a `PlacedTable`'s rows (see `RowCounts.find_divisors`).
 
     ``read(table, row_counts)`` yields the divisors of one part.
     """
@@ -109,7 +109,7 @@ def table(given: PlacedTable, wanted: Sequence[str] | None) -> Source:
 
 
 def column(given: PlacedColumn) -> PlacedColumn:
-    """Return the column unchanged, because only the parts of its table contain it."""
+    """Return the column unchanged, because its cells are in other processes."""
     return given
 
 

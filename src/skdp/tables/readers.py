@@ -1,4 +1,4 @@
-"""Open a table of any kind: its public facts, and a reader of its columns in slices.
+"""Open a table of any kind, for its public facts and for reading its columns.
 
 A reader is chosen by the name of the table's type, so other libraries are not imported.
 """
@@ -25,13 +25,13 @@ from skdp.schema import check
 Kind = Literal["number", "text", "truth", "category", "other", "unknown"]
 """The kind of a column according to its type; no cell is read.
 
-A library may have guessed from the cells that a column has numbers, strings or
-booleans. A category is a type that someone chose. Columns of kind "other" (dates,
-times, nested values) have neither numbers nor strings.
+Numbers, strings and booleans may be types that a library guessed from the cells. In
+contrast, someone chose the type of a category. Columns of kind "other" (dates, times,
+nested values) have neither numbers nor strings.
 """
 
 Cells = Any
-"""A column's slice: a numpy array (typed or of objects), a pyarrow Array or Coded."""
+"""A slice of a column, as a numpy array of any type, a pyarrow Array or `Coded`."""
 
 T = TypeVar("T")
 
@@ -52,10 +52,11 @@ class Source:
     n_rows : int, optional
         Number of rows, if it is known before reading.
     count : callable, optional
-        Counts the rows, faster than `read` does. Its argument is None, or a callback
-        that receives the share of the table counted so far.
+        A function that counts the rows, and is faster than `read`. Its argument is
+        None, or a callback that receives the share of the table counted so far.
     share : callable, optional
-        Returns the share of a file's bytes that the last `read` has read so far.
+        A function that returns the share of a file's bytes that the last `read` has
+        read so far.
     """
 
     names: Sequence[str] | None
@@ -108,7 +109,7 @@ FILES: Mapping[str, str] = {
 
 
 def is_in_memory(table: Any) -> bool:
-    """Return whether a table is in memory, and neither a file nor a stream.
+    """Return whether a table is in memory, rather than a file or a stream.
 
     The encoded records of such a table take less memory than the table itself.
     """
@@ -135,9 +136,9 @@ def file(given: Any, wanted: Sequence[str] | None) -> Source:
     path = Path(given)
     check(
         not os.path.isfile(path / "model.json"),
-        f"There is no table in {str(path)!r}, which is a saved model.",
+        f"{str(path)!r} is a saved model, not a table.",
     )
-    from skdp.tables import folder  # which imports this module
+    from skdp.tables import folder  # not at the top, because it imports this module
 
     files = folder.list_files(given)
     if files is not None:
@@ -157,12 +158,12 @@ class Section(PathLike[str]):
     Attributes
     ----------
     whole : str or path
-        The file.
+        The path of the whole file.
     first, stop : int
         In a CSV file, the section has the rows that begin at the bytes from `first` to
         before `stop`. In a Parquet file, it has the row groups in that range.
     size : float
-        About how many bytes of the file the section takes.
+        The approximate number of bytes of the section.
     """
 
     whole: str | PathLike[str]
@@ -185,7 +186,7 @@ def _find_file_reader(path: Path) -> str:
     where = FILES.get(path.suffix.lower())
     check(
         where is not None,
-        f"The file must end in {', '.join(FILES)}, got {str(path)!r}.",
+        f"The file name must end in {', '.join(FILES)}, got {str(path)!r}.",
     )
     return str(where)
 
@@ -271,11 +272,11 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
             if close
             else "A fitted model needs all columns of its schema."
             if known
-            else "No column that was asked for was found. Is the header missing?"
+            else "None of the requested columns was found. Is the header missing?"
         )
         check(False, f"The table has no column {name!r}. {remedy}")
     twice = [name for name in wanted if times[name] > 1][:1]
-    check(not twice, f"The table has two columns named {twice}.")
+    check(not twice, f"The table has several columns named {''.join(twice)!r}.")
     where = {name: position for position, name in enumerate(names)}
     return [where[name] for name in wanted]
 
@@ -290,14 +291,17 @@ def count_rows(source: Source, progress: Callable[[float], None] | None = None) 
 
 
 def hide_errors(rows: Iterator[T], what: str) -> Iterator[T]:
-    """Iterate, and replace a library's errors, whose messages might quote a cell."""
+    """Iterate over `rows`, without showing errors of libraries, which may quote cells.
+
+    `what` names the table in the error that is raised instead.
+    """
     while True:
         failed = False
         try:
             row = next(rows, None)
         except Exception:
             failed = True
-        # This is outside of `except`, so the error does not show the library's error.
+        # Raised outside of `except`, so the library's error is not shown as its cause.
         if failed:
             raise ValueError(f"{what} could not be read.")
         if row is None:

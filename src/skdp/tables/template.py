@@ -1,4 +1,4 @@
-"""Write a template of a schema, which a person completes."""
+"""Write a template of a schema, for a person to complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def schema_template(table: Any, target: str | None = None) -> str:
 
     No cell is read. Ranges and categories are public facts that a person must know
     without looking at the records, so they are left as ``"?"``. The categories of a
-    categorical type are not copied either. `loads` says which entries are still
+    categorical type are not copied either. `loads` reports the entries that are still
     missing.
 
     Parameters
@@ -48,11 +48,11 @@ def schema_template(table: Any, target: str | None = None) -> str:
 
 
 _HELP = f"""\
-# The schema of a table: what is public about it.
+# The schema of a table lists its public facts.
 #
-# Replace every "{BLANK}" by what you know without looking at the records: from a form,
-# a standard, a law, or the meaning of the column. Do not take it from the data, because
-# that would reveal something about the records that no budget pays for.
+# Replace each "{BLANK}" by a fact that you know without looking at the records, from a
+# form, a standard, a law, or the meaning of the column. Do not take it from the data.
+# This would reveal something about the records that the privacy budget does not cover.
 #
 # kind = "numeric"      low, high: the range; values outside are clipped.
 #                       Optional: scale = "log", bins, missing, indicator = true.
