@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdp.engines.choice import MakeEngine, place_table
 from skdp.estimators.balanced import release_balanced_weights
-from skdp.estimators.decisions import DecisionsMixin
+from skdp.estimators.decisions import COUNT_SHARE, DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
 from skdp.estimators.exports import ExportsMixin
 from skdp.estimators.feature_map import compute_margins, convert_to_user_units
@@ -52,7 +52,7 @@ from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
 from skdp.planning.decide import scale_caps
-from skdp.planning.plan import run
+from skdp.planning.plan import release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
@@ -297,7 +297,7 @@ class PrivateLinearModel(
     ) -> Outcome:
         """Release the row count and weights if needed, then plan and run the fit."""
         if rows is None:
-            rows = self._release_rows(records, record, noise, engine)
+            rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)

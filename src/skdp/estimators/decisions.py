@@ -86,15 +86,6 @@ class DecisionsMixin(ABC):
         )
         return choice.schema, choice.reasons
 
-    def _release_rows(
-        self,
-        records: Records,
-        record: PrivacyRecord,
-        noise: Randomness,
-        engine: MakeEngine,
-    ) -> int:
-        return release_row_count(records, record, COUNT_SHARE, engine, noise)
-
     def _resolve(
         self,
         schema: Schema,
@@ -112,7 +103,7 @@ class DecisionsMixin(ABC):
         lines = None
         if rows is None:
             lines = read_lines()
-            rows = self._release_rows(lines, record, noise, engine)
+            rows = release_row_count(lines, record, COUNT_SHARE, engine, noise)
         chosen, reasons = self._describe(schema, rows, record)
         if self._places_knots(schema, chosen):
             lines = read_lines() if lines is None else lines

@@ -100,13 +100,16 @@ class Encoder:
     def collect(
         self, encoded: Iterable[Sequence[Chunk]], in_memory: float | None = None
     ) -> Records:
-        """Return the records of all batches, with `limit_memory`."""
+        """Return the records of all batches.
+
+        If `in_memory` is not infinite, `limit_memory` limits the memory that they take.
+        """
         parts = (chunk for chunks in encoded for chunk in chunks)
         if self._schema.unit is not None:
             parts = (self._share(chunk) for chunk in _join_equal(parts))
-        chunks = tuple(limit_memory(parts, in_memory))
+        kept = parts if in_memory == math.inf else limit_memory(parts, in_memory)
         layout = self._schema.layout(self._intercept)
-        return Records(layout, chunks, self._max_weight)
+        return Records(layout, tuple(kept), self._max_weight)
 
 
 def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
