@@ -23,7 +23,7 @@ def assume_given_count(n_rows: Any, neighbours: str, unit: Any) -> tuple[str, ..
 def check_unit(
     unit: Any, *, solver: str = OWN, max_rows_per_unit: int = 1, neighbours: str
 ) -> None:
-    """Refuse options with which a person could exceed the bound of one record."""
+    """Refuse options under which a person could count as more than one record."""
     if unit is None and max_rows_per_unit == 1:
         return
     RowCounts(max_rows_per_unit)  # refuses what is not a whole number
@@ -33,8 +33,9 @@ def check_unit(
     )
     check(
         max_rows_per_unit == 1 or neighbours == "add-remove",
-        "max_rows_per_unit requires neighbours='add-remove', because the number of "
-        f"rows divided by it is not public, got {neighbours!r}.",
+        f"max_rows_per_unit > 1 requires neighbours='add-remove', got {neighbours!r}. "
+        "The other relations need a public number of records, but max_rows_per_unit "
+        "makes it depend on the number of rows of each person.",
     )
     if unit is None or solver == OWN:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,6 @@ def read_rows(
     max_weight: float,
     unit: Any = None,
     n_threads: int | None = 1,
-    progress: Callable[[float], None] | None = None,
 ) -> Records:
     """Read and encode a table, as `batches` and `Encoder` do."""
     work = Encoder(schema, intercept, max_weight)
@@ -47,7 +46,6 @@ def read_rows(
         unit=unit,
         row_counts=row_counts,
         n_threads=n_threads,
-        progress=progress,
         keep=keep,
         finish=work,
     )
@@ -115,8 +113,8 @@ class Encoder:
 def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
     """Join chunks with the same divisor, so that engines get few and long chunks.
 
-    Chunks wait until `WAITING` bytes are collected. Then the rows of the divisor that
-    takes most memory are joined.
+    Chunks wait until `WAITING` bytes are collected. Then the largest group of
+    chunks with the same divisor is joined.
     """
     waiting: dict[int, list[Chunk]] = {}
     sizes: dict[int, int] = {}
