@@ -310,3 +310,10 @@ def test_row_norm_is_positive_and_its_square_finite(row_norm):
 def test_bins_are_a_whole_number():
     with pytest.raises(ValueError, match="bins"):
         Numeric(0, 1, bins=2.5)
+
+
+def test_a_printed_schema_names_its_unit():
+    schema = Schema({"a": Numeric(0, 1)}, unit="patient")
+    assert "patient (unit)  id" in str(schema)
+    assert "<td>patient (unit)</td><td>id</td>" in schema._repr_html_()
+    assert repr(schema) == "<Schema: 1 column, unit patient>"

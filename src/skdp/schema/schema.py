@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from os import PathLike
 from typing import Any
 
 from skdp.schema.columns import Target
@@ -20,7 +21,7 @@ from skdp.schema.pairs import Column, Pair
 from skdp.schema.validation import check
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """The public description of a table.
 
@@ -129,6 +130,13 @@ class Schema:
         schema: Schema = found.schema
         return schema
 
+    def __repr__(self) -> str:
+        n, name = len(self.columns), self.target_name
+        parts = [f"{n} column{'' if n == 1 else 's'}"]
+        parts += [] if self.target is None else [f"target {name}" if name else "target"]
+        parts += [] if self.unit is None else [f"unit {self.unit_name}"]
+        return f"<Schema: {', '.join(parts)}>"
+
     def __str__(self) -> str:
         rows = [("column", "kind", "values"), *self._list_rows()]
         widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
@@ -148,7 +156,7 @@ class Schema:
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def _list_rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the name, kind and values of each column, and then of the target."""
+        """Yield the name, kind and values of each column, the target and the unit."""
         from skdp.schema.descriptions import describe_column
 
         for name, column in self.columns.items():
@@ -157,6 +165,8 @@ class Schema:
             own = self.target_name
             name = "target" if own is None else f"{own} (target)"
             yield name, *describe_column(self.target_column)
+        for name in self.unit_columns:
+            yield f"{name} (unit)", "id", "identifies a person"
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
@@ -175,11 +185,16 @@ class Schema:
         return dumps(self)
 
     @staticmethod
-    def from_toml(text: str) -> Schema:
-        """Make a schema from TOML text; `skdp.schema.toml_files.read` reads a file."""
-        from skdp.schema.toml_files import loads
+    def from_toml(text: str | PathLike[str]) -> Schema:
+        """Make a schema from TOML text, or read it from the path of a TOML file.
 
-        return loads(text)
+        A path is a `pathlib.Path`, or one line of text that ends in ``.toml``.
+        """
+        from skdp.schema.toml_files import loads, read
+
+        one_line = isinstance(text, str) and "\n" not in text.strip()
+        path = not isinstance(text, str) or (one_line and text.endswith(".toml"))
+        return read(text) if path else loads(str(text))
 
     def layout(self, intercept: bool = True) -> Layout:
         """Return the layout of a row: a group per column, and the intercept last."""
