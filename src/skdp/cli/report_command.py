@@ -23,6 +23,9 @@ EXAMPLES = [
     "skdp report model --out README.md",
 ]
 
+#: Endings of the files that can be written.
+FORMS = (".html", ".md", ".json")
+
 
 def report(
     model: Annotated[
@@ -62,6 +65,11 @@ def report(
     if out is None:
         named = model if model.name not in ("", "..") else model.resolve()
         out = named.with_name(f"{named.name}.html")
+    check(
+        out.suffix in FORMS,
+        f"--out must end in {', '.join(FORMS)}, got {out.name!r}. To get a PDF file, "
+        "print the .html page from a browser.",
+    )
     check_out(out, force)
     about = read_subject(model, ledger)
     if out.suffix in (".md", ".json"):
