@@ -223,6 +223,7 @@ def _open(path: Path, purpose: str | None = None, user: str | None = None) -> Le
         os.path.exists(path),
         f"There is no ledger {str(path)!r}. Create one with `skdp ledger make`.",
     )
+    refuse_unless(not path.is_dir(), f"{str(path)!r} is a directory, not a ledger.")
     return skdp.Ledger(path, purpose=purpose, user=user)
 
 

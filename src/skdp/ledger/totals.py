@@ -68,7 +68,7 @@ class Totals:
             raise LedgerError(
                 f"The ledger {path!r} protects {terms.unit or 'single rows'}, got "
                 f"{unit or 'single rows'}. Budgets of different units do not add up. "
-                "Make another ledger with unit=."
+                "Make another ledger, with unit= or `skdp ledger make --unit`."
             )
 
     def refuse_schema(self, digest: str | None, path: str) -> None:
