@@ -26,8 +26,6 @@ from skdp.schema import Layout, Numeric, Schema, Target, check
 COUNT_SHARE = 0.01
 #: Share of the budget (of μ²) spent on releasing the shares of rows that place knots.
 KNOTS_SHARE = 0.05
-#: The number of rows that the check of the budget assumes if the number is not known.
-EXPECTED_ROWS = 1000
 
 
 class DecisionsMixin:
@@ -178,6 +176,6 @@ class DecisionsMixin:
         if self.solver != OWN:
             check_solver(self, loss, opened.table)
         delta = default_delta(rows) if self.delta is None else self.delta
-        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
+        check_budget(self.epsilon, delta, rows)
         check_options(**self._list_options(delta, self.geometry))
         return delta
