@@ -42,7 +42,8 @@ def test_a_fit_charges_and_show_says_so(call, parsed, path, files):
         "commit",
     ]
     assert len(parsed("ledger", "show", path, "--last", 1)["entries"]) == 1
-    code, _, err = call(*fit[:-1], "m2", "--epsilon", 2)
+    again = [2 if word == 1 else word for word in fit]
+    code, _, err = call(*again[:-1], "m2")
     assert code == 2
     assert "is affordable" in err
     assert not os.path.exists("m2")
@@ -67,6 +68,11 @@ def test_a_narrow_screen_shows_every_number_whole(call, path, monkeypatch, colum
     assert last[:6] == ["10", "commit", "9", *(f"{cost:.4g}" for cost in costs)]
     assert table.count("LogisticRegression") == 10
     assert table.count("by ada") == 10
+
+
+def test_a_directory_is_not_called_a_changed_ledger(call, here):
+    code, _, err = call("ledger", "show", here)
+    assert (code, err) == (2, f"skdp: {str(here)!r} is a directory, not a ledger.\n")
 
 
 def test_purpose_user_and_table_are_entered_and_shown(call, parsed, here, files):
