@@ -176,6 +176,17 @@ def test_y_may_name_the_target_that_the_schema_describes():
     assert len({fit.weights_.tobytes() for fit in fits}) == 1
 
 
+def test_the_missing_column_and_its_file_are_named(tmp_path):
+    FRAME.assign(y=Y).to_csv(tmp_path / "1.csv", index=False)
+    FRAME.drop(columns="c").assign(y=Y).to_csv(tmp_path / "2.csv", index=False)
+    fit = skdp.LogisticRegression(schema=LABELLED, n_rows=60).fit
+    with pytest.raises(ValueError, match="In '2.csv': The table has no column 'c'"):
+        fit(tmp_path)
+    misspelt = skdp.Schema({"aa": skdp.Numeric(0, 1)}, target=LABELLED.target)
+    with pytest.raises(ValueError, match="no column 'aa'. Did you mean 'a'"):
+        skdp.LogisticRegression(schema=misspelt).fit(tmp_path / "1.csv")
+
+
 def test_a_target_that_is_passed_apart_keeps_its_name():
     model = skdp.LogisticRegression(schema=LABELLED, n_rows=60, random_state=1)
     with pytest.warns(UserWarning, match="constant"):

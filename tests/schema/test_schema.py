@@ -312,8 +312,9 @@ def test_bins_are_a_whole_number():
         Numeric(0, 1, bins=2.5)
 
 
-def test_a_printed_schema_names_its_unit():
-    schema = Schema({"a": Numeric(0, 1)}, unit="patient")
-    assert "patient (unit)  id" in str(schema)
-    assert "<td>patient (unit)</td><td>id</td>" in schema._repr_html_()
-    assert repr(schema) == "<Schema: 1 column, unit patient>"
+def test_a_printed_schema_names_the_unit():
+    schema = Schema({"x": Numeric(0, 1)}, target=Numeric(0, 1), unit="patient")
+    said = "all rows with the same patient are one person"
+    assert str(schema).splitlines()[-1] == said
+    assert said in schema._repr_html_()
+    assert repr(schema) == "<Schema: 1 column, target, unit patient>"

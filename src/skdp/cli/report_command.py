@@ -23,9 +23,6 @@ EXAMPLES = [
     "skdp report model --out README.md",
 ]
 
-#: Endings of the files that can be written.
-FORMS = (".html", ".md", ".json")
-
 
 def report(
     model: Annotated[
@@ -66,9 +63,8 @@ def report(
         named = model if model.name not in ("", "..") else model.resolve()
         out = named.with_name(f"{named.name}.html")
     check(
-        out.suffix in FORMS,
-        f"--out must end in {', '.join(FORMS)}, got {out.name!r}. To get a PDF file, "
-        "print the .html page from a browser.",
+        out.suffix in (".html", ".htm", ".md", ".json"),
+        f"--out must end in .html, .md or .json, got {str(out)!r}.",
     )
     check_out(out, force)
     about = read_subject(model, ledger)

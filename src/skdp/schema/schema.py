@@ -143,8 +143,7 @@ class Schema:
         lines = [
             f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows
         ]
-        if self.row_norm is not None:
-            lines.append(f"norm of a row: at most {self.row_norm:g}")
+        lines += self._list_facts()
         return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
 
     def _repr_html_(self) -> str:
@@ -153,10 +152,22 @@ class Schema:
             f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
             for row in self._list_rows()
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        facts = "".join(f"<p>{escape(fact)}</p>" for fact in self._list_facts())
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{facts}"
+        )
+
+    def _list_facts(self) -> list[str]:
+        """Return sentences about the whole table."""
+        facts = []
+        if self.unit_name is not None:
+            facts.append(f"all rows with the same {self.unit_name} are one person")
+        if self.row_norm is not None:
+            facts.append(f"norm of a row: at most {self.row_norm:g}")
+        return facts
 
     def _list_rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the name, kind and values of each column, the target and the unit."""
+        """Yield the name, kind and values of each column, and then of the target."""
         from skdp.schema.descriptions import describe_column
 
         for name, column in self.columns.items():
@@ -165,8 +176,6 @@ class Schema:
             own = self.target_name
             name = "target" if own is None else f"{own} (target)"
             yield name, *describe_column(self.target_column)
-        for name in self.unit_columns:
-            yield f"{name} (unit)", "id", "identifies a person"
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
