@@ -151,9 +151,9 @@ def test_options_of_scikit_learn_are_translated(kind, name):
 def test_refusing_options_changes_nothing_else():
     assert "epsilon" in inspect.signature(skdp.LinearSVC).parameters
     assert clone(make(epsilon=2.0)).epsilon == 2.0
-    with pytest.raises(TypeError, match="LogisticR.* 'epsilom'. Did you mean 'epsilon'"):
+    with pytest.raises(TypeError, match=r"no parameter 'epsilom'. Did you mean 'epsi"):
         make(epsilom=2.0)
-    with pytest.raises(TypeError, match="'zzz'. See help.LinearSVC"):
+    with pytest.raises(TypeError, match=r"'zzz'. See help.LinearSVC"):
         skdp.LinearSVC(zzz=2.0)
 
 
@@ -180,10 +180,10 @@ def test_the_missing_column_and_its_file_are_named(tmp_path):
     FRAME.assign(y=Y).to_csv(tmp_path / "1.csv", index=False)
     FRAME.drop(columns="c").assign(y=Y).to_csv(tmp_path / "2.csv", index=False)
     fit = skdp.LogisticRegression(schema=LABELLED, n_rows=60).fit
-    with pytest.raises(ValueError, match="In '2.csv': The table has no column 'c'"):
+    with pytest.raises(ValueError, match=r"In '2.csv': The table has no column 'c'"):
         fit(tmp_path)
     misspelt = skdp.Schema({"aa": skdp.Numeric(0, 1)}, target=LABELLED.target)
-    with pytest.raises(ValueError, match="no column 'aa'. Did you mean 'a'"):
+    with pytest.raises(ValueError, match=r"no column 'aa'. Did you mean 'a'"):
         skdp.LogisticRegression(schema=misspelt).fit(tmp_path / "1.csv")
 
 
