@@ -161,6 +161,8 @@ def main() -> None:
                 continue
             rows += measure(model, name, table)
             print(model, name, file=sys.stderr, flush=True)
+    order = [name for names in TABLES.values() for name in names]
+    rows.sort(key=lambda row: order.index(row["table"]))
     with (OUT / "calibration.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
         writer.writeheader()

@@ -4,7 +4,8 @@ The released scikit-learn, diffprivlib and Opacus are installed under build/peer
 on the same encoded tables as ours at their defaults and at settings tuned on the test
 loss, and their ε is computed again by two accountants that are not theirs. Every fit is
 a row of docs/evidence/peers/results.csv. Rows that exist are not measured again, so an
-interrupted run continues. docs/evidence/peers/README.md is written from it.
+interrupted run continues. docs/evidence/peers/README.md is written from it
+and from docs/evidence/additive.csv, where DP-EBM and our additive model are.
 """
 
 from __future__ import annotations
@@ -437,7 +438,8 @@ def main() -> None:
         for _ in pool.map(lambda unit: measure(*unit, store), units):
             pass
     store.rewrite([recomputed(row) for row in store.rows])
-    text = peers_report.page(store.rows, row_norms(), violations())
+    additive = peers_report.read_additive(OUT.parent / "additive.csv")
+    text = peers_report.page(store.rows, additive, row_norms(), violations())
     (OUT / "README.md").write_text(text, encoding="utf-8")
     print(text)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +13,16 @@ import numpy as np
 NUMBERS = ("california", "bike", "wine")
 #: Differences that count as a tie, in log-loss and in R², as in benchmarks/utility.py.
 TIE = {"classes": 0.0005, "numbers": 0.001}
+#: The name of our additive model among the peers.
+OURS_ADDED = "skdp, additive"
 #: Line of a table -> peer, variant and, for ours, the neighbour relation.
 LINES = {
     "skdp, defaults": ("skdp", "default", "zero-out"),
     "Opacus, defaults": ("Opacus", "default", None),
     "Opacus, tuned": ("Opacus", "tuned", None),
+    "skdp, additive, defaults": (OURS_ADDED, "default", None),
+    "DP-EBM, defaults": ("DP-EBM", "default", None),
+    "DP-EBM, tuned": ("DP-EBM", "tuned", None),
     "skdp, defaults, replace-one": ("skdp", "default", "replace-one"),
     "diffprivlib, defaults": ("diffprivlib", "default", None),
     "diffprivlib, tuned": ("diffprivlib", "tuned", None),
@@ -23,11 +31,43 @@ LINES = {
 OURS = {
     "Opacus, defaults": "skdp, defaults",
     "Opacus, tuned": "skdp, defaults",
+    "DP-EBM, defaults": "skdp, additive, defaults",
+    "DP-EBM, tuned": "skdp, additive, defaults",
     "diffprivlib, defaults": "skdp, defaults, replace-one",
     "diffprivlib, tuned": "skdp, defaults, replace-one",
 }
 Row = dict[str, Any]
 Cells = dict[tuple[str, str, float], tuple[float, float]]
+
+
+def read_additive(path: Path) -> list[Row]:
+    """Return the fits of additive models, which benchmarks/additive.py measured.
+
+    They are in the form of the other rows. The setting of DP-EBM with the best mean is
+    the tuned one, for each table and ε. It may be the default, whose rows are then
+    there twice.
+    """
+    names = {name: name for name in ("DP-EBM", "boosted trees")}
+    names["additive"] = OURS_ADDED
+    with path.open(newline="", encoding="utf-8") as file:
+        found = [row for row in csv.DictReader(file) if row["method"] in names]
+    rows, settings = [], {}
+    for row in found:
+        one = {"peer": names[row["method"]], "table": row["table"]}
+        one["setting"] = json.loads(row["setting"])
+        one["variant"] = "grid" if one["setting"] else "default"
+        one |= {name: float(row[name]) for name in ("epsilon", "value", "seconds")}
+        rows.append(one)
+        if one["peer"] == "DP-EBM":
+            cell = settings.setdefault((one["table"], one["epsilon"]), {})
+            cell.setdefault(row["setting"], []).append(one)
+    for (table, _), tried in settings.items():
+        sign = -1 if table in NUMBERS else 1
+        best = min(
+            tried.values(), key=lambda own: sign * np.mean([r["value"] for r in own])
+        )
+        rows += [row | {"variant": "tuned"} for row in best]
+    return rows
 
 
 def cells_of(rows: list[Row]) -> Cells:
@@ -45,14 +85,14 @@ def cells_of(rows: list[Row]) -> Cells:
     }
 
 
-def reference(rows: list[Row], table: str) -> float:
-    """Best score without privacy: scikit-learn, at the defaults or tuned."""
+def reference(rows: list[Row], table: str, peer: str = "scikit-learn") -> float | None:
+    """Best score without privacy, at the defaults or tuned."""
     found = [
         r["value"]
         for r in rows
-        if (r["peer"], r["table"]) == ("scikit-learn", table) and r["variant"] != "grid"
+        if (r["peer"], r["table"]) == (peer, table) and r["variant"] != "grid"
     ]
-    return max(found) if table in NUMBERS else min(found)
+    return (max if table in NUMBERS else min)(found, default=None)
 
 
 def excess(table: str, value: float, base: float) -> float:
@@ -83,7 +123,8 @@ def ratios(rows: list[Row], cells: Cells) -> dict[str, tuple[float, int]]:
     logs: dict[str, list[float]] = {line: [] for line in OURS}
     for (table, line, epsilon), (value, _) in cells.items():
         if line in OURS and (table, OURS[line], epsilon) in cells:
-            base = reference(rows, table)
+            trees = line.startswith("DP-EBM")
+            base = reference(rows, table, "boosted trees" if trees else "scikit-learn")
             ours = excess(table, cells[table, OURS[line], epsilon][0], base)
             logs[line].append(math.log(ours / excess(table, value, base)))
     return {k: (math.exp(float(np.mean(v))), len(v)) for k, v in logs.items() if v}
@@ -145,17 +186,21 @@ def scores(rows: list[Row], cells: Cells, table: str) -> list[str]:
         texts = []
         for epsilon in epsilons:
             if (table, line, epsilon) not in cells:
+                texts.append("")
                 continue
             mean, error = cells[table, line, epsilon]
             here = [key for key in cells if (key[0], key[2]) == (table, epsilon)]
             best = mean == min((cells[key][0] for key in here), key=lambda m: sign * m)
             text = number(mean) + (f" ± {error:.4f}" if abs(mean) < 100 else "")
             texts.append(f"**{text}**" if best else text)
-        if texts:
+        if any(texts):
             lines.append([line, *texts])
-    base = reference(rows, table)
+    base = f"a line {number(reference(rows, table))}"
+    trees = reference(rows, table, "boosted trees")
+    if trees is not None:
+        base += f", boosted trees {number(trees)}"
     return [
-        f"### {table} ({score}; without privacy {number(base)})",
+        f"### {table} ({score}; without privacy: {base})",
         "",
         *table_of(["", *(f"ε = {e:g}" for e in epsilons)], lines),
     ]
@@ -176,19 +221,25 @@ def accounting(rows: list[Row]) -> list[str]:
     return table_of(heads, lines)
 
 
-def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str:
+def page(
+    rows: list[Row],
+    additive: list[Row],
+    norms: dict[str, float],
+    found: dict[str, str],
+) -> str:
     """Write the page: scores, where we lose, time, ε again, violations.
 
     Parameters
     ----------
-    rows : list of dict
-        Of results.csv.
+    rows, additive : list of dict
+        Of results.csv, and from `read_additive`.
     norms : dict
         Largest norm of a row, by table of classes.
     found : dict
         What the attacks and the import printed.
     """
-    cells = cells_of(rows)
+    every = [*rows, *additive]
+    cells = cells_of(every)
     tables = list(dict.fromkeys(row["table"] for row in rows))
     minutes = sum(row["seconds"] for row in rows) / 60
     versions = dict(sorted({(row["peer"], row["version"]) for row in rows}))
@@ -198,9 +249,10 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         "Released versions, each in its own environment, on the same encoded tables "
         "and the same 80/20 split: "
         + ", ".join(f"{k} {v}" for k, v in versions.items())
-        + ". Written by `make bench NAME=peers` (`benchmarks/peers.py` and "
-        "`benchmarks/peers/`). [results.csv](results.csv) has every fit with its "
-        "setting and CPU time.",
+        + ", and DP-EBM of interpret-core 0.7.8. Written by `make bench NAME=peers` "
+        "(`benchmarks/peers.py` and `benchmarks/peers/`). [results.csv](results.csv) "
+        "has every fit with its setting and CPU time. Additive models were measured by "
+        "`make bench NAME=additive`; [additive.csv](../additive.csv) has their fits.",
         "",
         "- δ = 1e-6. Means over five seeds of noise ± their standard error.",
         "- skdp runs with its defaults: a schema, ε and δ. Opacus protects a row that "
@@ -216,12 +268,18 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         "and nine for numbers (step, clipping, SGD or Adam, batch 256 or 1024, 10 or "
         "30 epochs), for diffprivlib six values of C with 1000 iterations. Two cores "
         "fit it in half an hour. diffprivlib's linear regression has nothing to tune.",
+        "- DP-EBM is the private additive model that people use today. It gets the "
+        "same public bounds, and is compared with our additive model under zero-out. "
+        "Tuned is the best mean of six settings (bins, rounds, learning rate) on the "
+        "same seeds that are shown: "
+        f"{seeds_of(additive, 'DP-EBM')} of them, and {seeds_of(additive, OURS_ADDED)} "
+        "of ours. ε = 8 was not measured.",
         "",
         "## Scores on rows that were not fitted",
         "",
     ]
     for table in tables:
-        text += scores(rows, cells, table)
+        text += scores(every, cells, table)
     text += ["## Where another library is better", ""]
     lost = beaten(cells)
     text += [
@@ -232,11 +290,12 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         "",
         "A tie is the standard error of the difference, or .0005 in log-loss and .001 "
         "in R². Geometric mean of our excess over the score without privacy, divided "
-        "by the peer's (below 1 is better for us):",
+        "by the peer's (below 1 is better for us). Without privacy, the score is that "
+        "of a line, and that of boosted trees for additive models:",
         "",
         *table_of(
             ["against", "our excess over theirs", "cells"],
-            [[k, f"{r:.2g}", str(n)] for k, (r, n) in ratios(rows, cells).items()],
+            [[k, f"{r:.2g}", str(n)] for k, (r, n) in ratios(every, cells).items()],
         ),
         "## CPU seconds of a fit",
         "",
@@ -246,7 +305,7 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         "All "
         f"{len(rows)} fits took {minutes:.0f} minutes.",
         "",
-        *seconds(rows, tables),
+        *seconds(every, tables),
         "## ε by other accountants",
         "",
         "Opacus's noise, rate and number of steps, over all tables and settings, "
@@ -297,6 +356,17 @@ def page(rows: list[Row], norms: dict[str, float], found: dict[str, str]) -> str
         "",
     ]
     return "\n".join(text)
+
+
+def seeds_of(rows: list[Row], peer: str) -> str:
+    """How many fits at the defaults a cell of a peer has, as text."""
+    cells: dict[tuple[str, float], int] = {}
+    for row in rows:
+        if (row["peer"], row["variant"]) == (peer, "default"):
+            at = row["table"], row["epsilon"]
+            cells[at] = cells.get(at, 0) + 1
+    low, high = min(cells.values()), max(cells.values())
+    return f"{low}" if low == high else f"{low} or {high}"
 
 
 def unconverged(rows: list[Row]) -> str:

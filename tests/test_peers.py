@@ -175,10 +175,23 @@ def test_a_loss_to_a_peer_is_reported_and_a_tie_is_not():
     assert not peers_report.beaten(cells(0.69, 0.70, "bike"))
 
 
+def test_the_tuned_setting_has_the_best_mean(tmp_path):
+    names = "table,method,setting,epsilon,seed,value,seconds,width"
+    tried = '{""max_bins"": 8}'
+    fits = [("{}", 0.3), ("{}", 0.5), (tried, 0.38), (tried, 0.40)]
+    lines = [f'bank,DP-EBM,"{at}",1.0,0,{value},1,' for at, value in fits]
+    (tmp_path / "additive.csv").write_text("\n".join([names, *lines]), "utf-8")
+    rows = peers_report.read_additive(tmp_path / "additive.csv")
+    found = peers_report.cells_of(rows)
+    assert found["bank", "DP-EBM, defaults", 1.0][0] == pytest.approx(0.4)
+    assert found["bank", "DP-EBM, tuned", 1.0][0] == pytest.approx(0.39)
+
+
 def test_the_page_is_what_its_rows_say():
     folder = ROOT / "docs" / "evidence" / "peers"
     store = peers.Store(folder / "results.csv")
     assert {row["peer"] for row in store.rows} == set(peers.PEERS)
     found = json.loads((folder / "violations.json").read_text("utf-8"))
-    page = peers_report.page(store.rows, peers.row_norms(), found)
+    additive = peers_report.read_additive(folder.parent / "additive.csv")
+    page = peers_report.page(store.rows, additive, peers.row_norms(), found)
     assert page == (folder / "README.md").read_text("utf-8")

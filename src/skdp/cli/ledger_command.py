@@ -32,7 +32,7 @@ ledger = typer.Typer(
 File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.")]
 
 #: Printed below the entries.
-READING = "ε is at the ledger's δ. A commit or a stop replaces its reservation."
+READING = "Each ε is at the ledger's δ. A commit or a stop replaces its reservation."
 
 #: Smallest width of the column of words. On a narrower terminal, the words of an entry
 #: are printed below its numbers.
@@ -51,11 +51,13 @@ def _show_example(line: str) -> str:
 )
 def make(
     path: File,
-    epsilon: Annotated[float, typer.Option(help="ε of all releases together.")],
-    delta: Annotated[float, typer.Option(help="δ of all releases together.")],
+    epsilon: Annotated[float, typer.Option(help="Largest ε of all releases together.")],
+    delta: Annotated[float, typer.Option(help="Largest δ of all releases together.")],
     reserved_delta: Annotated[
         float,
-        typer.Option(help="Part of δ for discovering categories; 0 if all are public."),
+        typer.Option(
+            help="Part of δ for discovering categories (0 if all are public)."
+        ),
     ] = 0.0,
     neighbours: NeighboursName = Neighbours.add_remove,
     unit: Unit = None,
@@ -161,7 +163,7 @@ def check(
     path: File,
     head: Annotated[
         str | None,
-        typer.Option(help="A head printed earlier, which the entries must contain."),
+        typer.Option(help="A head printed earlier; the ledger must still contain it."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -233,7 +235,7 @@ def _refuse_existing(path: Path) -> None:
     name = str(path)
     refuse_unless(
         not os.path.lexists(path),
-        f"{name!r} already exists, and the ceiling of a ledger is fixed. See it with "
+        f"{name!r} already exists, and a ledger's ceiling cannot change. See it with "
         f"`skdp ledger show {name}`.",
     )
 
@@ -303,6 +305,6 @@ def _align_numbers(entries: list[Entry]) -> list[str]:
 
 def _describe(entry: Entry) -> str:
     """Return what was asked, and when, by whom and why."""
-    time = entry.time[:19].replace("T", " ")
+    time = entry.time[:16].replace("T", " ")
     asked = f"{time} UTC by {entry.user}, purpose: {entry.purpose}"
     return escape(f"{entry.query}\n{asked}")

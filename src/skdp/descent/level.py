@@ -23,8 +23,9 @@ from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray
 
 #: Prior standard deviation of the average error of predictions, divided by the spread
-#: of the residuals. For classes, that spread is 1.
-USUAL_ERROR = 0.07
+#: of the residuals. For classes, that spread is 1. Counts have long tails, from which
+#: caps cut more.
+USUAL_ERROR, COUNT_ERROR = 0.07, 0.1
 #: Largest distance by which the intercept is moved.
 FARTHEST = 2.0
 #: Number of points that represent the distribution of margins.
@@ -74,7 +75,8 @@ def find_shift(
     spread : float
         The spread of the residuals, or 1 for classes.
     """
-    prior = (USUAL_ERROR * spread) ** 2
+    usual = COUNT_ERROR if loss.target_law == "poisson" else USUAL_ERROR
+    prior = (usual * spread) ** 2
     wanted = error * prior / (prior + noise_std**2)
     margins = mean + _make_normal_points(len(mean)) @ _root(covariance).T
     target = np.zeros(len(margins))  # the target cancels in differences of slopes

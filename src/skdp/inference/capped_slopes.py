@@ -318,7 +318,12 @@ def add_up(rows: FloatArray, blocks: FloatArray) -> FloatArray:
     total = np.empty((k, d, k, d))
     for a in range(k):
         for b in range(k):
-            total[a, :, b] = (rows * blocks[:, a, b, None]).T @ rows
+            own = blocks[:, a, b, None]
+            if own.min() >= 0:  # A symmetric product takes half as long.
+                half = rows * np.sqrt(own)
+                total[a, :, b] = half.T @ half
+            else:
+                total[a, :, b] = (rows * own).T @ rows
     return np.asarray(total.reshape(k * d, k * d) / len(rows))
 
 
@@ -348,7 +353,7 @@ def find_bias(
         steep = np.asarray(
             sum(s * w * own.derive(margins, now, caps / w) for w, s, own in points)
         )
-        normal = -add_up(rows, steep)
+        normal = add_up(rows, -steep)
         normal += 1e-6 * np.trace(normal) / len(normal) * np.eye(len(normal))
         force = (rows.T @ slopes / len(rows)).T.ravel()
         true += np.linalg.solve(normal, force).reshape(true.T.shape).T

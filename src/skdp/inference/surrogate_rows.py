@@ -25,8 +25,9 @@ from skdp.schema import FloatArray, Group, Layout
 #: this many times per column. With a stricter one, columns that nearly determine each
 #: other would seem to be independent.
 FALSE_COVARIANCES = 0.5
-#: Number of surrogate rows: at least `N_ROWS`, and this many per coordinate.
-N_ROWS, ROWS_PER_COORDINATE = 2048, 20
+#: Number of surrogate rows: at least `N_ROWS`, this many per coordinate, and at most
+#: `MOST_ROWS` or 4 per coordinate, because time grows with the number of rows.
+N_ROWS, ROWS_PER_COORDINATE, MOST_ROWS = 2048, 20, 8192
 #: Relative addition to variances before columns are regressed on each other.
 RIDGE = 1e-2
 
@@ -133,7 +134,7 @@ def make_rows(layout: Layout, known: Moments) -> FloatArray:
     which is the same every time and more even than random numbers.
     """
     d = layout.n_features
-    n = max(N_ROWS, ROWS_PER_COORDINATE * d)
+    n = max(N_ROWS, min(ROWS_PER_COORDINATE * d, MOST_ROWS), 4 * d)
     redundant = np.zeros(d, bool)  # the last coordinate of each complete group
     for group, whole in zip(layout.groups, known.complete, strict=True):
         redundant[group.start + group.width - 1] = whole or group.kind == "ones"

@@ -20,15 +20,17 @@ from skdp.planning.rule import TOO_FEW
 from skdp.privacy.queries import Neighbours
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, check
 
-#: Ratio of the number of intervals of a curve to (nν/(R²√p))^(1/2), and the largest
-#: number of intervals.
-INTERVALS, MOST_INTERVALS = 0.9, 32
+#: Ratio of the number of intervals of a curve to (nν/(R²√p))^(1/2), for numeric targets
+#: and for classes.
+NUMBER_INTERVALS, CLASS_INTERVALS = 0.9, 1.27
+#: The largest number of intervals, whatever the number of rows.
+MOST_INTERVALS = 32
 #: Ratio of the number of intervals of a number in a pair to (nν/R²)^(1/4), and the
 #: largest number of intervals.
 PAIR_INTERVALS, MOST_PAIR_INTERVALS = 0.8, 8
 #: Pairs are added if nν/R² is at least this large, for numeric targets and for classes.
 #: A record says less about classes than about a numeric target.
-NUMBER_PAIRS, CLASS_PAIRS = 35.0, 160.0
+NUMBER_PAIRS, CLASS_PAIRS = 42.0, 160.0
 #: Pairs are added only as long as there are at most this many coordinates.
 MOST_COORDINATES = 1500
 #: Largest share of knots that follow the released histogram.
@@ -81,7 +83,8 @@ def choose_curves(
     names = find_auto_columns(schema, knots)
     lines = draw_lines(schema)
     signal = rows / _bound_rows(lines) / math.sqrt(lines.layout().n_features)
-    chosen = choose_n_knots(signal) if rows >= TOO_FEW else None  # a constant model
+    ratio = CLASS_INTERVALS if loss.n_classes else NUMBER_INTERVALS
+    chosen = choose_n_knots(signal, rows, ratio)
     for name, column in columns.items():
         if isinstance(column, Numeric) and column.bins is None:
             asked = knots if column.knots is None else column.knots
@@ -154,17 +157,22 @@ def check_choices(knots: Any, pairs: Any) -> None:
     )
 
 
-def choose_n_knots(signal: float) -> int | None:
+def choose_n_knots(signal: float, rows: float, ratio: float) -> int | None:
     """Return the number of knots of a curve, or None for a line.
 
-    `signal` is nν/(R²√p), where R² bounds the squared norm of a centred row, and p is
-    the number of coordinates, both without curves. The noise of the Gram matrix has an
-    operator norm of about R²√p/(nν). This noise hides the smaller directions of a curve
-    with k intervals, which costs about kR²√p/(nν). A piecewise line with k intervals
-    misses a step, or a part that is steeper than 1/k, by about 1/k. The sum of the cost
-    and the miss is smallest if k is proportional to (nν/(R²√p))^(1/2).
+    The number of intervals is `ratio` times the root of `signal`, which is nν/(R²√p).
+    Here R² bounds the squared norm of a centred row, and p is the number of
+    coordinates, both without curves. The noise of the Gram matrix has an operator norm
+    of about R²√p/(nν). This noise hides the smaller directions of a curve with k
+    intervals, which costs about kR²√p/(nν). A piecewise line with k intervals misses a
+    step, or a part that is steeper than 1/k, by about 1/k. The sum of the cost and the
+    miss is smallest if k is proportional to (nν/(R²√p))^(1/2).
+
+    `rows` is nν. Each interval gets at least `TOO_FEW` of them, because fewer rows per
+    unit of noise support only a constant.
     """
-    intervals = round(min(INTERVALS * math.sqrt(signal), MOST_INTERVALS))
+    intervals = round(min(ratio * math.sqrt(signal), MOST_INTERVALS))
+    intervals = min(intervals, math.floor(rows / TOO_FEW))
     return 1 + intervals if intervals > 1 else None
 
 
