@@ -1,4 +1,4 @@
-"""skdp: differentially private linear models, exact down to the last bit."""
+"""skdp: differentially private linear models, with exact sums before the noise."""
 
 from __future__ import annotations
 

@@ -191,17 +191,16 @@ def make_hospital(
         patient. By default each row is a patient of its own, and there is no such
         column.
     icc : float
-        The intraclass correlation of a patient's stays, in [0, 1). It concerns the part
-        of the target that the columns do not explain, and comes from a normal intercept
-        per patient. For ``"cost"`` this part is on the target's own scale. For
-        ``"readmitted"`` it is on the logistic scale and has variance π²/3. For
-        ``"visits"`` it is on the log scale, and its variance is taken as 1. The true
-        weights describe the mean target for ``"cost"`` and ``"visits"``. For
-        ``"readmitted"``, the probabilities of a random patient are less extreme than
-        the weights say.
+        The intraclass correlation of a patient's stays, in [0, 1). Each patient has a
+        normal intercept, whose variance is the share `icc` of all variance that the
+        columns do not explain. For ``"cost"``, all of it is the variance of the noise.
+        For ``"readmitted"``, the rest is π²/3, on the logistic scale. For ``"visits"``,
+        the rest is taken as 1, on the log scale. The true weights describe the mean
+        target for ``"cost"`` and ``"visits"``. For ``"readmitted"``, the probabilities
+        of a random patient are less extreme than the true weights imply.
     bend : float
-        The size of a curved effect of age: `bend` times `bend_age` of the age is added
-        to m. The default is 0, where the effect of age is a line.
+        The size of a curved effect of age: ``bend * bend_age(age)`` is added to m. With
+        the default, 0, the effect of age is linear.
 
     Returns
     -------
@@ -220,7 +219,7 @@ def make_hospital(
     )
     check(
         0 <= icc < 1 and (icc == 0 or patients is not None),
-        f"icc must be in [0, 1) and requires patients, got {icc}.",
+        f"icc must be in [0, 1), and icc > 0 requires patients, got {icc}.",
     )
     rng = np.random.default_rng(random_state)
     unit = None if patients is None else "patient_id"
@@ -254,14 +253,14 @@ def make_hospital(
 
 
 def bend_age(age: FloatArray) -> FloatArray:
-    """Return the curved effect of age, one wave over the ages from 18 to 95."""
+    """Return the curved effect of age: one cosine wave from age 18 to age 95."""
     return np.asarray(np.cos(2.0 * np.pi * (np.asarray(age) - 18.0) / 77.0))
 
 
 def _assign(
     cells: dict[str, Any], patients: int, n_rows: int, rng: np.random.Generator
 ) -> Codes:
-    """Draw whose stay each row is, and make the columns of a patient agree."""
+    """Draw the patient of each row. Give a patient's rows one age and one insurance."""
     often = rng.lognormal(0.0, 1.0, patients)
     more = rng.choice(patients, n_rows - patients, p=often / often.sum())
     patient = rng.permutation(np.concatenate([np.arange(patients), more]))
@@ -345,7 +344,7 @@ def _draw_target(
 ) -> Any:
     """Draw the target of each row from the row's margin m.
 
-    The spread of a cost is multiplied by `rest`.
+    The standard deviation of the noise in a cost is multiplied by `rest`.
     """
     if target == "readmitted":
         codes = (rng.random(len(m)) < 1.0 / (1.0 + np.exp(-m))).astype(np.intp)

@@ -62,11 +62,11 @@ Value = bool | int | float | str | list[Scalar | list[Scalar]] | None
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The base class of forms. A form accepts exactly its keys and their types."""
+    """The base class of forms. A form accepts only its own keys and their types."""
 
 
 def read_file(path: str | os.PathLike[str], largest: int) -> bytes:
-    """Return the bytes of a file; refuse it if missing or above `largest` bytes."""
+    """Return the bytes of a file, which must exist and have at most `largest` bytes."""
     shown = repr(os.fsdecode(path))
     if os.path.isdir(path):
         raise ValueError(f"{shown} is a directory, not a file.")
@@ -114,7 +114,7 @@ def refuse(what: str, error: Exception) -> NoReturn:
 
 
 def _name_type(found: re.Match[str]) -> str:
-    """Return the name of a type in plain words. "or null" is left out."""
+    """Return the name of a type in plain words, without "or null"."""
     names = found[1].replace("int | float", "float").split(" | ")
     kept = [name for name in names if name != "null"] or names
     return " or ".join(_TYPES.get(name, name) for name in kept)
@@ -132,7 +132,7 @@ def check_integers(value: Any) -> None:
 
 
 def write_json(form: msgspec.Struct, what: str) -> str:
-    """Return a form as indented JSON. Refuse a form that could not be read back."""
+    """Return a form as indented JSON. Refuse values that could not be read back."""
     try:
         values = msgspec.to_builtins(form, enc_hook=_to_python)
         text = json.dumps(values, indent=1, allow_nan=False) + "\n"

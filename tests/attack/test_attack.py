@@ -5,20 +5,26 @@ NAME=attack` runs many more. What is compared is said in `watch`, what is drawn 
 `pairs`.
 """
 
+import itertools
 import math
+import re
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from pairs import NEIGHBOURS, RELATIONS, SUBJECTS, pair
 from watch import NULL, compare, distance
 
 import skdp
+from skdp.estimators import preparation
 from skdp.models.losses import SmoothedHinge
 from skdp.privacy import queries
 from skdp.privacy.encoding import Batch, Coded, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
 from skdp.solvers import Problem, output_perturbation
+from skdp.tables import batches
 
 #: Pairs of each subject and relation.
 PAIRS = {
@@ -140,6 +146,49 @@ def test_the_progress_of_an_empty_table_is_that_of_any():
         ).fit(given)
 
     found = compare(act, *tables, neighbours="add-remove", lone=(0, 1))
+    assert (found.wrong, found.error) == ([], None)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.4, 100.0])
+def test_a_bar_shows_neither_how_much_was_read_nor_how_long_it_took(
+    capsys, monkeypatch, tmp_path, seconds
+):
+    """One long cell makes a file longer and slower to read."""
+    clock = itertools.count(0.0, seconds)
+    monkeypatch.setattr("rich.console.monotonic", lambda: next(clock))
+    schema, table, _ = usual()
+    path = tmp_path / "t.csv"
+    pd.DataFrame(table | {"text": "a" * int(1 + seconds)}).to_csv(path, index=False)
+    preparation.read_records(
+        path,
+        schema,
+        target=None,
+        sample_weight=None,
+        class_weight=None,
+        intercept=True,
+        max_weight=1.0,
+        verbose=1,
+    )
+    assert re.fullmatch(r"reading ━+\s*", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("setting", ["raise", "warn"])
+@pytest.mark.parametrize("read", ["fit", "encode"])
+def test_settings_of_numpy_show_no_cell(read, setting):
+    """An exposure that underflows must not become an error or a warning."""
+    schema, table, _ = usual()
+    schema = replace(schema, target=("y", Numeric(0, 1)))
+    tables = [table | {"w": np.array([one, *[0.5] * 11])} for one in (0.5, 1e-40)]
+
+    def act(given):
+        with np.errstate(all=setting):
+            if read == "encode":
+                encode(batches(given, schema, sample_weight="w"), schema)
+                return None
+            own = {"schema": schema, "n_steps": 1, "neighbours": "replace-one"}
+            return skdp.PoissonRegressor(**own).fit(given, exposure="w")
+
+    found = compare(act, *tables, neighbours="replace-one")
     assert (found.wrong, found.error) == ([], None)
 
 

@@ -66,7 +66,7 @@ def test_more_classes_are_named_and_relative_to_their_mean(call, here):
     model = skdp.load("models/epsilon-50")
     own = model.coef_[:, 0] - model.coef_[:, 0].mean()
     assert [line[1] for line in told] == [f"{coef:+.3g}" for coef in own]
-    assert "Classes are relative to their mean, which changes no prediction." in out
+    assert "Coefficients of classes are relative to the mean over all classes." in out
     assert "Categories are relative to the mean of their column" in out
     assert "log(" not in out
 
@@ -84,7 +84,7 @@ def test_scores_are_charged_too(parsed, files, here):
 def test_what_exceeds_the_total_is_refused_before_it_is_spent(call, files, here):
     code, out, err = call(*arguments(files, total=1.0))
     assert (code, out) == (2, "")
-    assert "Together these spend" in err
+    assert "fits and scores would spend" in err
     assert not (here / "models").exists()
     assert call(*arguments(files, "--score", "1.2"))[0] == 2
 

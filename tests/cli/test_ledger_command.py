@@ -201,7 +201,7 @@ def test_a_ledger_is_not_made_over_another(call, path):
     before = path.read_bytes()
     code, _, err = call("ledger", "make", path, "--epsilon", 9, "--delta", 1e-6)
     assert code == 2
-    assert f"{str(path)!r} already exists, and the ceiling of a ledger is fixed" in err
+    assert f"{str(path)!r} already exists, and a ledger's ceiling cannot change" in err
     assert f"skdp ledger show {path}" in err
     assert "--force" not in err  # which there is not
     assert path.read_bytes() == before

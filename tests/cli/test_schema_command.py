@@ -43,7 +43,7 @@ def test_out_target_and_json(call, parsed, files, here):
     assert call(*arguments, "--out", "form.toml", "--force", "-q") == (0, "", "")
     # The form is the result: it goes somewhere.
     assert call(*arguments, "-q") == (0, text, "")
-    assert "and the result if no --out" in call("schema", "--help")[1]
+    assert "the result if --out is not given" in call("schema", "--help")[1]
 
 
 def test_an_unknown_target_is_refused(call, files, here):

@@ -189,7 +189,7 @@ def test_models_are_saved_with_their_curves(model, tmp_path):
     page = skdp.report(again)
     assert "Curve of age" in page
     assert "Map of age and site" in page
-    assert "Knots, placed by the table" in page
+    assert "Knots, placed where the rows are" in page
     assert "There is no forecast" not in page  # the plan could be made again
 
 

@@ -85,5 +85,5 @@ def test_public_mistakes_are_refused():
     with pytest.raises(ValueError, match="exposure must have as many rows"):
         model.fit(X, COUNTS, exposure=YEARS[1:])
     linear = skdp.LinearRegression(**EXACT).fit(X, COUNTS)
-    with pytest.raises(ValueError, match="exposure is for models of counts"):
+    with pytest.raises(ValueError, match="exposure is only for models of counts"):
         skdp.evaluate(linear, X, COUNTS, exposure=YEARS, epsilon=1.0)

@@ -41,7 +41,7 @@ MISTAKES = {
     "one bound": (lambda: make(bounds=3).fit(X, Y), r"a pair \(low, high\)"),
     "too few bounds": (
         lambda: make(bounds=([0, 0], [1, 1])).fit(X, Y),
-        "per column, 3 of each, or two numbers for all columns, got 2",
+        r"one number per column \(3\), got an array of length 2",
     ),
     "text as bounds": (lambda: make(bounds=("a", 1)).fit(X, Y), "bounds needs a numb"),
     "three target bounds": (
@@ -114,7 +114,7 @@ def test_refusing_options_changes_nothing_else():
 
 def test_partial_fit_is_refused_with_the_reason():
     assert not hasattr(make(), "partial_fit")
-    with pytest.raises(AttributeError, match=r"no partial_fit. A fit decides"):
+    with pytest.raises(AttributeError, match=r"no partial_fit. The noise of a fit"):
         make().partial_fit(X, Y)
 
 

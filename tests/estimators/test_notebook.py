@@ -55,7 +55,7 @@ def test_the_diagram_stays_and_the_promise_is_added(model):
     said, _ = read(bundle["text/html"])
     assert type(model).__name__ in said
     assert "A fit will spend ε = 1.0, δ = 1e-09 neighbouring tables: add-rem" in said
-    assert "The number of rows is released, for a hundredth of it." in said
+    assert "Releasing the number of rows takes a hundredth of the budget." in said
     given, _ = read(clone(model).set_params(n_rows=100)._repr_html_())
     assert "A fit will spend ε = 1.0, δ = min(1e-6, 1/(10 rows))" in given
     assert "is released" not in given
@@ -76,8 +76,8 @@ def test_the_diagram_stays_and_the_promise_is_added(model):
         ({"random_state": 0}, "claim no privacy (random_state is set)"),
         ({"epsilon": 0.3, "delta": 1e-7}, "ε = 0.3, δ = 1e-07"),
         ({"neighbours": "add-remove"}, "neighbouring tables: add-remove"),
-        ({"ledger": "/there/budget.db"}, "A ledger is charged first."),
-        ({"bounds": None}, "are inferred"),
+        ({"ledger": "/there/budget.db"}, "The budget is first charged to a ledger."),
+        ({"bounds": None}, "Inferring ranges"),
         ({"epsilon": "nonsense", "delta": []}, "ε = nonsense"),
     ],
 )

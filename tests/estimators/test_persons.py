@@ -86,7 +86,7 @@ def test_rows_without_an_id_count_for_nothing():
     options = {"epsilon": 1.0, "random_state": 0}
     assert (fit(both, **options).weights_ == fit(**options).weights_).all()
     for neighbours in ("replace-one", "zero-out"):
-        with pytest.raises(ValueError, match="no row with an id"):
+        with pytest.raises(ValueError, match="No row of the table has an id"):
             fit(more, n_rows=None, neighbours=neighbours)
 
 

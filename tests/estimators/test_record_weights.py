@@ -114,7 +114,7 @@ def test_class_weights_shift_only_the_intercept():
 
 def test_sample_and_class_weights_together_have_no_errors():
     model = fit(sample_weight=WEIGHTS, class_weight={0: 0.5, 1: 1.0})
-    with pytest.raises(AttributeError, match="not for both together"):
+    with pytest.raises(AttributeError, match="not with both"):
         _ = model.coef_std_
 
 

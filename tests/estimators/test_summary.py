@@ -90,7 +90,7 @@ def test_summary_is_a_table(model):
     assert f"about {rows:,} rows; ε 1, δ 1e-09, add-remove neighbours; 80 ste" in text
     assert "seeded: no privacy claim" in text
     notes = " ".join(text.split())
-    assert "do not cover" in notes
+    assert "do not account for" in notes
     assert "length_of_stay, prior_admissions, creatinine: per unit of log(" in notes
     lines = text.splitlines()
     assert sum(line.startswith("  Surgery ") for line in lines) == 1
@@ -109,7 +109,7 @@ def test_summary_is_a_table(model):
 
 def test_summary_says_what_is_modelled_and_gives_its_numbers(model):
     found = model.summary()
-    assert "Coefficients are of the log-odds of class yes against no." in str(found)
+    assert "Coefficients describe the log-odds of class yes against no." in str(found)
     frame = found.to_frame()
     age = frame.loc[("age", "age")]
     assert age["std"] ** 2 == pytest.approx(age.sampling_std**2 + age.noise_std**2)
@@ -127,7 +127,7 @@ def test_ratios_are_exponentials(model):
         expected = [math.exp(end) for end in line.interval if math.isfinite(end)]
         assert list(ratio.interval)[: len(expected)] == pytest.approx(expected)
     svc = skdp.LinearSVC(bounds=(0, 1), classes=[0, 1], epsilon=math.inf, n_rows=9)
-    with pytest.raises(ValueError, match="ratios=True needs a model of two classes"):
+    with pytest.raises(ValueError, match="ratios=True requires a model of two classes"):
         svc.fit(np.eye(9), [0, 1, 0] * 3).summary(ratios=True)
 
 
@@ -161,7 +161,7 @@ def test_notes_are_about_what_is_there():
     assert "Categories are" not in noted({"a": number, "b": log})
     both = noted({"a": log, "b": category, "c": number, "d": log})
     assert "Categories are relative to the mean" in both
-    assert "a, d: per unit of log(1 + value - low), low of the schema." in both
+    assert "a, d: per unit of log(1 + value - low), where low is the lower end" in both
     many = noted(dict.fromkeys("stuvwx", log))
     assert "s, t, u, v and 2 more: per unit of" in many
     bare = noted({"a": log, "b": category}, fit_intercept=False)

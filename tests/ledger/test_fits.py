@@ -157,7 +157,7 @@ def test_a_ledger_made_with_a_schema_refuses_others(tmp_path):
     left = strict.remaining
     fewer = Schema({"a": Numeric(0, 1)}, target=Categorical([0, 1]))
     for options in (given | {"schema": fewer}, {"bounds": (0, 2)}):
-        with pytest.raises(LedgerError, match="not among them"):
+        with pytest.raises(LedgerError, match="accepts only certain schemas"):
             model(strict, **options).fit(FRAME, Y)
     assert strict.remaining == left
     strict.admit(fewer)

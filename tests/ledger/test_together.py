@@ -128,7 +128,7 @@ def test_whoever_waits_too_long_is_told_and_nothing_is_entered(ledger, monkeypat
     monkeypatch.setattr(log, "PATIENCE", 0.2)
     with contextlib.closing(sqlite3.connect(ledger.path)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerError, match="held it for"):
+        with pytest.raises(LedgerError, match="kept it locked for"):
             ask(ledger, 0.001)
     ask(ledger, 0.001)
     assert ledger.head.size == 2

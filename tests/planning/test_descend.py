@@ -178,6 +178,10 @@ def test_a_penalty_is_applied():
         ({"smoothness": M, "noise": 1.0, "epsilon": 1.0}, "not both, because one"),
         ({"smoothness": M, "noise": 1.0}, "also requires lipschitz"),
         ({"smoothness": M, "epsilon": 1.0, "lipschitz": 1.0}, "n_rows is required"),
+        (
+            {"smoothness": M, "epsilon": 1.0, "lipschitz": -1e-9, "n_rows": 9},
+            "lipschitz must be finite and at least 0",
+        ),
         ({"smoothness": M, "elliptical": True}, "requires records"),
         ({"smoothness": M, "start": np.zeros(3)}, "start must have finite weights"),
         ({"smoothness": M[:2]}, "4 finite numbers"),

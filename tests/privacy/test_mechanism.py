@@ -360,9 +360,9 @@ def test_nobody_changes_what_was_released():
 
 def test_stated_values_are_clipped_before_they_overflow():
     total = queries.stated(
-        np.array([1e300, -(2.0**33), 2.0**-30, math.inf]), 1.0, "test"
+        np.array([1e300, -(2.0**33), 2.0**-30, math.inf, math.nan]), 1.0, "test"
     )
-    assert total.value.tolist() == [2**62, -(2**62), 1, 2**62]
+    assert total.value.tolist() == [2**62, -(2**62), 1, 2**62, 0]
 
 
 def test_no_noise_is_exact_and_costs_everything():

@@ -185,8 +185,8 @@ def test_classes_are_told_apart_and_sum_to_nothing():
     [
         ("svc", "not a likelihood"),
         ("diagonal", "Standard errors require the Gram matrix"),
-        ("dp_sgd", "Standard errors are known for solver='skgd' only."),
-        ("constant", "which is an intercept only"),
+        ("dp_sgd", "Standard errors are available only for solver='skgd'."),
+        ("constant", "has only an intercept"),
     ],
 )
 def test_a_sentence_says_why_there_are_no_errors(name, sentence):
@@ -246,7 +246,7 @@ def test_curves_are_forecasts_of_plans_without_data(name, tmp_path):
 def test_a_constant_model_is_told_what_would_do():
     read = Reader(page("constant"))
     assert "rows cannot support a single coefficient" in read.text
-    assert "too little for a model: a constant" in read.text
+    assert "no model, only a constant" in read.text
     assert "this fit</text>" not in read.text
 
 
@@ -267,11 +267,11 @@ def test_the_number_of_rows_is_told_as_it_may_be():
     for name, why in {
         "replace-one": "900, a public number",
         "given rows": "900, given as public",
-        "plain": "roughly: released with noise",
+        "plain": "approximate, because released with noise",
     }.items():
         assert why in Reader(page(name)).text
     count = remake_plan(model("plain")).n_rows
-    assert f"{count:,}, roughly" in Reader(page("plain")).text
+    assert f"{count:,}, approximate" in Reader(page("plain")).text
 
 
 def test_a_ledger_is_looked_into_and_its_path_not_shown(tmp_path):

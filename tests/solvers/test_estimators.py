@@ -77,7 +77,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(options, sentence):
 
 @pytest.mark.parametrize("name", [n for n in SOLVERS if n not in LOGISTIC])
 def test_a_solver_of_another_loss_is_refused(name):
-    with pytest.raises(ValueError, match="fits the loss"):
+    with pytest.raises(ValueError, match="supports only the loss"):
         skdp.LogisticRegression(solver=name, **KNOWN).fit(X, Y)
 
 

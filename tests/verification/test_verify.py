@@ -192,7 +192,7 @@ def test_a_consistent_lie_about_noise_does_not_pass(name, tmp_path):
     edit(model / "privacy.json", (("spent_epsilon",), lambda _: honest))
     found = skdp.verify(model)
     assert not found.passed
-    assert "spends all of it" in str(found)
+    assert "should spend all of" in str(found)
 
 
 def test_a_ledger_shows_that_it_is_the_record_of_the_run(tmp_path):
@@ -220,7 +220,7 @@ def test_an_entry_that_says_less_than_the_record_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(Reservation, "settle", less)
     given = GIVEN | {"neighbours": "replace-one"}
     model = skdp.LogisticRegression(**given, ledger=ledger).fit(X, Y)
-    assert "FAILED  ledger: its entry is for a smaller cost" in str(
+    assert "FAILED  ledger: the entry of this model is for a smaller cost" in str(
         skdp.verify(model, ledger)
     )
 

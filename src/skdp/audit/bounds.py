@@ -133,7 +133,7 @@ def trials_needed(
     if reach <= shrunk:
         raise ValueError(
             f"reach must be above shrunk = {shrunk}, got {reach:.3g}. These tables are "
-            "too close to reveal noise that is too small."
+            "so similar that an audit cannot find too little noise."
         )
     miss = gdp_miss(confidence)
 

@@ -52,12 +52,11 @@ def make_ranges_game(
 def make_levels_game(
     neighbours: Neighbours, z: float, group: int, delta: float
 ) -> Game:
-    """Return the game that decides whether categories are common enough to be found.
+    """Return the game that audits which categories are found.
 
     The count of a category is just above the threshold in one table and just below it
     in the other. Under replace-one, two categories cross the threshold in opposite
-    directions. The decisions then reveal at most 1/√2 of the distance between the
-    tables.
+    directions. The game can then show at most 1/√2 of the μ that is charged.
     """
     std = z * queries.histogram(queries.big([0]), 1, neighbours, "").sensitivity
     sides = 2 if neighbours == "replace-one" else 1

@@ -238,7 +238,7 @@ def choose_n_games(
     """Choose how many games per table are needed to find noise that is 20 % too small.
 
     The distance between the tables is the median of the distances in `shown`. If the
-    tables are too close to reveal such noise, they are treated as if they were as far
+    tables are too similar to show such noise, they are treated as if they were as far
     apart as the claim allows.
     """
     mu = group * math.sqrt(max(trial.mu_squared for trial in shown))

@@ -74,7 +74,7 @@ def compare_release(
 def compare_releases(
     record: PrivacyRecord, pairs: Sequence[tuple[BoundedSum, BoundedSum]]
 ) -> Observation:
-    """Compare a record's releases with the exact sums on both tables.
+    """Compare the releases of a privacy record with the exact sums on both tables.
 
     `pairs` has one pair of sums, on the table and on its neighbour, for each release.
     """

@@ -146,11 +146,11 @@ def _describe_usage(error: Any) -> str:
 
 
 class Interrupted(Exception):
-    """Replaces KeyboardInterrupt, whose notes typer would drop."""
+    """Raised in place of KeyboardInterrupt, whose notes typer would drop."""
 
 
 class Closed(Exception):
-    """Replaces BrokenPipeError, which typer would handle itself."""
+    """Raised in place of BrokenPipeError, which typer would handle itself."""
 
 
 def _translate_interrupts(command: Callable[..., None]) -> Callable[..., None]:
@@ -175,7 +175,7 @@ def _translate_interrupts(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return the message of an error of skdp, or a general message for other errors.
+    """Return the message of skdp's own errors, or a general message for any other.
 
     Messages of other libraries are not shown, because they may quote a record.
     """

@@ -1,4 +1,4 @@
-"""`skdp audit`: attack this installation's own mechanisms and fits."""
+"""`skdp audit`: test the privacy of this installation by attacking its own fits."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def audit(
 
     This takes a few minutes. Every mechanism and several whole fits run many times on
     synthetic neighbouring tables. An attacker who sees everything that was released
-    guesses which table was used. Correct guesses prove a lower bound on ε, each with
-    confidence 99.9 %; a bound above the claim is a privacy bug. A refuted claim is
-    tested again, and the command exits with 1 if it is refuted twice. Noise that is
-    20 % too small is found with probability 98 %.
+    guesses which table was used. Each audit turns its correct guesses into a lower
+    bound on ε, with confidence 99.9 %. A bound above the claim is a privacy bug. A
+    refuted claim is tested again, and the command exits with 1 if it is refuted twice.
+    Noise that is 20 % too small is found with probability 98 %.
     """
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -108,8 +108,8 @@ def _show(found: list[Audit], single: OneRun, quiet: bool) -> None:
         for why in one.violations:
             console.print(f"{one.name}, {one.neighbours}: {why}", markup=False)
     console.print(
-        "The one fit contained a thousand canaries, each included by a coin flip; "
-        f"{single.n_correct} of {single.n_guesses} guesses were right."
+        'In "one fit", coin flips decided which of a thousand canary rows were in the '
+        f"table; {single.n_correct} of {single.n_guesses} guesses were right."
     )
     wrong = sum(not one.passed for one in found) + (not single.passed)
     console.print(

@@ -70,13 +70,13 @@ def compare(
     file: Table,
     schema: SchemaFile,
     epsilon: Annotated[
-        list[float], typer.Option(help="ε of one fit; repeat for each.")
+        list[float], typer.Option(help="ε of one fit; repeat for each fit.")
     ],
-    total: Annotated[float, typer.Option(help="Largest ε for everything together.")],
+    total: Annotated[float, typer.Option(help="Largest total ε of fits and scores.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Directory for all models.")],
     score: Annotated[
         float | None,
-        typer.Option(help="ε for scoring each model; not scored if omitted."),
+        typer.Option(help="ε of each model's scores. If omitted, no scores."),
     ] = None,
     target: TargetName = None,
     delta: Delta = None,
@@ -100,8 +100,8 @@ def compare(
     """Fit at several ε and show the models side by side.
 
     Every fit and every score spends privacy. Their total cost is computed first, and
-    the command stops if it exceeds --total. Use `skdp plan` to see what a budget may
-    buy without spending any.
+    the command stops if that cost exceeds --total. `skdp plan` forecasts what a budget
+    buys, and spends nothing.
     """
     from skdp.schema import check
 
@@ -109,7 +109,7 @@ def compare(
     epsilons = sorted(set(epsilon))
     check(
         2 <= len(epsilons) <= MOST,
-        f"--epsilon must be repeated for 2 to {MOST} budgets, got {len(epsilons)}.",
+        f"--epsilon must be given 2 to {MOST} times, got {len(epsilons)}.",
     )
     for budget in epsilons:
         check_out(out / f"epsilon-{budget:g}", force)
@@ -157,7 +157,7 @@ def _show(found: BudgetComparison, quiet: bool) -> None:
 
 
 def compose_records(records: Sequence[PrivacyRecord], delta: float) -> float:
-    """Return the ε of all releases in the records together, at the given δ."""
+    """Return the total ε of all releases in the records, at the given δ."""
     from skdp.privacy import accountant
 
     events = [item for record in records for item in record.events.items()]
@@ -168,7 +168,7 @@ def compose_records(records: Sequence[PrivacyRecord], delta: float) -> float:
 
 
 def compose_budgets(epsilons: Sequence[float], delta: float) -> float:
-    """Return the ε of all fits and scores together, before any of them runs.
+    """Return the total ε of all fits and scores, before any of them runs.
 
     `epsilons` holds the budget of each fit and of each evaluation.
     """
@@ -182,7 +182,7 @@ def compose_budgets(epsilons: Sequence[float], delta: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Side:
-    """A fit at one budget, with its directory, forecast and scores."""
+    """A model fitted at one budget, with its directory, forecast and scores."""
 
     epsilon: float
     out: Path
@@ -191,7 +191,7 @@ class Side:
     scored: Evaluation | None
 
     def format_lines(self) -> dict[str, str]:
-        """Return the cells of this fit's column in the table, by the name of the line.
+        """Return this fit's column of the table, as a dict from line names to cells.
 
         All values are public or released.
         """
@@ -215,7 +215,7 @@ class Side:
         """Return the coefficients by name, and by class if there are more than two.
 
         The coefficients of a column's categories are relative to their mean. With more
-        than two classes, they are also relative to the mean over classes. Otherwise,
+        than two classes, they are also relative to the mean over classes. Without this,
         fits with the same predictions could differ by a constant.
         """
         from skdp.estimators.standard_errors import compute_class_effects
@@ -261,7 +261,7 @@ class BudgetComparison:
 
     @property
     def seeded(self) -> bool:
-        """Whether anyone who knows the seed can recompute the noise."""
+        """Whether a seed was set. Anyone who knows it can recompute the noise."""
         records = [record for side in self.sides for record in side.list_records()]
         return any(record.seeded for record in records)
 
@@ -280,7 +280,7 @@ class BudgetComparison:
             return "seeded: no privacy claim"
         return (
             f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy for all "
-            f"{len(self.sides)} together"
+            f"{len(self.sides)} models together"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -321,11 +321,11 @@ def compare_budgets(
     file, schema
         The table, and public facts about it.
     epsilons, total : floats
-        The ε of each fit, and the largest ε allowed for everything together.
+        The ε of each fit, and the largest ε allowed for all fits and scores together.
     score : float, optional
         The ε of each model's scores. If it is None, models are not scored.
     delta : float, optional
-        The δ of each fit, and also of everything together.
+        The δ of each fit, which is also the δ of all fits and scores together.
     out : path
         Directory that holds the directories of all models.
     **options
@@ -350,8 +350,8 @@ def compare_budgets(
     spent = compose_budgets([*epsilons, *scores], delta)
     check(
         spent <= total,
-        f"Together these spend ε = {spent:.4g} at δ = {delta:g}, but --total is "
-        f"{total:g}.",
+        f"The fits and scores would spend ε = {spent:.4g} at δ = {delta:g}, but "
+        f"--total is {total:g}.",
     )
     sides = []
     for epsilon in epsilons:

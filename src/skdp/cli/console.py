@@ -27,7 +27,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")
 QuietButResult = Annotated[
     bool,
     typer.Option(
-        "--quiet", "-q", help="Print errors only, and the result if no --out."
+        "--quiet", "-q", help="Print only errors, and the result if --out is not given."
     ),
 ]
 #: Type of the parameter `force: Force = False`. The option replaces an existing output.

@@ -30,7 +30,7 @@ def demo(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit a synthetic table and show what privacy costs."""
+    """Fit models to a synthetic table and show what privacy costs."""
     from skdp.cli.demo_fits import run_demo
     from skdp.schema import check
 

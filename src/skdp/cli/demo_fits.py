@@ -102,7 +102,7 @@ def save_table(folder: Path, rows: int) -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Job:
-    """A fit of the demo, with its name, its plan and the plan in words."""
+    """A fit of the demo: its name, its plan, and a description of the plan."""
 
     name: str
     plan: Plan
@@ -174,7 +174,7 @@ def _describe_noise(plan: Plan) -> str:
 def _show_progress(
     jobs: list[_Job], show: bool
 ) -> Iterator[list[Callable[[object], None]]]:
-    """Show a progress bar for each fit on stderr, and yield their callbacks."""
+    """Show a progress bar for each fit on stderr, and yield a callback for each bar."""
     # `disable` alone prints an empty line at the end in older versions of rich.
     console = Console(stderr=True, quiet=not show)
     with Progress(console=console, transient=True, disable=not show) as bars:
@@ -191,7 +191,7 @@ def _compute_log_losses(
 ) -> dict[str, float]:
     """Return the mean log-loss of each model on the fresh table.
 
-    Two models are added for comparison: one with the true weights, and the base rate.
+    Two models are added for comparison: the true weights, and the base rate alone.
     """
     judge = encode([fresh.batch], fresh.schema)
     target = np.concatenate([chunk.target for chunk in judge.chunks])
@@ -340,6 +340,8 @@ def _describe_cost(losses: dict[str, float], fit: Fit) -> str:
     if gain <= 0:
         return f"{cost} This table is too small to learn from, even without privacy."
     if private >= losses["base rate alone"]:
-        return f"{cost} No gain over the base rate is left: this ε needs more rows."
+        return (
+            f"{cost} The private model is no better than the base rate. Use more rows."
+        )
     kept = (losses["base rate alone"] - private) / gain
     return f"{cost} The private model keeps {kept:.0%} of the gain over the base rate."

@@ -48,8 +48,7 @@ def discover(
         list[str] | None,
         typer.Option(
             metavar="COLUMN",
-            help="A column of categories that are written as numbers; repeat for "
-            "several.",
+            help="Column whose numbers are categories; repeat for several.",
         ),
     ] = None,
     delta: Delta = None,
@@ -68,8 +67,8 @@ def discover(
     """Find the ranges and categories of a table's columns within a privacy budget.
 
     Ranges are rounded to readable numbers. Categories are found if enough rows have
-    them. What you know without looking at the records is better and costs nothing: edit
-    the file before you use it, or start from `skdp schema`.
+    them. Public knowledge is better than noisy facts and costs nothing. If you have
+    any, edit the file before you use it, or start from `skdp schema`.
     """
     import skdp
 

@@ -54,7 +54,7 @@ def evaluate(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="A score; repeat for several.  [default: all]"
+            metavar="NAME", help="Score to release; repeat for several.  [default: all]"
         ),
     ] = None,
     neighbours: NeighboursName = Neighbours.add_remove,
@@ -71,16 +71,19 @@ def evaluate(
     user: User = None,
     seed: Seed = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="HTML", help="Write a page to this file.")
+        Path | None,
+        typer.Option(
+            metavar="HTML", help="Write an HTML page about the scores to this file."
+        ),
     ] = None,
     force: Force = False,
     as_json: AsJson = False,
     quiet: QuietButResult = False,
 ) -> None:
-    """Score a saved model on a CSV or Parquet file, with a budget for the scores.
+    """Score a saved model on a CSV or Parquet file, within a privacy budget.
 
     The budget protects the rows of this file. If the model was fitted to the same rows,
-    the two budgets add up, so use the same ledger.
+    the two budgets add up, so charge both to the same ledger.
     """
     import skdp
 

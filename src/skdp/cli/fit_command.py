@@ -136,8 +136,8 @@ def fit(
     console.print(f"[bold]{claim}[/bold]\n{tables} ({hidden})")
     if MOST < epsilon < math.inf and seed is None:  # otherwise nothing is claimed
         console.print(
-            f"ε = {epsilon:g} protects in name only. Choose {MOST} or less (see Choose "
-            "ε in the docs).",
+            f"ε = {epsilon:g} hardly protects anyone. Choose {MOST} or less (see "
+            "Choose ε in the docs).",
             markup=False,
         )
     if (limit := find_limit(made)) is not None:
@@ -195,24 +195,24 @@ def fit_file(
     if given:
         check(
             model == "poisson",
-            f"--{next(iter(given))} is for counts. Use --model poisson, got {model}.",
+            f"--{next(iter(given))} requires --model poisson, got {model}.",
         )
     made.fit(file, **(given or {}))
     try:
         made.save(out)
     except (OSError, KeyboardInterrupt) as error:
         error.add_note(
-            f"The model could not be saved in {str(out)!r} and is lost. Its budget "
-            f"stays spent:\n{made.privacy_}"
+            f"The model could not be saved in {str(out)!r} and is lost. The budget "
+            f"of this fit stays spent:\n{made.privacy_}"
         )
         raise
     return made
 
 
 def find_limit(model: PrivateLinearModel) -> str | None:
-    """Return the first warning about a new fit, or None if there is none.
+    """Return the most important warning about a new fit, or None if there is none.
 
-    The order is: unknown labels, doubtful columns, and a budget that supports only a
+    Unknown labels come first, then doubtful columns, then a budget that supports only a
     constant model.
     """
     from skdp.estimators.fit_warnings import (

@@ -32,7 +32,7 @@ ledger = typer.Typer(
 File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.")]
 
 #: Printed below the entries.
-READING = "ε is at the ledger's δ. A commit or a stop replaces its reservation."
+READING = "Each ε is at the ledger's δ. A commit or a stop replaces its reservation."
 
 #: Columns that are left out, in this order, until the table fits the terminal.
 OPTIONAL = ("δ", "μ²", "time (UTC)", "user", "purpose")
@@ -52,11 +52,13 @@ def _show_example(line: str) -> str:
 )
 def make(
     path: File,
-    epsilon: Annotated[float, typer.Option(help="ε of all releases together.")],
-    delta: Annotated[float, typer.Option(help="δ of all releases together.")],
+    epsilon: Annotated[float, typer.Option(help="Largest ε of all releases together.")],
+    delta: Annotated[float, typer.Option(help="Largest δ of all releases together.")],
     reserved_delta: Annotated[
         float,
-        typer.Option(help="Part of δ for discovering categories; 0 if all are public."),
+        typer.Option(
+            help="Part of δ for discovering categories (0 if all are public)."
+        ),
     ] = 0.0,
     neighbours: NeighboursName = Neighbours.add_remove,
     unit: Unit = None,
@@ -162,7 +164,7 @@ def check(
     path: File,
     head: Annotated[
         str | None,
-        typer.Option(help="A head printed earlier, which the entries must contain."),
+        typer.Option(help="A head printed earlier; the ledger must still contain it."),
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -233,7 +235,7 @@ def _refuse_existing(path: Path) -> None:
     name = str(path)
     refuse_unless(
         not os.path.lexists(path),
-        f"{name!r} already exists, and the ceiling of a ledger is fixed. See it with "
+        f"{name!r} already exists, and a ledger's ceiling cannot change. See it with "
         f"`skdp ledger show {name}`.",
     )
 
@@ -262,7 +264,7 @@ def _list_fields(entry: Entry) -> dict[str, Any]:
 
 
 def _print_table(entries: list[Entry]) -> None:
-    """Print a table of entries, without optional columns if the terminal is narrow."""
+    """Print a table of entries. Leave out columns if the terminal is too narrow."""
     from rich.table import Table
     from rich.text import Text
 
@@ -290,7 +292,7 @@ def _format_columns(entries: list[Entry]) -> dict[str, list[str]]:
     """Return the cells of each column of the table, by the column's heading."""
     columns = {
         "#": [str(entry.seq) for entry in entries],
-        "time (UTC)": [entry.time[:19].replace("T", " ") for entry in entries],
+        "time (UTC)": [entry.time[:16].replace("T", " ") for entry in entries],
         "kind": [e.kind if e.of is None else f"{e.kind} {e.of}" for e in entries],
         "what": [escape(entry.query) for entry in entries],
         "purpose": [escape(entry.purpose) for entry in entries],

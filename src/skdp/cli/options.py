@@ -58,7 +58,7 @@ Multiline = Annotated[
     typer.Option(
         "--multiline",
         help="Allow line breaks inside quoted CSV fields. An unclosed quote in one "
-        "record can then swallow other people's records, which ε does not cover.",
+        "record can then hide other people's records, and ε does not cover that.",
     ),
 ]
 SchemaFile = Annotated[
@@ -109,7 +109,7 @@ Unit = Annotated[
 MaxRowsPerUnit = Annotated[
     int,
     typer.Option(
-        help="Let each row count 1 divided by this, instead of every person once.",
+        help="Count each row as 1 divided by this number, not each person once.",
     ),
 ]
 Ledger = Annotated[
@@ -124,14 +124,14 @@ Purpose = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="Purpose, written to the ledger. Use public words only.",
+        help="Purpose to write to the ledger, in public words only.",
     ),
 ]
 User = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Who is asking, written to the ledger.  [default: your login name]",
+        help="User name to write to the ledger.  [default: your login name]",
     ),
 ]
 Seed = Annotated[
@@ -241,9 +241,9 @@ def read_schema(
 
 
 def set_unit(schema: Schema, unit: list[str] | None) -> Schema:
-    """Return the schema with a unit. The columns of the unit are not features any more.
+    """Return the schema with a unit, whose columns are no longer features.
 
-    If `unit` is None or empty, the schema keeps the unit that it has.
+    If `unit` is None or empty, the schema keeps its own unit.
     """
     if not unit:
         return schema

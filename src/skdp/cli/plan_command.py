@@ -54,7 +54,7 @@ def plan(
     rows: Annotated[
         int,
         typer.Option(
-            help="Number of rows, or of persons with --unit. A guess if it is private."
+            help="Number of rows, or of persons with --unit. Guess it if it is private."
         ),
     ],
     epsilon: Epsilon = 1.0,
@@ -71,7 +71,7 @@ def plan(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show what a fit would do and what ε buys. No data is read."""
+    """Show what a fit would do and how accurate it may be. No data is read."""
     import skdp
     from skdp.descent.intercept import InterceptOnly
     from skdp.engines.choice import name_engine
@@ -142,14 +142,14 @@ def plan(
         ("█ privacy, ░ sampling error. " if longest else "")
         + ("–: only a constant. " if not longest and None in forecasts.values() else "")
         + "This is a forecast from public facts and from experience with other tables, "
-        "not a bound. The cost of privacy lies in this range in 80 % of fits."
+        "not a bound. In 80 % of fits, the cost of privacy lies in the range shown."
     )
 
 
 def _measure_room(console: Console, numbers: Table) -> int:
-    """Return the largest length of the bars beside the numbers, in characters.
+    """Return how many characters are left for bars beside the numbers.
 
-    Return 0, for no bars, if the terminal is too narrow.
+    Return 0, which means no bars, if the terminal is too narrow.
     """
     wide = console.options.update(width=1000)
     room = console.width - console.measure(numbers, options=wide).maximum - GAP

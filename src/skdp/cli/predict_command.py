@@ -89,7 +89,7 @@ def _predict_batches(
 ) -> Iterator[Any]:
     """Yield Arrow tables with the predictions for each batch of rows.
 
-    The first table is empty and serves to define the columns of the output.
+    The first table has no rows. It defines the columns of the output.
     """
     from skdp.tables import readers
 

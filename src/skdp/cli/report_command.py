@@ -50,8 +50,8 @@ def report(
     budget was spent, how certain each coefficient is, what more rows or a larger budget
     would change, and how to check all of it. It is one HTML file that loads nothing and
     runs no script. With --out FILE.md or FILE.json, a model card for a model hub is
-    written instead. The privacy record is verified first; nothing is written if that
-    fails.
+    written instead. The privacy record is verified first, and nothing is written if a
+    check fails.
     """
     from skdp.reporting import model_card
     from skdp.reporting.report import read_subject, render_page

@@ -1,4 +1,4 @@
-"""`skdp verify`: recompute a saved model's ε and check its record."""
+"""`skdp verify`: recompute a saved model's ε and check its privacy record."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def verify(
     distributions. The record is compared with the plan, and with the influence that the
     schema and the settings allow one record to have. With --ledger, the ledger must
     contain the entry that paid for this model. The exit code is 0 if privacy is claimed
-    and everything agrees; 1 if something disagrees, or if nothing is claimed (because
-    of a seed, or no noise); 2 if the directory is not a saved model.
+    and everything agrees. It is 1 if something disagrees, or if no privacy is claimed
+    because of a seed or a lack of noise. It is 2 if there is no saved model.
     """
     import skdp
     from skdp.schema import check

@@ -125,7 +125,7 @@ class CompiledEngine:
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`.
 
-        The result is in units of one feature unit times one slope unit.
+        One unit of the result is a step of the features' grid times one of the slopes'.
         """
         formula, slots = Formula.of(slopes, self._unit), self._slots
         n_outputs = units.shape[1]

@@ -183,7 +183,7 @@ class CudaEngine:
 
     @cached_property
     def _copies(self) -> int:
-        """Number of copies of sums over codes in a block, a power of two up to 32."""
+        """Copies of its sums over codes that a thread block keeps: 1, 2, 4, … or 32."""
         room = COPIES_SHARED // (4 * max(1, self._places.n_slots))
         return min(32, 1 << max(0, room.bit_length() - 1))
 

@@ -275,7 +275,7 @@ class DaskEngine:
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
         """Return Σ_i x_i,at s_i, shape (len(at), k), at the weights `units`.
 
-        The result is in units of one feature unit times one slope unit.
+        One unit of the result is a step of the features' grid times one of the slopes'.
         """
         job = self._job(dask_tasks.compute_gradient, units, at)
         if isinstance(slopes.caps, ClusterCaps):

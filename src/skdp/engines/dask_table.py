@@ -51,7 +51,7 @@ class ClusterTable(PlacedTable):
             readers.source(self._example, wanted),
             read=_refuse_reading,
             n_rows=None,
-            count=lambda progress: sum(self._count_parts()),
+            count=lambda: sum(self._count_parts()),
             share=None,
         )
 

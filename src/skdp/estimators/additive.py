@@ -1,4 +1,4 @@
-"""Define additive models: curves on numbers, surfaces on pairs of columns."""
+"""Define additive models, which have curves for numbers and surfaces for pairs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REGRESSORS: dict[str, type[PrivateRegressor]] = {
 
 
 class AdditiveMixin(PrivateLinearModel):
-    """Turn the numbers of a linear model into curves, and add pairs of columns."""
+    """Give numeric columns curves instead of lines, and pairs of columns surfaces."""
 
     def __init__(self, *, knots: Any = "auto", pairs: Any = "auto", **parameters: Any):
         super().__init__(**parameters)
@@ -76,21 +76,22 @@ class AdditiveMixin(PrivateLinearModel):
     def curves_(self) -> Any:
         """The effect of each column as a frame: column, value, effect, low, high.
 
-        The value is a knot of a curve in the user's units, nan for missing numbers, an
-        end of a line, or a category. Effects are on the scale of the margin (log-odds,
-        units of the target, or logarithms of rates), and their mean over the table's
-        rows is about zero. The interval from low to high covers 95 %, with noise from
-        sampling and from privacy. If there are several classes, the frame has a column
-        ``class``, and intervals are not known.
+        A value is a category, a knot in the user's units, or nan for missing numbers.
+        If the effect is a line, its values are the two ends of the range. Effects are
+        on the scale of the margin (log-odds, units of the target, or logarithms of
+        rates), and their mean over the table's rows is about zero. From low to high is
+        a 95 % interval for sampling error and privacy noise together. With more than
+        two classes, the frame has a column ``class``, and low and high are nan.
         """
         check_is_fitted(self, "weights_")
         return make_frame(self)
 
     @property
     def surfaces_(self) -> Any:
-        """The effect of each pair, with the columns first_value and second_value.
+        """The effect of each pair of columns as a frame.
 
-        All other columns of the frame are the same as in ``curves_``.
+        It has the columns of ``curves_``, but with first_value and second_value in
+        place of value.
         """
         check_is_fitted(self, "weights_")
         return make_pairs_frame(self)
@@ -135,7 +136,7 @@ class AdditiveMixin(PrivateLinearModel):
 
 
 class AdditiveClassifier(AdditiveMixin, LogisticRegression):
-    """An additive model of classes under differential privacy, binary or multinomial.
+    """An additive classifier under differential privacy, binary or multinomial.
 
     The log-odds are a sum of one curve per number, one step function per category and,
     for a large enough table, one surface per pair of numbers. A curve is linear between
@@ -144,10 +145,11 @@ class AdditiveClassifier(AdditiveMixin, LogisticRegression):
     Parameters
     ----------
     knots : int, "auto" or None
-        The number of knots of each curve, equally spaced. With "auto", it follows from
-        the number of rows and the budget, and a twentieth of the budget is spent on a
-        histogram of each number, to place knots where the rows are. With None, numbers
-        are lines. Knots in the schema have priority.
+        The number of knots of each curve, equally spaced. With "auto", the number
+        follows from the number of rows and the budget. A twentieth of the budget is
+        then spent on histograms of the numeric columns, to place knots where the rows
+        are. With None, the effect of a number is a line. Knots that the schema sets
+        have priority.
     pairs : "auto", "all", list of pairs of names, or None
         The pairs of columns that have a surface: as many as the rows and the budget
         support ("auto"), all pairs, the listed pairs, or none.
@@ -165,14 +167,14 @@ class AdditiveClassifier(AdditiveMixin, LogisticRegression):
 
     Notes
     -----
-    The other attributes are the same as for `LogisticRegression`. ``coef_`` has the
-    height of each curve at each knot.
+    The other attributes are the same as for `LogisticRegression`. ``coef_`` contains
+    the height of each curve at each knot.
 
     Examples
     --------
     >>> import numpy as np, skdp
     >>> X = np.random.default_rng(0).uniform(size=(20_000, 1))
-    >>> y = (np.abs(X[:, 0] - 0.5) < 0.25).astype(int)  # no line can tell
+    >>> y = (np.abs(X[:, 0] - 0.5) < 0.25).astype(int)  # not linear in X
     >>> clf = skdp.AdditiveClassifier(epsilon=1.0, bounds=(0, 1), classes=[0, 1])
     >>> bool(clf.fit(X, y).score(X[:500], y[:500]) > 0.9)
     True

@@ -1,4 +1,4 @@
-"""Weigh classes by released counts. This is ``class_weight="balanced"``."""
+"""Implement ``class_weight="balanced"``, which weighs classes by released counts."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class PrivateLinearModel(
         if not private_rows and opened.ids is not None:
             counts = opened.count_rows_per_unit(self.max_rows_per_unit)
             rows = len(counts or ())
-            check(rows > 0, "The table has no row with an id.")
+            check(rows > 0, "No row of the table has an id.")
         elif not private_rows:
             # With a ledger, rows are counted but no record is read before the charge.
             readable = schema if self.ledger is None else None
@@ -299,7 +299,7 @@ class PrivateLinearModel(
         reasons: tuple[str, ...],
         weighted: bool,
     ) -> Outcome:
-        """Release the row count and weights if needed, then plan and run the fit."""
+        """Plan and run the fit, after releasing the row count and weights if needed."""
         if rows is None:
             rows = self._release_rows(records, record, noise, engine)
         if self.solver != OWN:

@@ -52,19 +52,19 @@ class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
 
 
 def count_classes(target: Target, at_most: int | None = None) -> int:
-    """Return the number of classes. Raise if a classifier cannot have this target."""
+    """Return the number of classes. Raise if the target does not suit a classifier."""
     check(
         isinstance(target, Categorical) and len(target.levels) >= 2,
         "A classifier needs a categorical target with two classes or more. Describe "
         "it in the schema: Categorical([...]) in Python, kind = 'categorical' in a "
-        "TOML file. Or pass classes=[...]. LinearRegression, or --model linear, "
-        "predicts numbers.",
+        "TOML file. Or pass classes=[...]. To predict numbers, use LinearRegression "
+        "(--model linear).",
     )
     assert isinstance(target, Categorical)
     check(
         at_most is None or len(target.levels) <= at_most,
         "Only binary classification is supported, got "
-        f"{len(target.levels)} classes. LogisticRegression takes more.",
+        f"{len(target.levels)} classes. Use LogisticRegression for more.",
     )
     return len(target.levels)
 
@@ -91,14 +91,14 @@ class LogisticRegression(PrivateClassifier):
         they can replace a schema.
     classes : sequence, optional
         All possible labels, if the schema does not list them. Without them, labels are
-        inferred privately. Inferred labels become integers if all of them are integers,
-        whatever the type of `y`, because a single cell may decide the type of `y`.
+        inferred privately. Inferred labels become integers if all of them are integers.
+        The type of `y` is ignored, because a single cell may decide it.
     target_bounds : (low, high), optional
         Range of a numeric target, for regressors.
     alpha, l1_ratio : float or "auto", float
         Strength of the penalty, and the share of L1 in the penalty. The default is a
-        light ridge penalty, with alpha = 1e-5 for classifiers and 1e-4 for regressors,
-        whose weights are smaller.
+        light ridge penalty. Its alpha is 1e-5 for classifiers, and 1e-4 for regressors,
+        because their weights are smaller.
     fit_intercept : bool
         Whether to fit an intercept.
     class_weight : dict or "balanced", optional
@@ -125,16 +125,16 @@ class LogisticRegression(PrivateClassifier):
         Which pairs of tables must be hard to distinguish. They differ in one row, which
         is added or removed, left out of every sum, or replaced, respectively. If the
         schema has a unit, they differ in all rows of one person instead. Under
-        add-remove the number of rows is private. A noisy count is released for a
-        hundredth of the budget, unless `n_rows` is given. Under the other two relations
+        add-remove the number of rows is private, and a noisy count is released for a
+        hundredth of the budget unless `n_rows` is given. Under the other two relations
         the number of rows is public.
     n_rows : int, optional
-        The number of rows, which add-remove uses. Give it only if it is public. With a
-        unit, it is the number of persons, or of rows if `max_rows_per_unit` is above 1.
+        The number of rows, for add-remove. Give it only if it is public. With a unit,
+        it is the number of persons, or of rows if `max_rows_per_unit` is above 1.
     max_rows_per_unit : int
         How the rows of a person are weighted, if there is a unit. By default every
-        person counts once, however many rows there are. If this is m > 1, each row
-        counts 1/m, but all rows of a person together count at most once. Use it to
+        person counts once, however many rows the person has. If this is m > 1, each row
+        counts 1/m, but all rows of a person together count at most once. Use m > 1 to
         model rows, not persons. It requires neighbours="add-remove".
     ledger : Ledger or absolute path, optional
         The ledger that keeps the table's total budget. It is charged before a record

@@ -20,7 +20,7 @@ def make_axes(n_axes: int = 1, width: float = 4.6, height: float = 4.2) -> Any:
         from matplotlib import pyplot
     except ImportError:
         raise ImportError(
-            "plot needs matplotlib, which pip install 'skdp[report]' installs."
+            "plot requires matplotlib: pip install 'skdp[report]'."
         ) from None
     _, axes = pyplot.subplots(
         1, n_axes, figsize=(width * n_axes, height), squeeze=False, layout="constrained"

@@ -24,9 +24,9 @@ from skdp.schema import Layout, Numeric, Schema, Target, check
 #: Share of μ² spent on releasing the number of rows, if that number is private and not
 #: given.
 COUNT_SHARE = 0.01
-#: Share of the budget (of μ²) spent on releasing the shares of rows that place knots.
+#: Share of μ² spent on releasing the shares of rows that determine where knots are.
 KNOTS_SHARE = 0.05
-#: The number of rows that the check of the budget assumes if the number is not known.
+#: The number of rows that the budget check assumes if the true number is not known.
 EXPECTED_ROWS = 1000
 
 
@@ -52,14 +52,14 @@ class DecisionsMixin:
     n_threads: int | None
 
     def _make_loss(self, target: Target) -> Loss:
-        """Return the loss for a target; refuse a target that the model cannot have."""
+        """Return the loss for a target. Raise if the target does not suit the model."""
         raise NotImplementedError
 
     def _loss(self, schema: Schema) -> Loss:
         return self._make_loss(schema.target_column)
 
     def _is_described(self, schema: Schema) -> bool:
-        """Return whether the schema leaves no knots or pairs to be chosen."""
+        """Return whether the schema already fixes all knots and pairs."""
         return not schema.unresolved
 
     def _find_curves(self, schema: Schema) -> list[str]:
@@ -67,14 +67,14 @@ class DecisionsMixin:
         return find_auto_columns(schema, None)
 
     def _places_knots(self, schema: Schema, chosen: Schema) -> bool:
-        """Return whether a fit releases shares of rows, from which it places knots."""
+        """Return whether a fit must release histograms to place knots."""
         columns = [chosen.columns[name] for name in self._find_curves(schema)]
         return any(isinstance(c, Numeric) and c.n_knots for c in columns)
 
     def _describe(
         self, schema: Schema, rows: int, record: PrivacyRecord, **options: Any
     ) -> tuple[Schema, tuple[str, ...]]:
-        """Choose knots and pairs; return the schema and the reasons."""
+        """Return the schema with chosen knots and pairs, and the reasons."""
         choice = choose_curves(
             schema,
             loss=self._loss(schema),
@@ -103,10 +103,10 @@ class DecisionsMixin:
         noise: Randomness,
         engine: MakeEngine,
     ) -> tuple[Schema, int, tuple[str, ...]]:
-        """Choose curves and pairs; release the row count if it is needed.
+        """Choose curves and pairs, and release what the choice needs.
 
-        If knots must be placed, the shares of rows that determine their places are
-        released too.
+        The number of rows is released if it is not known. If knots must be placed, the
+        share of rows in each part of a range is released too.
         """
         lines = None
         if rows is None:

@@ -30,7 +30,7 @@ from skdp.tables.readers import positions
 
 #: Share of δ that is spent on categories. The rest is for Gaussian noise.
 LEVELS_SHARE = 0.5
-#: Stands for a categorical column in which no category was found.
+#: A placeholder for a categorical column in which no category was found.
 EMPTY = Categorical([NOTHING_FOUND])
 #: The end of a range that is nearer to 0 becomes 0 if it is at most this share of the
 #: other end.
@@ -91,8 +91,8 @@ def discover(
     target : str, optional
         The column to predict, which becomes the target of the schema.
     categorical : sequence of str
-        Columns whose numbers are categories. It must be public which columns these are.
-        List the target here if a classifier will predict it.
+        Numeric columns whose numbers are categories. Which columns these are must be
+        public. List the target here if a classifier will predict it.
     unit : column, str or list of str, optional
         The ids of persons, as for ``fit``. Privacy then protects persons, and the
         schema names the unit. Columns of ids are left out.

@@ -1,4 +1,4 @@
-"""Show a model's privacy in notebooks, and the progress of a fit as a bar."""
+"""Show a model's privacy in notebooks, and progress bars during a fit."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class NotebookMixin:
 
 
 def render_promise(model: Any) -> str:
-    """Return HTML about the budget that a model has spent or that a fit would spend."""
+    """Return HTML that states the budget a model has spent, or a fit would spend."""
     record = model.__dict__.get("privacy_")
     first, *rest = _describe_fit(model) if record is None else str(record).splitlines()
     lines = "".join(f"<li>{escape(line)}</li>" for line in rest)
-    more = "<code>skdp.statement(model)</code> says it in words."
+    more = "<code>skdp.statement(model)</code> explains this in words."
     if record is None:
         more = "<code>skdp.plan(schema, n_rows, epsilon)</code> shows what to expect."
     return (
@@ -79,11 +79,11 @@ def _describe_fit(model: Any) -> list[str]:
         claim = "A fit will claim no privacy (random_state is set)"
     lines = [claim, f"neighbouring tables: {model.neighbours}"]
     if private_rows:
-        lines.append("The number of rows is released, for a hundredth of it.")
+        lines.append("Releasing the number of rows takes a hundredth of the budget.")
     if model.ledger is not None:
-        lines.append("A ledger is charged first.")
+        lines.append("The budget is first charged to a ledger.")
     if model.schema is None and model.bounds is None:
-        lines.append("Ranges and categories are inferred, for a tenth of it.")
+        lines.append("Inferring ranges and categories takes a tenth of the budget.")
     return lines
 
 
@@ -100,10 +100,14 @@ def show_fitting(plan: Plan) -> Iterator[Callable[[Step], None]]:
 
 
 @contextmanager
-def show_reading(what: str = "reading") -> Iterator[Callable[[float], None]]:
-    """Show a progress bar, and yield a callback that takes the share read so far."""
+def show_reading() -> Iterator[Callable[[float], None]]:
+    """Show a progress bar, and yield a callback that sets the share read so far.
+
+    Use this only for rows that need no protection, because the share that was read
+    depends on the number of rows and on the length of cells.
+    """
     with _make_bar() as bar:
-        task = bar.add_task(what, total=1.0)
+        task = bar.add_task("reading", total=1.0)
 
         def callback(share: float) -> None:
             bar.update(task, completed=share)
@@ -113,31 +117,31 @@ def show_reading(what: str = "reading") -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def show_work(what: str, verbose: int) -> Iterator[None]:
-    """If `verbose` is true, show a moving bar and the elapsed time during the work.
+    """If `verbose` is true, show a moving bar during the work on private rows.
 
-    The bar does not show how much is left, because that may be private.
+    The bar shows neither how much is done nor how long it took, because both depend on
+    records. For example, one long cell makes a file longer.
     """
     if not verbose:
         yield
         return
     with _make_bar(measured=False) as bar:
-        bar.add_task(what, total=None)
+        task = bar.add_task(what, total=None)
         yield
+        bar.update(task, total=1.0, completed=1.0)  # the last line is always the same
 
 
 def _make_bar(measured: bool = True) -> Any:
-    """Return a bar that shows the share done, or the elapsed time if not `measured`."""
+    """Return a bar that shows the share done and the time left, if `measured`."""
     try:
         from rich.console import Console
-        from rich.progress import Progress, TimeElapsedColumn
+        from rich.progress import Progress
     except ImportError:
-        raise ImportError(
-            "verbose needs rich, which pip install 'skdp[cli]' installs."
-        ) from None
+        raise ImportError("verbose requires rich: pip install 'skdp[cli]'.") from None
     console = Console(stderr=True)
     if console.is_jupyter and find_spec("ipywidgets") is None:
         # Without widgets, a notebook can still overwrite a line of text.
         console = Console(stderr=True, force_jupyter=False, force_terminal=True)
     *columns, percentage, remaining = Progress.get_default_columns()
-    last = (percentage, remaining) if measured else (TimeElapsedColumn(),)
+    last = (percentage, remaining) if measured else ()
     return Progress(*columns, *last, console=console)

@@ -35,7 +35,7 @@ class Curve:
     axes : tuple of (name, values)
         The name of each column, and its levels or its knots in the user's units.
     numeric : tuple of bool
-        Whether each column is a number without bins.
+        Whether each column is numeric and has no bins.
     effects : float64 (m, k)
         The effect at each knot or level, or at each combination of them, for each
         output. The mean over the rows of the table is about zero.
@@ -68,7 +68,7 @@ class Curve:
 
 
 def list_curves(model: Any) -> list[Curve]:
-    """Return the effect of each column and each pair, except joint vectors."""
+    """Return the effect of each column and pair. `Vector` columns are left out."""
     effects = compute_class_effects(model)[:-1]
     known, shares = model._standard_errors(), model._shares
     found = []
@@ -116,7 +116,7 @@ def _draw_line(
 
 
 def _list_values(column: Numeric | Categorical) -> tuple[Any, ...]:
-    """Return levels, or knots or the middles of bins in the user's units."""
+    """Return a column's levels, knots or bin middles, in the user's units."""
     if isinstance(column, Categorical):
         return tuple(column.levels)
     if column.bins is not None:
@@ -243,6 +243,6 @@ def _import_figures() -> Any:
         from matplotlib import figure
     except ImportError:
         raise ImportError(
-            "plot needs matplotlib, which pip install 'skdp[report]' installs."
+            "plot requires matplotlib: pip install 'skdp[report]'."
         ) from None
     return figure

@@ -37,7 +37,7 @@ def compute_margins(
 def _add_parts(
     batch: Batch, schema: Schema, layout: Layout, weights: FloatArray
 ) -> FloatArray:
-    """Add up what each column contributes to the margins of a batch."""
+    """Return the margins of a batch: the sum of what each column contributes."""
     parts = [
         column.compute_features(schema.pick_cells(batch.columns, name))
         for name, column in schema.columns.items()
@@ -137,7 +137,7 @@ def centre_categories(layout: Layout, weights: FloatArray) -> FloatArray:
 
 
 def convert_to_numbers(levels: Sequence[Any]) -> FloatArray | None:
-    """Return levels as floats, or None unless all of them are numbers or booleans."""
+    """Return levels as floats, or None if any is not a number or a boolean."""
     if all(isinstance(level, (int, float, np.number, np.bool_)) for level in levels):
         return np.array([float(level) for level in levels])
     return None

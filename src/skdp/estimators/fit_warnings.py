@@ -7,8 +7,7 @@ the range, and a row without a known label adds nothing to any sum. All warnings
 from public facts and released sums, so they cost no further budget. There is a warning
 if
 
-- the plan fits a constant, because the rows are too few for the budget to support any
-  coefficient;
+- the plan fits only a constant, because there are too few rows for the budget;
 - the released counts of the classes add up to far less than the number of rows;
 - the released Gram matrix shows a mistake in the schema (the matrix contains the mean
   and mean square of every number and the count of every level);
@@ -38,7 +37,7 @@ from skdp.planning.plan import Plan
 from skdp.privacy.queries import GramPattern
 from skdp.schema import Categorical, FloatArray, Group, Numeric, Pair, split_hats
 
-#: The directory of this package, whose own frames a warning skips.
+#: The directory of this package. Warnings point to the first caller outside of it.
 PACKAGE = str(Path(__file__).parents[1])
 
 #: Warn if the share of cells or labels that are among the levels is below this.
@@ -48,8 +47,8 @@ EXPECTED = 0.5
 #: most frequent level. AT_DEFAULT: mean square distance from the value that stands for
 #: missing cells. STILL: variance. (A standard normal in a range of ±5 has 0.01.)
 AT_END, AT_DEFAULT, STILL = 0.02, 0.008, 0.0008
-#: FALSE_ALARM: probability that noise alone causes a doubt in a fit. SURELY: least
-#: number of standard deviations by which a released sum must differ.
+#: FALSE_ALARM: probability that noise alone causes a doubt in a fit. SURELY: smallest
+#: number of standard deviations of the noise that counts as a real difference.
 FALSE_ALARM, SURELY = 1e-3, 4.0
 #: Allowance for the rounding of cells to the grid.
 EXACT = 1e-6
@@ -65,9 +64,9 @@ class DoubtfulSchemaWarning(UserWarning):
 class _Sums:
     """Released moments divided by n, and the standard deviations of their noise.
 
-    `centred` is nonzero for numbers measured from the middle of their range, and
-    `count_noise` is the noise of the row count divided by n. A sum must differ by more
-    than `surely` standard deviations to cause a doubt.
+    `centred` is nonzero for numbers that are measured from the middle of their range.
+    `count_noise` is the noise of the row count, divided by n. Differences of up to
+    `surely` standard deviations may be noise, so they cause no doubt.
     """
 
     gram: FloatArray
@@ -77,13 +76,13 @@ class _Sums:
     surely: float
 
     def is_negligible(self, value: float, noise: float, most: float) -> bool:
-        """Return whether a value may be zero, and is certainly below `most`."""
+        """Return whether a noisy value may be zero and is surely below `most`."""
         room = self.surely * math.hypot(noise, self.count_noise) + EXACT
         return value < room and value + room < most
 
 
 def describe_doubts(model: Any) -> list[str]:
-    """Return a sentence for each column whose description contradicts released sums."""
+    """Return a sentence for each column whose schema contradicts released sums."""
     found = _find_released_sums(model)
     if found is None:
         return []
@@ -96,9 +95,13 @@ def describe_doubts(model: Any) -> list[str]:
 
 
 def warn_of_doubts(said: list[str]) -> None:
-    """Warn of the first few doubts, if there are any."""
+    """Warn about the first few columns in doubt, if there are any."""
     if said:
-        more = f" {len(said) - MOST} more columns." if len(said) > MOST else ""
+        more = (
+            f" Further columns in doubt: {len(said) - MOST}."
+            if len(said) > MOST
+            else ""
+        )
         text = " ".join(said[:MOST]) + more
         warnings.warn(text, DoubtfulSchemaWarning, stacklevel=find_caller())
 
@@ -157,14 +160,14 @@ def _doubt_levels(group: Group, column: Any, found: _Sums) -> str | None:
         room = found.surely * math.hypot(wide, found.count_noise)
         if known + room < EXPECTED:
             return (
-                f"about {max(0.0, known):.0%} of the cells are one of its levels, and "
-                "the others count for nothing. Compare how they are written."
+                f"only about {max(0.0, known):.0%} of the cells match its levels, and "
+                "the others are ignored. Check how the levels are written."
             )
         if column.other is not None:
             listed = known - float(shares[column.default_code])
             if group.width > 1 and found.is_negligible(listed, wide, AT_END):
                 return (
-                    f"(nearly) all cells count as {column.other!r}. Compare how the "
+                    f"(nearly) all cells count as {column.other!r}. Check how the "
                     "levels are written."
                 )
     most = int(np.argmax(shares))
@@ -227,7 +230,7 @@ def _doubt_numbers(group: Group, column: Numeric, found: _Sums) -> str | None:
     if found.is_negligible(second - first**2, noise_of_variance, STILL):
         return (
             "(nearly) all values seem to be the same, or its range "
-            f"[{column.low:g}, {column.high:g}] is far wider than they are."
+            f"[{column.low:g}, {column.high:g}] is far wider than their spread."
         )
     return None
 
@@ -253,9 +256,8 @@ def describe_unknown_labels(model: Any) -> str | None:
             return (
                 "The released counts of the classes add up to about "
                 f"{share:.0%} of {rows:,} {model.plan_.layout.counted}. Most labels "
-                "are not among the levels and are ignored. Compare how they are "
-                "written ('no' is not 'No', 0 is not 'no'), and check that the file is "
-                "UTF-8."
+                "are not among the classes and are ignored. Check how they are written "
+                "('no' is not 'No', 0 is not 'no'), and that the file is UTF-8."
             )
     return None
 

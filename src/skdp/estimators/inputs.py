@@ -24,7 +24,7 @@ _LIBRARIES = {root for root, _ in TABLES} - {"builtins"}
 
 
 def accept_table(X: Any, *, empty: bool = True) -> Any:
-    """Return `X` as a table that has a reader, or refuse it.
+    """Return `X` as a table that skdp can read, or refuse it.
 
     A list of rows becomes an array of objects, because that type does not depend on any
     cell. The number of columns is the length of the first row, which is public. Shorter
@@ -73,7 +73,7 @@ def _stack_rows(rows: Any) -> Any:
     if first is None:
         return np.empty(len(rows), dtype=object)  # the caller refuses 1-D
     if first and isinstance(first[0], (list, tuple)):
-        return np.empty((len(rows), len(first), len(first[0])), dtype=object)
+        return np.empty((len(rows), len(first), 1), dtype=object)  # refused as 3-D
     table = np.empty((len(rows), len(first)), dtype=object)
     for i, row in enumerate(rows):
         for j, cell in zip(range(len(first)), _list_cells(row) or [], strict=False):
@@ -97,7 +97,7 @@ def _list_cells(row: Any) -> list[Any] | None:
 
 
 def accept_column(y: Any, what: str = "y") -> Any:
-    """Return `y` as a column that has a reader, or refuse it.
+    """Return `y` as a column that skdp can read, or refuse it.
 
     An (n, 1) array is flattened, with a warning.
     """
@@ -116,7 +116,7 @@ def accept_column(y: Any, what: str = "y") -> Any:
         f"{what} should be a 1d array, got an array of shape {tuple(shape)} instead.",
     )
     warnings.warn(
-        f"A column-vector {what} was passed when a 1d array was expected: write "
+        f"A column-vector {what} was passed when a 1d array was expected. Use "
         f"{what}.ravel().",
         DataConversionWarning,
         stacklevel=3,
@@ -145,7 +145,7 @@ def check_width(X: Any, n_features: int, name: str) -> None:
 
 
 def name_target(schema: Schema | None, name: str, target: Any) -> Schema:
-    """Return the schema with column `name` as its target, if `y` is that name."""
+    """Return the schema with column `name` as its target. `name` was passed as `y`."""
     check(
         schema is not None,
         f"y is the string {name!r}. To name a column of the table, describe it in a "
@@ -177,8 +177,8 @@ def list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]
     for ends in lists:
         check(
             len(ends) in (1, n_columns),
-            f"bounds must have one low and one high per column, {n_columns} of each, "
-            f"or two numbers for all columns, got {len(ends)}.",
+            "bounds must be two numbers, or two arrays with one number per column "
+            f"({n_columns}), got an array of length {len(ends)}.",
         )
         check_numbers("bounds", **{f"end {i}": e for i, e in enumerate(ends.tolist())})
     shaped = [np.broadcast_to(np.asarray(b, float), (n_columns,)) for b in lists]
@@ -188,9 +188,9 @@ def list_ranges(bounds: Any, n_columns: int) -> list[tuple[float, float] | None]
 def refuse_dates(table: Any, source: Source, names: Sequence[str | None]) -> None:
     """Refuse columns of a file whose type is a date, a time or a nested value.
 
-    All their cells would be missing. The types in a file are public. The types of a
-    table in memory may have been guessed from its cells, so its columns are not
-    refused. All their cells are missing, and released sums then cause a warning.
+    All cells of such a column would count as missing. The types in a file are public.
+    The types of a table in memory may have been guessed from its cells, so its columns
+    are not refused. Released sums will then cause a warning.
     """
     if not isinstance(table, (str, PathLike)):
         return

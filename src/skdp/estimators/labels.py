@@ -44,7 +44,7 @@ def type_labels(column: Categorical) -> Categorical:
     """
     check(
         len(column.levels) >= 2,
-        "A classifier needs more than one class, and the labels could not be inferred "
+        "A classifier needs more than one class, but the labels could not be inferred "
         "within the budget. Pass classes=[...] with all possible labels, or use a "
         "regressor if the target is continuous.",
     )

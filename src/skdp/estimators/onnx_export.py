@@ -299,7 +299,7 @@ RENDERERS: dict[type, Callable[[_Graph, Any, list[str], FloatArray], str]] = {
 
 
 def _clip(graph: _Graph, values: str, low: float, high: float) -> str:
-    """Clip values (without nan) by Min and Max, because runtimes differ on Clip."""
+    """Clip values (no nan) by Min and Max, because runtimes disagree about Clip."""
     most = graph.node("Min", values, graph.constant(float(high)))
     return graph.node("Max", most, graph.constant(float(low)))
 
@@ -346,6 +346,4 @@ def _import_library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise ImportError(
-            "to_onnx needs onnx, which pip install 'skdp[onnx]' installs."
-        ) from None
+        raise ImportError("to_onnx requires onnx: pip install 'skdp[onnx]'.") from None

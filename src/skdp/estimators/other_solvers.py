@@ -1,4 +1,4 @@
-"""Fit an estimator by an algorithm other than DP-SkGD, named by ``solver``."""
+"""Fit an estimator by the algorithm that ``solver`` names, unless it is DP-SkGD."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def find_delta_share(solver: Any) -> float:
 def check_solver(model: Any, loss: Loss, table: Any = None) -> None:
     """Refuse a solver that is unknown or does not support the model's parameters.
 
-    A solver that reads rows itself does not support a table that is read elsewhere.
+    A solver that reads rows itself does not support a table on a cluster.
     """
     solver = _find_solver(model.solver)
     check(
@@ -48,8 +48,8 @@ def check_solver(model: Any, loss: Loss, table: Any = None) -> None:
     )
     check(
         not solver.losses or loss.name in solver.losses,
-        f"solver={model.solver!r} fits the loss {' or '.join(solver.losses)} only, got "
-        f"{loss.name} of {type(model).__name__}.",
+        f"solver={model.solver!r} supports only the loss {' or '.join(solver.losses)}, "
+        f"got {loss.name} from {type(model).__name__}.",
     )
     for name, default in (("sampling", "auto"), ("geometry", "auto")):
         check(

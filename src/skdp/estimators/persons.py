@@ -8,7 +8,8 @@ from skdp.estimators.other_solvers import OWN
 from skdp.privacy.units import RowCounts
 from skdp.schema import check
 
-#: The assumption that a record states if the user gives n, about rows or persons.
+#: The assumption that a privacy record states if the user gives the number of rows or
+#: persons.
 ROWS_GIVEN = "The number of {} given is public."
 
 
@@ -20,7 +21,7 @@ def name_counted(unit: Any) -> str:
 def check_unit(
     unit: Any, *, solver: str = OWN, max_rows_per_unit: int = 1, neighbours: str
 ) -> None:
-    """Refuse options with which a person could exceed the bound of one record."""
+    """Refuse options under which a person could count as more than one record."""
     if unit is None and max_rows_per_unit == 1:
         return
     RowCounts(max_rows_per_unit)  # refuses what is not a whole number
@@ -30,8 +31,9 @@ def check_unit(
     )
     check(
         max_rows_per_unit == 1 or neighbours == "add-remove",
-        "max_rows_per_unit requires neighbours='add-remove', because the number of "
-        f"rows divided by it is not public, got {neighbours!r}.",
+        f"max_rows_per_unit > 1 requires neighbours='add-remove', got {neighbours!r}. "
+        "The other relations need a public number of records, but max_rows_per_unit "
+        "makes it depend on the number of rows of each person.",
     )
     if unit is None or solver == OWN:
         return

@@ -1,4 +1,4 @@
-"""Open the table of a fit, infer missing schema entries privately, read the records.
+"""Open a fit's table, infer missing schema entries privately, and read the records.
 
 Column names are taken as public. Types, ranges, categories, labels and (under
 add-remove) the number of rows are not. A type is not public because a library that
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from skdp.estimators.display import show_reading
+from skdp.estimators.display import show_work
 from skdp.estimators.inputs import (
     accept_column,
     accept_table,
@@ -54,7 +53,7 @@ from skdp.tables.readers import Source, count_rows, positions
 
 ROWS = 65_536
 TEXT_FILES = (".csv", ".tsv")
-SCHEMA_IS_PUBLIC = "What the schema says is public."
+SCHEMA_IS_PUBLIC = "Everything in the schema is public."
 #: Placeholders for entries to infer. KIND may turn out to be a range or levels.
 KIND, RANGE, LEVELS = "kind", "range", "levels"
 #: Stand-ins for a target that is not inferred yet, so that its loss can be checked.
@@ -82,7 +81,7 @@ class OpenedTable:
     assumptions : tuple of str
         The facts that are taken as public.
     table : table
-        The table, of a type that has a reader.
+        The table, as `skdp.estimators.inputs.accept_table` returns it.
     y : column or str, optional
         The target as it was passed to ``fit``, if it was.
     source : Source
@@ -104,10 +103,10 @@ class OpenedTable:
 
     @property
     def stages(self) -> list[tuple[str, list[str] | None]]:
-        """The stages of inference: what is inferred, and the names of the columns.
+        """The stages of inference. Each says what is inferred and for which columns.
 
-        None in place of names means the target. A column of unknown kind is also part
-        of the stage LEVELS, because it may turn out to have levels.
+        None in place of column names means the target. A column of unknown kind is also
+        part of the stage LEVELS, because it may turn out to have levels.
         """
         kinds = [name for name, c in self.columns.items() if _is(c, KIND)]
         levels = [name for name, c in self.columns.items() if _is(c, LEVELS)]
@@ -155,9 +154,9 @@ class OpenedTable:
 
     def count_rows(self, verbose: int = 0) -> int:
         """Count the rows. Use this only if `neighbours` makes their number public."""
-        shown = verbose and self.source.n_rows is None
-        with show_reading("counting rows") if shown else nullcontext() as progress:
-            return count_rows(self.source, progress)
+        shown = verbose if self.source.n_rows is None else 0
+        with show_work("counting rows", shown):
+            return count_rows(self.source)
 
     def infer_schema(
         self,
@@ -168,7 +167,10 @@ class OpenedTable:
         part: float = 1.0,
     ) -> Schema:
         """Infer missing entries. This costs `share` of μ² and `part` · `share` of δ."""
-        check((counts is None) == (self.ids is None), "A unit requires counts.")
+        check(
+            (counts is None) == (self.ids is None),
+            "counts must be given if, and only if, there is a unit.",
+        )
         stages = self.stages
         each = record.budget * share / max(len(stages), 1)
         z = 0.0 if each == math.inf else 1.0 / math.sqrt(each)
@@ -219,7 +221,7 @@ class OpenedTable:
         return self.ids.count(self.source, least)
 
     def _read_divisors(self, counts: RowCounts | None, whole: bool) -> Any:
-        """Return the divisors of the batches of `_read`, or None without a unit."""
+        """Return the number that divides each row's weight, or None without a unit."""
         if self.ids is None or counts is None:
             return None
         read = partial(_read_divisors, self.ids, whole)
@@ -241,7 +243,7 @@ class OpenedTable:
 def _read_divisors(
     ids: Ids, whole: bool, table: Any, counts: RowCounts
 ) -> Iterable[IntArray]:
-    """Return the divisors of a table's rows, per batch or, if `whole`, in one array."""
+    """Return the number that divides each row's weight, in one array if `whole`."""
     source = readers.source(table, ids.columns)
     read = ids.read_divisors(source, counts, ROWS)
     return [np.concatenate([np.zeros(0, np.int64), *read])] if whole else read
@@ -282,8 +284,8 @@ def open_table(
     X, y, named = accept_table(X, empty=empty), accept_column(y), has_names(X)
     check(
         type(X).__name__ != "RecordBatchReader",
-        "A RecordBatchReader can be read only once, and a fit may read a table more "
-        "often. Pass reader.read_all() or a Parquet file.",
+        "A RecordBatchReader can be read only once, but a fit may read its table more "
+        "than once. Pass reader.read_all() or a Parquet file.",
     )
     schema = toml_files.given(schema)
     if isinstance(y, str):
@@ -319,8 +321,8 @@ def open_table(
     )
     check(
         not isinstance(X, (str, PathLike)) or Path(X).suffix.lower() not in TEXT_FILES,
-        "A text file does not say what its columns are. Pass a schema; "
-        "skdp.schema_template writes a form, and skdp.discover finds a schema.",
+        "A text file does not state the types of its columns. Pass a schema. "
+        "skdp.schema_template writes a template, and skdp.discover finds a schema.",
     )
     source = readers.source(X)
     n_rows = source.n_rows  # None if the rows of X and y are elsewhere
@@ -378,12 +380,7 @@ def read_records(
     if isinstance(table, PlacedTable):
         weighted, layout = sample_weight is not None, schema.layout(intercept)
         return table.encode(layout, max_weight, read, weighted, row_counts)
-    with show_reading() if verbose else nullcontext() as progress:
+    with show_work("reading", verbose):
         return read(
-            table,
-            target,
-            sample_weight,
-            row_counts=row_counts,
-            n_threads=n_threads,
-            progress=progress,
+            table, target, sample_weight, row_counts=row_counts, n_threads=n_threads
         )

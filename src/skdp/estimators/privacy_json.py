@@ -23,7 +23,7 @@ from skdp.typed_files import Count, Epsilon, Form, to_json
 
 #: Largest number of trials of a search.
 MOST_TRIALS = 10**6
-#: Zero, or a number whose square neither overflows nor vanishes.
+#: Zero, or a number whose square is neither infinite nor rounded to zero.
 Size = Annotated[float, Meta(ge=0, le=1e100)]
 #: A probability below one.
 Probability = Annotated[float, Meta(ge=0, lt=1)]

@@ -5,9 +5,9 @@ pairs are not unique. The effects below are unique. They are linear in the weigh
 make (nearly) the same predictions:
 
 * The effect of a pair has a mean of zero at each value of either column, if the columns
-are treated as independent. The means that are removed are added to the columns. * The
-effect of a column has a mean of zero over the rows. The mean that is removed is added
-to the intercept.
+  are treated as independent. The means that are removed are added to the columns.
+* The effect of a column has a mean of zero over the rows. The mean that is removed is
+  added to the intercept.
 
 Boosted additive models show their terms in the same way. The means are weighted by the
 share of rows at each category or knot. These shares follow from the released Gram
@@ -94,10 +94,10 @@ def make_purifying_matrix(
 def _split_pair(
     pair: Pair, shares: FloatArray
 ) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
-    """Return the maps from a pair's weights to its parts.
+    """Return the matrices that map a pair's weights to the parts of its effect.
 
-    The parts are the effect of the pair, its mean, and what each column gets at each of
-    its own categories or knots.
+    The parts are the pair's own effect, the mean of the effect, and the amounts that
+    are moved to each of the two columns, at the column's categories or knots.
     """
     a, b = (part.width for part in pair.parts)
     table = shares.reshape(a, b)
@@ -117,7 +117,7 @@ def _split_pair(
 
 
 def _place_knots(column: Any, part: Any) -> FloatArray:
-    """Return the pair's hats of a column at each knot or level of the column itself."""
+    """Evaluate a pair's hat functions of one column at the column's knots or levels."""
     if not isinstance(column, Numeric) or column.bins is not None:
         return np.eye(part.width)
     values = column.unscale(column.place_knots())

@@ -1,4 +1,4 @@
-"""Release a histogram of the weights of records, which standard errors need."""
+"""Release a histogram of the records' weights, which standard errors require."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def release_weights(
 def add_up_weights(
     records: Records, neighbours: queries.Neighbours
 ) -> queries.BoundedSum:
-    """Count the records whose weight lies in each bin. Null records are not counted.
+    """Count the records whose weight lies in each bin. A weight of 0 is not counted.
 
     A record adds at most one to one bin, and the rows of a person together add at most
     one.
@@ -48,7 +48,7 @@ def add_up_weights(
 
 
 def _count_weights(records: Records) -> AnyArray:
-    """Add up the shares of the rows whose weight lies in each bin."""
+    """Add up, for each bin, the shares of the rows whose weight lies in it."""
     total = np.zeros(N_BINS, np.int64)
     for chunk in records.chunks:
         kept = chunk.weight[chunk.weight > 0].astype(np.float64)
@@ -71,12 +71,14 @@ def make_weighting(model: Any) -> Weighting | str:
         return Weighting.equal(most)
     if given is not None and histogram is not None:
         return (
-            "Standard errors are known for sample weights or for class weights, but "
-            "not for both together."
+            "Standard errors are available with sample weights or with class weights, "
+            "but not with both."
         )
     if given is None:
         if histogram is None:
-            return "Standard errors require a histogram of the weights."
+            return (
+                "Standard errors of a weighted fit require a histogram of the weights."
+            )
         return _read_histogram(histogram, most, model)
     column = model.schema_.target_column
     assert isinstance(column, Categorical)  # which a check of the parameters requires

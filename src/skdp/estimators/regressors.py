@@ -21,13 +21,13 @@ from skdp.tables.exposures import Exposure
 
 
 def check_numeric_target(target: Target) -> Numeric:
-    """Return the target's description. Raise unless it is a range on a linear scale."""
+    """Return the target. Raise unless it is a numeric range on a linear scale."""
     if not isinstance(target, Numeric):
         raise ValueError(
             "A regressor needs a numeric target. Describe it in the schema: "
             "Numeric(low, high) in Python, kind = 'numeric' in a TOML file. Or pass "
-            "target_bounds=(low, high). LogisticRegression, or --model logistic, "
-            "predicts classes."
+            "target_bounds=(low, high). To predict classes, use LogisticRegression "
+            "(--model logistic)."
         )
     check(
         target.scale == "linear"
@@ -48,15 +48,15 @@ def accept_exposure(
     name = "offset" if exposure is None else "exposure"
     check(
         model.link == "log",
-        f"{name} is for models of counts, got a {type(model).__name__}.",
+        f"{name} is only for models of counts, got a {type(model).__name__}.",
     )
     check(
         exposure is None or offset is None,
-        "offset is the logarithm of the exposure, so pass either exposure or offset.",
+        "offset is the log of exposure. Pass either exposure or offset, not both.",
     )
     check(
         sample_weight is None,
-        f"{name} is a weight, so pass either {name} or sample_weight.",
+        f"{name} is used as a weight. Pass either {name} or sample_weight, not both.",
     )
     described = model.schema is not None or model.target_bounds is not None
     check(
@@ -184,7 +184,7 @@ class PoissonRegressor(PrivateRegressor):
         return replace(schema, target=Numeric(0.0, high if high > 0 else 1.0))
 
     def _target_units(self) -> tuple[float, float]:
-        """Return the log of the largest count, by which margins are shifted, and 1."""
+        """Return the log of the largest count, which is added to margins, and 1."""
         return math.log(check_numeric_target(self.schema_.target_column).high), 1.0
 
     def fit(

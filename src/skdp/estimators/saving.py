@@ -309,13 +309,12 @@ def read_parameters(
 
 
 def read_weights(given: list[Any], schema: Schema, model: PrivateLinearModel) -> Any:
-    """Return weights (d, k); refuse a size that contradicts the schema or the loss."""
+    """Return weights (d, k). Refuse a shape that contradicts the schema or the loss."""
     loss = model._loss(schema)
     shape = (schema.layout(model.fit_intercept).n_features, loss.n_outputs)
     check(
         len(given) == shape[0] and all(len(row) == shape[1] for row in given),
-        f"model.json must have {shape[0]} rows of {shape[1]} weights, as its schema "
-        "says.",
+        f"The weights in model.json must have shape {shape}, as schema.toml says.",
     )
     return np.array(given, dtype=np.float64).reshape(shape)
 
@@ -324,7 +323,7 @@ def read_shares(given: list[float] | None, weights: Any) -> Any:
     """Return the shares of rows at categories and knots, or None."""
     check(
         given is None or len(given) == len(weights),
-        f"model.json must have {len(weights)} shares, as its schema says.",
+        f"The shares in model.json must have length {len(weights)}, like its weights.",
     )
     return None if given is None else np.array(given)
 
@@ -347,6 +346,6 @@ def read_classes(dtype: str | None, schema: Schema) -> Any:
         typed is not None
         and all(a == b for a, b in zip(typed.tolist(), column.levels, strict=True)),
         f"model.json says that classes have type {dtype!r}, but the classes in "
-        "schema.toml do not.",
+        "schema.toml have another type.",
     )
     return typed

@@ -47,7 +47,7 @@ class Part:
         Constant that is added to every margin.
     example : list
         Possible cells of the column. The pipeline is fitted to a table of such cells.
-        It is empty for a pair, whose columns have their own examples.
+        The list is empty for a pair, because both of its columns have examples.
     """
 
     steps: list[tuple[str, Any]]
@@ -72,8 +72,8 @@ def make_pipeline(model: Any) -> Pipeline:
     place of a number raises an error, although `model` takes it as missing. The cells
     of a categorical column must be levels as they are written in the schema, or numbers
     if all levels are numbers. Other cells count as unknown. The pickled pipeline does
-    not refer to skdp, unless the schema has a `Vector` or a `Pair`. Functions of skdp
-    scale the rows of a `Vector` and multiply the hats of a `Pair`.
+    not refer to skdp, unless the schema has a `Vector` or a `Pair`. For these two,
+    functions of skdp scale the rows or multiply the hat functions.
 
     To export to ONNX, use the model's method ``to_onnx()`` and not this pipeline.
     skl2onnx (1.20) refuses the pipeline's functions and one-hot bins, and it reads a
@@ -160,7 +160,7 @@ def _render_vector(column: Vector, weights: FloatArray) -> Part:
 
 
 def _render_numeric(column: Numeric, weights: FloatArray) -> Part:
-    """Clip, scale, replace missing values and cut into bins."""
+    """Clip and scale values, replace missing ones, and cut into bins or make hats."""
     return Part(
         steps=list(_list_steps(column)),
         weights=weights,
@@ -197,10 +197,9 @@ def _list_steps(column: Numeric) -> Iterator[tuple[str, Any]]:
 
 
 def _make_hats(knots: FloatArray, apart: bool) -> Any:
-    """Return hats on knots of [0, 1].
+    """Return a transformer that computes hat functions on knots in [0, 1].
 
-    If `apart`, missing values have been replaced by 2, and get a coordinate of their
-    own.
+    If `apart`, missing values, which have been replaced by 2, get their own coordinate.
     """
     if apart:
         knots = np.append(knots, 2.0)
@@ -214,9 +213,9 @@ def _make_hats(knots: FloatArray, apart: bool) -> Any:
 
 
 def _make_bins(n_bins: int, apart: bool) -> KBinsDiscretizer:
-    """Return bins of [0, 1] with an edge wherever floor(x · n_bins) increases.
+    """Return a transformer that cuts [0, 1] into bins where floor(x · n_bins) changes.
 
-    If `apart`, missing values have been replaced by 2, and get a bin of their own.
+    If `apart`, missing values, which have been replaced by 2, get their own bin.
     """
     inner = [_find_edge(place, n_bins) for place in range(1, n_bins)]
     inner += [1.5] if apart else []  # missing values are at 2
@@ -275,7 +274,7 @@ def _render_categorical(column: Categorical, weights: FloatArray) -> Part:
 
 
 def _render_pair(column: Pair, weights: FloatArray) -> Part:
-    """Multiply the hats of both columns by a function of skdp."""
+    """Multiply the hat functions of both columns, using a function of skdp."""
     steps = [("products", FunctionTransformer(expand_pair, kw_args={"pair": column}))]
     constant = np.zeros(weights.shape[1])
     return Part(steps=steps, weights=weights, constant=constant, example=[])

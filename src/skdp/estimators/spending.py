@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
+
 from skdp.ledger import Ledger, refuse_unpaid, released_digest, schema_digest
 from skdp.planning.plan_files import plan_digest, plan_summary, summary_digest
 from skdp.privacy.budget import PrivacyRecord
@@ -43,9 +45,12 @@ def reserve_budget(
 
     If the fit raises an error, a note in the error says what was spent. Releases are
     charged before noise is drawn, so neither the ledger nor the note understates what
-    was spent. Both contain only public and released facts.
+    was spent. Both contain only public and released facts. Floating-point errors are
+    ignored in the block. Otherwise the caller's ``np.seterr`` could turn the underflow
+    of a cell into an error or a warning.
     """
     with ExitStack() as stack:
+        stack.enter_context(np.errstate(all="ignore"))
         reservation = None
         if ledger is not None:
             paid = ledger.spend(record, query=query, schema=described)

@@ -27,7 +27,7 @@ MOST_WITH_PAIRS = 250
 #: about 20 seconds, and the time grows with the cube of their number.
 MOST_COORDINATES = 1500
 #: The reason why a loaded or selected model may have no standard errors.
-NOT_KEPT = "The released values that standard errors follow from were not kept."
+NOT_KEPT = "The released values from which standard errors are computed were not kept."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,20 +154,22 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
     plan, transcript = model.plan_, model.privacy_.transcript
     if not isinstance(plan, Plan):
         if isinstance(plan, dict) and "solver" in plan:
-            return "Standard errors are known for solver='skgd' only."
+            return "Standard errors are available only for solver='skgd'."
         return NOT_KEPT
     reason = covariances.find_obstacle(plan)
     if reason is not None:
         return reason
     if model.weights_.size > MOST_COORDINATES:
-        return f"Standard errors are known for up to {MOST_COORDINATES:,} coefficients."
+        return f"Standard errors are limited to {MOST_COORDINATES:,} coefficients."
     if len(transcript) < plan.n_steps + 1:
         return NOT_KEPT
     weighting = make_weighting(model)
     if isinstance(weighting, str):
         return weighting
     one = 0.0
-    if plan.loss.target_law == "poisson":  # the count 1, on the scale of the target
+    if (
+        plan.loss.target_law == "poisson"
+    ):  # a count of 1, on the scale of the scaled target
         one = math.exp(-_find_target_units(model)[0])
     found = covariances.estimate(
         plan, transcript, model.weights_, weighting=weighting, count_unit=one
@@ -191,7 +193,7 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
 
 
 def _choose_asked(model: Any) -> npt.NDArray[np.bool_]:
-    """Return the coefficients whose errors are computed.
+    """Return which coefficients get standard errors, as a mask.
 
     These are all coefficients or, if there are too many, all except those of pairs.
     """
@@ -267,7 +269,7 @@ def make_form(model: Any) -> ErrorsForm | str:
 
 
 def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
-    """Return the standard errors that `make_form` saved, or the reason for none.
+    """Return the saved standard errors, or the reason why there are none.
 
     Each list must have one number for each coefficient of the model.
     """

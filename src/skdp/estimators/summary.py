@@ -32,24 +32,24 @@ CATEGORIES = (
     "Categories are relative to the mean of their column, which is in the intercept."
 )
 INTERVALS = (
-    "Intervals assume that the model is true. They do not cover a wrong form, values "
-    "clipped to their ranges, selected records or repeated analyses of one table."
+    "Intervals assume that the model is true. They do not account for a wrong model, "
+    "clipped values, selected records or repeated analyses of one table."
 )
 HIDDEN = (
-    "No standard error where noise hides how much the column varies. Where public "
-    "knowledge allows it, narrow the column's range or merge rare categories; or use "
-    "more rows."
+    "There is no standard error where noise hides how much the column varies. Use more "
+    "rows or, if public knowledge allows it, narrow the column's range or merge rare "
+    "categories."
 )
-CLASSES = "Classes are relative to their mean, which changes no prediction."
-#: Largest number of classes that are printed side by side. More classes follow below.
+CLASSES = "Coefficients of classes are relative to the mean over all classes."
+#: Largest number of classes that are printed side by side. The others follow below.
 MOST_COLUMNS = 6
-#: Largest number of columns on a log scale that a note names. It counts the others.
+#: Largest number of log-scale columns that a note names. The others are only counted.
 MOST_NAMES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The summary of a model: print it, show it in a notebook, or take its numbers.
+    """The summary of a model. Print it, show it in a notebook, or read its numbers.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     several = model.weights_.shape[1] > 1
     check(
         not ratios or (model.link in RATIOS and not several),
-        "ratios=True needs a model of two classes (odds ratios) or of counts (rate "
+        "ratios=True requires a model of two classes (odds ratios) or of counts (rate "
         f"ratios), got a {type(model).__name__}"
         + (" of several classes." if several else "."),
     )
@@ -254,16 +254,16 @@ def shorten_label(column: str, label: str) -> str:
 
 
 def describe_modelled(model: Any) -> str:
-    """Return a sentence that says what the coefficients refer to."""
+    """Return a sentence that says which quantity the coefficients describe."""
     levels = getattr(model, "classes_", None)
     if levels is None:
         what = "mean of the target"
         what = f"logarithm of the {what}" if model.link == "log" else what
-        return f"Coefficients are of the {what}."
+        return f"Coefficients describe the {what}."
     if len(levels) > 2:
-        return "Coefficients are of each class, on the scale of log-probabilities."
+        return "Coefficients describe the log-probability of each class."
     scale = "the log-odds of class" if model.link == "logit" else "the margin of class"
-    return f"Coefficients are of {scale} {levels[1]} against {levels[0]}."
+    return f"Coefficients describe {scale} {levels[1]} against {levels[0]}."
 
 
 def _list_values(line: Any) -> tuple[Any, ...]:
@@ -271,7 +271,7 @@ def _list_values(line: Any) -> tuple[Any, ...]:
 
 
 def note_units(model: Any) -> Iterator[str]:
-    """Yield notes that explain what coefficients are relative to, and their units."""
+    """Yield notes on what coefficients are relative to, and on their units."""
     if model.weights_.shape[1] > 1:
         yield CLASSES
     groups = model._layout.groups
@@ -284,7 +284,10 @@ def note_units(model: Any) -> Iterator[str]:
         more = len(on_log) - MOST_NAMES
         others = f" and {more} more" if more > 0 else ""
         named = ", ".join(on_log[:MOST_NAMES])
-        yield f"{named}{others}: per unit of log(1 + value - low), low of the schema."
+        yield (
+            f"{named}{others}: per unit of log(1 + value - low), where low is the "
+            "lower end of the range."
+        )
 
 
 def note_hidden(known: StandardErrors | str) -> Iterator[str]:
@@ -294,6 +297,6 @@ def note_hidden(known: StandardErrors | str) -> Iterator[str]:
 
 
 def is_on_log_scale(column: Any) -> bool:
-    """Return whether a column's coefficient is per unit of a logarithm."""
+    """Return whether a column's coefficient is per unit of log(1 + value - low)."""
     number = isinstance(column, Numeric) and column.scale == "log"
     return number and column.kind == "dense"

@@ -1,4 +1,4 @@
-"""The lines of a summary: a coefficient, a ratio, or the coefficients of classes."""
+"""Define the lines of a summary: for a coefficient, a ratio, or several classes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class RatioLine(Line):
         return _exponentiate(low), _exponentiate(high)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the ratio beside the numbers of the coefficient."""
+        """Return the ratio together with the numbers of the coefficient."""
         return super().to_dict() | {"ratio": _exponentiate(self.coef)}
 
     def format_cells(self) -> list[str]:

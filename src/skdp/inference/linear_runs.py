@@ -31,7 +31,7 @@ from skdp.schema import FloatArray, Layout
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Covariances:
-    """Covariances of the released weights around the true weights, one for each cause.
+    """Covariances and bias of the released weights around the true weights, by cause.
 
     They are computed as if the released moments were exact. Here d is the number of
     weights of all outputs together, listed output by output.
@@ -46,8 +46,9 @@ class Covariances:
         Due to shrinkage and early stopping, for true weights as large as the released
         ones.
     bias : float64 (d,)
-        Due to capped slopes. In directions that change no prediction (all levels of a
-        column against the intercept), the bias is also due to noise in the metric.
+        Due to capped slopes. Noise in the metric adds to the bias in directions that
+        change no prediction, such as raising all levels of a column and lowering the
+        intercept as much.
     """
 
     noise: FloatArray

@@ -24,19 +24,18 @@ reaches 2δ (`tests/ledger/test_ceiling.py` computes 1.96 δ).
    two Gaussian mechanisms reach, h(ε, √(μ₁² + μ₂²)) (Dong, Roth & Su 2022, Corollary
    3.3).
 2. *The whole.* All queries together, including queries of processes that run at the
-same time, are a sequence of releases. Each release has a (μᵢ, dᵢ) that is chosen
-knowing
-   all earlier answers, and the sums stay within m and r. Such a sequence is (√m, r).
-   The proof is by induction on the number of releases. The first release has constants
-   (μ₁, d₁). For each answer to it, the other releases are such a sequence within
-   m - μ₁² and r - d₁. These two steps compose as above. (For d = 0 this is the filter
-   of Smith & Thakurta, arXiv 2210.17520.) Reserving more than is spent only makes the
-   sums in the ledger larger.
+   same time, are a sequence of releases. The (μᵢ, dᵢ) of a release may be chosen with
+   knowledge of all earlier answers, but the sums stay within m and r. Such a sequence
+   is (√m, r). The proof is by induction on the number of releases. The first release
+   has constants (μ₁, d₁). For each answer to it, the other releases are such a sequence
+   within m - μ₁² and r - d₁. These two steps compose as above. (For d = 0 this is the
+   filter of Smith & Thakurta, arXiv 2210.17520.) Reserving more than is spent only
+   makes the sums in the ledger larger.
 3. *The real sampler.* At most D draws are made. By the sampler slack lemma of
    `skdp.privacy.accountant`, the ideal guarantee (ε', h(ε', √m) + r) therefore becomes
    the real guarantee (ε' + 2Dη, e^{Dη}(h(ε', √m) + r)). At ε' = ε - 2Dη this is at most
-   (ε, δ), by the choice of m. D grows with ε, so that the slack takes a fraction 2⁻¹³
-   of ε, or more only if ε < 1/64. ∎
+   (ε, δ), by the choice of m. D grows with ε, so the slack takes a fraction 2⁻¹³ of ε.
+   Only if ε < 1/64 does it take more. ∎
 
 **Neighbour relations are not mixed.** Replacing a record is the same as zeroing it and
 filling it again, so μ-GDP under zero-out is 2μ-GDP under replace-one. But no such rule
@@ -61,8 +60,8 @@ from skdp.privacy.queries import NEIGHBOURS, Neighbours
 from skdp.schema import check
 from skdp.typed_files import Count
 
-#: Relative error allowed in the sums of a privacy record. `PrivacyRecord.charge` itself
-#: allows 10⁻¹². The rest covers rounding.
+#: Relative error allowed in the sums of a privacy record. It covers the 10⁻¹² that
+#: `PrivacyRecord.charge` itself allows, and rounding.
 ROUNDING = 2.0**-30
 #: A number read from a file. The limit keeps sums of such numbers finite.
 Finite = Annotated[float, Meta(ge=0, lt=1e300)]
@@ -80,14 +79,14 @@ class Amount(NamedTuple):
 
     @classmethod
     def of(cls, mu_squared: float, delta: float, n_draws: int) -> Amount:
-        """Return the amount with floats converted to exact rational numbers.
+        """Return an amount, with floats converted to exact rational numbers.
 
         Infinite, nan and negative numbers are refused.
         """
         right = 0 <= mu_squared < math.inf and 0 <= delta < 1
         check(
             right and isinstance(n_draws, int) and 0 <= n_draws <= 1 << 53,
-            "A ledger holds finite μ² ≥ 0, δ in [0, 1) and whole numbers of draws, got "
+            "A ledger needs finite μ² ≥ 0, δ in [0, 1) and whole numbers of draws, got "
             f"{mu_squared!r}, {delta!r}, {n_draws!r}. A release without noise cannot "
             "be charged to it.",
         )
@@ -102,7 +101,7 @@ class Amount(NamedTuple):
         )
 
     def within(self, other: Amount) -> bool:
-        """Return whether no part of this amount exceeds the same part of `other`."""
+        """Return whether μ², δ and the draws are all at most those of `other`."""
         return (
             self.mu_squared <= other.mu_squared
             and self.delta <= other.delta
@@ -189,8 +188,8 @@ class Terms:
     def to_values(self) -> dict[str, Any]:
         """Return the fields that are written to a ledger.
 
-        The field `unit` is written only if it is set, so a ledger without persons has
-        the same text as before units existed.
+        The field `unit` is written only if it is set. So the text of a ledger without a
+        unit is the same as in versions of skdp that had no units.
         """
         values = asdict(self)
         if self.unit is None:
@@ -206,7 +205,7 @@ class Terms:
         near = math.isclose(self.mu_squared, fresh.mu_squared, rel_tol=1e-9)
         check(
             near and self.n_draws == fresh.n_draws,
-            "m or D does not follow from ε and δ",
+            "the limits m and D must follow from ε and δ",
         )
 
     @cached_property

@@ -51,7 +51,8 @@ class Entry(Form, frozen=True, kw_only=True):
         "commit" replaces that charge after the fit has ended, and "stop" replaces it if
         the fit was stopped by an error. "admit" adds another schema.
     time : str
-        The time of the entry, in UTC.
+        The minute of the entry, in UTC. A "commit" or "stop" states the time at which
+        its reservation was made, because how long a fit takes depends on the records.
     version : str
         The version of skdp.
     query : str
@@ -105,7 +106,10 @@ class Entry(Form, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("time", "version", "query"):
-            check(getattr(self, name).isprintable(), f"{name} cannot be printed")
+            check(
+                getattr(self, name).isprintable(),
+                f"{name} contains unprintable characters",
+            )
         for name in ("purpose", "user", "table"):
             value = getattr(self, name)
             check(_is_label(value) or (name, value) == ("table", None), f"{name}")
@@ -122,7 +126,7 @@ class Entry(Form, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, head: Head, text: str) -> Entry:
-        """Read an entry from the text that `text` returned.
+        """Read an entry from its written text.
 
         Raise ValueError if skdp would not have written exactly this text. For example,
         a key may be missing or repeated, keys may be in another order, or a number may
@@ -148,7 +152,7 @@ def write_line(values: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Requester:
-    """The user and the user's purpose, which every entry states."""
+    """The user who makes an entry and the user's purpose. Every entry states both."""
 
     purpose: str = NOT_STATED
     user: str
@@ -173,7 +177,7 @@ def check_label(given: Any, name: str) -> str:
     """
     check(
         _is_label(given),
-        f"{name} must be a printable text of 1 to {LONGEST_LABEL} letters, got "
+        f"{name} must have 1 to {LONGEST_LABEL} printable characters, got "
         f"{str(given)[:99]!r}.",
     )
     return str(given)
@@ -205,11 +209,15 @@ def new_entry(
     released: str | None = None,
     of: int | None = None,
     table: str | None = None,
+    time: str | None = None,
 ) -> Entry:
-    """Make an entry with the current time. Only an "open" entry contains the terms."""
+    """Make an entry. Only an "open" entry contains the terms.
+
+    `time` is the current time by default.
+    """
     return Entry(
         kind=kind,
-        time=datetime.now(UTC).isoformat(timespec="microseconds"),
+        time=time or read_clock(),
         version=skdp.__version__,
         query="".join(c if c.isprintable() else " " for c in query[:1000]),
         purpose=requester.purpose,
@@ -226,6 +234,11 @@ def new_entry(
         table=table,
         terms=terms if kind == "open" else None,
     )
+
+
+def read_clock() -> str:
+    """Return the current minute, in UTC. Seconds would show how long fits take."""
+    return datetime.now(UTC).isoformat(timespec="minutes")
 
 
 def export_entries(entries: list[Entry], form: str) -> str:

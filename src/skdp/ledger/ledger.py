@@ -1,11 +1,11 @@
-"""Keep a table's total privacy budget in a file. Every fit is charged to it.
+"""Define the ledger: a file that keeps a table's total budget and is charged by fits.
 
 A ledger is made once with a ceiling (ε, δ) and a neighbour relation. Each fit
 *reserves* its whole budget before it reads a record. Afterwards it *settles* the
 reservation, which lowers the charge to what was spent. If the process is killed before
 that, the full reservation stays charged. A request above the ceiling is refused before
-a record is read, except that rows may be counted if their number is public. Scores that
-scikit-learn's searches compute from held-out rows are not charged to a ledger.
+a record is read. (If the number of rows is public, they may be counted first.) Scores
+that scikit-learn's searches compute from held-out rows are not charged to a ledger.
 
 **Parts of the table.** The guarantee is about the table that the ledger belongs to. It
 covers a fit on a part of the table if other records do not affect whether a record is
@@ -211,7 +211,7 @@ class Ledger:
 
     @property
     def head(self) -> Head:
-        """The number of entries and the last hash. `check` takes an earlier copy."""
+        """The number of entries and the last hash. `check` compares an earlier copy."""
         return self._read().head
 
     @property
@@ -351,8 +351,8 @@ class Ledger:
 
         After the block, the charge is lowered to what the record has spent, even if the
         block raises. If the process dies, the whole reservation stays charged. If the
-        record has the ledger's (ε, δ), its μ² is lowered to the ledger's μ², which
-        allows for more noise draws.
+        record has the ledger's (ε, δ), its μ² is lowered to the ledger's μ². The
+        ledger's μ² is slightly smaller, because a ledger allows more noise draws.
         """
         refuse_unpaid(record.epsilon, record.seeded)
         terms = self.terms
@@ -374,7 +374,7 @@ class Ledger:
             try:
                 reservation.settle_record(record, "stop")
             except ValueError as error:
-                stop.add_note(f"The reservation stays in full: {error}")
+                stop.add_note(f"The full reservation stays charged: {error}")
             raise
         reservation.settle_record(record, "commit")
 

@@ -9,7 +9,7 @@ The hash before the first entry is 64 zeros. The table ``head`` has the number o
 entries and the last hash. Anybody can recompute the hashes from the bodies.
 
 If a row is edited, removed or inserted, the hashes no longer agree. If the last rows
-are removed, the head no longer agrees. Somebody who rewrites the *whole* file can write
+are removed, the head no longer agrees. Somebody who replaces the *whole* file can write
 any history. Only a copy of the head, kept elsewhere, reveals this. `Log` objects
 remember the last head they saw.
 
@@ -41,8 +41,8 @@ PATIENCE = 60.0
 LARGEST, LONGEST = 1 << 28, 1 << 16
 START = "0" * 64
 APPLICATION = 0x736B6470  # "skdp"
-#: How an SQLite journal ends if it names another file. Only transactions over several
-#: databases have such journals.
+#: The last bytes of an SQLite journal that names another file. Only transactions over
+#: several databases have such journals.
 _NAMED = bytes.fromhex("d9d505f920a163d7")
 _STOP = "BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END"
 TABLES = {
@@ -72,7 +72,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class LedgerError(ValueError):
-    """Raised if a file was changed, is not a ledger, or cannot be used."""
+    """Raised if a ledger's file was changed, is not a ledger, or cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,9 @@ class Head:
         """Read a head from a string of the form number:hash."""
         size, _, digits = text.strip().partition(":")
         if not (size.isdecimal() and len(size) < 18 and len(digits) == 64):
-            raise LedgerError(f"A head is written as number:hash, got {text[:99]!r}.")
+            raise LedgerError(
+                f"A head must have the form number:hash, got {text[:99]!r}."
+            )
         return cls(int(size), digits)
 
     def __str__(self) -> str:
@@ -200,7 +202,7 @@ class Log:
                 self.refuse(f"entry {number} was not written by skdp")
         if heads != [(at.size, at.hash)] or not self.seen.size <= at.size > 0:
             self.refuse(
-                f"its head does not match its {at.size} entries; some are missing"
+                f"its head does not match its entries ({at.size}); some are missing"
             )
         self.seen = at
         return at
@@ -230,7 +232,7 @@ class Log:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        """Open a connection and a transaction, which end with the block.
+        """Open a connection and a transaction. Both end with the block.
 
         The transaction is rolled back unless the block commits it.
         """
@@ -258,7 +260,7 @@ class Log:
         if not stat.S_ISREG(about.st_mode):
             self.refuse("it is not a regular file")
         if about.st_nlink > 1:
-            self.refuse("it has a second name (a hard link), under which it is unsafe")
+            self.refuse("it has a second name (a hard link), which is not safe")
         if not 0 < about.st_size <= LARGEST:
             self.refuse("it is empty or far too large")
         if _names_a_file(f"{self.path}-journal"):
@@ -271,25 +273,25 @@ class Log:
             yield
         except FileNotFoundError:
             raise LedgerError(
-                f"There is no ledger {self.path!r}. skdp.Ledger(path, epsilon=…, "
-                "delta=…) makes one."
+                f"There is no ledger {self.path!r}. Create one with "
+                "skdp.Ledger(path, epsilon=…, delta=…)."
             ) from None
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None) or 0
             name = getattr(error, "sqlite_errorname", "")
             if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                why = f"other processes held it for {PATIENCE:g} seconds"
+                why = f"other processes kept it locked for {PATIENCE:g} seconds"
             elif code & 0xFF in _UNREACHABLE:
-                why = f"it cannot be written or read ({name})"
+                why = f"the file cannot be written or read ({name})"
             else:
                 self.refuse("it is not a ledger, or it was cut or damaged")
             raise LedgerError(
-                f"Nothing was entered into the ledger {self.path!r}: {why}."
+                f"Nothing was written to the ledger {self.path!r}: {why}."
             ) from None
         except UnicodeDecodeError:  # damaged text, which SQLite's messages may quote
             self.refuse("it is not a ledger, or it was damaged")
         except OSError as error:
-            word = errno.errorcode.get(error.errno or 0, "an error of the system")
+            word = errno.errorcode.get(error.errno or 0, "a system error")
             raise LedgerError(
                 f"The ledger {self.path!r} cannot be used ({word}). It must be in a "
                 "writable folder, on a file system with locks and hard links."
@@ -322,7 +324,7 @@ def _connection(path: str) -> sqlite3.Connection:
 
 
 def _names_a_file(journal: str) -> bool:
-    """Return whether a journal is not a regular file or names another file.
+    """Return whether a journal names another file, or is not a regular file itself.
 
     SQLite would delete the named file. A ledger's transactions concern only one
     database, so its journals never name another file.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from skdp.ledger.ceiling import Amount
 from skdp.ledger.digests import released_digest, schema_digest
-from skdp.ledger.entries import Entry, new_entry
+from skdp.ledger.entries import Entry, new_entry, read_clock
 from skdp.privacy.budget import PrivacyRecord
 from skdp.schema import check
 
@@ -34,6 +34,7 @@ class Reservation:
 
     def __init__(self, ledger: Ledger, seq: int, amount: Amount, query: str) -> None:
         self.ledger, self.seq, self.amount, self.query = ledger, seq, amount, query
+        self._time = read_clock()  # no record has been read yet
         self.plan: str | None = None
         self.released: str | None = None
         self.schema: Any = None
@@ -63,7 +64,7 @@ class Reservation:
         amount = Amount.of(mu_squared, delta, draws)
         check(
             amount.within(self.amount),
-            f"{self.query} spent more than it reserved. The reservation stays.",
+            f"{self.query} spent more than it reserved. The reservation stays charged.",
         )
         check(
             kind in ("commit", "stop"),
@@ -80,11 +81,15 @@ class Reservation:
             plan=self.plan,
             released=self.released if kind == "commit" else None,
             of=self.seq,
+            time=self._time,
         )
         totals = self.ledger._totals
 
         def decide() -> Entry:
-            check(self.seq in totals.unsettled, f"{self.query} is already settled.")
+            check(
+                self.seq in totals.unsettled,
+                f"The reservation for {self.query!r} is already settled.",
+            )
             return entry
 
         self.ledger._append(decide)
@@ -92,7 +97,7 @@ class Reservation:
     def settle_record(
         self, record: PrivacyRecord, kind: Literal["commit", "stop"]
     ) -> None:
-        """Settle the reservation to the total cost in a privacy record, rounded up."""
+        """Replace the reserved amount by a privacy record's total cost, rounded up."""
         refuse_unpaid(record.epsilon, record.seeded)
         self.released = self.released or released_digest(record)
         spent, events = record.spent * (1 + 2.0**-40), record.events.items()
@@ -103,7 +108,7 @@ class Reservation:
 
 
 def refuse_unpaid(epsilon: float, seeded: bool) -> None:
-    """Refuse a fit that claims no privacy, because its cost cannot be added up."""
+    """Refuse a fit without noise or with a seed, which claims no privacy."""
     check(
         epsilon < math.inf,
         "A fit with epsilon=inf has no noise and cannot be charged to a ledger. For "

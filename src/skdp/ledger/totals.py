@@ -13,7 +13,7 @@ from skdp.schema import check
 
 @dataclass
 class Totals:
-    """The exact sums over a ledger's entries, updated entry by entry."""
+    """The exact sums over a ledger's entries. Each new entry updates them."""
 
     head: Head = field(default_factory=Head)
     terms: Terms | None = None
@@ -56,29 +56,29 @@ class Totals:
         return "\n".join(lines)
 
     def refuse_relation(self, neighbours: str, unit: str | None, path: str) -> None:
-        """Raise LedgerError if a fit protects against another change of the table."""
+        """Raise LedgerError if a fit has another neighbour relation or unit."""
         terms = self.terms
         assert terms is not None  # the first entry has them
         if neighbours != terms.neighbours:
             raise LedgerError(
                 f"The ledger {path!r} is for {terms.neighbours} neighbours, got "
-                f"{neighbours!r}. Budgets of different relations do not add up."
+                f"{neighbours!r}. Costs under different relations do not add up."
             )
         if unit != terms.unit:
             raise LedgerError(
-                f"The ledger {path!r} protects {terms.unit or 'single rows'}, got "
-                f"{unit or 'single rows'}. Budgets of different units do not add up. "
+                f"The unit of the ledger {path!r} is {terms.unit or 'one row'}, got "
+                f"{unit or 'one row'}. Costs for different units do not add up. "
                 "Make another ledger with unit=."
             )
 
     def refuse_schema(self, digest: str | None, path: str) -> None:
-        """Raise LedgerError if the ledger was made for other schemas."""
+        """Raise LedgerError if the ledger accepts only other schemas."""
         if digest is not None and self.schemas and digest not in self.schemas:
             raise LedgerError(
-                f"The ledger {path!r} was made for certain schemas of the table "
-                f"{self.table!r}, and this one is not among them (column names, types, "
-                "bounds and classes count). If it describes the same table, admit it: "
-                "ledger.admit(schema), or `skdp ledger admit`."
+                f"The ledger {path!r} accepts only certain schemas of the table "
+                f"{self.table!r}. This schema has other column names, types, bounds or "
+                "classes. If it describes the same table, add it with "
+                "ledger.admit(schema) or `skdp ledger admit`."
             )
 
     def refuse_excess(
@@ -96,14 +96,14 @@ class Totals:
             why = (
                 f"δ = {wanted_delta:.3g} for releases that are not Gaussian, but "
                 f"only {float(left.delta):.3g} of the {kept:.3g} set aside for them is "
-                "left. A ledger sets it aside when it is made, with reserved_delta= or "
-                "`skdp ledger make --reserved-delta`. A schema that lists all "
-                "categories and classes needs no such δ"
+                "left. This part of δ is fixed when a ledger is made (reserved_delta=, "
+                "or `skdp ledger make --reserved-delta`). A fit whose schema lists all "
+                "categories and classes does not need it"
             )
         elif wanted.n_draws > left.n_draws:
             why = (
-                f"{wanted.n_draws} draws of noise, but the sampler's slack covers "
-                f"only {left.n_draws} more, because too many fits were killed"
+                f"{wanted.n_draws} draws of noise, but only {left.n_draws} are left. "
+                "Fits that were killed count with all draws they reserved"
             )
         else:
             why = (
@@ -125,9 +125,11 @@ class Totals:
         entry = Entry.read(head, text)
         amount, spent, seq = entry.amount, self.spent, head.size - 1
         check(
-            (entry.kind == "open") == (seq == 0), "only the first entry opens a ledger"
+            (entry.kind == "open") == (seq == 0), "only the first entry has kind 'open'"
         )
-        check((entry.terms is None) == (seq > 0), "only the first entry has terms")
+        check(
+            (entry.terms is None) == (seq > 0), "only the first entry states the terms"
+        )
         terms = self.terms or entry.terms
         assert terms is not None  # the first entry has them
         if self.terms is None:
@@ -135,21 +137,24 @@ class Totals:
         check(
             (entry.table is None) == (seq > 0), "only the first entry names the table"
         )
-        check(entry.neighbours == terms.neighbours, "another relation")
+        check(entry.neighbours == terms.neighbours, "the neighbour relation differs")
         settles = entry.kind in ("commit", "stop")
         named = entry.of is not None
-        check(settles == named, "only a settlement names a reservation, and must")
-        check(entry.released is None or entry.kind == "commit", "nothing was released")
+        check(settles == named, "only settlements have the field 'of'")
+        check(
+            entry.released is None or entry.kind == "commit",
+            "only a commit states what was released",
+        )
         if settles:
-            check(entry.of in self.unsettled, "no open reservation to settle")
+            check(entry.of in self.unsettled, "the reservation is not open")
             reserved = self.unsettled[entry.of or 0]
-            check(amount.within(reserved), "more than was reserved")
+            check(amount.within(reserved), "more was spent than reserved")
             spent = spent.plus(amount).plus(reserved, -1)
         elif entry.kind == "reserve":
             spent = spent.plus(amount)
         else:
-            check(amount == NOTHING, "a charge that was not reserved")
-        check(spent.within(terms.ceiling), "more than the ceiling")
+            check(amount == NOTHING, "only reservations add to the cost")
+        check(spent.within(terms.ceiling), "the sums exceed the ceiling")
         if entry.kind == "reserve":
             self.unsettled[seq] = amount
         elif entry.of is not None:

@@ -252,7 +252,8 @@ class _Budget:
         sets = self.sampling.support
         check(
             sets is not None or not callable(noise),
-            "noise must be a number, because this sampling does not list its sets.",
+            "noise must be one number. A function of the set requires a sampling that "
+            "lists its sets.",
         )
         everything = np.arange(self.sampling.n_coordinates)
         reach = 2.0 if self.neighbours == "replace-one" else 1.0
@@ -335,13 +336,18 @@ def _state(
     reach = 2.0 if neighbours == "replace-one" else 1.0
 
     def query(at: IntArray, theta: FloatArray) -> queries.BoundedSum:
+        bound = _evaluate(lipschitz, at)
+        check(
+            0 <= bound < math.inf,
+            f"lipschitz must be finite and at least 0 for every set, got {bound}.",
+        )
         found = np.asarray(gradient(theta[:, 0].copy()), dtype=np.float64)
         check(
             found.shape == (len(theta),),
             f"The gradient must have shape ({len(theta)},), got {found.shape}.",
         )
         rounding = 2.0**-30 * math.sqrt(len(at))  # as `queries.stated` requires
-        sensitivity = reach * _evaluate(lipschitz, at) + rounding
+        sensitivity = reach * bound + rounding
         name = f"gradient of {queries.count_in_words(len(at), 'coordinate')}"
         return queries.stated(n_rows * found[at, None], sensitivity, name)
 

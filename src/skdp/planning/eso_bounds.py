@@ -236,7 +236,7 @@ def strongly_convex_eso(
 def matrix_sigmas(
     block_sizes: ArrayLike, probabilities: ArrayLike, caps: ArrayLike, curvature: float
 ) -> tuple[float, float]:
-    """Return Σ² and Σ_step² of steps in one matrix per block (Theorem F).
+    """Return Σ² and Σ_step² of steps that use a matrix M_B for each block (Theorem F).
 
     A step on block B is w_B ← w_B - M_B⁻¹(g_B + ζ_B) with M_B = βA_BB ⪰ H_BB. The noise
     ζ_B is isotropic after multiplication by A_BB^(-½), with standard deviation νC_B√K.

@@ -71,7 +71,7 @@ class Sega:
         )
         check(
             min(self.modulus, self.ridge) >= 0 and 0 <= self.share < 1,
-            "modulus and ridge must be at least 0, and share in [0, 1).",
+            "modulus and ridge must be at least 0, and share must be in [0, 1).",
         )
         check(
             bool(self.decay < alpha * p.min()),

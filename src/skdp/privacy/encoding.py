@@ -142,6 +142,7 @@ def _count_rows(records: Records) -> Counter[int]:
     return rows
 
 
+@np.errstate(all="ignore")  # no setting of the caller may turn a cell into an error
 def encode(
     batches: Iterable[Batch],
     schema: Schema,

@@ -162,7 +162,7 @@ class Slopes:
 
     def units(self, margin: FloatArray, i: int, chunk: Chunk, at: slice) -> FloatArray:
         """Return bounded integer slopes (n, k) of the rows `at` of the i-th chunk."""
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             raw = self.loss.slope(margin, chunk.target[at]) * chunk.weight[at, None]
             raw = raw * (1.0 / chunk.divisor)
         check(raw.shape == margin.shape, "Slopes must have the shape of the margins.")
@@ -394,7 +394,7 @@ def stated(values: FloatArray, sensitivity: float, query: str) -> BoundedSum:
     -----
     **Guarantee.** For all pairs of `values` with d entries that differ by at most
     `sensitivity` - 2⁻³⁰√d in Euclidean norm, the wrapped values differ by at most
-    `sensitivity`. Wrapping clips them to ±2³² and rounds them to multiples of 2⁻³⁰.
+    `sensitivity`. Wrapping reads nan as 0, clips to ±2³², and rounds to units of 2⁻³⁰.
     """
-    value = big(np.rint(np.ldexp(np.clip(values, -(2.0**32), 2.0**32), 30)))
+    value = big(np.rint(np.clip(np.nan_to_num(values), -(2.0**32), 2.0**32) * 2.0**30))
     return BoundedSum(value, 2.0**-30, np.ones(values.shape), sensitivity, query)

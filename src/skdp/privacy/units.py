@@ -111,8 +111,8 @@ def divide_slopes(records: Records, slopes: Slopes) -> Slopes:
     cap of the grid. A person has at most m rows, where m is the divisor of their
     chunks, and m ⌊cap/m⌋ ≤ cap. Without a unit, or if the slopes already have caps, the
     slopes are returned unchanged. If the rows are in other processes, each process
-    calls this function for its own rows. In that case this call only sets the grid of
-    the slopes.
+    calls this function for its own rows, and the call in the main process only sets the
+    grid of the slopes.
     """
     if records.layout.unit is None or slopes.caps is not None:
         return slopes

@@ -30,10 +30,10 @@ from skdp.reporting.formatting import (
 )
 from skdp.schema import Categorical, Group, Numeric, Schema, Vector
 
-#: Largest number of coefficients in a picture, largest number of coefficients in all
-#: tables together, and largest number of classes.
+#: The largest numbers of coefficients in a picture, of coefficients in all tables
+#: together, and of classes.
 MOST_MARKS, MOST_LINES, MOST_CLASSES = 30, 4000, 50
-LOG = "For a column on a log scale the unit is 1 in log(1 + value - lowest value)."
+LOG = "The unit of a column on a log scale is 1 in log(1 + value - lowest value)."
 #: A picture shows intervals up to this multiple of its largest effect.
 REACH = 2.0
 
@@ -233,7 +233,7 @@ class Picture:
     """The picture and the table of the coefficients of one output.
 
     Only the largest effects, measured in standard errors, are drawn. `lines` holds the
-    effects of the table, and `n_all` is the number of all effects.
+    effects that the table lists, and `n_all` is the number of all effects.
     """
 
     class_name: str
@@ -276,7 +276,9 @@ def draw_coefficients(model: Any) -> Coefficients:
     """Return the pictures and tables of a fitted model's coefficients."""
     found = compute_effects(model)
     known = model._standard_errors()
-    notes = [f"No intervals. {known}"] if isinstance(known, str) else [INTERVALS]
+    notes = (
+        [f"There are no intervals. {known}"] if isinstance(known, str) else [INTERVALS]
+    )
     notes += note_hidden(known)
     constant = all(e.effect == 0 for output in found for e in output.effects)
     columns = [] if constant else model.schema_.columns.values()
@@ -303,7 +305,7 @@ def _describe_unit(model: Any) -> str:
         last, first = column.levels[1], column.levels[0]
         if model.link == "logit":
             return f"log-odds of “{last}” against “{first}”"
-        return f"margin: above zero “{last}” is predicted, below it “{first}”"
+        return f"margin (“{last}” is predicted above zero, “{first}” below)"
     if model.link == "log":
         return "logarithm of the expected count"
     name = model.schema_.target_name

@@ -21,7 +21,7 @@ TOP, BOTTOM = 6.0, 92.0
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePanel:
-    """One curve. `line` and `band` are corners of SVG shapes, in percent."""
+    """One curve. `line` and `band` list the corners of SVG shapes, in percent."""
 
     name: str
     across: Axis
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class MapPanel:
-    """The effects of a pair of columns."""
+    """The effects of a pair of columns, drawn as a map."""
 
     name: str
     first: str
@@ -57,7 +57,7 @@ class MapPanel:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """The drawings, and whether the curves have bands."""
+    """The drawings of all curves and pairs, and whether the curves have bands."""
 
     curves: tuple[CurvePanel, ...]
     maps: tuple[MapPanel, ...]
@@ -83,7 +83,7 @@ def draw_curves(model: Any) -> Curves | None:
 
 
 def _choose_heights(curves: list[Curve]) -> Axis:
-    """Choose one vertical scale for all curves, which also covers most bands."""
+    """Choose one vertical scale for all curves. It also covers most of their bands."""
     effects = [0.0, *(float(e) for c in curves for e in c.effects[:, 0])]
     reach = max(1e-9, 2.0 * max(map(abs, effects)))
     ends = [float(e) for c in curves for e in (*c.low[:, 0], *c.high[:, 0])]

@@ -32,7 +32,7 @@ PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("Number of persons", lambda query: query == "number of persons"),
     ("Ranges, found in the table", lambda query: query.startswith("magnitudes of")),
     ("Categories, found in the table", lambda query: query.startswith("categories of")),
-    ("Knots, placed by the table", lambda query: query.startswith("shares of")),
+    ("Knots, placed where the rows are", lambda query: query.startswith("shares of")),
     ("Weights of the classes", lambda query: query.endswith(", for weights")),
     ("Weights of the rows", lambda query: query.startswith("histogram of the weights")),
     ("Gram matrix of the columns", lambda query: query.endswith("Gram matrix")),
@@ -45,7 +45,7 @@ PURPOSES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("Scores", lambda query: query.startswith("scores (")),
 )
 UNSPENT = "Not spent"
-#: Kinds of columns whose names have no plural.
+#: Kinds of columns that are named by adjectives, which have no plural.
 ADJECTIVES = ("numeric", "categorical")
 #: A remaining share of the budget is listed only if it is larger than this.
 LITTLE = 1e-3
@@ -150,17 +150,17 @@ def describe_fit(model: Any) -> Iterator[tuple[str, str]]:
     if settings:
         yield "Settings other than the default", settings
     if model.ledger is not None:
-        yield "Ledger", "charged to a ledger, the data set's total budget"
+        yield "Ledger", "charged to a ledger, which keeps the data set's total budget"
 
 
 def describe_unit(model: Any) -> str:
     """Describe how the rows of a person are weighted."""
     most = model.max_rows_per_unit
     if most == 1:
-        return f"{model.privacy_.unit}; every person counts once, with all rows"
-    return (
-        f"{model.privacy_.unit}; every row counts 1/{most}, and no person more than 1"
-    )
+        return (
+            f"{model.privacy_.unit}; every person counts once, with any number of rows"
+        )
+    return f"{model.privacy_.unit}; every row counts 1/{most}, a person at most 1"
 
 
 def describe_rows(model: Any) -> tuple[str, str]:
@@ -175,7 +175,7 @@ def describe_rows(model: Any) -> tuple[str, str]:
         return f"{count:,}", "a public number"
     counted = f"Number of {name_protected(record)}s"
     if any(one.name == counted for one in group_by_purpose(record)):
-        return f"{count:,}", "roughly: released with noise"
+        return f"{count:,}", "approximate, because released with noise"
     return f"{count:,}", "given as public"
 
 
@@ -188,7 +188,7 @@ def describe_column(column: Column) -> str:
         return "one of " + ", ".join(levels)
     if isinstance(column, Vector):
         return (
-            f"{format_count(len(column.names), 'number')} of joint norm at most "
+            f"{format_count(len(column.names), 'number')} with joint norm at most "
             f"{format_number(float(column.norm))}"
         )
     if isinstance(column, Pair):
@@ -200,7 +200,7 @@ def describe_column(column: Column) -> str:
     text += ", on a log scale" if column.scale == "log" else ""
     text += f", in {column.bins:,} bins" if column.bins is not None else ""
     text += f", a curve on {column.n_knots} knots" if column.n_knots is not None else ""
-    return text + (", missing values apart" if column.indicator else "")
+    return text + (", with missing values marked" if column.indicator else "")
 
 
 def describe_columns(model: Any) -> list[tuple[str, str]]:
@@ -288,7 +288,7 @@ def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
 
 
 def draw_evaluation(found: Evaluation) -> dict[str, Any]:
-    """Return the scores, the calibration table, and positions to draw the table."""
+    """Return the scores, the calibration table, and positions for its picture."""
     scale = Axis(low=0.0, high=1.0)
     drawn = []
     for one in found.calibration:

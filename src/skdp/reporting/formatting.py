@@ -59,7 +59,7 @@ def format_range(low: float, high: float) -> str:
 
 
 def format_fixed(value: float, digits: int) -> str:
-    """Format a number with `digits` digits after the point. Zero gets no sign."""
+    """Format a number with `digits` digits after the point. Never return "-0"."""
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 

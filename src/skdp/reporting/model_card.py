@@ -1,9 +1,8 @@
 """Write a model card: the facts about a model in the form that model hubs read.
 
-A card is a dict of plain values, which is also what `skdp.report` writes as JSON. As
-Markdown it starts with a block of metadata between two lines of dashes, in YAML, as
-Hugging Face and others read it. Values in that block are written as JSON, which is
-YAML too.
+A card is a dict of plain values. `skdp.report` writes it as JSON or as Markdown. The
+Markdown starts with a block of YAML metadata between two lines of dashes, which Hugging
+Face and others read. Values in that block are written as JSON, which is valid YAML.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def make_card(about: Any, scores: Evaluation | None = None) -> dict[str, Any]:
     model, record = about.model, about.record
     check(
         not isinstance(model, Evaluation),
-        "A model card is about a model. Pass the model, and the evaluation as scores.",
+        "A model card needs a model. Pass the model, and the evaluation as scores=.",
     )
     check(
         scores is None or isinstance(scores, Evaluation),

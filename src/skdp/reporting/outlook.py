@@ -68,7 +68,7 @@ class Panel:
 
     @property
     def drawn(self) -> list[Point]:
-        """The points of the curves. Points with a constant model are left out."""
+        """The points of the curves, except those at which only a constant is fitted."""
         return [point for point in self.points if not point.constant]
 
     @property
@@ -78,7 +78,7 @@ class Panel:
 
     @property
     def first_constant(self) -> float | None:
-        """The largest ε or number of rows with only a constant fit, or None."""
+        """The largest ε or number of rows that allows only a constant, or None."""
         return max((p.value for p in self.points if p.constant), default=None)
 
     @property

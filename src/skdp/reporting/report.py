@@ -53,7 +53,7 @@ from skdp.verification.verify import Verification, verify
 FORMS = ("html", "markdown", "json")
 #: Maximum number of releases that the page lists.
 MOST_RELEASES = 500
-#: Fields of the plan that was run. A plan that is made again must have the same values.
+#: Fields in which a plan that is made again must agree with the plan that was run.
 KEPT = (
     *("n_rows", "geometry", "sampling", "n_steps", "n_restarts", "calibration"),
     *("loss", "penalty", "l1", "l2"),
@@ -68,7 +68,7 @@ BEFORE = ("Number of", "Ranges", "Categories", "Knots", "Weights of")
 def report(
     model: Any, ledger: Any = None, *, form: str = "html", scores: Any = None
 ) -> str:
-    """Write a page about a model, for a data-protection officer and a colleague.
+    """Write a page about a model, for data-protection officers and colleagues.
 
     Parameters
     ----------
@@ -85,8 +85,8 @@ def report(
     Returns
     -------
     str
-        One HTML page for screens, phones and paper, which loads no other file and runs
-        no script. Or a model card. Both contain only public and released values.
+        A model card, or one HTML page for screens, phones and paper. The page loads no
+        other file and runs no script. Both contain only public and released values.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def report(
     if form == "html":
         check(
             scores is None,
-            "scores are part of a model card only. Write a page about them with "
+            "scores can be part of a model card only. Write a page about scores with "
             "skdp.report(scores).",
         )
         return render_page(about)
@@ -207,8 +207,8 @@ def _describe_limits(plan: Plan | None, summary: dict[str, Any]) -> str:
         )
     return (
         "There is no forecast, because the plan cannot be made again here: parts of "
-        "it were not saved, or it is of another version. `skdp plan` shows the "
-        "forecast of the defaults for the same schema and budget."
+        "it were not saved, or another version of skdp made it. `skdp plan` forecasts "
+        "a fit with default settings for the same schema and budget."
     )
 
 
@@ -223,8 +223,8 @@ def _describe_search(record: PrivacyRecord) -> str:
     if not isinstance(record, SearchRecord):
         return ""
     if record.stop is None:
-        return f"all {record.n_trials:,} trials are listed"
-    return "the best of a random number of trials, one of which is listed"
+        return f"the releases of all {record.n_trials:,} trials are listed"
+    return "the best of a random number of trials; the releases of one trial are listed"
 
 
 def _title(model: Any) -> str:
@@ -256,7 +256,7 @@ def _load_templates() -> Any:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Subject:
-    """The model or evaluation that a page is about. A model has been verified.
+    """The evaluation, or the verified model, that a page is about.
 
     Attributes
     ----------

@@ -23,8 +23,8 @@ NEIGHBOURS = {
     "add-remove": "one row is added or removed, so whether a row is in the table at "
     "all is hidden",
     "zero-out": "one row is left out of every sum; the number of rows stays public "
-    "(a row of missing cells is not left out: it has a public default)",
-    "replace-one": "one row is replaced by any other row, so what a row says is "
+    "(a row of missing cells is not left out, because it has public default values)",
+    "replace-one": "one row is replaced by any other row, so the content of a row is "
     "hidden; the number of rows is public",
 }
 PERSON_NEIGHBOURS = {
@@ -45,7 +45,7 @@ def describe_neighbours(record: PrivacyRecord) -> str:
 
 
 def name_protected(record: PrivacyRecord) -> str:
-    """Return what is protected, "row" or "person"."""
+    """Return the word for what is protected, "row" or "person"."""
     return "row" if record.unit is None else "person"
 
 
@@ -70,9 +70,8 @@ def detection_rate(record: PrivacyRecord, false_alarms: float = FALSE_ALARMS) ->
     false-positive rate α = `false_alarms`. For Gaussian releases this is at least as
     hard as telling N(0, 1) from N(μ, 1). The true-positive rate is therefore at most
     Φ(Φ⁻¹(α) + μ), plus the δ that releases cost in addition to their μ (Dong, Roth, Su
-    2022, Definition 2.6). For a random search,
-    which returns the best of a random number of trials, the rate is at most
-    e^ε α + δ(ε) for every ε.
+    2022, Definition 2.6). For a random search, which returns the best of a random
+    number of trials, the rate is at most e^ε α + δ(ε) for every ε.
     """
     if isinstance(record, SearchRecord) and record.stop is not None:
         tried = [record.spent_epsilon * share / 50 for share in range(1, 51)]
@@ -86,7 +85,7 @@ def failure_rate(record: PrivacyRecord) -> float:
     """Return an upper bound on the probability that odds change by more than e^ε.
 
     δ itself is not such a bound. Let P and P' be the laws of the releases on the two
-    tables, δ(·) the record's curve, and S the set on which P > e^ε P'. Then
+    tables. Let δ(·) be the record's curve, and S the set on which P > e^ε P'. Then
     P'(S) < e^{-ε} P(S), and P(S) ≤ e^{ε-t} P'(S) + δ(ε - t) for every t > 0. It follows
     that P(S) ≤ δ(ε - t)/(1 - e⁻ᵗ), which bounds the probability of a loss above ε. The
     probability of a loss below -ε is at most e^{-ε} times this bound.
@@ -168,8 +167,8 @@ def _write_published(record: PrivacyRecord, model: Any) -> Part:
         noise = "without noise"
         if event.noise_multiplier:
             noise = (
-                f"noise {event.noise_multiplier:.4g} times what one {one} can change "
-                f"(that is at most {event.sensitivity:.4g})"
+                f"noise {event.noise_multiplier:.4g} times as large as the most one "
+                f"{one} can change ({event.sensitivity:.4g})"
             )
         often = "once" if times == 1 else f"{times:,} times"
         lines.append(f"{event.query}, {often}, {noise}")
@@ -190,14 +189,14 @@ def _write_promises(record: PrivacyRecord) -> Iterator[str]:
         return
     yield (
         f"({epsilon:.4g}, {record.delta:.3g})-differential privacy. Compare the table "
-        f"with one that differs in a single {one}: {describe_neighbours(record)}. Both "
-        "tables give nearly the same results with nearly the same probability."
+        f"with one that differs in a single {one}: {describe_neighbours(record)}. Any "
+        "result has nearly the same probability for both tables."
     )
     odds = math.exp(epsilon) if epsilon < 700 else math.inf
     yield (
-        f"The results change anyone's odds about one {one} by a factor of at most "
-        f"{odds:.4g} (that is e^{epsilon:.4g}), up or down, whatever else they know. "
-        "The probability of a larger change is at most "
+        "Whatever else people know, the results change their odds of one such table "
+        f"against the other by a factor of at most {odds:.4g} (that is "
+        f"e^{epsilon:.4g}), up or down. The probability of a larger change is at most "
         f"{failure_rate(record):.2g}."
     )
     yield (
@@ -245,7 +244,7 @@ def _write_unprotected(record: PrivacyRecord) -> Part:
         "Several results from one table. Each has its own statement, and together they "
         "reveal more. A ledger (ledger=) adds them up and enforces a total budget.",
         "Facts about everyone. If the results show that smokers fall ill more often, "
-        "this is learnt about a smoker whether or not their row was used.",
+        "then this is learnt about every smoker, whether or not their row was used.",
         "The table itself, its copies and its backups.",
     ]
 
@@ -259,6 +258,6 @@ def _write_checks(record: PrivacyRecord) -> Part:
         f"The releases above add up to μ = {mu:.6g}: μ² is the sum of 1/(noise "
         f"multiplier)². {search}`skdp verify MODEL`, or skdp.verify(model), recomputes "
         "ε from the saved list of releases, with code that shares nothing with the "
-        "program that spent it. docs/guide/verification.md explains how to check the "
-        "rest."
+        "code that spent the budget. docs/guide/verification.md explains how to check "
+        "the rest."
     ]

@@ -307,7 +307,8 @@ class Categorical:
     def default_code(self) -> int:
         """The code of missing and unknown values.
 
-        If `other` is None, it is ``len(levels)``, which means no coordinate.
+        If `other` is None, the code is ``len(levels)``. A row with this code is zero in
+        all coordinates of the column.
         """
         if self.other is None:
             return len(self.levels)

@@ -3,7 +3,7 @@
 A step draws a coordinate uniformly and releases its partial derivative. It moves the
 coordinate by the derivative divided by M_j, and applies the penalty's proximal map.
 Each of T inner loops has K steps and returns the average of its iterates. This is
-Algorithm 1 with sets of one coordinate, so accounting is exact.
+`skdp.descend` with sets of one coordinate, and its accounting applies.
 
 DP-CD has its own smoothness constants M_j and clips C_j = C √(M_j / Σ M). Coordinates
 that are seldom nonzero, such as rare categories, have a small M_j. They move further

@@ -49,7 +49,6 @@ def batches(
     row_counts: RowCounts | None = None,
     batch_rows: int | None = None,
     n_threads: int | None = None,
-    progress: Callable[[float], None] | None = None,
     keep: AnyArray | None = None,
     finish: Callable[[Batch], Any] | None = None,
 ) -> Iterator[Any]:
@@ -83,8 +82,6 @@ def batches(
         in memory. Batches of wide tables have fewer rows.
     n_threads : int, optional
         The number of threads that convert cells. By default it is the number of cores.
-    progress : callable, optional
-        Called after each batch with the share of the table that was read.
     keep : bool array, optional
         Whether to keep each row of the table. By default all rows are kept.
     finish : callable, optional
@@ -133,15 +130,15 @@ def batches(
         row_counts=row_counts,
     )
 
-    def work(cut: Cut) -> tuple[int, Any]:
+    def work(cut: Cut) -> Any:
         start, inputs, roles = cut
-        batch, n_rows = convert(inputs, roles), readers.length(inputs[0])
+        batch = convert(inputs, roles)
         if keep is not None:
-            batch = _keep_rows(batch, np.flatnonzero(keep[start : start + n_rows]))
-        return n_rows, batch if finish is None else finish(batch)
+            stop = start + readers.length(inputs[0])
+            batch = _keep_rows(batch, np.flatnonzero(keep[start:stop]))
+        return batch if finish is None else finish(batch)
 
-    stream = map_in_order(work, _cut(source, schema, at, named, apart, rows), n_threads)
-    return _report_progress(stream, source, progress)
+    return map_in_order(work, _cut(source, schema, at, named, apart, rows), n_threads)
 
 
 def _keep_rows(batch: Batch, at: AnyArray) -> Batch:
@@ -151,24 +148,6 @@ def _keep_rows(batch: Batch, at: AnyArray) -> Batch:
         weight=None if batch.weight is None else batch.weight[at],
         divisor=None if batch.divisor is None else batch.divisor[at],
     )
-
-
-def _report_progress(
-    stream: Iterator[tuple[int, Any]],
-    source: Source,
-    progress: Callable[[float], None] | None,
-) -> Iterator[Any]:
-    read = 0
-    for n_rows, result in stream:
-        read += n_rows
-        if progress is not None and source.share is not None:
-            progress(source.share())
-        elif progress is not None and source.n_rows is not None:
-            progress(read / source.n_rows)
-        yield result
-    if progress is None:
-        return
-    progress(1.0)  # even if there are no rows: their number may be private
 
 
 def _find_roles(

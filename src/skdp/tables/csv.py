@@ -29,7 +29,7 @@ unless the schema lists the empty level.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike, fspath
@@ -134,14 +134,11 @@ def table(
         # Arrow would keep tens of megabytes for later use.
         library("pyarrow").default_memory_pool().release_unused()
 
-    def count(progress: Callable[[float], None] | None) -> int:
-        n_rows = passed = 0
-        for block in read_blocks():
-            n_rows += _count_records(block, delimiter, len(names), multiline)
-            passed += len(block)
-            if progress is not None:
-                progress(passed / length)
-        return n_rows
+    def count() -> int:
+        return sum(
+            _count_records(block, delimiter, len(names), multiline)
+            for block in read_blocks()
+        )
 
     return Source(
         names=names,

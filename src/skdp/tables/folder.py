@@ -7,7 +7,7 @@ found by their names. The rows are in the order of the files' names.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from glob import glob, has_magic
 from os import PathLike
@@ -52,7 +52,7 @@ def table(files: Sequence[PathLike[str]], wanted: Sequence[str] | None) -> Sourc
             own = readers.file(file, needed)
             yield from own.read(positions(own.names or (), needed), rows)
 
-    def count(progress: Callable[[float], None] | None) -> int:
+    def count() -> int:
         return sum(count_rows(readers.file(file, wanted)) for file in files)
 
     return Source(

@@ -12,7 +12,7 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal
 
@@ -136,7 +136,6 @@ def read_rows(
     max_weight: float,
     unit: Any = None,
     n_threads: int | None = 1,
-    progress: Callable[[float], None] | None = None,
 ) -> Records:
     """Read and encode a table, as `batches` and `Encoder` do."""
     work = Encoder(schema, intercept, max_weight)
@@ -149,7 +148,6 @@ def read_rows(
         unit=unit,
         row_counts=row_counts,
         n_threads=n_threads,
-        progress=progress,
         keep=keep,
         finish=work,
     )
@@ -159,8 +157,8 @@ def read_rows(
 def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
     """Join chunks with the same divisor, so that engines get few and long chunks.
 
-    Chunks wait until `WAITING` bytes are collected. Then the rows of the divisor that
-    takes most memory are joined.
+    Chunks wait until `WAITING` bytes are collected. Then the largest
+    group of chunks with the same divisor is joined.
     """
     waiting: dict[int, list[Chunk]] = {}
     sizes: dict[int, int] = {}

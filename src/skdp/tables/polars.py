@@ -21,7 +21,11 @@ def table(given: Any, wanted: Sequence[str] | None) -> Source:
 
 
 def lazy(given: Any, wanted: Sequence[str] | None) -> Source:
-    """Open a LazyFrame; only the required columns are computed, in batches."""
+    """Open a LazyFrame; only the required columns are computed, in batches.
+
+    The query may fail at a cell, for example of a CSV file whose types polars guessed.
+    Reading then fails too, so a lazy frame is only as safe as its query.
+    """
     schema = given.collect_schema()
 
     def read(at: Sequence[int], rows: int) -> Iterator[list[Cells]]:

@@ -52,8 +52,7 @@ class Source:
     n_rows : int, optional
         Number of rows, if it is known before reading.
     count : callable, optional
-        A function that counts the rows, and is faster than `read`. Its argument is
-        None, or a callback that receives the share of the table counted so far.
+        A function that counts the rows, and is faster than `read`.
     share : callable, optional
         A function that returns the share of a file's bytes that the last `read` has
         read so far.
@@ -63,7 +62,7 @@ class Source:
     kinds: Sequence[Kind]
     read: Callable[[Sequence[int], int], Iterator[list[Cells]]]
     n_rows: int | None = None
-    count: Callable[[Callable[[float], None] | None], int] | None = None
+    count: Callable[[], int] | None = None
     share: Callable[[], float] | None = None
 
 
@@ -281,12 +280,12 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
     return [where[name] for name in wanted]
 
 
-def count_rows(source: Source, progress: Callable[[float], None] | None = None) -> int:
+def count_rows(source: Source) -> int:
     """Return the number of rows of a table."""
     if source.n_rows is not None:
         return source.n_rows
     if source.count is not None:
-        return source.count(progress)
+        return source.count()
     return sum(length(cells[0]) for cells in source.read([0], 65_536))
 
 

@@ -1,1 +1,1 @@
-"""Check privacy records, with code that is independent of the code that made them."""
+"""Check privacy records with separate code, not the code that spent the budget."""

@@ -15,14 +15,14 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from skdp.schema import FloatArray
 from skdp.verification.given import Given
 
-#: Limits on the largest ratio of a recomputed curve to the charged curve. It may exceed
-#: 1 by ABOVE, because the two curves are rounded up on different grids. It may fall
-#: short of 1 by BELOW, because the noise is chosen such that the curves touch (observed
-#: ratios: .917 to .996).
+#: Limits on the largest ratio of a recomputed curve to the charged curve. The ratio may
+#: exceed 1 by ABOVE, because the two curves are rounded up on different grids. It may
+#: fall short of 1 by BELOW, because the noise is chosen so that the curves touch
+#: (observed ratios: .917 to .996).
 ABOVE, BELOW = 0.05, 0.2
 #: Number of points at which curves are compared, and the smallest δ of such a point.
 POINTS, LEAST = 24, 1e-11
-#: Slopes are read from tables. A table may be steeper than the loss by this factor.
+#: Slopes of the loss are read from tables, which may be steeper by this factor.
 STEEPER = 1.01
 #: Relative rounding error of a float64.
 U = 2.0**-53
@@ -45,9 +45,9 @@ def _choose_epsilons(mu: float) -> FloatArray:
 def check_batches(given: Given) -> Found:
     """Check the charge for Poisson batches with dp-accounting.
 
-    To replace a record is to remove one and add another. If the steps cost (μ, δ₀) for
-    a removal and for an addition, they cost (2μ, δ₀ + F(δ₀)) for a replacement, with
-    F(x) = Φ(Φ⁻¹(x) + μ).
+    Replacing a record means removing one and adding another. If the steps cost (μ, δ₀)
+    for a removal and for an addition, they cost (2μ, δ₀ + F(δ₀)) for a replacement,
+    with F(x) = Φ(Φ⁻¹(x) + μ).
     """
     charge = next(r for r in given.releases if "Poisson batch" in r.query)
     rate, z = given.number("rate"), given.number("noise_multiplier")
@@ -59,12 +59,12 @@ def check_batches(given: Given) -> Found:
     said = f"{steps} {many} of rate {rate:.6g} with noise {z:.6g}"
     mu, delta = 1.0 / charge.noise_multiplier, float(charge.delta)
     if not (0 < rate <= 1 and z > 0 and 0 < steps < 1e7):
-        return False, f"{said} are not valid"
+        return False, f"{said}: these settings are not valid"
     if given.apart == 2:
         mu, delta = mu / 2, _solve_one_way(mu / 2, delta)
     if rate == 1:
         exact = math.sqrt(steps) / z
-        return exact <= mu * (1 + 1e-9), f"{said} are {exact:.6g}-GDP"
+        return exact <= mu * (1 + 1e-9), f"{said}: the cost is {exact:.6g}-GDP"
     try:
         dp = import_module("dp_accounting")
     except ModuleNotFoundError:
@@ -88,11 +88,12 @@ def _solve_one_way(mu: float, delta: float) -> float:
 
 
 def check_tilt(given: Given) -> Found:
-    """Check the charge for objective perturbation.
+    """Check the charge for objective perturbation's tilt, the random linear term.
 
-    Let g be the bound on a record's gradient and m = g/σ. Let κ be the bound on a
-    record's curvature divided by the curvature of the quadratic term, and let φ be the
-    normal density. Then δ(ε) is at most
+    Let σ be the standard deviation of the tilt, let g be the bound on a record's
+    gradient, and let m = g/σ. Let κ be the bound on a record's curvature divided by the
+    curvature of the quadratic term, and let φ be the normal density. Then δ(ε) is at
+    most
 
         (1/κ') ∫₀ᵐ max_t [(1+κ') φ(t+s) - e^ε φ(t)] ds   for every κ' ≥ κ,
 
@@ -103,7 +104,7 @@ def check_tilt(given: Given) -> Found:
     std = given.number("noise_std")
     said = f"a tilt of standard deviation {std:.6g}"
     if not std > 0:
-        return False, f"{said} hides nothing"
+        return False, f"{said} protects nothing"
     signs = 1 if given.loss.one_sign else 2
     m = given.slope * math.sqrt(given.reach()) / std
     target = 1.0 / charge.noise_multiplier / given.apart
@@ -137,15 +138,15 @@ def _compare(curve: FloatArray, charged: FloatArray, said: str) -> Found:
     """Compare a recomputed curve with the charged one, and describe the result."""
     ratio = float((curve / charged).max())
     right = 1 - BELOW <= ratio <= 1 + ABOVE
-    return right, f"{said}: δ(ε) is at most {ratio:.3g} of the charge"
+    return right, f"{said}: δ(ε) is at most {ratio:.3g} times what was charged"
 
 
 def solved_apart(given: Given) -> float:
-    """Bound the distance of computed solutions that have the same exact minimiser.
+    """Bound the distance between computed solutions with the same exact minimiser.
 
     Two neighbouring tables, with different tilts, may have the same exact minimiser.
-    The computed solutions then differ only by rounding. This recomputes the bounds of
-    `skdp.solvers.certified`.
+    The computed solutions then differ only by rounding. This function recomputes the
+    bounds of `skdp.solvers.certified`.
     """
     quadratic, n = given.quadratic(), int(given.number("n_rows"))
     full = max(2**24, 4 * n) if given.record.neighbours == "add-remove" else n

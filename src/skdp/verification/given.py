@@ -73,7 +73,7 @@ class Given:
 
     @property
     def apart(self) -> float:
-        """The number of records by which neighbouring tables differ.
+        """The number of records in which neighbouring tables differ.
 
         It is 2 for replace-one, because one record is removed and another is added.
         """
@@ -97,9 +97,9 @@ class Given:
     def reach(self, scale: Any = None, at: Any = None) -> float:
         """Return a bound on Σ scaleⱼ xⱼ² over the coordinates `at`, for every row x.
 
-        By default every scale is one and `at` contains all coordinates. A row has norm
-        at most one in each column, and at most the schema's row norm over all columns
-        together. The intercept is one, and the row norm does not include it.
+        By default every scale is one and `at` contains all coordinates. In each column
+        a row has norm at most one. Over all columns together its norm is at most the
+        schema's row norm. The intercept is one and is not part of the row norm.
         """
         wanted = set(range(self.layout.n_features) if at is None else at)
         parts, constant = [], 0.0
@@ -117,7 +117,7 @@ class Given:
 
     @property
     def single(self) -> float:
-        """Largest |xⱼ| of a coordinate that is not the intercept."""
+        """The largest possible |xⱼ| of a coordinate other than the intercept."""
         return min(1.0, self.layout.row_norm or 1.0)
 
     @property
@@ -145,7 +145,7 @@ class Given:
         right = isinstance(value, (int, float)) and not isinstance(value, bool)
         check(
             right and 0 <= float(value or 0) < 1e100,
-            f"The plan in model.json has no number {name!r}. It was changed.",
+            f"The plan in model.json was changed: it has no number {name!r}.",
         )
         return float(value or 0)
 

@@ -1,4 +1,4 @@
-"""Compute ε from a list of releases in two ways: closed form, and loss distributions.
+"""Compute ε from a list of releases, in closed form and from loss distributions.
 
 This module is independent of the code that it checks: it does not import
 `skdp.privacy.accountant` or any code that spends a budget.
@@ -23,8 +23,8 @@ DIGITS = 60
 #: multipliers, and the time does not depend on μ.
 PLD_MU, PLD_DELTA, PLD_KINDS = (0.01, 30.0), 1e-12, 100
 PLD_GRID = 1e-3
-#: Largest μ for which ε is computed. Above it, `skdp.privacy.accountant` makes no
-#: claim.
+#: Largest μ for which ε is computed. For larger μ, `skdp.privacy.accountant` claims no
+#: privacy.
 LARGEST_MU = 1e9
 #: Parameter r of the distribution of the number of trials in a random search.
 SEARCH_SHAPE = 3
@@ -38,11 +38,14 @@ def closed_form_epsilon(
 ) -> float:
     """Return the smallest ε at δ, from the closed form of the Gaussian mechanism.
 
-    Let μ² = Σ times/z², D the number of draws and η = 2⁻⁵⁰. The function solves Φ(-ε/μ
-    + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ for ε and adds 2Dη. For a search with
-    a random number of trials, `releases` lists the releases of one trial. The ε of the
-    search then follows from the theorem of `skdp.privacy.selection`, with 2²⁴ draws per
-    trial.
+    Let μ² = Σ times/z², let D be the number of draws, and let η = 2⁻⁵⁰. The function
+    solves
+
+        Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2) = δ e^{-Dη} - Σ δᵢ
+
+    for ε and adds 2Dη. For a search with a random number of trials, `releases` lists
+    the releases of one trial. The ε of the search then follows from the theorem of
+    `skdp.privacy.selection`, with 2²⁴ draws per trial.
     """
     mp = _import_mpmath()
     with mp.workdps(DIGITS):
@@ -110,7 +113,7 @@ def pld_epsilon(releases: list[ReleaseForm], delta: float) -> tuple[float | None
     if len(kinds) > PLD_KINDS:
         return None, (
             f"dp-accounting takes too long for more than {PLD_KINDS} noise "
-            f"multipliers; here are {len(kinds)}"
+            f"multipliers; here there are {len(kinds)}"
         )
     try:
         dp = import_module("dp_accounting")

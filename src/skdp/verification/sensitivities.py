@@ -19,11 +19,11 @@ from skdp.verification.given import Given
 
 #: Rounding slopes and features to a grid lowers a bound by at most this fraction.
 GRID = 2.0**-14
-#: A recorded bound with a proved distance to a minimiser may be this many times ours.
+#: A sensitivity with a proved distance to a minimiser may be this many times ours.
 PROVED = 1.5
-#: A recorded bound on rounding errors may be this many times ours.
+#: A recorded bound on rounding errors may be this many times the bound computed here.
 ROUNDED = 1.2
-#: Smallest spread of a numeric target that caps can depend on: half a bin, of 32 bins.
+#: Smallest spread of a numeric target on which caps can depend: half of one of 32 bins.
 NARROWEST = 1.0 / 32
 #: A joint column is wide if it has more coordinates than this. For wide columns DP-GCD
 #: releases means, and DP-CD does not release squares.
@@ -63,7 +63,7 @@ class Expected:
         times: int | None = None,
         noise_multiplier: float | None = None,
     ) -> Expected:
-        """Return a kind of release whose sensitivity is known, apart from rounding."""
+        """Return a kind of release with one known sensitivity, apart from rounding."""
         return cls(
             what=what,
             least=sensitivity * (1 - GRID),
@@ -80,7 +80,7 @@ class Expected:
         return right and re.fullmatch(self.what, query) is not None
 
     def allows(self, sensitivity: float) -> bool:
-        """Return whether a sensitivity is one that is expected."""
+        """Return whether a recorded sensitivity agrees with the expected one."""
         least, room = (1 - GRID) * (1 - 1e-9), 1 + 1e-9
         known = any(a * least <= sensitivity <= a * room for a in self.among)
         inside = self.least * (1 - 1e-9) <= sensitivity <= self.most
@@ -116,7 +116,7 @@ def list_first_releases(given: Given) -> list[Expected]:
 
 
 def list_skgd(given: Given) -> list[Expected]:
-    """List the releases of DP-SkGD. The plan or the loss caps the gradients."""
+    """List the releases of DP-SkGD. The plan or the loss limits its gradients."""
     plan, apart = given.plan, given.apart
     square = math.fsum(
         _bound_centred(g) * g.scale**2 if given.intercept else g.scale**2
@@ -169,9 +169,9 @@ def _bound_centred(group: Group) -> float:
 
 
 def follows_spread(given: Given) -> bool:
-    """Return whether caps depend on a released spread of the target.
+    """Return whether caps on gradients depend on a released spread of the target.
 
-    That spread is not saved.
+    The released spread is not saved.
     """
     return "solver" not in given.plan and any(
         r.query.startswith("histogram of the target") for r in given.releases
@@ -210,7 +210,7 @@ def list_dp_cd(given: Given) -> list[Expected]:
         isinstance(smoothness, list)
         and len(smoothness) == d
         and all(isinstance(m, float) and 0 < m < 1e100 for m in smoothness),
-        f"The plan in model.json does not have {d} smoothness values. It was changed.",
+        f"The plan in model.json was changed: it must have {d} smoothness values.",
     )
     total = math.fsum(smoothness)
     bounds = [
@@ -333,7 +333,7 @@ def list_adassp(given: Given) -> list[Expected]:
     ]
 
 
-#: The releases of each solver. The tests check every solver of `skdp.solvers`.
+#: Functions that list each solver's releases. A test checks that none is missing.
 SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
     "skgd": list_skgd,
     "dp_sgd": list_dp_sgd,
@@ -349,14 +349,14 @@ SOLVERS: dict[str, Callable[[Given], list[Expected]]] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """Descriptions of the releases that are wrong, and of those that are not known."""
+    """The releases with a wrong sensitivity or count, and those of an unknown kind."""
 
     wrong: list[str]
     unknown: list[str]
 
 
 def compare(given: Given) -> Comparison:
-    """Compare the recorded releases of a fit with those its solver should have made.
+    """Compare the recorded releases with those that the solver should have made.
 
     The record of a search also contains the releases of other candidates, whose
     settings are not saved. The releases of the chosen model must be among them.
@@ -389,11 +389,11 @@ def compare(given: Given) -> Comparison:
             continue
         found = times[i]
         if found != one.times if given.search is None else found < one.times:
-            wrong.append(f"{found} of {one.times} releases: {one.what}")
+            wrong.append(f"{found} of {one.times} releases found: {one.what}")
     return Comparison(wrong, sorted(set(unknown)))
 
 
 def _describe_range(one: Expected) -> str:
     if one.most == math.inf:
-        return f"at least {one.least:.6g}"
-    return f"{one.least:.6g} to {one.most:.6g} follow from schema and settings"
+        return f"expected at least {one.least:.6g}"
+    return f"expected {one.least:.6g} to {one.most:.6g}, from schema and settings"

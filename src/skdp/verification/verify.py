@@ -148,7 +148,7 @@ def verify(model: Any, ledger: Any = None) -> Verification:
     """
     if hasattr(model, "scores") and hasattr(model, "privacy_"):
         record, digest = read_evaluation(model)
-        none = Check("sensitivities", None, "those of scores are not recomputed")
+        none = Check("sensitivities", None, "not recomputed for scores")
         return _verify_record(record, [none], {}, ledger, lambda: digest)
     given = read(model)
     checks = list(_check_plan(given))
@@ -208,7 +208,7 @@ def _verify_record(
 def _check_entry(
     ledger: Any, digest: Callable[[], str], releases: list[ReleaseForm]
 ) -> Check:
-    """Check that an intact ledger has the entry that paid for these releases."""
+    """Check that the ledger is intact and has an entry that paid for these releases."""
     book = ledger if isinstance(ledger, Ledger) else Ledger(Path(ledger).resolve())
     book.check()
     try:
@@ -221,7 +221,7 @@ def _check_entry(
     for entry in book.entries():
         if entry.kind != "commit" or entry.released != mine:
             continue
-        found = "its entry is for a smaller cost"
+        found = "the entry of this model is for a smaller cost"
         if entry.mu_squared >= spent * (1 - 1e-9) and entry.delta >= extra * (1 - 1e-9):
             paid = f"entry {entry.seq} of {entry.time}, by {entry.user}"
             return Check("ledger", True, f"{paid}, purpose: {entry.purpose}")
@@ -248,12 +248,12 @@ def _check_epsilon(
     spends_all = plan.get("calibration") == "exact" or "solver" in plan
     if spends_all and closed < least and _with_reserve(record) < least:
         right = False
-        found += f", but a plan for ε = {budget:g} spends all of it"
+        found += f", but the plan should spend all of ε = {budget:g}"
     return Check("closed form", right, found)
 
 
 def _with_reserve(record: RecordForm) -> float:
-    """Return the ε that would be spent if all δ reserved for categories were spent.
+    """Return the ε that a record would spend with all δ reserved for categories.
 
     This δ is not spent if every column of unknown type turns out to contain numbers.
     """
@@ -285,7 +285,7 @@ def _check_plan(given: Given) -> Iterator[Check]:
     same = digest == summary_digest(plan)
     yield Check("digest of the plan", same, f"{digest[:16]}…")
     unit = given.layout.unit
-    yield Check("unit", record.unit == unit, unit or "each row by itself")
+    yield Check("unit", record.unit == unit, unit or "single rows")
     if "solver" in plan:
         for name in ("neighbours", "epsilon", "delta"):
             asked = given.parameters.get(name)
@@ -357,11 +357,15 @@ def _check_releases(given: Given) -> Iterator[Check]:
     good = "none is too small" if solver == "skgd" else good
     yield Check("sensitivities", not found.wrong, "; ".join(found.wrong) or good)
     if found.unknown:
-        whose = "of other candidates, or not known" if given.search else "not known"
+        whose = (
+            "those of other candidates, or not known" if given.search else "not known"
+        )
         said = f"their bounds are {whose}: {'; '.join(found.unknown)}"
         yield Check("other sensitivities", None, said)
     if follows_spread(given):
-        said = "they follow a released spread that is not saved: only its floor is used"
+        said = (
+            "they depend on a spread that is not saved, so its smallest value is used"
+        )
         yield Check("caps of the steps", None, said)
     if given.search is not None or found.wrong:
         return
@@ -370,7 +374,9 @@ def _check_releases(given: Given) -> Iterator[Check]:
     if solver == "objective_perturbation":
         yield Check("cost of the tilt", *costs.check_tilt(given))
     if "tolerance" in given.plan:
-        said = f"{given.plan['tolerance']:.3g}, proved during the fit, not rechecked"
+        said = (
+            f"{given.plan['tolerance']:.3g}, proved during the fit, not checked again"
+        )
         yield Check("distance to the exact minimiser", None, said)
     if "solver" in given.plan and solver not in ONE_RELEASE:
         asked = given.n_iter == _count_planned_steps(given)
