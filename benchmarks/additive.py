@@ -318,9 +318,33 @@ def page(rows: list[Row]) -> str:
         f"The sketch is reached in {reached} cells, up to a tie (.0005 log-loss, .001 "
         f"R²). It is missed in: {', '.join(missed) if missed else 'none'}.",
         "",
+        *page_times(rows),
         *page_between(rows),
     ]
     return "\n".join(lines)
+
+
+def page_times(rows: list[Row]) -> list[str]:
+    """How long a fit of adult takes, beside the linear fit."""
+    texts = []
+    for epsilon in EPSILONS:
+        wanted = {"table": "adult", "epsilon": epsilon}
+        found = [r for r in rows if all(r[k] == v for k, v in wanted.items())]
+        ours, line = (
+            [r["seconds"] for r in found if r["method"] == method]
+            for method in ("additive", "linear")
+        )
+        if not ours or not line:
+            continue
+        width = next(r["width"] for r in found if r["method"] == "additive")
+        ratio = np.median(ours) / np.median(line)
+        texts.append(f"{ratio:.1f} times at ε = {epsilon:g} ({width} coefficients)")
+    return [
+        "Median CPU time of an additive fit of adult, relative to a linear fit: "
+        + ", ".join(texts)
+        + ". From about 200 coefficients on, there are pairs.",
+        "",
+    ]
 
 
 def page_between(rows: list[Row]) -> list[str]:
