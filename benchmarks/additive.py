@@ -342,7 +342,7 @@ def page_times(rows: list[Row]) -> list[str]:
     return [
         "Median CPU time of an additive fit of adult, relative to a linear fit: "
         + ", ".join(texts)
-        + ". From about 200 coefficients on, there are pairs.",
+        + ". All but the first have pairs.",
         "",
     ]
 
