@@ -317,3 +317,4 @@ def test_a_printed_schema_names_the_unit():
     said = "all rows with the same patient are one person"
     assert str(schema).splitlines()[-1] == said
     assert said in schema._repr_html_()
+    assert repr(schema) == "<Schema: 1 column, target, unit patient>"

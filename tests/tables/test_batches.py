@@ -32,8 +32,8 @@ def test_missing_and_double_columns(form):
     table = form({"Age": [1], "job": [SECRET], "y": ["no"]})
     refuses(table, SCHEMA, "has no column 'age'. Did you mean 'Age'")
     table = form({"job": [SECRET], "y": ["no"]})
-    refuses(table, SCHEMA, "has no column 'age'. A fitted model needs all")
-    refuses(form({"q": [SECRET]}), SCHEMA, "starts with column names")
+    refuses(table, SCHEMA, "has no column 'age'. Every column of the schema")
+    refuses(form({"q": [SECRET]}), SCHEMA, "Is the header missing")
 
 
 def test_double_columns():
@@ -67,9 +67,9 @@ def test_files(tmp_path):
     (tmp_path / "t.csv").write_bytes("âge,age,job,y\n1,2,é,no\n".encode("latin-1"))
     refuses(tmp_path / "t.csv", SCHEMA, "'t.csv' is not UTF-8")
     (tmp_path / "t.csv").write_bytes(b"1,secret,no\n2,a,yes\n")
-    refuses(tmp_path / "t.csv", SCHEMA, "starts with column names")
+    refuses(tmp_path / "t.csv", SCHEMA, "Is the header missing")
     (tmp_path / "t.csv").write_bytes(b"agee,secret,no\n2,a,yes\n")
-    refuses(tmp_path / "t.csv", SCHEMA, "starts with column names")
+    refuses(tmp_path / "t.csv", SCHEMA, "Is the header missing")
     (tmp_path / "t.csv").write_bytes(b"agee,job,y\n1,secret,no\n")
     refuses(tmp_path / "t.csv", SCHEMA, "no column 'age'. Did you mean 'agee'")
 

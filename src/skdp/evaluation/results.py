@@ -97,8 +97,6 @@ class Evaluation:
 
     Attributes
     ----------
-    model : str
-        The class of the model, and the name of its target if there is one.
     scores : dict of str to Score
         The scores, by the name of the metric.
     confusion : Confusion, optional
@@ -111,6 +109,14 @@ class Evaluation:
     n_rows : float
         The number of rows if it is public. Otherwise the released number, or the
         released sum of the rows' weights.
+    rows_released : bool
+        Whether `n_rows` was released with noise.
+    model : str
+        The name of the model's class.
+    target : str, optional
+        The name of the target, if the model's schema has one.
+    classes : tuple
+        The classes of a classifier, in the order of the model's ``classes_``.
     confidence : float
         The confidence level of the intervals.
     notes : tuple of str
@@ -119,12 +125,15 @@ class Evaluation:
         The privacy record, with the budget spent and all releases.
     """
 
-    model: str = "a model"
     scores: dict[str, Score]
     confusion: Confusion | None = None
     calibration: tuple[Bin, ...] = ()
     roc: tuple[tuple[float, float], ...] = ()
     n_rows: float
+    rows_released: bool = True
+    model: str = "model"
+    target: str | None = None
+    classes: tuple[Any, ...] = ()
     confidence: float
     notes: tuple[str, ...]
     privacy_: PrivacyRecord
@@ -145,7 +154,7 @@ class Evaluation:
         return library("pandas").DataFrame.from_dict(rows, orient="index")
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the ROC and calibration curves, and return matplotlib's axes.
+        """Draw the ROC and calibration curves, and return matplotlib's figure.
 
         Everything that is drawn was released. `axes` may be a list of two axes.
         """
@@ -161,12 +170,15 @@ class Evaluation:
             classes = [_to_plain(level) for level in self.confusion.classes]
             confusion = asdict(self.confusion) | {"classes": classes}
         return {
-            "model": self.model,
             "scores": {name: asdict(score) for name, score in self.scores.items()},
             "confusion": confusion,
             "calibration": [asdict(one) for one in self.calibration],
             "roc": [list(point) for point in self.roc],
             "n_rows": self.n_rows,
+            "rows_released": self.rows_released,
+            "model": self.model,
+            "target": self.target,
+            "classes": [_to_plain(level) for level in self.classes],
             "confidence": self.confidence,
             "notes": list(self.notes),
             "privacy": {
@@ -212,11 +224,13 @@ class Evaluation:
         if self.confusion is None:
             return
         names = [str(level) for level in self.confusion.classes]
-        corner = "true \\ predicted"
-        first = max(len(corner), *map(len, names))
+        first = max(len("true class"), *map(len, names))
         widths = [max(len(name), 9) for name in names]
-        yield f"confusion matrix, each count with noise ±{self.confusion.noise_std:.0f}"
-        yield f"{corner:<{first}}" + "".join(
+        yield (
+            "confusion matrix (columns: predicted class), each count with noise "
+            f"±{self.confusion.noise_std:.0f}"
+        )
+        yield f"{'true class':<{first}}" + "".join(
             f"  {name:>{width}}" for name, width in zip(names, widths, strict=True)
         )
         for name, counts in zip(names, self.confusion.counts, strict=True):

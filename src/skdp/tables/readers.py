@@ -269,9 +269,9 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
         remedy = (
             f"Did you mean {close[0]!r}?"
             if close
-            else "A fitted model needs all columns of its schema."
+            else "Every column of the schema is needed."
             if known
-            else "Check how it is written, and that a file starts with column names."
+            else "None of the requested columns was found. Is the header missing?"
         )
         check(False, f"The table has no column {name!r}. {remedy}")
     twice = [name for name in wanted if times[name] > 1][:1]
