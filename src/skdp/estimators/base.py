@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.engines.choice import MakeEngine, place_table
+from skdp.engines.choice import MakeEngine, is_dask, place_table
 from skdp.estimators.balanced import release_balanced_weights
 from skdp.estimators.decisions import COUNT_SHARE, DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
@@ -45,7 +45,12 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.persons import assume_given_count, check_unit, count_given
+from skdp.estimators.persons import (
+    assume_given_count,
+    check_unit,
+    count_given,
+    name_counted,
+)
 from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.record_weights import release_weights
 from skdp.estimators.spending import open_ledger, reserve_budget
@@ -227,6 +232,11 @@ class PrivateLinearModel(
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
+        check(
+            private_rows or self.n_rows in (None, rows),
+            f"n_rows must be {rows}, the number of {name_counted(opened.ids)}, got "
+            f"{self.n_rows}. Under {self.neighbours!r} it is counted, so leave it out.",
+        )
         delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
         count = assume_given_count(self.n_rows, self.neighbours, opened.ids)
@@ -367,6 +377,9 @@ class PrivateLinearModel(
     def _margins(self, X: Any) -> FloatArray:
         """Compute the margins x·w of new rows, shape (n, k)."""
         check_is_fitted(self, "weights_")
+        if is_dask(X) and hasattr(X, "columns"):  # one partition at a time in memory
+            parts = (X.partitions[i].compute() for i in range(X.npartitions))
+            return np.concatenate([self._margins(part) for part in parts])
         table = accept_table(X)
         check_width(table, self.n_features_in_, type(self).__name__)
         return compute_margins(table, self.schema_, self._layout, self.weights_)

@@ -27,8 +27,6 @@ from skdp.schema import Layout, Numeric, Schema, Target, check
 COUNT_SHARE = 0.01
 #: Share of μ² spent on releasing the shares of rows that determine where knots are.
 KNOTS_SHARE = 0.05
-#: The number of rows that the budget check assumes if the true number is not known.
-EXPECTED_ROWS = 1000
 
 
 class DecisionsMixin(ABC):
@@ -170,6 +168,6 @@ class DecisionsMixin(ABC):
         if self.solver != OWN:
             check_solver(self, loss, opened.table)
         delta = default_delta(rows) if self.delta is None else self.delta
-        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
+        check_budget(self.epsilon, delta, rows)
         check_options(**self._list_options(delta, self.geometry))
         return delta

@@ -299,12 +299,20 @@ def open_table(
     if schema is not None:
         source = readers.source(X, [*schema.inputs, *columns_of_ids])
         refuse_dates(X, source, [*schema.inputs, schema.target_name])
+        own = [schema.target_name] if y is None and schema.target_name else []
+        if source.names is not None:  # refuse names that the table does not have
+            positions(source.names, [*schema.inputs, *columns_of_ids, *own])
         described = schema.target
-        if isinstance(described, tuple) and y is not None:
-            described = described[1]
         check(
-            y is not None or isinstance(described, tuple),
-            "fit needs the target. Pass y, or name its column in the schema.",
+            y is not None or schema.target_name is not None,
+            "The target is missing. Pass y, or name its column in the schema.",
+        )
+        check(bounds is None, "Pass either a schema or bounds, not both.")
+        ignored = described is not None and not isinstance(target, str | None)
+        check(
+            not ignored or sort_target(target) == sort_target(schema.target_column),
+            "classes and target_bounds must be those of the schema's target. Leave "
+            "them out, because the schema describes the target.",
         )
         return opened(
             columns=dict(schema.columns),

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from os import PathLike
 from typing import Any
 
 from skdp.schema.columns import Categorical, Target
@@ -24,7 +25,7 @@ from skdp.schema.vectors import Vector
 MOST_LEVELS = 6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """The public description of a table.
 
@@ -133,14 +134,20 @@ class Schema:
         schema: Schema = found.schema
         return schema
 
+    def __repr__(self) -> str:
+        n, name = len(self.columns), self.target_name
+        parts = [f"{n} column{'' if n == 1 else 's'}"]
+        parts += [] if self.target is None else [f"target {name}" if name else "target"]
+        parts += [] if self.unit is None else [f"unit {self.unit_name}"]
+        return f"<Schema: {', '.join(parts)}>"
+
     def __str__(self) -> str:
         rows = [("column", "kind", "values"), *self._list_rows()]
         widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
         lines = [
             f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows
         ]
-        if self.row_norm is not None:
-            lines.append(f"norm of a row: at most {self.row_norm:g}")
+        lines += self._list_facts()
         return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
 
     def _repr_html_(self) -> str:
@@ -149,7 +156,19 @@ class Schema:
             f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
             for row in self._list_rows()
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        facts = "".join(f"<p>{escape(fact)}</p>" for fact in self._list_facts())
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{facts}"
+        )
+
+    def _list_facts(self) -> list[str]:
+        """Return sentences about the whole table."""
+        facts = []
+        if self.unit_name is not None:
+            facts.append(f"all rows with the same {self.unit_name} are one person")
+        if self.row_norm is not None:
+            facts.append(f"norm of a row: at most {self.row_norm:g}")
+        return facts
 
     def _list_rows(self) -> Iterator[tuple[str, str, str]]:
         """Yield the name, kind and values of each column, and then of the target."""
@@ -177,11 +196,16 @@ class Schema:
         return dumps(self)
 
     @staticmethod
-    def from_toml(text: str) -> Schema:
-        """Make a schema from TOML text; `skdp.schema.toml_files.read` reads a file."""
-        from skdp.schema.toml_files import loads
+    def from_toml(text: str | PathLike[str]) -> Schema:
+        """Make a schema from TOML text, or read it from the path of a TOML file.
 
-        return loads(text)
+        A path is a `pathlib.Path`, or one line of text that ends in ``.toml``.
+        """
+        from skdp.schema.toml_files import loads, read
+
+        one_line = isinstance(text, str) and "\n" not in text.strip()
+        path = not isinstance(text, str) or (one_line and text.endswith(".toml"))
+        return read(text) if path else loads(str(text))
 
     def layout(self, intercept: bool = True) -> Layout:
         """Return the layout of a row: a group per column, and the intercept last."""
