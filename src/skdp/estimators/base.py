@@ -6,6 +6,7 @@ not change them. Fitted attributes depend on records only through releases.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
@@ -20,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdp.engines.choice import MakeEngine, is_dask, place_table
 from skdp.estimators.balanced import release_balanced_weights
-from skdp.estimators.decisions import DecisionsMixin
+from skdp.estimators.decisions import COUNT_SHARE, DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
 from skdp.estimators.exports import ExportsMixin
 from skdp.estimators.feature_map import compute_margins, convert_to_user_units
@@ -44,19 +45,14 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.persons import (
-    ROWS_GIVEN,
-    check_unit,
-    count_given,
-    name_counted,
-)
+from skdp.estimators.persons import assume_given_count, check_unit, count_given
 from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.record_weights import release_weights
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
 from skdp.planning.decide import scale_caps
-from skdp.planning.plan import run
+from skdp.planning.plan import release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
@@ -238,13 +234,13 @@ class PrivateLinearModel(
         )
         delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        assumptions = opened.assumptions + self._row_assumption(opened.ids)
+        count = assume_given_count(self.n_rows, self.neighbours, opened.ids)
         noise = Randomness(choose_seed(self.random_state))
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
-            assumptions=assumptions,
+            assumptions=opened.assumptions + count,
             reserved_delta=delta * share,
             unit=opened.unit_name,
         )
@@ -306,7 +302,7 @@ class PrivateLinearModel(
     ) -> Outcome:
         """Plan and run the fit, after releasing the row count and weights if needed."""
         if rows is None:
-            rows = self._release_rows(records, record, noise, engine)
+            rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
@@ -338,12 +334,9 @@ class PrivateLinearModel(
         """Change an inferred description of the target to suit the loss."""
         return schema
 
-    def _row_assumption(self, unit: Any) -> tuple[str, ...]:
-        given = self.neighbours == "add-remove" and self.n_rows is not None
-        return (ROWS_GIVEN.format(name_counted(unit)),) if given else ()
-
+    @abstractmethod
     def _target(self) -> Any:
-        raise NotImplementedError
+        """Return the description of the target that the parameters give."""
 
     def _set_fitted(self, weights: FloatArray, schema: Schema, named: bool) -> None:
         """Set the attributes that predictions need."""

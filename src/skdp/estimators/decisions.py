@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ COUNT_SHARE = 0.01
 KNOTS_SHARE = 0.05
 
 
-class DecisionsMixin:
+class DecisionsMixin(ABC):
     """The methods of `PrivateLinearModel` that make decisions.
 
     The attributes declared here are parameters of that class.
@@ -49,9 +50,9 @@ class DecisionsMixin:
     engine: str
     n_threads: int | None
 
+    @abstractmethod
     def _make_loss(self, target: Target) -> Loss:
         """Return the loss for a target. Raise if the target does not suit the model."""
-        raise NotImplementedError
 
     def _loss(self, schema: Schema) -> Loss:
         return self._make_loss(schema.target_column)
@@ -83,15 +84,6 @@ class DecisionsMixin:
         )
         return choice.schema, choice.reasons
 
-    def _release_rows(
-        self,
-        records: Records,
-        record: PrivacyRecord,
-        noise: Randomness,
-        engine: MakeEngine,
-    ) -> int:
-        return release_row_count(records, record, COUNT_SHARE, engine, noise)
-
     def _resolve(
         self,
         schema: Schema,
@@ -109,7 +101,7 @@ class DecisionsMixin:
         lines = None
         if rows is None:
             lines = read_lines()
-            rows = self._release_rows(lines, record, noise, engine)
+            rows = release_row_count(lines, record, COUNT_SHARE, engine, noise)
         chosen, reasons = self._describe(schema, rows, record)
         if self._places_knots(schema, chosen):
             lines = read_lines() if lines is None else lines

@@ -45,9 +45,9 @@ from skdp.schema import (
 from skdp.tables import readers
 from skdp.tables.batches import check_rows, read_cells
 from skdp.tables.cells import numbers
+from skdp.tables.encoder import read_rows
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.larger_than_memory import read_rows
 from skdp.tables.placed import PlacedCells, PlacedDivisors, PlacedTable
 from skdp.tables.readers import Source, count_rows, positions
 
@@ -287,7 +287,7 @@ def open_table(
         "A RecordBatchReader can be read only once, but a fit may read its table more "
         "than once. Pass reader.read_all() or a Parquet file.",
     )
-    schema = toml_files.given(schema)
+    schema = toml_files.accept_schema(schema)
     if isinstance(y, str):
         schema, y = name_target(schema, y, target), None
     apart = None if y is None else readers.column(y, "target")

@@ -11,12 +11,7 @@ from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
 from skdp.estimators.display import show_work
 from skdp.estimators.inputs import accept_column, accept_table
-from skdp.estimators.persons import (
-    ROWS_GIVEN,
-    check_unit,
-    count_given,
-    name_counted,
-)
+from skdp.estimators.persons import assume_given_count, check_unit, count_given
 from skdp.estimators.preparation import open_table
 from skdp.estimators.regressors import accept_exposure, check_numeric_target
 from skdp.estimators.spending import open_ledger, reserve_budget
@@ -191,15 +186,16 @@ def evaluate(
         public_rows = about.count_rows() if persons is None else len(persons)
     delta = default_delta(public_rows) if delta is None else delta
     check_budget(epsilon, delta, public_rows or None)
-    given = neighbours == "add-remove" and n_rows is not None
     # Shares of rows are rounded down, so their sum is not quite the number of persons.
     weighted = sample_weight is not None or about.ids is not None
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=(MODEL_IS_PUBLIC,)
-        + ((ROWS_GIVEN.format(name_counted(about.ids)),) if given else ()),
+        assumptions=(
+            MODEL_IS_PUBLIC,
+            *assume_given_count(n_rows, neighbours, about.ids),
+        ),
         unit=about.unit_name,
     )
     query = f"evaluation of a {type(model).__name__}"

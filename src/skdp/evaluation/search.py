@@ -18,7 +18,12 @@ from skdp.estimators.fit_warnings import (
 )
 from skdp.estimators.inputs import accept_column
 from skdp.estimators.other_solvers import OWN, find_delta_share
-from skdp.estimators.persons import check_unit, count_given, name_counted
+from skdp.estimators.persons import (
+    assume_given_count,
+    check_unit,
+    count_given,
+    name_counted,
+)
 from skdp.estimators.preparation import OpenedTable, open_table
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.best_model import BestModelMixin
@@ -247,9 +252,9 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         delta = default_delta(rows) if self.delta is None else self.delta
         check_budget(self.epsilon, delta, rows or None)
         stop = self._choose_stop(len(candidates), delta, book is not None)
-        given_rows = model._row_assumption(about.ids)
+        count = assume_given_count(model.n_rows, model.neighbours, about.ids)
         held_out = HELD_OUT if about.ids is None else HELD_OUT_PERSONS
-        assumptions = (*about.assumptions, *given_rows, held_out)
+        assumptions = (*about.assumptions, *count, held_out)
         terms = delta, len(candidates), stop, about.unit_name
         record = self._open_record(assumptions, *terms)
         parts = about.table, about.y, weights

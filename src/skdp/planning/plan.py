@@ -219,7 +219,7 @@ def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
         paper_noise_multiplier(epsilon, delta, 1)  # raises if ε is too large
 
 
-def check_unit(record: PrivacyRecord, layout: Layout) -> None:
+def check_record_unit(record: PrivacyRecord, layout: Layout) -> None:
     """Raise if a privacy record and a layout have different units."""
     check(
         record.unit == layout.unit,
@@ -291,7 +291,7 @@ def run(
         seeded=randomness.seeded,
         unit=plan.layout.unit,
     )
-    check_unit(record, plan.layout)
+    check_record_unit(record, plan.layout)
     check(
         record.neighbours == plan.neighbours,
         "The privacy record and the plan must have the same neighbours, got "
@@ -350,7 +350,7 @@ def release_row_count(
     Under add-remove the number is private, so a run needs this release. The release is
     charged to `record`. Pass the same record to `run`.
     """
-    check_unit(record, records.layout)
+    check_record_unit(record, records.layout)
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     counted = queries.counts(engine(records), 1, record.neighbours)
     total = replace(counted, query=f"number of {records.layout.counted}")
