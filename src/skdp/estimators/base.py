@@ -45,7 +45,12 @@ from skdp.estimators.other_solvers import (
     find_delta_share,
     run_solver,
 )
-from skdp.estimators.persons import assume_given_count, check_unit, count_given
+from skdp.estimators.persons import (
+    assume_given_count,
+    check_unit,
+    count_given,
+    name_counted,
+)
 from skdp.estimators.preparation import open_table, read_records
 from skdp.estimators.record_weights import release_weights
 from skdp.estimators.spending import open_ledger, reserve_budget
