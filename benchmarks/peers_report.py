@@ -43,14 +43,16 @@ Cells = dict[tuple[str, str, float], tuple[float, float]]
 def read_additive(path: Path) -> list[Row]:
     """Return the fits of additive models, which benchmarks/additive.py measured.
 
-    They are in the form of the other rows. The setting of DP-EBM with the best mean is
-    the tuned one, for each table and ε. It may be the default, whose rows are then
-    there twice.
+    They are in the form of the other rows, for each ε that DP-EBM has. The setting of
+    DP-EBM with the best mean is the tuned one, for each table and ε. It may be the
+    default, whose rows are then there twice.
     """
     names = {name: name for name in ("DP-EBM", "boosted trees")}
     names["additive"] = OURS_ADDED
     with path.open(newline="", encoding="utf-8") as file:
         found = [row for row in csv.DictReader(file) if row["method"] in names]
+    shared = {row["epsilon"] for row in found if row["method"] != "additive"}
+    found = [row for row in found if row["epsilon"] in shared]
     rows, settings = [], {}
     for row in found:
         one = {"peer": names[row["method"]], "table": row["table"]}
