@@ -73,7 +73,7 @@ def test_what_is_wrong_is_said_in_one_sentence(call, tmp_path):
     for arguments, sentence in (
         (["none"], "There is no saved model 'none'"),
         (["model", "--ledger", "none.db"], "There is no ledger 'none.db'"),
-        ([tmp_path], "model.json' is missing"),
+        ([tmp_path], "it has no file 'model.json'"),
     ):
         code, out, err = call(*arguments)
         assert (code, out) == (2, "")
