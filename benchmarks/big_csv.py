@@ -64,7 +64,7 @@ print(time.perf_counter() - start, time.process_time() - used)
 READ_OURS = """
 import sys, time
 import skdp
-from skdp.tables.larger_than_memory import read_rows
+from skdp.tables.encoder import read_rows
 schema = skdp.make_hospital(1).schema
 options = {"class_weight": None, "intercept": True, "max_weight": 1.0}
 read_rows(sys.argv[2], None, None, schema=schema, n_threads=None, **options)

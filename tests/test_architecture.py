@@ -502,6 +502,16 @@ def test_no_two_files_share_a_name():
     assert len(set(names)) == len(names)
 
 
+def test_no_two_classes_share_a_name():
+    """Nor does one who looks for a class find two, even where one is private."""
+    places: dict[str, list[str]] = {}
+    for name in FILES:
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), []).append(name)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 # ---- what is promised
 
 

@@ -30,7 +30,7 @@ from experiments.statistics import (
 from experiments.theory_table import Method, slow_hessian
 from skdp.descent.averages import growing, mean
 from skdp.descent.samplings import Blocks, Full, SingleCoordinate
-from skdp.planning.table1 import Problem, Row, compute_table1
+from skdp.planning.table1 import ProblemConstants, Row, compute_table1
 from skdp.planning.theory import Budget, Prior, Rate, strongly_convex_weighted
 
 TITLE = "Table 1: bounds against measured excess"
@@ -119,7 +119,7 @@ def setting(
     given = methods(smoothness, blocks)
     method = given[index]
     budget = Budget(n_rows=n, epsilon=epsilon, delta=DELTA, neighbours="zero-out")
-    problem = Problem(
+    problem = ProblemConstants(
         smoothness=smoothness,
         blocks=blocks,
         block_lipschitz=np.ones(b),

@@ -28,7 +28,7 @@ def noise_times(factor):
 @contextmanager
 def no_factor_two():
     """A replaced record is taken to move a sum by one bound, not by two."""
-    with mock.patch.object(queries, "_difference", return_value=1.0):
+    with mock.patch.object(queries, "count_changes", return_value=1):
         yield
 
 
@@ -126,21 +126,21 @@ def sketch_not_capped():
 @contextmanager
 def sketch_caps_of_another_set():
     """All sets share the caps of the first one."""
-    right = sketches._Steps._make_part
+    right = sketches._SketchSteps._make_part
 
     def wrong(steps, at):
         part, first = right(steps, at), right(steps, steps._task.sampling.support[0])
         slopes = dataclasses.replace(part.slopes, caps=first.slopes.caps)
         return dataclasses.replace(part, slopes=slopes)
 
-    with mock.patch.object(sketches._Steps, "_make_part", wrong):
+    with mock.patch.object(sketches._SketchSteps, "_make_part", wrong):
         yield
 
 
 @contextmanager
 def sets_by_exact_gradients():
     """Probabilities follow the exact sums, and not what was released of them."""
-    right = sketches._Steps.query
+    right = sketches._SketchSteps.query
 
     def wrong(steps, at, weights):
         total = right(steps, at, weights)
@@ -150,19 +150,19 @@ def sets_by_exact_gradients():
         return total
 
     nothing = mock.patch.object(FollowingLaw, "learn", return_value=None)
-    with nothing, mock.patch.object(sketches._Steps, "query", wrong):
+    with nothing, mock.patch.object(sketches._SketchSteps, "query", wrong):
         yield
 
 
 @contextmanager
 def sets_amplify():
     """Noise is scaled as if privacy were amplified by the draw of a set."""
-    right = sketches._Steps.query
+    right = sketches._SketchSteps.query
 
     def wrong(steps, at, weights):
         total = right(steps, at, weights)
         share = steps.law.find_probability(at) ** 0.5
         return dataclasses.replace(total, sensitivity=total.sensitivity * share)
 
-    with mock.patch.object(sketches._Steps, "query", wrong):
+    with mock.patch.object(sketches._SketchSteps, "query", wrong):
         yield

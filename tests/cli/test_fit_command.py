@@ -131,8 +131,8 @@ def test_records_in_a_file_give_the_same_model(call, files, here, monkeypatch):
     assert call(*arguments(files, out="one"), *words) == (0, "", "")
     monkeypatch.setattr(kept, "IN_MEMORY", 0)
     written = []
-    write = kept._written
-    monkeypatch.setattr(kept, "_written", lambda *a: written.append(1) or write(*a))
+    write = kept._write
+    monkeypatch.setattr(kept, "_write", lambda *a: written.append(1) or write(*a))
     assert call(*arguments(files, out="two"), *words) == (0, "", "")
     assert written or not hasattr(mmap, "MADV_DONTNEED")
     one, two = skdp.load("one"), skdp.load("two")

@@ -128,6 +128,8 @@ def test_no_cell_shows_in_what_is_said(place, capsys, column):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["fit", "t.csv", "--delta=1e-9", "--delta=1e-8"], "--delta may be given only"),
+        (["fit", "t.csv", "--rows", "20,000"], "--rows"),
         (["fit", "missing.csv"], "There is no file 'missing.csv'"),
         (["fit", "folder.csv"], "There are no files in 'folder.csv'"),
         (["fit", "."], "The file name must end in"),
@@ -161,8 +163,9 @@ def test_what_is_wrong_is_said_in_one_sentence(place, capsys, words, sentence):
     Path("none.csv").write_text("age,job,y\n")
     Path("bad.parquet").write_bytes(b"PAR1 and then nothing")
     os.symlink("nowhere", "dangling")
-    usual = ["--schema", "s.toml", "--epsilon", "1", "--out", "m"]
-    words = [*words[:2], *usual, *words[2:]]
+    usual = {"--schema": "s.toml", "--epsilon": "1", "--out": "m"}
+    kept = [part for pair in usual.items() if pair[0] not in words for part in pair]
+    words = [*words[:2], *kept, *words[2:]]
     code, out, err = command(words, capsys)
     assert (code, out) == (2, "")
     assert err.startswith("skdp: ")

@@ -16,12 +16,15 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from skdp import cli
 from skdp.schema import toml_files
 
 #: Where `skdp` and `python` are.
@@ -54,6 +57,8 @@ BLOCK = re.compile(
     r"^```(?P<kind>\w+)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+#: A line that needs no shell.
+COMMAND = r"skdp [^|&;<>$`*\\]+"
 RUN = ("python", "sh", "bash", "console", "toml")
 NUMBER = re.compile(r"\b[0-9a-f]{64}\b|[-−+]?(\d[\d,]*\.?\d*(e[-+]?\d+)?|inf)")
 
@@ -120,6 +125,8 @@ class Reader:
         if len(kept) < len(lines):
             assert not any("skdp " in line for line in kept), "Split this block."
             return None
+        if all(re.fullmatch(COMMAND, line) for line in kept):
+            return "".join(map(self.skdp, kept))
         script = "\n".join(
             f"{line}\n[ $? = {code[1]} ]"
             if (code := re.search(r"# exits with (\d+)", line))
@@ -144,6 +151,23 @@ class Reader:
         assert done.returncode == 0, f"{body}\n{done.stdout}\n{done.stderr}"
         refused = done.stderr if "# exits with" in body else ""
         return done.stdout + refused
+
+    def skdp(self, line):
+        """Run a command in this process, which has all that it imports."""
+        code = re.search(r"# exits with (\d+)", line)
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+        with (
+            mock.patch.object(sys, "argv", shlex.split(line, comments=True)),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            pytest.raises(SystemExit) as stopped,
+        ):
+            cli.main()
+        out.flush()
+        err.flush()
+        printed, told = (one.buffer.getvalue().decode() for one in (out, err))
+        assert stopped.value.code == int(code[1] if code else 0), f"{line}\n{told}"
+        return printed + (told if code else "")
 
     bash = console = sh
 

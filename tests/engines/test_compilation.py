@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numba import njit
 
 from skdp.engines import compilation, kernels
 from skdp.engines.compiled import CompiledEngine
@@ -26,6 +27,14 @@ def test_other_kernels_are_compiled_in_silence(capfd):
     start(kernels.sweep)
     (line,) = capfd.readouterr().err.splitlines()
     assert "compiling" in line
+
+
+def test_numba_lets_the_listener_know(capfd, monkeypatch):
+    monkeypatch.setattr(kernels, "sweep", njit(lambda x: x + 1))
+    kernels.sweep(1)
+    assert "compiling" in capfd.readouterr().err
+    kernels.sweep(2)
+    assert capfd.readouterr().err == ""
 
 
 def test_the_message_can_be_suppressed(capfd):

@@ -87,6 +87,22 @@ def test_frames_files_and_rows_of_this_process(cluster, frame, folder, undisturb
             assert (made.weights_ == undisturbed).all()
 
 
+def test_predictions_of_a_frame(frame):
+    made = model().fit(frame)
+    there = dd.from_pandas(frame, npartitions=3)
+    assert (made.predict_proba(there) == made.predict_proba(frame)).all()
+
+
+def test_messages_of_dask_stay_hidden_until_the_last_cluster_ends():
+    handlers = logging.getLogger("distributed").handlers
+    before = [handler.level for handler in handlers]
+    one, two = dask_client._Quiet(), dask_client._Quiet()
+    one.close()
+    assert {handler.level for handler in handlers} <= {logging.ERROR}
+    two.close()
+    assert [handler.level for handler in handlers] == before
+
+
 def test_large_files_are_split(cluster, frame, undisturbed, tmp_path, monkeypatch):
     monkeypatch.setattr(dask_table, "LEAST_BYTES", 1 << 10)
     frame.to_csv(tmp_path / "t.csv", index=False)

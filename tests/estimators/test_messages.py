@@ -14,6 +14,7 @@ X = np.random.default_rng(0).uniform(size=(60, 3))
 Y = (X[:, 0] > 0.5).astype(int)
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
 COLUMNS = {name: skdp.Numeric(0, 1) for name in FRAME}
+LABELLED = skdp.Schema(COLUMNS, target=("y", skdp.Categorical([0, 1])))
 
 
 def make(**options):
@@ -67,6 +68,48 @@ MISTAKES = {
         ).fit(FRAME.assign(y=Y), "z"),
         "target is 'y', but y is 'z'. Leave y out",
     ),
+    "large delta, private rows": (
+        lambda: skdp.LogisticRegression(bounds=(0, 1), delta=0.5).fit(X, Y),
+        "below 0.001 if the number of rows is private, got 0.5",
+    ),
+    "a classifier with a range": (
+        lambda: make(target_bounds=(0, 1)).fit(X, Y),
+        "target_bounds is for regressors",
+    ),
+    "a regressor with classes": (
+        lambda: skdp.LinearRegression(classes=[0, 1]).fit(X, Y),
+        "classes is for classifiers",
+    ),
+    "a schema and bounds": (
+        lambda: make(schema=skdp.Schema(COLUMNS), classes=None).fit(FRAME, Y),
+        "either a schema or bounds",
+    ),
+    "a schema and other classes": (
+        lambda: make(schema=LABELLED, bounds=None, classes=["a", "b"]).fit(FRAME, Y),
+        "classes and target_bounds must be those of the schema",
+    ),
+    "another number of rows": (
+        lambda: make(neighbours="replace-one", n_rows=7).fit(X, Y),
+        "n_rows must be 60, the number of rows, got 7. Under 'replace-one' it is",
+    ),
+    "a number as geometry": (
+        lambda: make(geometry=-1).fit(X, Y),
+        "geometry must be one of .* got -1",
+    ),
+    "no target": (
+        lambda: skdp.LogisticRegression(schema=skdp.Schema(COLUMNS)).fit(FRAME),
+        "The target is missing. Pass y",
+    ),
+    "a table without the unit": (
+        lambda: skdp.LogisticRegression(
+            schema=skdp.Schema(COLUMNS, target=LABELLED.target, unit="id")
+        ).fit(FRAME, Y),
+        "no column 'id'. Every column of the schema is needed",
+    ),
+    "not a saved model": (
+        lambda: skdp.load("."),
+        "'.' is not a saved model, because it has no file 'model.json'",
+    ),
     "list of dicts": (
         lambda: make().fit(FRAME.to_dict("records"), Y),
         r"pandas.DataFrame\(rows\)",
@@ -108,8 +151,10 @@ def test_options_of_scikit_learn_are_translated(kind, name):
 def test_refusing_options_changes_nothing_else():
     assert "epsilon" in inspect.signature(skdp.LinearSVC).parameters
     assert clone(make(epsilon=2.0)).epsilon == 2.0
-    with pytest.raises(TypeError, match="unexpected keyword argument 'epsilom'"):
+    with pytest.raises(TypeError, match=r"no parameter 'epsilom'. Did you mean 'epsi"):
         make(epsilom=2.0)
+    with pytest.raises(TypeError, match=r"'zzz'. See help.LinearSVC"):
+        skdp.LinearSVC(zzz=2.0)
 
 
 def test_partial_fit_is_refused_with_the_reason():
@@ -129,6 +174,41 @@ def test_y_may_name_the_target_that_the_schema_describes():
         with pytest.warns(UserWarning, match="constant"):
             fits.append(model.fit(table, y))
     assert len({fit.weights_.tobytes() for fit in fits}) == 1
+
+
+def test_the_missing_column_and_its_file_are_named(tmp_path):
+    FRAME.assign(y=Y).to_csv(tmp_path / "1.csv", index=False)
+    FRAME.drop(columns="c").assign(y=Y).to_csv(tmp_path / "2.csv", index=False)
+    fit = skdp.LogisticRegression(schema=LABELLED, n_rows=60).fit
+    with pytest.raises(ValueError, match=r"In '2.csv': The table has no column 'c'"):
+        fit(tmp_path)
+    misspelt = skdp.Schema({"aa": skdp.Numeric(0, 1)}, target=LABELLED.target)
+    with pytest.raises(ValueError, match=r"no column 'aa'. Did you mean 'a'"):
+        skdp.LogisticRegression(schema=misspelt).fit(tmp_path / "1.csv")
+
+
+def test_a_target_that_is_passed_apart_keeps_its_name():
+    model = skdp.LogisticRegression(schema=LABELLED, n_rows=60, random_state=1)
+    with pytest.warns(UserWarning, match="constant"):
+        model.fit(FRAME, Y)
+    assert model.schema_.target_name == "y"
+    table = FRAME.assign(y=Y)
+    options = {"epsilon": 1.0, "random_state": 2, "metrics": ["accuracy"]}
+    named, apart = (
+        skdp.evaluate(model, *given, **options) for given in ((table,), (FRAME, Y))
+    )
+    assert named.scores == apart.scores
+
+
+def test_long_values_have_a_short_form():
+    model = skdp.LogisticRegression(schema=LABELLED, n_rows=60, random_state=1)
+    assert repr(LABELLED) == "<Schema: 3 columns, target y>"
+    assert len(repr(model)) < 200
+    with pytest.warns(UserWarning, match="constant"):
+        model.fit(FRAME, Y)
+    assert repr(model.privacy_) == "<PrivacyRecord: seeded: no privacy claim>"
+    plan = skdp.plan(LABELLED, 20_000, 1.0, model="logistic")
+    assert repr(plan).startswith("<Plan: logistic loss, 20000 rows, ε = 1, δ = ")
 
 
 @pytest.mark.parametrize("name", ["self", "remainder", "n_jobs", "two__parts"])

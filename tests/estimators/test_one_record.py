@@ -184,7 +184,7 @@ def face(model, table, predicted):
         str(model.privacy_),
         list(model.privacy_.events.items()),
         [np.shape(value) for value in model.privacy_.transcript],
-        repr(model.schema_),
+        repr(vars(model.schema_)),
         list(model.get_feature_names_out()),
         shapes,
     )
@@ -222,7 +222,7 @@ def test_one_record_of_an_array(hostile):
             model.fit(X, y)
             shape = model.predict_proba(X).shape
         record, said = str(model.privacy_), [str(one.message) for one in caught]
-        return record, shape, model.coef_.shape, said, repr(model.schema_)
+        return record, shape, model.coef_.shape, said, repr(vars(model.schema_))
 
     expected = shown(X, y)
     others = X.copy(), y.copy()

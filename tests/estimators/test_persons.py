@@ -12,7 +12,7 @@ from skdp.estimators import ConstantModelWarning
 from skdp.estimators.base import ESTIMATORS
 from skdp.privacy.budget import PrivacyRecord
 from skdp.solvers import SOLVERS
-from skdp.tables import larger_than_memory
+from skdp.tables import encoder
 
 ROWS = skdp.Schema(
     {"x": skdp.Numeric(0, 1), "c": skdp.Categorical(["a", "b"])},
@@ -65,7 +65,7 @@ def test_order_of_rows_size_of_chunks_and_engine_change_no_bit(
     options = {"epsilon": 1.0, "random_state": 3, "solver": solver, "n_steps": 5}
     expected = fit(**options).weights_
     shuffled = TABLE.sample(frac=1.0, random_state=1)
-    monkeypatch.setattr(larger_than_memory, "WAITING", 2000)
+    monkeypatch.setattr(encoder, "WAITING", 2000)
     assert (fit(shuffled, engine=engine, **options).weights_ == expected).all()
 
 

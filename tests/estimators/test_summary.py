@@ -133,7 +133,7 @@ def test_ratios_are_exponentials(model):
 
 def test_a_plot_shows_the_summary(model):
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    ax = model.plot()
+    (ax,) = model.plot().axes
     lines = [line for line in model.summary().lines if line.column != "intercept"]
     shown = [text.get_text() for text in ax.get_yticklabels()]
     assert shown[0] == "age"

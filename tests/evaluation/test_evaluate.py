@@ -276,7 +276,7 @@ def test_calibration_error_is_that_of_the_bins():
 def test_curves_are_drawn_from_what_was_released():
     pyplot = pytest.importorskip("matplotlib.pyplot")
     found = skdp.evaluate(LOGISTIC, X, Y, epsilon=1.0, random_state=1)
-    roc, curve = found.plot()
+    roc, curve = found.plot().axes
     assert tuple(map(tuple, roc.lines[1].get_xydata())) == found.roc
     assert "AUC" in (roc.get_title() or roc.get_title(loc="left"))
     assert len(curve.containers) == len(found.calibration)

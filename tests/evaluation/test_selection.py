@@ -168,7 +168,7 @@ def test_trials_may_not_draw_more_noise_than_is_paid_for():
         own.charge(Event("q", 1.0, 1 / math.sqrt(each), ALLOWED_DRAWS // 2))
         record.end(charged, [own])
     charged = record.begin(each)
-    with pytest.raises(BudgetError, match="trial drew more"):
+    with pytest.raises(BudgetError, match="this trial exceeded"):
         record.end(charged, [own])
     assert charged in record.events
 

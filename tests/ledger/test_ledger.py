@@ -192,6 +192,15 @@ def test_what_could_be_afforded_is_said_and_can_be(ledger):
         assert ledger.remaining >= 0
 
 
+def test_an_affordable_epsilon_above_the_ceiling_is_explained(ledger):
+    said = "is affordable, which is above the ledger's ε = 1 only because its δ is"
+    with (
+        pytest.raises(BudgetError, match=said),
+        ledger.spend(record_of(9.0, delta=1e-12), query="The fit"),
+    ):
+        pytest.fail("the block must not run")
+
+
 @given(st.floats(1e-6, 1.0), st.floats(-12, -3), st.floats(0, 0.9))
 @settings(max_examples=50)
 def test_affordable_is_the_largest_to_four_digits(mu_squared, exponent, share):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skdp.descent.samplings import SAMPLINGS, Blocks, Full, Nice, SingleCoordinate
 from skdp.descent.smoothness import from_hessian, is_valid
-from skdp.planning.table1 import Problem, compute_table1
+from skdp.planning.table1 import ProblemConstants, compute_table1
 from skdp.planning.theory import (
     Budget,
     Prior,
@@ -589,7 +589,7 @@ def test_restarts_need_5_8_times_the_noise_at_the_same_lemma():
 # Table 1
 
 BLOCKS = [[0, 1], [2, 3, 4], [5]]
-PROBLEM = Problem(
+PROBLEM = ProblemConstants(
     smoothness=np.array([1.0, 2.0, 0.5, 3.0, 1.5, 4.0]),
     blocks=BLOCKS,
     block_lipschitz=np.array([1.0, 1.5, 0.7]),
@@ -772,9 +772,9 @@ def test_rates_refuse():
             sigma_squared=1.0,
             budget=BUDGET,
         )
-    with pytest.raises(ValueError, match="Problem: blocks must"):
-        Problem(**(vars(PROBLEM) | {"blocks": [[0, 1], [2, 3, 4], [4]]}))
-    with pytest.raises(ValueError, match="Problem: block_lipschitz must"):
-        Problem(**(vars(PROBLEM) | {"block_lipschitz": [1.0]}))
+    with pytest.raises(ValueError, match="ProblemConstants: blocks must"):
+        ProblemConstants(**(vars(PROBLEM) | {"blocks": [[0, 1], [2, 3, 4], [4]]}))
+    with pytest.raises(ValueError, match="ProblemConstants: block_lipschitz must"):
+        ProblemConstants(**(vars(PROBLEM) | {"block_lipschitz": [1.0]}))
     with pytest.raises(ValueError, match="smoothness must be positive"):
         distance_squared([1.0, -1.0], [0.5, 0.5], [1.0, 1.0])

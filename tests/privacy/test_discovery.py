@@ -126,7 +126,7 @@ def test_frequent_categories_are_found_and_rare_ones_are_not():
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)
 def test_a_lone_record_shows_about_as_often_as_delta(neighbours):
     """δ is large here, so that it can be counted: 0.2, both sides of a replacement."""
-    delta, trials, shown = 0.2, 1500, 0
+    delta, trials, shown = 0.2, 400, 0
     columns = [{"job": Coded(np.array([0]), ["lone"])}]
     for seed in range(trials):
         book = PrivacyRecord(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2
 
-from skdp.privacy.exponential import _Coins, choose
+from skdp.privacy.exponential import _ExponentialCoins, choose
 from skdp.privacy.randomness import Randomness
 
 SCORES = [0, 3, 5, 5, 2]
@@ -32,7 +32,7 @@ def test_chances_are_exponential_in_the_scores():
 
 @pytest.mark.parametrize("gamma", [0.0, 0.25, 1.0, 2.5])
 def test_coins(gamma):
-    coins = _Coins(Randomness(2))
+    coins = _ExponentialCoins(Randomness(2))
     heads = sum(coins.toss(Fraction(gamma)) for _ in range(DRAWS))
     low, high = binom.ppf([1e-10, 1 - 1e-10], DRAWS, math.exp(-gamma))
     assert low <= heads <= high
@@ -40,7 +40,7 @@ def test_coins(gamma):
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 2**64, 2**64 + 1, 3 * 2**90])
 def test_integers_are_uniform_below_any_bound(bound):
-    coins = _Coins(Randomness(3))
+    coins = _ExponentialCoins(Randomness(3))
     drawn = [coins.draw_below(bound) for _ in range(2000)]
     assert all(0 <= value < bound for value in drawn)
     mean = sum(drawn) / len(drawn)

@@ -43,6 +43,13 @@ def test_a_page_is_written_beside_the_model(call, tmp_path):
     assert (tmp_path / "model.html").read_text("utf-8") == page
 
 
+def test_only_pages_and_cards_are_written(call, tmp_path):
+    code, _, err = call("model", "--out", "model.pdf")
+    assert code == 2
+    assert "--out must end in .html, .md or .json, got 'model.pdf'." in err
+    assert not (tmp_path / "model.pdf").exists()
+
+
 def test_a_model_may_be_here_and_its_page_is_not_put_in_it(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "model")
     assert call(".", "--quiet") == (0, "", "")

@@ -310,3 +310,11 @@ def test_row_norm_is_positive_and_its_square_finite(row_norm):
 def test_bins_are_a_whole_number():
     with pytest.raises(ValueError, match="bins"):
         Numeric(0, 1, bins=2.5)
+
+
+def test_a_printed_schema_names_the_unit():
+    schema = Schema({"x": Numeric(0, 1)}, target=Numeric(0, 1), unit="patient")
+    said = "all rows with the same patient are one person"
+    assert str(schema).splitlines()[-1] == said
+    assert said in schema._repr_html_()
+    assert repr(schema) == "<Schema: 1 column, target, unit patient>"

@@ -60,7 +60,7 @@ def schemas(draw):
 
 def _typed(schema):
     """Everything in a schema with its type: 1, 1.0 and True are told apart."""
-    return repr(schema)
+    return repr(vars(schema))
 
 
 @settings(max_examples=60, deadline=None)
@@ -246,3 +246,13 @@ def test_given_knots_are_kept():
     again = toml_files.loads(toml_files.dumps(Schema({"x": column})))
     assert again.columns["x"] == column
     assert again.columns["x"].knots == (0.0, 0.5, 9.0)
+
+
+def test_from_toml_takes_text_or_a_path(tmp_path):
+    schema = Schema({"a": Numeric(0, 1)})
+    path = tmp_path / "a.toml"
+    toml_files.write(schema, path)
+    assert Schema.from_toml(schema.to_toml()) == schema
+    assert Schema.from_toml(str(path)) == Schema.from_toml(path) == schema
+    with pytest.raises(ValueError, match="There is no file"):
+        Schema.from_toml("missing.toml")

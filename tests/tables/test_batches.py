@@ -32,7 +32,7 @@ def test_missing_and_double_columns(form):
     table = form({"Age": [1], "job": [SECRET], "y": ["no"]})
     refuses(table, SCHEMA, "has no column 'age'. Did you mean 'Age'")
     table = form({"job": [SECRET], "y": ["no"]})
-    refuses(table, SCHEMA, "has no column 'age'. A fitted model needs all")
+    refuses(table, SCHEMA, "has no column 'age'. Every column of the schema")
     refuses(form({"q": [SECRET]}), SCHEMA, "Is the header missing")
 
 

@@ -12,7 +12,8 @@ from skdp.engines.compiled import CompiledEngine
 from skdp.planning.plan import run
 from skdp.privacy.encoding import Batch, encode
 from skdp.schema import Categorical, Numeric, Schema, Vector
-from skdp.tables.larger_than_memory import Encoder, FileChunk, _arrays
+from skdp.tables.encoder import Encoder
+from skdp.tables.larger_than_memory import FileChunk, measure_size
 
 pytestmark = pytest.mark.skipif(
     not hasattr(mmap, "MADV_DONTNEED"), reason="records stay in memory there"
@@ -67,7 +68,7 @@ def test_records_are_the_same_wherever_they_lie(made, n_in_memory):
     schema, batches = made()
     expected = encode(batches, schema)
     kept = encode_all(batches, schema, in_memory=1 << 40).chunks[:n_in_memory]
-    room = sum(array.nbytes for chunk in kept for array in _arrays(chunk))
+    room = sum(map(measure_size, kept))
     found = encode_all(batches, schema, in_memory=room)
     in_file = [isinstance(chunk, FileChunk) for chunk in found.chunks]
     assert in_file == [False] * len(kept) + [True] * (len(batches) - len(kept))

@@ -56,7 +56,7 @@ def complete_schema(estimator: PrivateLinearModel) -> PrivateLinearModel:
     them.
     """
     model: PrivateLinearModel = clone(estimator)
-    schema, target = toml_files.given(model.schema), model._target()
+    schema, target = toml_files.accept_schema(model.schema), model._target()
     if schema is None:
         schema = Schema(COLUMNS)
     if schema.target is not None:

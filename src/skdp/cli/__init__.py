@@ -39,6 +39,7 @@ import skdp
 try:
     import rich  # noqa: F401 (imported here to report once that it is missing)
     import typer
+    from typer.core import TyperCommand
 except ModuleNotFoundError:
     sys.stderr.write("The skdp command needs an extra: pip install 'skdp[cli]'.\n")
     raise SystemExit(2) from None
@@ -86,6 +87,13 @@ app = typer.Typer(
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
+#: What replaces words of typer's parser that say little.
+PARSER_WORDS = {
+    " Value error,": "",
+    " (env var: 'None')": "",
+    "Input should be a valid integer, unable to parse string as an integer": "Write a "
+    "whole number, such as 20000",
+}
 #: Exit codes other than 0 (success) and 1 (a check failed).
 REFUSED, INTERNAL, INTERRUPTED, CLOSED = 2, 70, 130, 141
 IMPORTS = (ImportError, ModuleNotFoundError)
@@ -136,8 +144,8 @@ def _ignore(*_: Any, **__: Any) -> None:
 def _describe_usage(error: Any) -> str:
     """Return typer's message about bad usage, with a pointer to the command's help."""
     sentence = str(getattr(error, "format_message", error.__str__)())
-    for words in (" Value error,", " (env var: 'None')"):  # noise of typer's parser
-        sentence = sentence.replace(words, "")
+    for words, plain in PARSER_WORDS.items():
+        sentence = sentence.replace(words, plain)
     command = getattr(getattr(error, "ctx", None), "command_path", None)
     if command is None or sentence.startswith("Usage:"):
         return sentence
@@ -237,15 +245,31 @@ def _skdp(
     """Differentially private linear models."""
 
 
+class _Command(TyperCommand):
+    """A command that refuses an option with two values, such as two budgets."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the arguments that are left after the options are parsed."""
+        *_, given = self.make_parser(ctx).parse_args(args=list(args))
+        for param in given:
+            listed = getattr(param, "multiple", True) or getattr(param, "is_flag", True)
+            if not listed and given.count(param) > 1:
+                ctx.fail(f"{param.opts[0]} may be given only once")
+        return super().parse_args(ctx, args)
+
+
 def _add_command(name: str) -> None:
     module = import_module(f"skdp.cli.{name}_command")
     command = getattr(module, name)
     if isinstance(command, typer.Typer):
+        for one in command.registered_commands:
+            one.cls = _Command
         app.add_typer(command, name=name)
         return
     lines = "\n".join(f"  {example}" for example in module.EXAMPLES)
     # The \b stops typer from joining the lines.
-    app.command(name, epilog=f"\b\nExamples:\n{lines}")(_translate_interrupts(command))
+    add = app.command(name, cls=_Command, epilog=f"\b\nExamples:\n{lines}")
+    add(_translate_interrupts(command))
 
 
 for _name in COMMANDS:

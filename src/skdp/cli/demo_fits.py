@@ -101,7 +101,7 @@ def save_table(folder: Path, rows: int) -> list[Path]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Job:
+class _DemoFit:
     """A fit of the demo: its name, its plan, and a description of the plan."""
 
     name: str
@@ -109,7 +109,7 @@ class _Job:
     words: str
 
 
-def _plan_fits(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
+def _plan_fits(layout: Layout, rows: int, epsilon: float) -> list[_DemoFit]:
     """Plan the three fits of the demo.
 
     The first is private and uses the matrix geometry. The second is private and uses
@@ -153,9 +153,9 @@ def _plan_fits(layout: Layout, rows: int, epsilon: float) -> list[_Job]:
     )
     exact = make_default_plan(layout, loss, n_rows=rows)
     return [
-        _Job(name="private, matrix geometry", plan=matrix, words=words),
-        _Job(name="private, DP-SkGD of the paper", plan=paper, words=steps),
-        _Job(
+        _DemoFit(name="private, matrix geometry", plan=matrix, words=words),
+        _DemoFit(name="private, DP-SkGD of the paper", plan=paper, words=steps),
+        _DemoFit(
             name="no privacy",
             plan=exact,
             words=f"{exact.n_steps} exact steps, for comparison",
@@ -172,14 +172,14 @@ def _describe_noise(plan: Plan) -> str:
 
 @contextmanager
 def _show_progress(
-    jobs: list[_Job], show: bool
+    jobs: list[_DemoFit], show: bool
 ) -> Iterator[list[Callable[[object], None]]]:
     """Show a progress bar for each fit on stderr, and yield a callback for each bar."""
     # `disable` alone prints an empty line at the end in older versions of rich.
     console = Console(stderr=True, quiet=not show)
     with Progress(console=console, transient=True, disable=not show) as bars:
 
-        def callback(job: _Job) -> Callable[[object], None]:
+        def callback(job: _DemoFit) -> Callable[[object], None]:
             bar = bars.add_task(job.name, total=job.plan.n_steps)
             return lambda step: bars.advance(bar)
 
@@ -260,7 +260,7 @@ def _describe_record(record: PrivacyRecord) -> dict[str, Any]:
     }
 
 
-def _show_plan(console: Console, jobs: list[_Job], layout: Layout) -> None:
+def _show_plan(console: Console, jobs: list[_DemoFit], layout: Layout) -> None:
     plan = jobs[0].plan
     console.print(
         "This is a synthetic table of hospital stays, so the demo can show everything. "

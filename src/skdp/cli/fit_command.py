@@ -133,7 +133,8 @@ def fit(
     console = open_console(quiet=quiet)
     claim, tables, *_ = str(made.privacy_).splitlines()
     hidden = describe_neighbours(made.privacy_)
-    console.print(f"[bold]{claim}[/bold]\n{tables} ({hidden})")
+    hidden = f" ({hidden})" if made.privacy_.unit is None else f": {hidden}"
+    console.print(f"[bold]{claim}[/bold]\n{tables}{hidden}")
     if MOST < epsilon < math.inf and seed is None:  # otherwise nothing is claimed
         console.print(
             f"ε = {epsilon:g} hardly protects anyone. Choose {MOST} or less (see "

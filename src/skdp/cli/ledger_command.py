@@ -34,10 +34,9 @@ File = Annotated[Path, typer.Argument(metavar="LEDGER", help="The ledger's file.
 #: Printed below the entries.
 READING = "Each ε is at the ledger's δ. A commit or a stop replaces its reservation."
 
-#: Columns that are left out, in this order, until the table fits the terminal.
-OPTIONAL = ("δ", "μ²", "time (UTC)", "user", "purpose")
-#: Columns that may be wrapped between words.
-WRAPPED = ("what", "purpose")
+#: Smallest width of the column of words. On a narrower terminal, the words of an entry
+#: are printed below its numbers.
+LEAST = 30
 
 
 def _show_example(line: str) -> str:
@@ -226,6 +225,7 @@ def _open(path: Path, purpose: str | None = None, user: str | None = None) -> Le
         os.path.exists(path),
         f"There is no ledger {str(path)!r}. Create one with `skdp ledger make`.",
     )
+    refuse_unless(not path.is_dir(), f"{str(path)!r} is a directory, not a ledger.")
     return skdp.Ledger(path, purpose=purpose, user=user)
 
 
@@ -264,60 +264,47 @@ def _list_fields(entry: Entry) -> dict[str, Any]:
 
 
 def _print_table(entries: list[Entry]) -> None:
-    """Print a table of entries. Leave out columns if the terminal is too narrow."""
+    """Print the numbers of each entry, and its words beside or below them.
+
+    Words are wrapped if the terminal is narrow. No number is wrapped or cut off.
+    """
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     console = open_console()
-    columns = _format_columns(entries)
-    optional = iter(OPTIONAL)
-    while _measure_width(columns) > console.width and (name := next(optional, None)):
-        del columns[name]
-    table = Table(box=None, pad_edge=False)
-    for name in columns:
-        right = name in ("#", "ε", "μ²", "δ")
-        table.add_column(
-            name,
-            justify="right" if right else "left",
-            no_wrap=name not in WRAPPED,
-            min_width=_measure_column(name, columns[name]),
-            overflow="fold",
-        )
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*(Text(cell) for cell in cells))
+    heading, *numbers = _align_numbers(entries)
+    words = [Text(_describe(entry), overflow="fold") for entry in entries]
+    if console.width < len(heading) + 2 + LEAST:
+        console.print(Text(heading))
+        for line, text in zip(numbers, words, strict=True):
+            console.print(Text(line), Padding(text, (0, 0, 0, 3)))
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(min_width=len(heading), no_wrap=True)
+    table.add_column(overflow="fold")
+    for line, text in zip((heading, *numbers), (Text("what"), *words), strict=True):
+        table.add_row(Text(line), text)
     console.print(table)
 
 
-def _format_columns(entries: list[Entry]) -> dict[str, list[str]]:
-    """Return the cells of each column of the table, by the column's heading."""
-    columns = {
-        "#": [str(entry.seq) for entry in entries],
-        "time (UTC)": [entry.time[:16].replace("T", " ") for entry in entries],
-        "kind": [e.kind if e.of is None else f"{e.kind} {e.of}" for e in entries],
-        "what": [escape(entry.query) for entry in entries],
-        "purpose": [escape(entry.purpose) for entry in entries],
-        "user": [escape(entry.user) for entry in entries],
-    }
-    numbers = {"ε": "epsilon", "μ²": "mu_squared", "δ": "delta"}
-    return columns | {
-        name: [f"{getattr(entry, field):.4g}" for entry in entries]
-        for name, field in numbers.items()
-    }
+def _align_numbers(entries: list[Entry]) -> list[str]:
+    """Return a heading and a line for each entry, with its number, kind and cost."""
+    rows = [["#", "kind", "ε", "μ²", "δ"]]
+    for entry in entries:
+        of = "" if entry.of is None else f" {entry.of}"
+        costs = (entry.epsilon, entry.mu_squared, entry.delta)
+        rows.append([str(entry.seq), f"{entry.kind}{of}", *(f"{c:.4g}" for c in costs)])
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    sides = "><>>>"
+    return [
+        "  ".join(f"{c:{s}{w}}" for c, s, w in zip(row, sides, widths, strict=True))
+        for row in rows
+    ]
 
 
-def _measure_width(columns: dict[str, list[str]]) -> int:
-    """Return the smallest width at which the table breaks no word."""
-    widths = [_measure_column(name, cells) for name, cells in columns.items()]
-    return sum(widths) + 2 * (len(widths) - 1)
-
-
-def _measure_column(name: str, cells: list[str]) -> int:
-    """Return the smallest width of a column.
-
-    This is the length of the column's longest cell. If the column may be wrapped, it is
-    the length of the longest word. The heading counts as a cell.
-    """
-    from rich.cells import cell_len
-
-    texts = [name, *cells]
-    return max(map(cell_len, " ".join(texts).split() if name in WRAPPED else texts))
+def _describe(entry: Entry) -> str:
+    """Return what was asked, and when, by whom and why."""
+    time = entry.time[:16].replace("T", " ")
+    asked = f"{time} UTC by {entry.user}, purpose: {entry.purpose}"
+    return escape(f"{entry.query}\n{asked}")

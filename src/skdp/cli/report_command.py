@@ -62,6 +62,10 @@ def report(
     if out is None:
         named = model if model.name not in ("", "..") else model.resolve()
         out = named.with_name(f"{named.name}.html")
+    check(
+        out.suffix in (".html", ".htm", ".md", ".json"),
+        f"--out must end in .html, .md or .json, got {str(out)!r}.",
+    )
     check_out(out, force)
     about = read_subject(model, ledger)
     if out.suffix in (".md", ".json"):

@@ -126,7 +126,7 @@ class Matrix(Geometry):
             task.release_constant(self.target_share) if self.target_share > 0 else None
         )
         space = self.make_space(layout, task.loss, pattern, task.n_rows, gram, found)
-        steps = _Steps(task, space)
+        steps = _MatrixSteps(task, space)
         if self.level_share == 0:
             return Prepared(steps.query, steps.update, space.start)
 
@@ -233,7 +233,7 @@ class Space:
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _MatrixPart:
     """The capped slopes, the matrix B_S and the proximal map of a set S."""
 
     slopes: queries.Slopes
@@ -241,13 +241,13 @@ class _Part:
     prox: Prox
 
 
-class _Steps:
+class _MatrixSteps:
     """The query and the update of a run. A set's metric is computed on first use."""
 
     def __init__(self, task: Task, space: Space) -> None:
         self._task, self._root, self._radius = task, space.white.root, space.radius
         self._pull, self._start = space.pull, space.start
-        self._known: dict[bytes, _Part] = {}
+        self._known: dict[bytes, _MatrixPart] = {}
         self._metric: FloatArray | None = None
 
     @property
@@ -259,14 +259,14 @@ class _Steps:
                 self._metric = inverse @ inverse.T
         return self._metric
 
-    def part(self, at: IntArray) -> _Part:
+    def part(self, at: IntArray) -> _MatrixPart:
         """Return the capped slopes, B_S and the proximal map of the set S = `at`."""
         key = at.tobytes()
         if key not in self._known:
             self._known[key] = self._make_part(at)
         return self._known[key]
 
-    def _make_part(self, at: IntArray) -> _Part:
+    def _make_part(self, at: IntArray) -> _MatrixPart:
         task, d = self._task, len(self._root)
         root, radius = self._root, self._radius
         if len(at) < d:
@@ -279,7 +279,7 @@ class _Steps:
         metric = queries.Metric.of(root, radius)
         root = np.ldexp(metric.units, -metric.bits)[:, at]  # B_S after rounding
         inverse = root.T @ root / (task.curvature + self._pull)
-        return _Part(
+        return _MatrixPart(
             slopes=queries.capped(task.engine, task.slopes, metric),
             root=root,
             prox=make_metric_prox(inverse, task.penalty, at),

@@ -294,7 +294,7 @@ class ExplicitSets(_Listed):
         }
 
 
-class _Partition(_Listed):
+class _OneBlock(_Listed):
     """A sampling whose set S is one block of a partition of the coordinates."""
 
     def __init__(
@@ -319,7 +319,7 @@ class _Partition(_Listed):
         return np.where(together, self.probabilities[block][:, None], 0.0)
 
 
-class Blocks(_Partition):
+class Blocks(_OneBlock):
     """Each step moves blocks[i], a block of a partition, with probability q_i.
 
     Parameters
@@ -422,7 +422,7 @@ class Blocks(_Partition):
         return cls(partition, _mix_with_uniform(weights, floor, owner, "distance"))
 
 
-class ShuffledBlocks(_Partition):
+class ShuffledBlocks(_OneBlock):
     """Blocks in random order. Every cycle visits block i exactly counts[i] times.
 
     Each single step has the same distribution as in ``Blocks`` with

@@ -192,13 +192,13 @@ class Sketched(Geometry):
                 inverse = np.linalg.inv(white.root)
                 metric = inverse @ inverse.T  # A, for rows as they are encoded
         assert directions is not None
-        steps = _Steps(self, task, directions, metric)
+        steps = _SketchSteps(self, task, directions, metric)
         start = np.zeros((layout.n_features, task.loss.n_outputs))
         return Prepared(steps.query, steps.update, start, law=steps.law)
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _SketchPart:
     """The values that steps on a set S use.
 
     `slopes` are capped by the metric, and `root` is B_S. The columns of `vectors` are
@@ -212,7 +212,7 @@ class _Part:
     vectors: FloatArray
 
 
-class _Steps:
+class _SketchSteps:
     """The query and the update of a run. A set's values are computed on first use."""
 
     def __init__(
@@ -224,7 +224,7 @@ class _Steps:
     ) -> None:
         self._geometry, self._task = geometry, task
         self._directions, self._metric = directions, metric
-        self._known: dict[bytes, _Part] = {}
+        self._known: dict[bytes, _SketchPart] = {}
         self.law: FollowingLaw | None = None
         if geometry.law != "fixed":
             assert task.sampling is not None
@@ -236,14 +236,14 @@ class _Steps:
             on if penalty.penalised is None else penalty.penalised
         )
 
-    def part(self, at: IntArray) -> _Part:
+    def part(self, at: IntArray) -> _SketchPart:
         """Return the capped slopes and B_S of the set S = `at`."""
         key = at.tobytes()
         if key not in self._known:
             self._known[key] = self._make_part(at)
         return self._known[key]
 
-    def _make_part(self, at: IntArray) -> _Part:
+    def _make_part(self, at: IntArray) -> _SketchPart:
         task, layout = self._task, self._task.engine.records.layout
         root, radius = self._whiten(at, layout)
         slope_bound = task.loss.slope_bound * task.slopes.max_weight
@@ -252,7 +252,7 @@ class _Steps:
         root = np.ldexp(metric.units, -metric.bits)  # B_S after rounding
         with one_thread(len(root)):
             values, vectors = np.linalg.eigh((root * self._ridge) @ root.T)
-        return _Part(
+        return _SketchPart(
             slopes=queries.capped(task.engine, task.slopes, metric),
             root=root,
             values=np.maximum(values, 0.0),

@@ -115,6 +115,11 @@ def choose_engine(name: str = "auto", n_threads: int | None = None) -> MakeEngin
     return partial(engine, **options) if options else engine
 
 
+def is_dask(table: Any) -> bool:
+    """Return whether a table is an object of Dask."""
+    return any(one.__module__.split(".")[0] == "dask" for one in type(table).__mro__)
+
+
 def place_table(
     table: Any, y: Any, sample_weight: Any, name: str, n_threads: int | None
 ) -> tuple[Any, Any, Any, MakeEngine]:
@@ -125,7 +130,7 @@ def place_table(
     unchanged. The result is the table, its target, its weights, and a function that
     makes the engine.
     """
-    frame = any(one.__module__.split(".")[0] == "dask" for one in type(table).__mro__)
+    frame = is_dask(table)
     placed = isinstance(table, PlacedTable)
     chosen = name_engine(name)
     if (frame or placed) and name == "auto" and not chosen.startswith("dask"):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from skdp.engines import kernels, matrix_kernels
 from skdp.engines.compilation import compile_sweep
-from skdp.engines.compiled_rows import NumbersFirst, Rows, Slots
+from skdp.engines.compiled_rows import KernelRows, NumbersFirst, Slots
 from skdp.engines.row_threads import Ranges, Threads
 from skdp.models import formulas
 from skdp.models.losses import Loss
@@ -119,7 +119,7 @@ class CompiledEngine:
         sizes = [len(chunk.target) for chunk in records.chunks]
         self._threads = Threads(n_threads or int(default), sizes, rests)
         compile_sweep(_NO_TABLE)
-        make = partial(Rows.of, slots=self._slots)
+        make = partial(KernelRows.of, slots=self._slots)
         self._rows = self._threads.map(make, records.chunks)
 
     def gradient(self, units: FloatArray, at: IntArray, slopes: Slopes) -> BigInts:
@@ -229,7 +229,7 @@ class CompiledEngine:
         key = changed.tobytes(), at.tobytes()
         if key not in self._known_programs:
             if len(at) == self.records.layout.n_features:
-                combine = partial(Rows.combine_all, slots=self._slots)
+                combine = partial(KernelRows.combine_all, slots=self._slots)
                 self._threads.map(combine, self._rows)
             found = [
                 r.program(self._slots, c) for r in self._rows for c in (changed, at)

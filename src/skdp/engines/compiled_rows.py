@@ -48,7 +48,7 @@ class Slots:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Rows:
+class KernelRows:
     """A chunk, described to the kernels by the addresses of its arrays.
 
     This object keeps the arrays alive. `lines` holds one program line (see `kernels`)
@@ -66,7 +66,7 @@ class Rows:
     combined_codes: dict[int, AnyArray] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, chunk: Chunk, slots: Slots) -> Rows:
+    def of(cls, chunk: Chunk, slots: Slots) -> KernelRows:
         """Describe a chunk. Copy only arrays that a kernel cannot read in place."""
         arrays = (*chunk.parts, chunk.target, chunk.weight)
         lengths = {array.shape[0] for array in arrays}
@@ -290,7 +290,7 @@ class NumbersFirst:
                 self.count += group.width + 1
         self.worth = np.where(self.of < len(self.dense), 1, slots.worth)
 
-    def describe(self, rows: Rows) -> npt.NDArray[np.int64]:
+    def describe(self, rows: KernelRows) -> npt.NDArray[np.int64]:
         """Return the lines (groups, 7) that tell kernels how to read a chunk's rows."""
         lines = np.zeros((len(rows.places), 7), np.int64)
         lines[:, :5] = rows.lines[rows.places]

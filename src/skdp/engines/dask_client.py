@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from weakref import finalize
 
 import dask
@@ -214,6 +214,31 @@ def _get_current() -> Any:
         return None
 
 
+class _Quiet:
+    """Hides Dask's messages below ERROR until it is closed.
+
+    Dask's own ``silence_logs`` ends with the first of several clusters.
+    """
+
+    n_open: ClassVar[int] = 0
+    levels: ClassVar[dict[logging.Handler, int]] = {}
+
+    def __init__(self) -> None:
+        if _Quiet.n_open == 0:
+            handlers = logging.getLogger("distributed").handlers
+            _Quiet.levels = {handler: handler.level for handler in handlers}
+        _Quiet.n_open += 1
+        for handler in _Quiet.levels:
+            handler.setLevel(logging.ERROR)
+
+    def close(self) -> None:
+        """Show messages again if no other object hides them."""
+        _Quiet.n_open -= 1
+        if _Quiet.n_open == 0:
+            for handler, level in _Quiet.levels.items():
+                handler.setLevel(level)
+
+
 def _connect(address: str | None, n_threads: int | None) -> tuple[Any, list[Any]]:
     """Return a client, and the objects to close after use."""
     if address is None:
@@ -222,6 +247,7 @@ def _connect(address: str | None, n_threads: int | None) -> tuple[Any, list[Any]
             "distributed.scheduler.http.routes": [],
             "distributed.worker.http.routes": [],
         }
+        quiet = _Quiet()
         with dask.config.set(pages):
             cluster = LocalCluster(
                 processes=False,
@@ -229,10 +255,10 @@ def _connect(address: str | None, n_threads: int | None) -> tuple[Any, list[Any]
                 threads_per_worker=n_threads,
                 dashboard_address="127.0.0.1:0",
                 worker_dashboard_address="127.0.0.1:0",
-                silence_logs=logging.ERROR,
+                silence_logs=False,  # `quiet` does it
             )
         client = Client(cluster, set_as_default=False)
-        return client, [client, cluster]
+        return client, [client, cluster, quiet]
     try:
         client = Client(address, set_as_default=False)
     except (OSError, TimeoutError, ValueError):

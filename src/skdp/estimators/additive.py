@@ -96,13 +96,13 @@ class AdditiveMixin(PrivateLinearModel):
         check_is_fitted(self, "weights_")
         return make_pairs_frame(self)
 
-    def plot(self, columns: Sequence[str] | None = None) -> Any:
+    def plot(self, columns: Sequence[str] | str | None = None) -> Any:
         """Draw each curve with its 95 % band, and each pair as a map.
 
         Parameters
         ----------
-        columns : list of str, optional
-            The columns and pairs to draw. By default all are drawn.
+        columns : list of str or str, optional
+            The columns and pairs to draw, or one of them. By default all are drawn.
 
         Returns
         -------
@@ -110,7 +110,7 @@ class AdditiveMixin(PrivateLinearModel):
             The figure. Save it with ``savefig``.
         """
         check_is_fitted(self, "weights_")
-        return draw_figure(self, columns)
+        return draw_figure(self, [columns] if isinstance(columns, str) else columns)
 
     def _check_parameters(self, opened: OpenedTable, rows: int | None) -> float:
         check_choices(self.knots, self.pairs)

@@ -6,6 +6,7 @@ not change them. Fitted attributes depend on records only through releases.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
@@ -18,9 +19,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skdp.engines.choice import MakeEngine, place_table
+from skdp.engines.choice import MakeEngine, is_dask, place_table
 from skdp.estimators.balanced import release_balanced_weights
-from skdp.estimators.decisions import DecisionsMixin
+from skdp.estimators.decisions import COUNT_SHARE, DecisionsMixin
 from skdp.estimators.display import NotebookMixin, show_fitting
 from skdp.estimators.exports import ExportsMixin
 from skdp.estimators.feature_map import compute_margins, convert_to_user_units
@@ -45,7 +46,7 @@ from skdp.estimators.other_solvers import (
     run_solver,
 )
 from skdp.estimators.persons import (
-    ROWS_GIVEN,
+    assume_given_count,
     check_unit,
     count_given,
     name_counted,
@@ -56,7 +57,7 @@ from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.estimators.standard_errors import StandardErrorsMixin
 from skdp.planning.curves import draw_lines
 from skdp.planning.decide import scale_caps
-from skdp.planning.plan import run
+from skdp.planning.plan import release_row_count, run
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.randomness import Randomness
@@ -231,15 +232,20 @@ class PrivateLinearModel(
             else:
                 rows = opened.count_rows(self.verbose)
             check(rows > 0, "The table has no rows.")
+        check(
+            private_rows or self.n_rows in (None, rows),
+            f"n_rows must be {rows}, the number of {name_counted(opened.ids)}, got "
+            f"{self.n_rows}. Under {self.neighbours!r} it is counted, so leave it out.",
+        )
         delta = self._check_parameters(opened, rows)
         share += 0.0 if self.solver == OWN else find_delta_share(self.solver)
-        assumptions = opened.assumptions + self._row_assumption(opened.ids)
+        count = assume_given_count(self.n_rows, self.neighbours, opened.ids)
         noise = Randomness(choose_seed(self.random_state))
         record = PrivacyRecord(
             epsilon=self.epsilon,
             delta=delta,
             neighbours=self.neighbours,  # type: ignore[arg-type]  # checked inside
-            assumptions=assumptions,
+            assumptions=opened.assumptions + count,
             reserved_delta=delta * share,
             unit=opened.unit_name,
         )
@@ -301,7 +307,7 @@ class PrivateLinearModel(
     ) -> Outcome:
         """Plan and run the fit, after releasing the row count and weights if needed."""
         if rows is None:
-            rows = self._release_rows(records, record, noise, engine)
+            rows = release_row_count(records, record, COUNT_SHARE, engine, noise)
         if self.solver != OWN:
             loss = self._loss(schema)
             return run_solver(self, records, loss, rows, record, noise, engine)
@@ -333,12 +339,9 @@ class PrivateLinearModel(
         """Change an inferred description of the target to suit the loss."""
         return schema
 
-    def _row_assumption(self, unit: Any) -> tuple[str, ...]:
-        given = self.neighbours == "add-remove" and self.n_rows is not None
-        return (ROWS_GIVEN.format(name_counted(unit)),) if given else ()
-
+    @abstractmethod
     def _target(self) -> Any:
-        raise NotImplementedError
+        """Return the description of the target that the parameters give."""
 
     def _set_fitted(self, weights: FloatArray, schema: Schema, named: bool) -> None:
         """Set the attributes that predictions need."""
@@ -374,6 +377,9 @@ class PrivateLinearModel(
     def _margins(self, X: Any) -> FloatArray:
         """Compute the margins x·w of new rows, shape (n, k)."""
         check_is_fitted(self, "weights_")
+        if is_dask(X) and hasattr(X, "columns"):  # one partition at a time in memory
+            parts = (X.partitions[i].compute() for i in range(X.npartitions))
+            return np.concatenate([self._margins(part) for part in parts])
         table = accept_table(X)
         check_width(table, self.n_features_in_, type(self).__name__)
         return compute_margins(table, self.schema_, self._layout, self.weights_)

@@ -22,6 +22,10 @@ class PrivateClassifier(ScoreMixin, ClassifierMixin, PrivateLinearModel):
     """The base class of all classifiers, which handles labels and decisions."""
 
     def _target(self) -> Any:
+        check(
+            self.target_bounds is None,
+            "target_bounds is for regressors. A classifier takes classes=[...].",
+        )
         if self.classes is None:
             return LEVELS
         return Categorical(list_values(self.classes, "classes"))

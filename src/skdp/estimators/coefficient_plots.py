@@ -62,4 +62,4 @@ def plot_coefficients(model: Any, ax: Any = None) -> Any:
     ax.invert_yaxis()
     ax.set_title(found.title + (f" ({more} more not shown)" if more > 0 else ""))
     ax.set_xlabel(found.facts[0], fontsize=8)
-    return ax
+    return ax.figure

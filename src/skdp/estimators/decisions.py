@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,11 +27,9 @@ from skdp.schema import Layout, Numeric, Schema, Target, check
 COUNT_SHARE = 0.01
 #: Share of μ² spent on releasing the shares of rows that determine where knots are.
 KNOTS_SHARE = 0.05
-#: The number of rows that the budget check assumes if the true number is not known.
-EXPECTED_ROWS = 1000
 
 
-class DecisionsMixin:
+class DecisionsMixin(ABC):
     """The methods of `PrivateLinearModel` that make decisions.
 
     The attributes declared here are parameters of that class.
@@ -51,9 +50,9 @@ class DecisionsMixin:
     engine: str
     n_threads: int | None
 
+    @abstractmethod
     def _make_loss(self, target: Target) -> Loss:
         """Return the loss for a target. Raise if the target does not suit the model."""
-        raise NotImplementedError
 
     def _loss(self, schema: Schema) -> Loss:
         return self._make_loss(schema.target_column)
@@ -85,15 +84,6 @@ class DecisionsMixin:
         )
         return choice.schema, choice.reasons
 
-    def _release_rows(
-        self,
-        records: Records,
-        record: PrivacyRecord,
-        noise: Randomness,
-        engine: MakeEngine,
-    ) -> int:
-        return release_row_count(records, record, COUNT_SHARE, engine, noise)
-
     def _resolve(
         self,
         schema: Schema,
@@ -111,7 +101,7 @@ class DecisionsMixin:
         lines = None
         if rows is None:
             lines = read_lines()
-            rows = self._release_rows(lines, record, noise, engine)
+            rows = release_row_count(lines, record, COUNT_SHARE, engine, noise)
         chosen, reasons = self._describe(schema, rows, record)
         if self._places_knots(schema, chosen):
             lines = read_lines() if lines is None else lines
@@ -178,6 +168,6 @@ class DecisionsMixin:
         if self.solver != OWN:
             check_solver(self, loss, opened.table)
         delta = default_delta(rows) if self.delta is None else self.delta
-        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
+        check_budget(self.epsilon, delta, rows)
         check_options(**self._list_options(delta, self.geometry))
         return delta

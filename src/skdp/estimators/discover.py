@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.display import show_work
 from skdp.estimators.inputs import accept_table, refuse_dates
 from skdp.estimators.labels import type_labels
@@ -141,7 +140,7 @@ def discover(
         counts = opened.count_rows_per_unit(1)
         rows = opened.count_rows(verbose) if counts is None else len(counts)
     delta = default_delta(rows) if delta is None else delta
-    check_budget(epsilon, delta, rows or EXPECTED_ROWS)
+    check_budget(epsilon, delta, rows or None)
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=delta,

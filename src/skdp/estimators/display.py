@@ -26,7 +26,7 @@ class NotebookMixin:
         return f"{diagram()}{render_promise(self)}"
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the coefficients with their 95 % intervals; return matplotlib's axes.
+        """Draw the coefficients with their 95 % intervals; return matplotlib's figure.
 
         The coefficients are the same as in ``summary()``. No budget is spent.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from typing import Any, NoReturn, Self
 
 #: Parameters of scikit-learn's linear models, and what replaces each of them.
@@ -34,13 +36,17 @@ class ForeignOptionsMixin:
     """
 
     def __new__(cls, *_: Any, **options: Any) -> Self:
-        """Refuse an option of scikit-learn, and say what to use instead."""
+        """Refuse an unknown option, and say what to use instead."""
         known: list[str] = getattr(cls, "_get_param_names", list)()
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        open_ = any(one.kind == one.VAR_KEYWORD for one in parameters)
         for name in options:
-            if name in REPLACEMENTS and name not in known:
-                raise TypeError(
-                    f"{cls.__name__} has no parameter {name!r}. {REPLACEMENTS[name]}"
-                )
+            if name in known or (open_ and name not in REPLACEMENTS):
+                continue
+            close = difflib.get_close_matches(name, known, 1)
+            remedy = f"Did you mean {close[0]!r}?" if close else "See help({})."
+            remedy = REPLACEMENTS.get(name, remedy.format(cls.__name__))
+            raise TypeError(f"{cls.__name__} has no parameter {name!r}. {remedy}")
         return super().__new__(cls)
 
     @property

@@ -8,14 +8,16 @@ from skdp.estimators.other_solvers import OWN
 from skdp.privacy.units import RowCounts
 from skdp.schema import check
 
-#: The assumption that a privacy record states if the user gives the number of rows or
-#: persons.
-ROWS_GIVEN = "The number of {} given is public."
-
 
 def name_counted(unit: Any) -> str:
     """Return the word for what n counts: "rows", or "persons" if there is a unit."""
     return "rows" if unit is None else "persons"
+
+
+def assume_given_count(n_rows: Any, neighbours: str, unit: Any) -> tuple[str, ...]:
+    """Return the assumption that the given n is public, if n would be private."""
+    given = neighbours == "add-remove" and n_rows is not None
+    return (f"The number of {name_counted(unit)} given is public.",) if given else ()
 
 
 def check_unit(

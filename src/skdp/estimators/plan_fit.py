@@ -10,7 +10,7 @@ from skdp.estimators.balanced import BALANCED, BALANCED_SHARE
 from skdp.estimators.base import ESTIMATORS
 from skdp.estimators.decisions import COUNT_SHARE, KNOTS_SHARE
 from skdp.estimators.other_solvers import OWN
-from skdp.estimators.persons import check_unit, count_given
+from skdp.estimators.persons import assume_given_count, check_unit, count_given
 from skdp.estimators.preparation import SCHEMA_IS_PUBLIC
 from skdp.planning.plan import Plan, check_budget_types, default_delta
 from skdp.privacy.budget import PrivacyRecord
@@ -65,7 +65,7 @@ def plan(
         f"model must be one of {sorted(ESTIMATORS)}, got {model!r}.",
     )
     check_budget_types(epsilon, delta)
-    described = toml_files.given(schema)
+    described = toml_files.accept_schema(schema)
     if described is None:
         raise ValueError("schema must be a Schema or the path of its file, got None.")
     estimator = find_estimator(model, described)(
@@ -85,11 +85,12 @@ def plan(
     n_rows = count_given(n_rows, unit, most) or 0
     private_rows = estimator.neighbours == "add-remove"
     usual = default_delta(None if private_rows else n_rows)
+    count = assume_given_count(estimator.n_rows, estimator.neighbours, unit)
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=usual if delta is None else delta,
         neighbours=estimator.neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=(SCHEMA_IS_PUBLIC, *estimator._row_assumption(unit)),
+        assumptions=(SCHEMA_IS_PUBLIC, *count),
         unit=unit,
     )
     share = COUNT_SHARE if private_rows else 0.0

@@ -45,9 +45,9 @@ from skdp.schema import (
 from skdp.tables import readers
 from skdp.tables.batches import check_rows, read_cells
 from skdp.tables.cells import numbers
+from skdp.tables.encoder import read_rows
 from skdp.tables.ids import Ids
 from skdp.tables.keys import keys, magnitudes
-from skdp.tables.larger_than_memory import read_rows
 from skdp.tables.placed import PlacedCells, PlacedDivisors, PlacedTable
 from skdp.tables.readers import Source, count_rows, positions
 
@@ -287,7 +287,7 @@ def open_table(
         "A RecordBatchReader can be read only once, but a fit may read its table more "
         "than once. Pass reader.read_all() or a Parquet file.",
     )
-    schema = toml_files.given(schema)
+    schema = toml_files.accept_schema(schema)
     if isinstance(y, str):
         schema, y = name_target(schema, y, target), None
     apart = None if y is None else readers.column(y, "target")
@@ -299,12 +299,20 @@ def open_table(
     if schema is not None:
         source = readers.source(X, [*schema.inputs, *columns_of_ids])
         refuse_dates(X, source, [*schema.inputs, schema.target_name])
+        own = [schema.target_name] if y is None and schema.target_name else []
+        if source.names is not None:  # refuse names that the table does not have
+            positions(source.names, [*schema.inputs, *columns_of_ids, *own])
         described = schema.target
-        if isinstance(described, tuple) and y is not None:
-            described = described[1]
         check(
-            y is not None or isinstance(described, tuple),
-            "fit needs the target. Pass y, or name its column in the schema.",
+            y is not None or schema.target_name is not None,
+            "The target is missing. Pass y, or name its column in the schema.",
+        )
+        check(bounds is None, "Pass either a schema or bounds, not both.")
+        ignored = described is not None and not isinstance(target, str | None)
+        check(
+            not ignored or sort_target(target) == sort_target(schema.target_column),
+            "classes and target_bounds must be those of the schema's target. Leave "
+            "them out, because the schema describes the target.",
         )
         return opened(
             columns=dict(schema.columns),

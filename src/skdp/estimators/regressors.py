@@ -76,6 +76,10 @@ class PrivateRegressor(ScoreMixin, RegressorMixin, PrivateLinearModel):
     """
 
     def _target(self) -> Any:
+        check(
+            self.classes is None,
+            "classes is for classifiers. A regressor takes target_bounds=(low, high).",
+        )
         if self.target_bounds is None:
             return RANGE
         return Numeric(*check_pair(self.target_bounds, "target_bounds"))

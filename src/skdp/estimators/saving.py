@@ -182,6 +182,10 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
 def check_files(source: Path) -> None:
     """Refuse a directory in which a file is missing or too large."""
     check(os.path.isdir(source), f"There is no saved model {str(source)!r}.")
+    check(
+        os.path.lexists(source / "model.json"),
+        f"{str(source)!r} is not a saved model, because it has no file 'model.json'.",
+    )
     for name, largest in FILES.items():
         path = source / name
         check(

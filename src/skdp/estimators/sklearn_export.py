@@ -34,7 +34,7 @@ from skdp.tables.readers import library
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
+class RenderedColumn:
     """The transformers and weights of one column.
 
     Attributes
@@ -85,7 +85,7 @@ def make_pipeline(model: Any) -> Pipeline:
         "A model whose schema has row_norm cannot be exported as a pipeline.",
     )
     named = hasattr(model, "feature_names_in_")
-    parts: dict[str, tuple[Part, list[Any]]] = {}
+    parts: dict[str, tuple[RenderedColumn, list[Any]]] = {}
     places = {name: name if named else i for i, name in enumerate(schema.inputs)}
     constant = np.zeros(weights.shape[1])
     for group in model._layout.groups:
@@ -108,7 +108,7 @@ def make_pipeline(model: Any) -> Pipeline:
 
 
 def _join_columns(
-    parts: dict[str, tuple[Part, list[Any]]], names: list[str] | None
+    parts: dict[str, tuple[RenderedColumn, list[Any]]], names: list[str] | None
 ) -> ColumnTransformer:
     """Join the transformers of all columns, and fit the result to example rows."""
     listed = [
@@ -148,10 +148,10 @@ def _make_step_name(column: str) -> str:
     )
 
 
-def _render_vector(column: Vector, weights: FloatArray) -> Part:
+def _render_vector(column: Vector, weights: FloatArray) -> RenderedColumn:
     """Divide each row by `column.norm`, or by the row's own norm if it is larger."""
     scale = FunctionTransformer(divide_by_norm, kw_args={"norm": column.norm})
-    return Part(
+    return RenderedColumn(
         steps=[("shorten", scale)],
         weights=weights,
         constant=np.zeros(weights.shape[1]),
@@ -159,9 +159,9 @@ def _render_vector(column: Vector, weights: FloatArray) -> Part:
     )
 
 
-def _render_numeric(column: Numeric, weights: FloatArray) -> Part:
+def _render_numeric(column: Numeric, weights: FloatArray) -> RenderedColumn:
     """Clip and scale values, replace missing ones, and cut into bins or make hats."""
-    return Part(
+    return RenderedColumn(
         steps=list(_list_steps(column)),
         weights=weights,
         constant=np.zeros(weights.shape[1]),
@@ -237,7 +237,7 @@ def _find_edge(place: int, n_bins: int) -> float:
     return x
 
 
-def _render_categorical(column: Categorical, weights: FloatArray) -> Part:
+def _render_categorical(column: Categorical, weights: FloatArray) -> RenderedColumn:
     """Encode levels as one-hot rows. The row of an unknown cell is all zeros.
 
     The level `other` has no coordinate, because its weight is added to the intercept.
@@ -251,7 +251,9 @@ def _render_categorical(column: Categorical, weights: FloatArray) -> Part:
         levels = [(place, level) for place, level in levels if place != code]
     if not levels:
         example = [column.levels[0]] * 3
-        return Part(steps=[], weights=weights[:0], constant=constant, example=example)
+        return RenderedColumn(
+            steps=[], weights=weights[:0], constant=constant, example=example
+        )
     dtype: type = object
     values: Any = convert_to_numbers([level for _, level in levels])
     if values is None:
@@ -265,7 +267,7 @@ def _render_categorical(column: Categorical, weights: FloatArray) -> Part:
         ("one-hot", one_hot.fit(values[:, None])),
     ]
     codes = [place for place, _ in levels]
-    return Part(
+    return RenderedColumn(
         steps=steps,
         weights=weights[codes] - constant,
         constant=constant,
@@ -273,15 +275,15 @@ def _render_categorical(column: Categorical, weights: FloatArray) -> Part:
     )
 
 
-def _render_pair(column: Pair, weights: FloatArray) -> Part:
+def _render_pair(column: Pair, weights: FloatArray) -> RenderedColumn:
     """Multiply the hat functions of both columns, using a function of skdp."""
     steps = [("products", FunctionTransformer(expand_pair, kw_args={"pair": column}))]
     constant = np.zeros(weights.shape[1])
-    return Part(steps=steps, weights=weights, constant=constant, example=[])
+    return RenderedColumn(steps=steps, weights=weights, constant=constant, example=[])
 
 
 #: Functions that render the feature map of each kind of column.
-RENDERERS: dict[type, Callable[[Any, FloatArray], Part]] = {
+RENDERERS: dict[type, Callable[[Any, FloatArray], RenderedColumn]] = {
     Numeric: _render_numeric,
     Categorical: _render_categorical,
     Vector: _render_vector,

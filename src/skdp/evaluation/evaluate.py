@@ -9,15 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.display import show_work
 from skdp.estimators.inputs import accept_column, accept_table
-from skdp.estimators.persons import (
-    ROWS_GIVEN,
-    check_unit,
-    count_given,
-    name_counted,
-)
+from skdp.estimators.persons import assume_given_count, check_unit, count_given
 from skdp.estimators.preparation import open_table
 from skdp.estimators.regressors import accept_exposure, check_numeric_target
 from skdp.estimators.spending import open_ledger, reserve_budget
@@ -25,7 +19,12 @@ from skdp.evaluation.metrics import choose_metrics, choose_scale, list_columns
 from skdp.evaluation.results import Evaluation
 from skdp.evaluation.score_formulas import DEVIANCE, RESIDUALS, TARGET, Scale
 from skdp.evaluation.scoring import encode_table, release_scores
-from skdp.planning.plan import check_budget, check_budget_types, default_delta
+from skdp.planning.plan import (
+    EXPECTED_ROWS,
+    check_budget,
+    check_budget_types,
+    default_delta,
+)
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.randomness import Randomness
 from skdp.schema import check
@@ -186,17 +185,17 @@ def evaluate(
         persons = about.count_rows_per_unit(most)
         public_rows = about.count_rows() if persons is None else len(persons)
     delta = default_delta(public_rows) if delta is None else delta
-    guess = public_rows or EXPECTED_ROWS
-    check_budget(epsilon, delta, guess)
-    given = neighbours == "add-remove" and n_rows is not None
+    check_budget(epsilon, delta, public_rows or None)
     # Shares of rows are rounded down, so their sum is not quite the number of persons.
     weighted = sample_weight is not None or about.ids is not None
     record = PrivacyRecord(
         epsilon=epsilon,
         delta=delta,
         neighbours=neighbours,  # type: ignore[arg-type]  # checked inside
-        assumptions=(MODEL_IS_PUBLIC,)
-        + ((ROWS_GIVEN.format(name_counted(about.ids)),) if given else ()),
+        assumptions=(
+            MODEL_IS_PUBLIC,
+            *assume_given_count(n_rows, neighbours, about.ids),
+        ),
         unit=about.unit_name,
     )
     query = f"evaluation of a {type(model).__name__}"
@@ -211,7 +210,7 @@ def evaluate(
                 wanted,
                 budget=record.budget,
                 n_rows=None if weighted else public_rows,
-                expected_rows=float(guess),
+                expected_rows=float(public_rows or EXPECTED_ROWS),
                 weighted=sample_weight is not None,
                 scale=scale,
                 find_bounds=_list_bounds(model, wanted, max_residual),
@@ -225,6 +224,10 @@ def evaluate(
         calibration=found.calibration,
         roc=found.roc,
         n_rows=found.n_rows,
+        rows_released=weighted or public_rows is None,
+        model=type(model).__name__,
+        target=model.schema_.target_name,
+        classes=tuple(getattr(model, "classes_", ())),
         confidence=confidence,
         notes=tuple(_list_notes(model, wanted, found.scale)),
         privacy_=record,

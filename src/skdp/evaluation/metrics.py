@@ -34,7 +34,7 @@ MOST_CLASSES = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric:
+class ScoreMetric:
     """How a score is computed from released counts.
 
     Attributes
@@ -67,8 +67,8 @@ class Metric:
 
 def _make_share(
     column: str, value: Callable[..., Any], spread: Callable[..., Any], width: float
-) -> Metric:
-    return Metric(
+) -> ScoreMetric:
+    return ScoreMetric(
         columns=(column,),
         value=value,
         spread=spread,
@@ -80,14 +80,14 @@ def _make_share(
 
 def _make_loss(
     column: str, value: Callable[..., Any], spread: Callable[..., Any]
-) -> Metric:
-    return Metric(columns=(column,), value=value, spread=spread)
+) -> ScoreMetric:
+    return ScoreMetric(columns=(column,), value=value, spread=spread)
 
 
 def _make_explained(
     columns: tuple[str, ...], value: Callable[..., Any], spread: Callable[..., Any]
-) -> Metric:
-    return Metric(
+) -> ScoreMetric:
+    return ScoreMetric(
         columns=columns,
         value=value,
         spread=spread,
@@ -100,7 +100,7 @@ def _make_explained(
 
 #: All metrics that are a single number, by name. The metric ``"ece"`` is not listed,
 #: because noise makes it larger. `uncertainty.score_calibration` computes it.
-METRICS: dict[str, Metric] = {
+METRICS: dict[str, ScoreMetric] = {
     "accuracy": _make_share(
         RIGHT, formulas.compute_accuracy, formulas.estimate_accuracy_error, 0.5
     ),
@@ -135,7 +135,7 @@ METRICS: dict[str, Metric] = {
     "deviance": _make_loss(
         DEVIANCE, formulas.compute_deviance, formulas.estimate_deviance_error
     ),
-    "ece": Metric(
+    "ece": ScoreMetric(
         columns=(CURVE,),
         value=lambda counts, n, scale: math.nan,
         spread=lambda counts, n, scale: math.nan,
@@ -151,7 +151,7 @@ COUNT_D2 = _make_explained(
 )
 
 
-def find_metric(name: str, model: PrivateLinearModel) -> Metric:
+def find_metric(name: str, model: PrivateLinearModel) -> ScoreMetric:
     """Return the metric of this name for a model."""
     return COUNT_D2 if name == "d2" and model.link == "log" else METRICS[name]
 

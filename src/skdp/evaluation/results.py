@@ -109,6 +109,14 @@ class Evaluation:
     n_rows : float
         The number of rows if it is public. Otherwise the released number, or the
         released sum of the rows' weights.
+    rows_released : bool
+        Whether `n_rows` was released with noise.
+    model : str
+        The name of the model's class.
+    target : str, optional
+        The name of the target, if the model's schema has one.
+    classes : tuple
+        The classes of a classifier, in the order of the model's ``classes_``.
     confidence : float
         The confidence level of the intervals.
     notes : tuple of str
@@ -122,6 +130,10 @@ class Evaluation:
     calibration: tuple[Bin, ...] = ()
     roc: tuple[tuple[float, float], ...] = ()
     n_rows: float
+    rows_released: bool = True
+    model: str = "model"
+    target: str | None = None
+    classes: tuple[Any, ...] = ()
     confidence: float
     notes: tuple[str, ...]
     privacy_: PrivacyRecord
@@ -142,7 +154,7 @@ class Evaluation:
         return library("pandas").DataFrame.from_dict(rows, orient="index")
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the ROC and calibration curves, and return matplotlib's axes.
+        """Draw the ROC and calibration curves, and return matplotlib's figure.
 
         Everything that is drawn was released. `axes` may be a list of two axes.
         """
@@ -163,6 +175,10 @@ class Evaluation:
             "calibration": [asdict(one) for one in self.calibration],
             "roc": [list(point) for point in self.roc],
             "n_rows": self.n_rows,
+            "rows_released": self.rows_released,
+            "model": self.model,
+            "target": self.target,
+            "classes": [_to_plain(level) for level in self.classes],
             "confidence": self.confidence,
             "notes": list(self.notes),
             "privacy": {
@@ -210,7 +226,10 @@ class Evaluation:
         names = [str(level) for level in self.confusion.classes]
         first = max(len("true class"), *map(len, names))
         widths = [max(len(name), 9) for name in names]
-        yield f"confusion matrix, each count with noise ±{self.confusion.noise_std:.0f}"
+        yield (
+            "confusion matrix (columns: predicted class), each count with noise "
+            f"±{self.confusion.noise_std:.0f}"
+        )
         yield f"{'true class':<{first}}" + "".join(
             f"  {name:>{width}}" for name, width in zip(names, widths, strict=True)
         )

@@ -20,8 +20,8 @@ def plot_evaluation(found: Any, axes: Any = None) -> Any:
 
     Returns
     -------
-    array of axes
-        One per curve.
+    matplotlib.figure.Figure
+        The figure. Save it with ``savefig``.
     """
     import numpy as np
 
@@ -41,7 +41,7 @@ def plot_evaluation(found: Any, axes: Any = None) -> Any:
     )
     for draw, ax in zip(drawings, flat, strict=False):
         draw(found, ax)
-    return flat[: len(drawings)]
+    return flat[0].figure
 
 
 def _draw_roc(found: Any, ax: Any) -> None:
@@ -54,8 +54,8 @@ def _draw_roc(found: Any, ax: Any) -> None:
         shown = "too noisy to say" if score.too_noisy else f"{score.value:.3f}"
         title += f": AUC {shown} [{score.low:.3f}, {score.high:.3f}]"
     ax.set(
-        xlabel="share of class 0 above the margin",
-        ylabel="share of class 1 above the margin",
+        xlabel=f"share of {_name_class(found, 0)} above the margin",
+        ylabel=f"share of {_name_class(found, 1)} above the margin",
         title=title,
         xlim=(-0.01, 1.01),
         ylim=(-0.01, 1.01),
@@ -88,10 +88,16 @@ def _draw_calibration(found: Any, ax: Any) -> None:
         shown = "too noisy to say" if score.too_noisy else f"{score.value:.3f}"
         title += f": ECE {shown} [{score.low:.3f}, {score.high:.3f}]"
     ax.set(
-        xlabel="predicted probability of class 1",
+        xlabel=f"predicted probability of {_name_class(found, 1)}",
         ylabel=f"observed share, {found.confidence:.0%} interval",
         title=title,
         xlim=(-0.01 * end, 1.01 * end),
         ylim=(-0.01 * end, 1.01 * end),
         aspect="equal",
     )
+
+
+def _name_class(found: Any, code: int) -> str:
+    """Return the label of a class, or its code if the labels are not known."""
+    label = found.classes[code] if found.classes else code
+    return label if isinstance(label, str) else f"class {label}"

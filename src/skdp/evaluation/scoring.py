@@ -32,7 +32,7 @@ from skdp.privacy import accountant
 from skdp.privacy.budget import PrivacyRecord
 from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import release
-from skdp.privacy.queries import Neighbours
+from skdp.privacy.queries import Neighbours, count_changes
 from skdp.privacy.randomness import Randomness
 from skdp.privacy.units import RowCounts
 from skdp.schema import FloatArray
@@ -229,8 +229,8 @@ def _choose_lines(
 
     The table has as many lines as the noise allows.
     """
-    twice = 2 if neighbours == "replace-one" else 1
-    std = noise_multiplier * math.sqrt(twice * n_columns)
+    changes = count_changes(neighbours)
+    std = noise_multiplier * math.sqrt(changes * n_columns)
     many = MOST_LINES if std == 0 else bins.n_rows / (ROWS_PER_LINE * std)
     return bins.merge(round(min(max(many, FEWEST_LINES), MOST_LINES)))
 

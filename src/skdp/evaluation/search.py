@@ -9,7 +9,6 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin
 
 from skdp.engines.choice import place_table
 from skdp.estimators.base import PrivateLinearModel
-from skdp.estimators.decisions import EXPECTED_ROWS
 from skdp.estimators.display import show_work
 from skdp.estimators.fit_warnings import (
     describe_doubts,
@@ -19,7 +18,12 @@ from skdp.estimators.fit_warnings import (
 )
 from skdp.estimators.inputs import accept_column
 from skdp.estimators.other_solvers import OWN, find_delta_share
-from skdp.estimators.persons import check_unit, count_given, name_counted
+from skdp.estimators.persons import (
+    assume_given_count,
+    check_unit,
+    count_given,
+    name_counted,
+)
 from skdp.estimators.preparation import OpenedTable, open_table
 from skdp.estimators.spending import open_ledger, reserve_budget
 from skdp.evaluation.best_model import BestModelMixin
@@ -31,7 +35,12 @@ from skdp.evaluation.metrics import (
     list_metrics,
 )
 from skdp.evaluation.trials import Trials, list_candidates, run_all, run_random
-from skdp.planning.plan import check_budget, check_budget_types, default_delta
+from skdp.planning.plan import (
+    EXPECTED_ROWS,
+    check_budget,
+    check_budget_types,
+    default_delta,
+)
 from skdp.privacy import accountant
 from skdp.privacy.queries import count_in_words
 from skdp.privacy.randomness import Randomness
@@ -241,11 +250,11 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             persons = about.count_rows_per_unit(model.max_rows_per_unit)
             rows = about.count_rows() if persons is None else len(persons)
         delta = default_delta(rows) if self.delta is None else self.delta
-        check_budget(self.epsilon, delta, rows or EXPECTED_ROWS)
+        check_budget(self.epsilon, delta, rows or None)
         stop = self._choose_stop(len(candidates), delta, book is not None)
-        given_rows = model._row_assumption(about.ids)
+        count = assume_given_count(model.n_rows, model.neighbours, about.ids)
         held_out = HELD_OUT if about.ids is None else HELD_OUT_PERSONS
-        assumptions = (*about.assumptions, *given_rows, held_out)
+        assumptions = (*about.assumptions, *count, held_out)
         terms = delta, len(candidates), stop, about.unit_name
         record = self._open_record(assumptions, *terms)
         parts = about.table, about.y, weights

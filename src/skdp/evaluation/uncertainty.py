@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, ndtri
 
-from skdp.evaluation.metrics import METRICS, Metric
+from skdp.evaluation.metrics import METRICS, ScoreMetric
 from skdp.evaluation.results import Bin, Score
 from skdp.evaluation.score_cells import Column, estimate_counts
 from skdp.evaluation.score_formulas import CURVE, Scale
@@ -64,7 +64,7 @@ class PlausibleCounts:
         self.others, many = estimate_counts(columns, others, n_rows)
         self.many_rows = np.maximum(many, 1.0)
 
-    def score(self, metric: Metric, scale: Scale, confidence: float) -> Score:
+    def score(self, metric: ScoreMetric, scale: Scale, confidence: float) -> Score:
         """Return a score with its errors and its interval."""
         return make_score(
             float(metric.value(self.counts, self.n_rows, scale)),
@@ -79,7 +79,7 @@ def make_score(
     value: float,
     others: FloatArray,
     sampling_std: float,
-    metric: Metric,
+    metric: ScoreMetric,
     confidence: float,
 ) -> Score:
     """Return a score with its interval.
@@ -92,7 +92,7 @@ def make_score(
         The scores of equally plausible counts. If m is 1, there is no noise.
     sampling_std : float
         The sampling error.
-    metric : Metric
+    metric : ScoreMetric
         The metric, which limits the score and the width of its interval.
     confidence : float
         The confidence level.

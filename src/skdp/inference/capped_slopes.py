@@ -104,7 +104,7 @@ class Law(ABC):
 
     def expose(self, exposure: float) -> Law:
         """Return the law of rates, which are counts divided by an exposure."""
-        raise NotImplementedError
+        raise TypeError("Only counts can have an exposure.")
 
 
 @dataclass(frozen=True, eq=False)

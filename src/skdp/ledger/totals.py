@@ -68,7 +68,7 @@ class Totals:
             raise LedgerError(
                 f"The unit of the ledger {path!r} is {terms.unit or 'one row'}, got "
                 f"{unit or 'one row'}. Costs for different units do not add up. "
-                "Make another ledger with unit=."
+                "Make another ledger, with unit= or `skdp ledger make --unit`."
             )
 
     def refuse_schema(self, digest: str | None, path: str) -> None:
@@ -106,11 +106,17 @@ class Totals:
                 "Fits that were killed count with all draws they reserved"
             )
         else:
+            most = self.affordable(delta, wanted_delta)
             why = (
                 f"μ² = {float(wanted.mu_squared):.6g}, but "
                 f"only {float(left.mu_squared):.6g} is left. At δ = {delta:g}, "
-                f"epsilon={self.affordable(delta, wanted_delta):.4g} is affordable"
+                f"epsilon={most:.4g} is affordable"
             )
+            if self.terms is not None and most > self.terms.epsilon:
+                why += (
+                    f", which is above the ledger's ε = {self.terms.epsilon:g} only "
+                    "because its δ is smaller"
+                )
         n = len(self.unsettled)
         many = "1 unsettled reservation counts" if n == 1 else ""
         many = many or f"{n} unsettled reservations count"

@@ -17,7 +17,7 @@ import numpy as np
 
 from skdp.models.losses import Loss
 from skdp.planning.rule import TOO_FEW
-from skdp.privacy.queries import Neighbours
+from skdp.privacy.queries import Neighbours, count_changes
 from skdp.schema import Categorical, Column, FloatArray, Numeric, Pair, Schema, check
 
 #: Ratio of the number of intervals of a curve to (nν/(R²√p))^(1/2), for numeric targets
@@ -77,7 +77,7 @@ def choose_curves(
         each listed column are placed by these shares (`place_knots`).
     """
     check_choices(knots, pairs)
-    nu = mu / (2.0 if neighbours == "replace-one" else 1.0)
+    nu = mu / count_changes(neighbours)
     rows = n_rows * min(nu, 1.0)  # with little noise, sampling limits the knots
     columns = dict(schema.columns)
     names = find_auto_columns(schema, knots)

@@ -88,7 +88,7 @@ def check_options(
         f"sampling must be one of {SAMPLING_CHOICES}, got {sampling!r}.",
     )
     check(
-        not isinstance(geometry, str) or geometry in GEOMETRY_CHOICES,
+        hasattr(geometry, "count_directions") or geometry in GEOMETRY_CHOICES,
         f"geometry must be one of {GEOMETRY_CHOICES}, got {geometry!r}.",
     )
     is_integer = isinstance(n_steps, (int, np.integer)) and not isinstance(

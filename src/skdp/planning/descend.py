@@ -176,7 +176,7 @@ def descend(
     )
     gamma = _choose_step_sizes(f, loss, sampling, step_sizes, smoothness)
     n = 1 if n_rows is None else n_rows
-    budget = _Budget(sampling, n, neighbours, n_steps * n_restarts)
+    budget = _RunBudget(sampling, n, neighbours, n_steps * n_restarts)
     if epsilon is not None:
         record, z = budget.spend(epsilon, delta)
     elif noise is not None and lipschitz is not None:
@@ -220,7 +220,7 @@ def descend(
 
 
 @dataclass(frozen=True)
-class _Budget:
+class _RunBudget:
     """Computes the noise for a given budget, or the budget that given noise costs."""
 
     sampling: Sampling
@@ -256,7 +256,7 @@ class _Budget:
             "lists its sets.",
         )
         everything = np.arange(self.sampling.n_coordinates)
-        reach = 2.0 if self.neighbours == "replace-one" else 1.0
+        reach = queries.count_changes(self.neighbours)
         z = min(
             _evaluate(noise, at) * self.n_rows / (reach * _evaluate(lipschitz, at))
             for at in (sets or (everything,))
@@ -333,7 +333,7 @@ def _state(
     gradient: Gradient, lipschitz: OfSet, n_rows: int, neighbours: queries.Neighbours
 ) -> algorithm1.Query:
     """Return the query for n ∇f on S, with the sensitivity that the caller states."""
-    reach = 2.0 if neighbours == "replace-one" else 1.0
+    reach = queries.count_changes(neighbours)
 
     def query(at: IntArray, theta: FloatArray) -> queries.BoundedSum:
         bound = _evaluate(lipschitz, at)

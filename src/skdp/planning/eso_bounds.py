@@ -20,7 +20,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skdp.descent.sampling_checks import check_positive, make_error
-from skdp.planning.theory import Budget, Rate, check_numbers, find_best_integer
+from skdp.planning.theory import (
+    Budget,
+    Rate,
+    balance_steps,
+    check_numbers,
+    find_best_integer,
+)
 
 __all__ = [
     "composite_bound",
@@ -101,15 +107,7 @@ def convex_composite(
     check_numbers("convex_composite", zero=True, excess=excess)
     initial = 0.5 * distance_squared + excess / smallest_probability
     step = budget.noise_scale**2 * step_sigma_squared / smallest_probability
-    n_steps = find_best_integer(
-        math.sqrt(initial / step), lambda k: initial / k + step * k
-    )
-    return Rate(
-        theorem="Theorem D: convex, with a penalty",
-        n_steps=n_steps,
-        initial=initial / n_steps,
-        noise=step * n_steps,
-    )
+    return balance_steps("Theorem D: convex, with a penalty", initial, step)
 
 
 def eso_weighted_bound(

@@ -40,7 +40,7 @@ from skdp.planning.plan import Plan
 from skdp.planning.rule import TOO_FEW
 from skdp.planning.theory import Rate
 from skdp.privacy import accountant
-from skdp.privacy.queries import count_in_words
+from skdp.privacy.queries import Neighbours, count_changes, count_in_words
 from skdp.schema import FloatArray, Group, Layout
 
 #: Residual variance of a target in [-1, 1], under the prior.
@@ -144,7 +144,7 @@ def linearise_cost(plan: Plan) -> float:
     curved = loss.curvature * (1.0 if squared else 0.5)
     signal = 0.5 * curved * k * (RESIDUAL_VARIANCE if squared else SIGNAL_VARIANCE)
     mu = accountant.gdp_mu(plan.epsilon, plan.delta)
-    difference = 2.0 if plan.neighbours == "replace-one" else 1.0
+    difference = count_changes(plan.neighbours)
     z = plan.noise_multiplier(mu**2)
     averaged = float(1.0 / np.square(plan.average(plan.n_steps)).sum())
     if isinstance(plan.geometry, InterceptOnly):
@@ -342,7 +342,7 @@ def format_range(seen: Forecast) -> str:
 
 
 def describe_constant(
-    *, loss: str, n_rows: int, epsilon: float, delta: float, neighbours: str
+    *, loss: str, n_rows: int, epsilon: float, delta: float, neighbours: Neighbours
 ) -> str:
     """Explain why a plan fits only a constant, and how many rows a model requires."""
     constant = CALIBRATIONS[LOSSES[loss].score].constant
@@ -356,10 +356,12 @@ def describe_constant(
     )
 
 
-def _signal(n_rows: float, epsilon: float, delta: float, neighbours: str) -> float:
+def _signal(
+    n_rows: float, epsilon: float, delta: float, neighbours: Neighbours
+) -> float:
     """Return nν, the number of rows divided by the noise of a sum.
 
     As in `planning.rule`, ν is μ, or μ/2 if a record may be replaced.
     """
     mu = accountant.gdp_mu(epsilon, delta)
-    return n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
+    return n_rows * mu / count_changes(neighbours)

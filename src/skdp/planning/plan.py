@@ -29,9 +29,11 @@ from skdp.schema import FloatArray, Layout, check
 Calibration = Literal["exact", "paper"]
 #: The default δ if the number of rows is private.
 PRIVATE_DELTA = 1e-9
+#: The number of rows that is assumed if the number of rows is private.
+EXPECTED_ROWS = 1000
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Plan:
     """Everything that a run will do, decided from public facts.
 
@@ -142,6 +144,13 @@ class Plan:
             sampling=self.sampling,
         )
 
+    def __repr__(self) -> str:
+        return (
+            f"<Plan: {self.loss.kind} loss, {self.n_rows} {self.layout.counted}, "
+            f"ε = {self.epsilon:g}, δ = {self.delta:g}, "
+            f"{self.n_steps * self.n_restarts} steps>"
+        )
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))  # in notebooks
 
@@ -183,13 +192,19 @@ def check_budget_types(epsilon: Any, delta: Any) -> None:
     check(epsilon > 0, f"epsilon must be positive, got {epsilon}.")
 
 
-def check_budget(epsilon: float, delta: float, n_rows: float) -> None:
-    """Raise if a budget is meaningless: if ε ≤ 0, δ ≤ 0 or δ ≥ 1/n."""
+def check_budget(epsilon: float, delta: float, n_rows: float | None) -> None:
+    """Raise if a budget is meaningless: if ε ≤ 0, δ ≤ 0 or δ ≥ 1/n.
+
+    If the number of rows is private (None), n is `EXPECTED_ROWS`.
+    """
     check_budget_types(epsilon, delta)
-    check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
+    limit = f"below {1.0 / EXPECTED_ROWS:g} if the number of rows is private"
+    if n_rows is not None:
+        check(n_rows >= 1, f"n_rows must be at least 1, got {n_rows}.")
+        limit = f"below 1/n_rows = {1.0 / n_rows:.3g}"
     check(
-        0 < delta < 1.0 / n_rows,
-        f"delta must be positive and below 1/n_rows = {1.0 / n_rows:.3g}, got {delta}. "
+        0 < delta < 1.0 / (n_rows or EXPECTED_ROWS),
+        f"delta must be positive and {limit}, got {delta}. "
         "A larger delta would allow a mechanism that publishes random records.",
     )
 
@@ -204,7 +219,7 @@ def check_calibration(calibration: Any, epsilon: float, delta: float) -> None:
         paper_noise_multiplier(epsilon, delta, 1)  # raises if ε is too large
 
 
-def check_unit(record: PrivacyRecord, layout: Layout) -> None:
+def check_record_unit(record: PrivacyRecord, layout: Layout) -> None:
     """Raise if a privacy record and a layout have different units."""
     check(
         record.unit == layout.unit,
@@ -276,7 +291,7 @@ def run(
         seeded=randomness.seeded,
         unit=plan.layout.unit,
     )
-    check_unit(record, plan.layout)
+    check_record_unit(record, plan.layout)
     check(
         record.neighbours == plan.neighbours,
         "The privacy record and the plan must have the same neighbours, got "
@@ -335,7 +350,7 @@ def release_row_count(
     Under add-remove the number is private, so a run needs this release. The release is
     charged to `record`. Pass the same record to `run`.
     """
-    check_unit(record, records.layout)
+    check_record_unit(record, records.layout)
     z = accountant.noise_multiplier(math.sqrt(record.budget * share), 1)
     counted = queries.counts(engine(records), 1, record.neighbours)
     total = replace(counted, query=f"number of {records.layout.counted}")

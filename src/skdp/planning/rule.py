@@ -121,7 +121,7 @@ def choose_geometry(
         longest = math.sqrt(layout.squared_norm(np.arange(layout.n_features)))
         radius = loss.slope_bound * longest / math.sqrt(NOISELESS_FLOOR)
         return Matrix(radius=4.0 * radius, floor=NOISELESS_FLOOR)
-    signal = n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
+    signal = n_rows * mu / queries.count_changes(neighbours)
     intercept = layout.groups[-1].kind == "ones"
     if signal < TOO_FEW and intercept:
         return _choose_intercept(loss, signal)
@@ -180,7 +180,7 @@ def choose_wide_geometry(
     ‖w*‖²/(2τ). The best time satisfies τ³ = ‖w*‖² (nν)²/(2R⁴). The run stops earlier if
     the noise would cost more than `WIDE_COST`.
     """
-    signal = n_rows * mu / (2.0 if neighbours == "replace-one" else 1.0)
+    signal = n_rows * mu / queries.count_changes(neighbours)
     intercept = layout.groups[-1].kind == "ones"
     if signal < TOO_FEW and intercept:
         return _choose_intercept(loss, signal), CONSTANT_STEPS

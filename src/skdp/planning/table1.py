@@ -25,11 +25,11 @@ from skdp.planning.theory import (
     strongly_convex_printed,
 )
 
-__all__ = ["Problem", "Row", "compute_table1"]
+__all__ = ["ProblemConstants", "Row", "compute_table1"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class ProblemConstants:
     """The constants of a problem that the bounds in Table 1 use.
 
     Parameters
@@ -76,12 +76,12 @@ class Problem:
             array = np.asarray(getattr(self, name), dtype=np.float64)
             if array.shape != (size,) or not (0 < array.min() <= array.max() < np.inf):
                 rule, got = f"be {size} finite positive numbers", getattr(self, name)
-                raise make_error("Problem", name, rule, repr(got))
+                raise make_error("ProblemConstants", name, rule, repr(got))
             object.__setattr__(self, name, array)
         found = np.sort(np.concatenate([np.ravel(block) for block in self.blocks]))
         if not np.array_equal(found, np.arange(self.n_coordinates)):
             rule = "be a partition of the coordinates"
-            raise make_error("Problem", "blocks", rule, repr(self.blocks))
+            raise make_error("ProblemConstants", "blocks", rule, repr(self.blocks))
 
     @property
     def n_coordinates(self) -> int:
@@ -130,12 +130,14 @@ class _Factors(NamedTuple):
     missing_square: bool = False
 
 
-def compute_table1(problem: Problem, prior: Prior, budget: Budget) -> tuple[Row, ...]:
+def compute_table1(
+    problem: ProblemConstants, prior: Prior, budget: Budget
+) -> tuple[Row, ...]:
     """Compute the nine rows of Table 1, from DP-SkGD-BS to DP-SGD and DP-SVRG.
 
     Parameters
     ----------
-    problem : Problem
+    problem : ProblemConstants
         M, L, blocks, probabilities and strong convexity.
     prior : Prior
         Assumptions about w0 - w* and f(w0) - f*.
@@ -184,7 +186,7 @@ def _make_row(
 
 
 def _partition_rows(
-    problem: Problem,
+    problem: ProblemConstants,
     blocks: Sequence[ArrayLike],
     lipschitz: ArrayLike,
     probabilities: ArrayLike,
@@ -206,14 +208,14 @@ def _partition_rows(
     ]
 
 
-def _block_rows(problem: Problem) -> list[_Factors]:
+def _block_rows(problem: ProblemConstants) -> list[_Factors]:
     given, uniform, importance = _partition_rows(
         problem, problem.blocks, problem.block_lipschitz, problem.block_probabilities
     )
     return [given, uniform, importance._replace(missing_square=True)]
 
 
-def _coordinate_rows(problem: Problem) -> list[_Factors]:
+def _coordinate_rows(problem: ProblemConstants) -> list[_Factors]:
     """Return the rows for blocks of one coordinate (b = d), and the row of DP-CD.
 
     The row of DP-CD is the uniform row with the modulus μ_M in place of μ.
@@ -229,7 +231,7 @@ def _coordinate_rows(problem: Problem) -> list[_Factors]:
     return [*(row._replace(name=f"{row.name}, b = d") for row in rows), cd]
 
 
-def _full_rows(problem: Problem) -> list[_Factors]:
+def _full_rows(problem: ProblemConstants) -> list[_Factors]:
     """Return the rows for one block (b = 1), with M and with M_max I.
 
     The row with M_max I is the row of DP-SGD. For every M_max, its factors are L√d·R_I

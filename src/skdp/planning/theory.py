@@ -444,6 +444,22 @@ def find_best_integer(real: float, value: Callable[[int], float]) -> int:
     return min((low, low + 1), key=value)
 
 
+def balance_steps(theorem: str, initial: float, step: float) -> Rate:
+    """Return the rate with the K that minimises initial/K + step·K.
+
+    The first term is the influence of the start, and the second is the noise.
+    """
+    n_steps = find_best_integer(
+        math.sqrt(initial / step), lambda k: initial / k + step * k
+    )
+    return Rate(
+        theorem=theorem,
+        n_steps=n_steps,
+        initial=initial / n_steps,
+        noise=step * n_steps,
+    )
+
+
 def convex_printed(
     *, distance_squared: float, sigma_squared: float, budget: Budget
 ) -> Rate:
@@ -533,14 +549,8 @@ def convex_eso(
     initial = 0.5 * distance_squared + excess / smallest_probability
     step = 0.5 * scale * (sigma_squared + step_sigma_squared / smallest_probability)
 
-    n_steps = find_best_integer(
-        math.sqrt(initial / step), lambda k: initial / k + step * k
-    )
-    return Rate(
-        theorem="Theorem B: convex, expected separable overapproximation",
-        n_steps=n_steps,
-        initial=initial / n_steps,
-        noise=step * n_steps,
+    return balance_steps(
+        "Theorem B: convex, expected separable overapproximation", initial, step
     )
 
 

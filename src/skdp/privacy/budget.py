@@ -45,7 +45,7 @@ class Event:
         return self.noise_multiplier**-2 if self.noise_multiplier else math.inf
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivacyRecord:
     """The budget of a run and its releases.
 
@@ -78,8 +78,8 @@ class PrivacyRecord:
     reserved_delta: float = 0.0
     unit: str | None = None
     events: dict[Event, int] = field(default_factory=dict)
-    transcript: list[Any] = field(default_factory=list, repr=False)
-    transcript_digest: str | None = field(default=None, repr=False)
+    transcript: list[Any] = field(default_factory=list)
+    transcript_digest: str | None = None
 
     def __post_init__(self) -> None:
         check(
@@ -131,13 +131,22 @@ class PrivacyRecord:
             )
         self.events[event] = self.events.get(event, 0) + 1
 
+    @property
+    def _claim(self) -> str:
+        if self.seeded or self.budget == math.inf:
+            return ("seeded" if self.seeded else "no noise") + ": no privacy claim"
+        return f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._claim}>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))  # in notebooks
+
     def __str__(self) -> str:
-        claim = ("seeded" if self.seeded else "no noise") + ": no privacy claim"
-        if not self.seeded and self.budget < math.inf:
-            claim = f"({self.spent_epsilon:.6g}, {self.delta:g})-differential privacy"
         scope = SCOPE if self.unit is None else UNIT_SCOPE.format(unit=self.unit)
         whose = "" if self.unit is None else f", of one person ({self.unit})"
-        lines = [claim, f"neighbouring tables: {self.neighbours}{whose}"]
+        lines = [self._claim, f"neighbouring tables: {self.neighbours}{whose}"]
         for e, times in self.events.items():
             noise = f"noise {e.noise_multiplier:.5g} × {e.sensitivity:.5g}"
             cost = f"μ² {e.mu_squared:.4g}" + (f", δ {e.delta:.3g}" if e.delta else "")

@@ -303,7 +303,7 @@ def release_levels(
     value = queries.big([counter[key] for key in keys])
     query = f"categories of {queries.count_in_words(len(names), 'column')}"
     asked = queries.histogram(value, len(names), record.neighbours, query, one)
-    sides = 2 if record.neighbours == "replace-one" else 1
+    sides = queries.count_changes(record.neighbours)
     n_draws, z = sides * len(names) * one, noise_multiplier
     record.charge(Event(query, asked.sensitivity, z, n_draws, delta))
     # The number of keys is private, but `release` would record it. The real record was

@@ -16,7 +16,7 @@ from skdp.privacy.coins import Coins
 from skdp.privacy.randomness import Randomness
 
 
-class _Coins(Coins):
+class _ExponentialCoins(Coins):
     """Coins that show heads with probability exp(-γ)."""
 
     def toss(self, gamma: Fraction) -> bool:
@@ -44,7 +44,7 @@ def choose(scores: Sequence[int], rate: Fraction, noise: Randomness) -> int:
     2·rate·s, as `profiles.bounded_range_mu` requires. The privacy loss of an index is
     the logarithm of the ratio of its probabilities on the two tables.
     """
-    coins, best = _Coins(noise), max(scores)
+    coins, best = _ExponentialCoins(noise), max(scores)
     while True:
         proposed = coins.draw_below(len(scores))
         if coins.toss(rate * (best - scores[proposed])):

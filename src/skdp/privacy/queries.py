@@ -31,7 +31,7 @@ def big(values: npt.ArrayLike) -> BigInts:
     return np.asarray(values).astype(np.int64).astype(object)
 
 
-class Loss(Protocol):
+class BoundedLoss(Protocol):
     """The part of a loss that queries use."""
 
     @property
@@ -149,7 +149,7 @@ class Slopes:
     by `capped` and `divide_slopes`.
     """
 
-    loss: Loss
+    loss: BoundedLoss
     max_weight: float = 1.0
     metric: Metric | None = None
     caps: Sequence[AnyArray] | None = None
@@ -218,7 +218,7 @@ def gradient(
     reach = slope * math.sqrt(layout.squared_norm(at, 1.0 / shape**2))
     value = engine.gradient(grid.WeightGrid.of(layout).units(weights), at, slopes)
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS)
-    sensitivity = grid.round_up(_difference(neighbours) * reach)
+    sensitivity = grid.round_up(count_changes(neighbours) * reach)
     query = f"gradient of {count_in_words(len(at), 'coordinate')}"
     return BoundedSum(value, unit, shape[:, None], sensitivity, query)
 
@@ -243,7 +243,7 @@ def mapped_gradient(
     at = np.flatnonzero(metric.units.any(axis=0))  # B is zero on the others
     value = grid.multiply(metric.units[:, at], engine.gradient(units, at, slopes))
     unit = math.ldexp(slopes.grid.unit, -grid.FEATURE_BITS - metric.bits)
-    sensitivity = grid.round_up(_difference(neighbours) * metric.radius)
+    sensitivity = grid.round_up(count_changes(neighbours) * metric.radius)
     many = count_in_words(layout.n_features, "coordinate")
     query = f"gradient of {many} in a matrix metric"
     return BoundedSum(value, unit, np.ones((len(value), 1)), sensitivity, query)
@@ -254,12 +254,12 @@ def count_in_words(n: int, noun: str, plural: str | None = None) -> str:
     return f"{n} {noun if n == 1 else plural or noun + 's'}"
 
 
-def _difference(neighbours: Neighbours) -> float:
+def count_changes(neighbours: Neighbours) -> int:
     """Return the number of contributions by which sums of neighbouring tables differ.
 
     It is 2 if a record may be replaced, because one is removed and another is added.
     """
-    return {"replace-one": 2.0, "zero-out": 1.0, "add-remove": 1.0}[neighbours]
+    return {"replace-one": 2, "zero-out": 1, "add-remove": 1}[neighbours]
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +322,7 @@ class GramPattern:
         # this requires that the other entries of two rows form no obtuse angle.
         if number.any() and (neighbours == "zero-out" or acute):
             squared -= 1.0
-        reach = grid.round_up(math.sqrt(_difference(neighbours) * squared))
+        reach = grid.round_up(math.sqrt(count_changes(neighbours) * squared))
         return cls(rows, columns, 1.0 / np.sqrt(times), reach, 2.0 * centre)
 
 
@@ -379,7 +379,7 @@ def histogram(
     `sensitivity` in Euclidean norm. The sensitivity is √n, or √(2n) if a record may be
     replaced, since two records' contributions form at most a right angle.
     """
-    sensitivity = grid.round_up(math.sqrt(_difference(neighbours) * n))
+    sensitivity = grid.round_up(math.sqrt(count_changes(neighbours) * n))
     return BoundedSum(value, 1.0 / one, np.ones(value.shape), sensitivity, query)
 
 

@@ -194,7 +194,7 @@ def _find_first(holds: Callable[[float], bool]) -> float:
     return high
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class SearchRecord(PrivacyRecord):
     """The budget of a search among models.
 

@@ -242,9 +242,6 @@ def _settings(model: Any) -> str:
     return ", ".join(listed)
 
 
-EVALUATION_TITLE = "Evaluation of a model"
-
-
 @dataclass(frozen=True, kw_only=True)
 class CalibrationMark:
     """The positions of one calibration bin in the picture.
@@ -261,15 +258,25 @@ class CalibrationMark:
 def describe_evaluation_rows(found: Evaluation) -> tuple[str, str]:
     """Return the number of rows, and the reason why it may be shown."""
     count = f"{found.n_rows:,.0f}"
-    if found.privacy_.neighbours != "add-remove":
-        return count, "a public number"
-    return count, "given as public, or released with noise"
+    if found.rows_released:
+        return count, "roughly: released with noise"
+    given = found.privacy_.neighbours == "add-remove"
+    return count, "given as public" if given else "a public number"
+
+
+def title_evaluation(found: Evaluation) -> str:
+    """Return the title of a page about an evaluation."""
+    target = f" of {found.target}" if found.target else ""
+    return f"Evaluation of {found.model}{target}"
 
 
 def describe_evaluation(found: Evaluation) -> list[tuple[str, str]]:
     """Return the name and the value of each fact about an evaluation."""
     record = found.privacy_
+    target = [("Target", found.target)] if found.target else []
     listed = [
+        ("Model", found.model),
+        *target,
         ("Scores", ", ".join(found.scores) or "calibration alone"),
         (
             name_protected(record).title() + "s",
@@ -305,6 +312,7 @@ def draw_evaluation(found: Evaluation) -> dict[str, Any]:
         "scores": found.scores,
         "confusion": found.confusion,
         "confidence": found.confidence,
+        "positive": found.classes[1] if len(found.classes) == 2 else "class 1",
         "calibration": found.calibration,
         "calibration_rows": drawn,
         "calibration_scale": scale,

@@ -135,7 +135,7 @@ def collect_contents(about: Subject) -> dict[str, Any]:
         lines for _, lines in write_parts(model)
     )
     found: dict[str, Any] = {
-        "title": facts.EVALUATION_TITLE if scored else _title(model),
+        "title": facts.title_evaluation(model) if scored else _title(model),
         "kind": "evaluation" if scored else "model",
         "claims": about.claims,
         "why_not": promised[0].removeprefix("NOTHING: ") if not about.claims else "",

@@ -12,15 +12,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from os import PathLike
 from typing import Any
 
-from skdp.schema.columns import Target
+from skdp.schema.columns import Categorical, Target
 from skdp.schema.layout import Group, Layout
 from skdp.schema.pairs import Column, Pair
 from skdp.schema.validation import check
+from skdp.schema.vectors import Vector
+
+#: Largest number of levels that a printed schema lists.
+MOST_LEVELS = 6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """The public description of a table.
 
@@ -129,14 +134,20 @@ class Schema:
         schema: Schema = found.schema
         return schema
 
+    def __repr__(self) -> str:
+        n, name = len(self.columns), self.target_name
+        parts = [f"{n} column{'' if n == 1 else 's'}"]
+        parts += [] if self.target is None else [f"target {name}" if name else "target"]
+        parts += [] if self.unit is None else [f"unit {self.unit_name}"]
+        return f"<Schema: {', '.join(parts)}>"
+
     def __str__(self) -> str:
         rows = [("column", "kind", "values"), *self._list_rows()]
         widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
         lines = [
             f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}".rstrip() for a, b, c in rows
         ]
-        if self.row_norm is not None:
-            lines.append(f"norm of a row: at most {self.row_norm:g}")
+        lines += self._list_facts()
         return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
 
     def _repr_html_(self) -> str:
@@ -145,18 +156,28 @@ class Schema:
             f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>"
             for row in self._list_rows()
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        facts = "".join(f"<p>{escape(fact)}</p>" for fact in self._list_facts())
+        return (
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{facts}"
+        )
+
+    def _list_facts(self) -> list[str]:
+        """Return sentences about the whole table."""
+        facts = []
+        if self.unit_name is not None:
+            facts.append(f"all rows with the same {self.unit_name} are one person")
+        if self.row_norm is not None:
+            facts.append(f"norm of a row: at most {self.row_norm:g}")
+        return facts
 
     def _list_rows(self) -> Iterator[tuple[str, str, str]]:
         """Yield the name, kind and values of each column, and then of the target."""
-        from skdp.schema.descriptions import describe_column
-
         for name, column in self.columns.items():
-            yield str(name), *describe_column(column)
+            yield str(name), *_describe_column(column)
         if self.target is not None:
             own = self.target_name
             name = "target" if own is None else f"{own} (target)"
-            yield name, *describe_column(self.target_column)
+            yield name, *_describe_column(self.target_column)
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
@@ -175,11 +196,16 @@ class Schema:
         return dumps(self)
 
     @staticmethod
-    def from_toml(text: str) -> Schema:
-        """Make a schema from TOML text; `skdp.schema.toml_files.read` reads a file."""
-        from skdp.schema.toml_files import loads
+    def from_toml(text: str | PathLike[str]) -> Schema:
+        """Make a schema from TOML text, or read it from the path of a TOML file.
 
-        return loads(text)
+        A path is a `pathlib.Path`, or one line of text that ends in ``.toml``.
+        """
+        from skdp.schema.toml_files import loads, read
+
+        one_line = isinstance(text, str) and "\n" not in text.strip()
+        path = not isinstance(text, str) or (one_line and text.endswith(".toml"))
+        return read(text) if path else loads(str(text))
 
     def layout(self, intercept: bool = True) -> Layout:
         """Return the layout of a row: a group per column, and the intercept last."""
@@ -231,3 +257,25 @@ def _check_described(columns: object, target: object) -> None:
             f"Column {name!r} must be Numeric(low, high), Categorical([...]) or "
             f"Vector([...]), got {column!r}.",
         )
+
+
+def _describe_column(column: Column) -> tuple[str, str]:
+    """Return the kind of a column and its values, for printed schemas."""
+    if isinstance(column, Categorical):
+        shown = ", ".join(str(level) for level in column.levels[:MOST_LEVELS])
+        more = len(column.levels) - MOST_LEVELS
+        shown += f" and {more} more" if more > 0 else ""
+        shown += "" if column.other is None else f"; others count as {column.other}"
+        return "categorical", shown
+    if isinstance(column, Vector):
+        return "vector", f"joint norm ≤ {column.norm:g}, columns: {len(column.names)}"
+    if isinstance(column, Pair):
+        return "pair", f"{column.first} and {column.second}"
+    words = [f"{column.low:g} to {column.high:g}"]
+    words += ["log scale"] if column.scale == "log" else []
+    words += [f"{column.bins} bins"] if column.bins is not None else []
+    knots = column.knots if isinstance(column.knots, str) else column.n_knots
+    words += [f"{knots} knots"] if column.knots is not None else []
+    words += [] if column.missing is None else [f"missing = {column.missing:g}"]
+    words += ["missing indicator"] if column.indicator else []
+    return "numeric", ", ".join(words)

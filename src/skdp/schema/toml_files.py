@@ -143,7 +143,7 @@ def read(path: str | PathLike[str]) -> Schema:
     return _parse(text, what)
 
 
-def given(schema: Schema | str | PathLike[str] | None) -> Schema | None:
+def accept_schema(schema: Schema | str | PathLike[str] | None) -> Schema | None:
     """Return the schema, or read it if its path is given."""
     if isinstance(schema, (str, PathLike)):
         return read(schema)

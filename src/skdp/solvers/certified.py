@@ -101,6 +101,15 @@ def read_ridge(problem: Problem) -> FloatArray:
     return np.asarray(problem.n_rows * penalty.l2 * on, dtype=np.float64)
 
 
+def check_ridge(quadratic: FloatArray) -> None:
+    """Raise if the quadratic term is zero for some coordinate."""
+    check(
+        float(quadratic.min()) > 0,
+        "ridge must be > 0 unless every coordinate is penalised; omit it for the "
+        "default.",
+    )
+
+
 @dataclass(frozen=True)
 class Bounds:
     """Bounds that hold for all tables of a problem. They follow from public facts.

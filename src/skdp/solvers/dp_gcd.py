@@ -271,7 +271,7 @@ def bound_score(problem: Problem, M: FloatArray) -> float:
     weights in the box |w| ≤ W. For two tables, these errors add less than
     2⁻⁴⁸(MW + l₂W + l₁).
     """
-    times = 2.0 if problem.neighbours == "replace-one" else 1.0
+    times = queries.count_changes(problem.neighbours)
     l1, l2 = (getattr(problem.penalty, name, 0.0) for name in ("l1", "l2"))
     lost = 2.0**-48 * ((float(M.max()) + l2) * WEIGHT_BOX + l1)
     return round_up(times * problem.slope_bound / problem.n_rows + lost)

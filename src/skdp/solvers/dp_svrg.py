@@ -138,7 +138,7 @@ def dp_svrg(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _EpochPlan:
     """The numbers of epochs and steps, and the noise in ṽ and in the corrections.
 
     `full` is the noise multiplier of ṽ. If `fresh` is true, every step releases ṽ
@@ -159,7 +159,7 @@ def _plan_exact(
     n_inner: int,
     rate: float | None,
     share: float,
-) -> _Plan:
+) -> _EpochPlan:
     """Plan one release of ṽ per epoch, and one correction per step.
 
     The first step of an epoch has no correction, because x = w̃ there.
@@ -168,12 +168,12 @@ def _plan_exact(
     if not corrections:  # plain gradient descent
         z = accountant.noise_multiplier(run.mu, n_epochs)
         none = Batches(rate=1.0, n_steps=0, noise_multiplier=z, mu=0.0, delta=0.0)
-        return _Plan(n_epochs, n_inner, z, none, fresh=False)
+        return _EpochPlan(n_epochs, n_inner, z, none, fresh=False)
     left = run.share(1.0 - share)
     z = accountant.noise_multiplier(run.share(share).mu, n_epochs)
     chance = rate or choose_batch_rate(problem.n_rows, left.mu, corrections)
     batches = Batches.calibrate(left, chance, corrections)
-    return _Plan(n_epochs, n_inner, z, batches, fresh=False)
+    return _EpochPlan(n_epochs, n_inner, z, batches, fresh=False)
 
 
 def _plan_as_in_paper(
@@ -183,7 +183,7 @@ def _plan_as_in_paper(
     n_inner: int,
     rate: float | None,
     constant: float | None,
-) -> _Plan:
+) -> _EpochPlan:
     """Plan fresh noise in every step, σ² = c G² Tm log(1/δ)/(nε)², as in the paper.
 
     A third of σ² goes to ṽ, and the rest to the correction.
@@ -192,7 +192,7 @@ def _plan_as_in_paper(
     chance = rate or 1.0 / math.sqrt(steps)
     if run.mu == math.inf:
         batches = Batches.calibrate(run, rate or 1.0, steps)
-        return _Plan(n_epochs, n_inner, 0.0, batches, fresh=True)
+        return _EpochPlan(n_epochs, n_inner, 0.0, batches, fresh=True)
     full, correction = compute_paper_noises(
         constant or PRINTED_CONSTANT[problem.neighbours],
         epsilon=run.record.epsilon,
@@ -208,7 +208,7 @@ def _plan_as_in_paper(
             "left. Raise constant, which the paper leaves open, or use "
             "calibration='exact'."
         )
-    return _Plan(n_epochs, n_inner, full, batches, fresh=True)
+    return _EpochPlan(n_epochs, n_inner, full, batches, fresh=True)
 
 
 def compute_paper_noises(
@@ -268,7 +268,7 @@ class _Descent:
         self,
         problem: Problem,
         run: Run,
-        plan: _Plan,
+        plan: _EpochPlan,
         learning_rate: float,
         engine: EngineOf,
         callback: Callback | None,

@@ -53,6 +53,7 @@ from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
 from skdp.solvers.certified import (
     Bounds,
+    check_ridge,
     find_least_ridge,
     locate_minimiser,
     read_ridge,
@@ -193,11 +194,6 @@ def objective_perturbation(
     )
 
 
-def _count_changes(problem: Problem) -> float:
-    """Return by how many added, removed or zeroed-out records neighbours differ."""
-    return 2.0 if problem.neighbours == "replace-one" else 1.0
-
-
 def _count_signs(problem: Problem) -> int:
     return 1 if problem.loss.one_sign else 2
 
@@ -211,16 +207,12 @@ def _calibrate_exactly(
 ) -> tuple[float, float, float]:
     """Return σ, the μ to charge, and the ridge, with exact accounting."""
     cost = run.share(1 - OUTPUT_SHARE).mu
-    target = cost / _count_changes(problem)
+    target = cost / queries.count_changes(problem.neighbours)
     signs = _count_signs(problem)
     if ridge is None:
         ridge = choose_ridge(problem, target / signs)
     quadratic = read_ridge(problem) + problem.n_rows * ridge
-    check(
-        float(quadratic.min()) > 0,
-        "ridge must be > 0 unless every coordinate is penalised; omit it for the "
-        "default.",
-    )
+    check_ridge(quadratic)
     kappa = bound_steepness(problem, quadratic)
     mu = profiles.objective_mu(target, kappa, signs)
     check(
@@ -236,7 +228,10 @@ def _calibrate_as_in_paper(
 ) -> tuple[float, float, float]:
     """Return σ, the μ to charge, and the ridge, with the noise of Kifer et al."""
     epsilon, delta = run.record.epsilon, run.record.delta
-    group, most = _count_changes(problem), run.share(1 - OUTPUT_SHARE).mu
+    group, most = (
+        queries.count_changes(problem.neighbours),
+        run.share(1 - OUTPUT_SHARE).mu,
+    )
     std = _bound_gradient(problem) * group * compute_paper_noise(epsilon, delta)
     if ridge is None:
         bend = problem.curvature * problem.row_norm**2
@@ -261,7 +256,7 @@ def _charge_tilt(problem: Problem, run: Run, std: float, cost: float, d: int) ->
     many = "coordinate" if d == 1 else "coordinates"
     event = Event(
         f"objective perturbation, {d} {many} together",
-        _bound_gradient(problem) * _count_changes(problem),
+        _bound_gradient(problem) * queries.count_changes(problem.neighbours),
         accountant.noise_multiplier(cost, 1),
         LEVELS * d if std else 0,
     )

@@ -45,6 +45,7 @@ from skdp.privacy.randomness import Randomness
 from skdp.schema import FloatArray, check
 from skdp.solvers.certified import (
     Bounds,
+    check_ridge,
     find_least_ridge,
     locate_minimiser,
     read_ridge,
@@ -77,7 +78,7 @@ def choose_ridge(problem: Problem, mu: float) -> float:
     (cL/(nμ))²/‖w*‖². The public guess of ‖w*‖ assumes that each column's weights have
     norm 1.
     """
-    times = 2.0 if problem.neighbours == "replace-one" else 1.0
+    times = queries.count_changes(problem.neighbours)
     norm = problem.row_norm
     noise = times * problem.slope_bound * norm / (problem.n_rows * mu)
     guess = float(len(problem.layout.groups))
@@ -87,7 +88,7 @@ def choose_ridge(problem: Problem, mu: float) -> float:
 
 def bound_sensitivity(problem: Problem, quadratic: FloatArray, slack: float) -> float:
     """Bound how far one record moves √q∘w̃, in the Euclidean norm."""
-    times = 2.0 if problem.neighbours == "replace-one" else 1.0
+    times = queries.count_changes(problem.neighbours)
     moved = times * problem.slope_bound * bound_reach(problem, quadratic)
     rounded = 2 * GRID * math.sqrt(len(quadratic))
     return round_up(moved + slack + rounded)
@@ -140,11 +141,7 @@ def output_perturbation(
     quadratic = read_ridge(problem) + problem.n_rows * ridge
     if not private:  # a tiny ridge hardly changes the minimiser
         quadratic = np.maximum(quadratic, 1e-9 * problem.n_rows)
-    check(
-        float(quadratic.min()) > 0,
-        "ridge must be > 0 unless every coordinate is penalised; omit it for the "
-        "default.",
-    )
+    check_ridge(quadratic)
     if private:
         refuse_steep(problem, quadratic)
     bounds = Bounds.of(problem, quadratic)

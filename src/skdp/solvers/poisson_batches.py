@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from skdp.privacy import subsampling
+from skdp.privacy import queries, subsampling
 from skdp.privacy.budget import Event, PrivacyRecord
 from skdp.privacy.encoding import Chunk, Records
 from skdp.privacy.randomness import Randomness
@@ -96,7 +96,7 @@ class Batches:
         mu, delta = math.inf, 0.0
         if noise_multiplier and rate == 1.0:
             mu = math.sqrt(n_steps) / noise_multiplier
-            mu *= 2 if neighbours == "replace-one" else 1
+            mu *= queries.count_changes(neighbours)
         elif noise_multiplier:
             # This δ is chosen for the whole budget. It is also valid for a smaller
             # cost.

@@ -23,7 +23,7 @@ from skdp.descent.algorithm1 import Step
 from skdp.engines.reference import ReferenceEngine
 from skdp.models.losses import LOSSES, Loss
 from skdp.models.penalties import ElasticNet, Penalty
-from skdp.planning.plan import check_budget, check_unit, default_delta
+from skdp.planning.plan import check_budget, check_record_unit, default_delta
 from skdp.privacy import queries
 from skdp.privacy.budget import BudgetError, Event, PrivacyRecord
 from skdp.privacy.encoding import Records
@@ -268,7 +268,7 @@ def open_run(
             reserved_delta=delta * delta_share,
             unit=problem.layout.unit,
         )
-    check_unit(record, problem.layout)
+    check_record_unit(record, problem.layout)
     check(
         persons or problem.layout.unit is None,
         "This solver bounds the influence of one row, not of one person. With a unit, "

@@ -50,7 +50,11 @@ def table(files: Sequence[PathLike[str]], wanted: Sequence[str] | None) -> Sourc
         needed = [names[position] for position in at]
         for done, file in enumerate(files):  # noqa: B007 (shown as progress)
             own = readers.file(file, needed)
-            yield from own.read(positions(own.names or (), needed), rows)
+            try:
+                at = positions(own.names or (), needed)
+            except ValueError as error:
+                raise ValueError(f"In {Path(file).name!r}: {error}") from None
+            yield from own.read(at, rows)
 
     def count() -> int:
         return sum(count_rows(readers.file(file, wanted)) for file in files)

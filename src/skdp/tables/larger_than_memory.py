@@ -1,4 +1,4 @@
-"""Encode records, and keep those that do not fit in memory in a temporary file.
+"""Keep records that do not fit in memory in a temporary file.
 
 The file is created in the directory for temporary files (``TMPDIR``), and only its
 owner has access. It is unlinked before anything is written. No other process can open
@@ -8,22 +8,17 @@ it contains records. Keep both on disks that you trust.
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
-from skdp.privacy.encoding import AnyArray, Batch, Chunk, Records, encode
-from skdp.privacy.units import RowCounts
-from skdp.schema import Schema
-from skdp.tables import readers
-from skdp.tables.batches import batches
+from skdp.privacy.encoding import AnyArray, Chunk
 
 
 def get_machine_memory() -> int:
@@ -37,9 +32,6 @@ def get_machine_memory() -> int:
 #: Bytes of records that are kept in memory before a file is opened. This is 64 MiB, or
 #: a 256th of the memory of machines with more than 16 GiB.
 IN_MEMORY = max(1 << 26, get_machine_memory() // 256)
-#: Bytes of records that may wait to be joined with others of the same divisor. A chunk
-#: of this size has fewer than 2²² rows.
-WAITING = 1 << 24
 _ALIGNED = 64
 
 
@@ -54,143 +46,29 @@ class FileChunk(Chunk):
         self.view.madvise(mmap.MADV_DONTNEED)
 
 
-class Encoder:
-    """Encodes batches as `encode` does, and keeps part of the records in a file.
+def limit_memory(
+    chunks: Iterable[Chunk], in_memory: float | None = None
+) -> Iterator[Chunk]:
+    """Return the chunks. Those beyond the first `in_memory` bytes are views of a file.
 
-    Several threads may call this object, each with its own batch. `collect` then takes
-    the resulting chunks in order.
-
-    Parameters
-    ----------
-    schema, intercept, max_weight
-        As in `encode`.
+    The default is `IN_MEMORY` bytes. If the system does not support such views, all
+    chunks stay in memory.
     """
-
-    def __init__(self, schema: Schema, intercept: bool, max_weight: float) -> None:
-        self._schema, self._intercept = schema, intercept
-        self._max_weight = max_weight
-        self._ones = np.ones(0, np.float32)
-
-    def __call__(self, batch: Batch) -> Sequence[Chunk]:
-        """Encode a batch."""
-        made = encode(
-            [batch],
-            self._schema,
-            intercept=self._intercept,
-            max_weight=self._max_weight,
-        )
-        if self._schema.unit is None:  # otherwise chunks are joined first
-            return [self._share(chunk) for chunk in made.chunks]
-        return made.chunks
-
-    def _share(self, chunk: Chunk) -> Chunk:
-        """Return the chunk with a shared array as weights, if all weights are one.
-
-        This saves memory, because other chunks use the same array.
-        """
-        ones, target = self._ones, chunk.target
-        if len(ones) < len(chunk.weight):
-            ones = self._ones = np.ones(len(chunk.weight), np.float32)
-        own = ones[: len(chunk.weight)]
-        if target.dtype == np.uint8:  # engines read two bytes, and would make a copy
-            target = target.astype(np.uint16)
-        weight = own if np.array_equal(chunk.weight, own) else chunk.weight
-        return Chunk(chunk.parts, target, weight, chunk.divisor)
-
-    def collect(
-        self, encoded: Iterable[Sequence[Chunk]], in_memory: float | None = None
-    ) -> Records:
-        """Return the records of all batches.
-
-        About the first `in_memory` bytes (by default `IN_MEMORY`) stay in memory. All
-        other records are written to a file, if the system supports that.
-        """
-        room = IN_MEMORY if in_memory is None else in_memory
-        file: IO[bytes] | None = None
-        chunks: list[Chunk] = []
-        parts = (chunk for chunks in encoded for chunk in chunks)
-        if self._schema.unit is not None:
-            parts = (self._share(chunk) for chunk in _join_equal(parts))
-        for chunk in parts:
-            room -= _size(chunk)
+    room = IN_MEMORY if in_memory is None else in_memory
+    file: IO[bytes] | None = None
+    try:
+        for chunk in chunks:
+            room -= measure_size(chunk)
             if room < 0 and hasattr(mmap, "MADV_DONTNEED"):
                 file = file or tempfile.TemporaryFile()  # noqa: SIM115 (closed below)
-                chunk = _written(chunk, file)
-            chunks.append(chunk)
+                chunk = _write(chunk, file)
+            yield chunk
+    finally:
         if file is not None:
             file.close()  # the views keep it open
-        layout = self._schema.layout(self._intercept)
-        return Records(layout, tuple(chunks), self._max_weight)
 
 
-def read_rows(
-    table: Any,
-    target: Any,
-    sample_weight: Any,
-    keep: AnyArray | None = None,
-    row_counts: RowCounts | None = None,
-    *,
-    schema: Schema,
-    class_weight: Mapping[Any, float] | None,
-    intercept: bool,
-    max_weight: float,
-    unit: Any = None,
-    n_threads: int | None = 1,
-) -> Records:
-    """Read and encode a table, as `batches` and `Encoder` do."""
-    work = Encoder(schema, intercept, max_weight)
-    encoded = batches(
-        table,
-        schema,
-        target=target,
-        sample_weight=sample_weight,
-        class_weight=class_weight,
-        unit=unit,
-        row_counts=row_counts,
-        n_threads=n_threads,
-        keep=keep,
-        finish=work,
-    )
-    return work.collect(encoded, math.inf if readers.is_in_memory(table) else None)
-
-
-def _join_equal(parts: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Join chunks with the same divisor, so that engines get few and long chunks.
-
-    Chunks wait until `WAITING` bytes are collected. Then the largest
-    group of chunks with the same divisor is joined.
-    """
-    waiting: dict[int, list[Chunk]] = {}
-    sizes: dict[int, int] = {}
-    for chunk in parts:
-        waiting.setdefault(chunk.divisor, []).append(chunk)
-        sizes[chunk.divisor] = sizes.get(chunk.divisor, 0) + _size(chunk)
-        while sum(sizes.values()) > WAITING:
-            most = max(sizes, key=sizes.__getitem__)
-            del sizes[most]
-            yield _join(waiting.pop(most))
-    for divisor in sorted(waiting):
-        yield _join(waiting[divisor])
-
-
-def _join(chunks: list[Chunk]) -> Chunk:
-    """Return one chunk with the rows of several chunks that have the same divisor."""
-    if len(chunks) == 1:
-        return chunks[0]
-    parts = tuple(
-        vstack(part, format="csr") if isinstance(part[0], csr_array) else _stack(part)
-        for part in zip(*(chunk.parts for chunk in chunks), strict=True)
-    )
-    target = _stack([chunk.target for chunk in chunks])
-    weight = _stack([chunk.weight for chunk in chunks])
-    return Chunk(parts, target, weight, chunks[0].divisor)
-
-
-def _stack(arrays: Sequence[AnyArray]) -> AnyArray:
-    return np.concatenate(arrays)
-
-
-def _size(chunk: Chunk) -> int:
+def measure_size(chunk: Chunk) -> int:
     """Return the number of bytes that a chunk takes, without shared weights."""
     return sum(array.nbytes for array in _arrays(chunk))
 
@@ -210,7 +88,7 @@ def _arrays(chunk: Chunk) -> list[AnyArray]:
     return [*arrays, chunk.target, *own]
 
 
-def _written(chunk: Chunk, file: IO[bytes]) -> FileChunk:
+def _write(chunk: Chunk, file: IO[bytes]) -> FileChunk:
     """Write a chunk to the end of a file, and return a chunk of views of the file."""
     start = file.seek(0, 2)
     start += -start % mmap.ALLOCATIONGRANULARITY

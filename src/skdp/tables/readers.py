@@ -269,7 +269,7 @@ def positions(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
         remedy = (
             f"Did you mean {close[0]!r}?"
             if close
-            else "A fitted model needs all columns of its schema."
+            else "Every column of the schema is needed."
             if known
             else "None of the requested columns was found. Is the header missing?"
         )
