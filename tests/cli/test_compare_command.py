@@ -150,7 +150,7 @@ def test_a_score_says_what_its_plus_and_minus_are(call, files, here, monkeypatch
         (["--epsilon", "-1"], "epsilon must be positive"),
         (["--score", "nan"], "epsilon must be positive"),
         (["--delta", "0.5"], "delta must be"),
-        ([w for e in "23456" for w in ("--epsilon", e)], "2 to 6 budgets"),
+        ([w for e in "23456" for w in ("--epsilon", e)], "2 to 6 times"),
     ],
 )
 def test_refusals(call, files, here, more, sentence):

@@ -103,7 +103,7 @@ def test_a_column_that_is_not_there_is_asked_for(call, files, models, here):
         ),
         (
             ["{files}", "{files}/visits.csv", "--out", "a.csv"],
-            "is not a saved model, because model.json",
+            "has no file 'model.json'",
         ),
         (
             ["{models}/visits", "{files}/visits.csv", "--out", "a.txt"],
