@@ -44,6 +44,11 @@ MEASUREMENTS = {
     "coverage": Measurement(
         "benchmarks/intervals.py", "how often intervals hold the truth", ONE_THREAD
     ),
+    "coverage-diagonal": Measurement(
+        "benchmarks/interval_diagonal.py",
+        "why the diagonal geometry has no intervals",
+        ONE_THREAD,
+    ),
     "coverage-kinds": Measurement(
         "benchmarks/interval_kinds.py",
         "the same for counts, classes and weights",
@@ -96,7 +101,7 @@ def main(words: list[str]) -> int:
     """Run the measurement that is named first, or list them all."""
     if not words or words[0] not in MEASUREMENTS:
         for name, one in MEASUREMENTS.items():
-            print(f"make bench NAME={name:14} {one.purpose}")
+            print(f"make bench NAME={name:17} {one.purpose}")
         return int(bool(words))
     name, *more = words
     one = MEASUREMENTS[name]

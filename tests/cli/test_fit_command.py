@@ -44,7 +44,8 @@ def test_nothing_private_is_printed(call, parsed, files, here):
     model = skdp.load("other")
     assert set(shown) == {
         *("model", "out", "claim", "seeded", "epsilon", "delta", "spent_epsilon"),
-        *("neighbours", "unit", "note", "assumptions", "coefficients", "intercept"),
+        *("neighbours", "unit", "note", "assumptions", "coefficients_of"),
+        *("coefficients", "intercept"),
     }
     np.testing.assert_array_equal(
         list(shown["coefficients"][0].values()), model.coef_.ravel()

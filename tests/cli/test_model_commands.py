@@ -30,9 +30,9 @@ def test_summary(call, folder):
     assert out == f"{skdp.load(folder / 'm').summary()}\n"
     code, out, _ = call("summary", folder / "m", "--ratios", "--json")
     found = json.loads(out)
-    assert sorted(found) == ["coefficients", "facts", "head", "notes", "title"]
+    assert sorted(found) == ["coefficients", "facts", "head", "notes", "terms", "title"]
     keys = ["coef", "column", "high", "label", "low", "noise_std", "p", "ratio"]
-    keys += ["sampling_std", "std", "z"]
+    keys += ["ratio_high", "ratio_low", "sampling_std", "std", "z"]
     assert sorted(found["coefficients"][0]) == keys
 
 
@@ -101,6 +101,7 @@ def test_discover_writes_a_schema_that_fits(call, folder, tmp_path):
     assert code == 0
     assert f"schema written to {out}" in shown
     assert "(8, 1e-09)-differential privacy" in shown
+    assert out.read_text("utf-8").startswith("# Found with ε = 8. Ranges")
     found = toml_files.read(out)
     assert found.target_name == "readmitted"
     assert found.columns["admission_type"].levels == ("Elective", "Emergency", "Urgent")

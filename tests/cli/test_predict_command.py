@@ -27,7 +27,9 @@ def test_predictions_are_those_of_the_model(
     words = ("predict", models / target, files / f"{target}.{form}")
     code, out, err = call(*words, "--out", f"new.{form}")
     assert (code, err) == (0, "")
-    assert out == f"predictions written to new.{form}: prediction\n"
+    first, last = out.splitlines()
+    assert first.startswith(f"The predictions are in new.{form}, one per row of ")
+    assert last == "columns  prediction"
     read = pd.read_csv if form == "csv" else pd.read_parquet
     found = read(f"new.{form}")["prediction"].to_numpy()
     expected = skdp.load(models / target).predict(files / f"{target}.csv")
@@ -86,9 +88,9 @@ def test_a_column_that_is_not_there_is_asked_for(call, files, models, here):
     pd.read_csv(files / "visits.csv").drop(columns="age").to_csv("no.csv", index=False)
     code, _, err = call("predict", models / "visits", "no.csv", "--out", "p.csv")
     assert code == 2
-    assert "no column 'age'. A fitted model needs all" in err
+    assert "no column 'age'. Every column of the schema" in err
     table = pd.read_csv(files / "visits.csv").drop(columns="visits")
-    with pytest.raises(ValueError, match=r"'visits'\. A fitted model needs all"):
+    with pytest.raises(ValueError, match=r"'visits'\. Every column of the schema"):
         skdp.evaluate(skdp.load(models / "visits"), table, epsilon=1.0)
 
 
@@ -99,7 +101,10 @@ def test_a_column_that_is_not_there_is_asked_for(call, files, models, here):
             ["{models}/nothing", "{files}/visits.csv", "--out", "a.csv"],
             "no saved model",
         ),
-        (["{files}", "{files}/visits.csv", "--out", "a.csv"], "has no file 'model.json'"),
+        (
+            ["{files}", "{files}/visits.csv", "--out", "a.csv"],
+            "has no file 'model.json'",
+        ),
         (
             ["{models}/visits", "{files}/visits.csv", "--out", "a.txt"],
             "must end in .csv",

@@ -279,3 +279,29 @@ def test_sampling_by_columns_sees_a_curve_as_one_block():
     assert [len(block) for block in layout.blocks] == [5, 5, 3, 36, 1]
     model = fit(knots=5, pairs=[("age", "dose")], sampling="columns", n_steps=30)
     assert np.isfinite(model.weights_).all()
+
+
+def test_a_summary_has_one_line_per_curve_and_pair(model):
+    found = model.summary()
+    names = [*COLUMNS, "age:site", "intercept"]
+    assert [term.column for term in found.terms] == names
+    assert len(found.to_frame()) == len(found.lines) > len(names)
+    lines = str(found).splitlines()
+    assert all(sum(x.startswith(f"{name} ") for x in lines) == 1 for name in names)
+    age = found.terms[0]
+    frame = model.curves_[model.curves_["column"] == "age"]
+    largest = frame.loc[frame["effect"].abs().where(frame["high"] < np.inf).idxmax()]
+    assert (age.lowest, age.highest) == (frame["effect"].min(), frame["effect"].max())
+    assert age.effect == pytest.approx(largest["effect"])
+    assert age.at == f"{largest['value']:.4g}"
+    assert age.interval == pytest.approx((largest["low"], largest["high"]), rel=1e-6)
+    pair = found.terms[3]
+    assert pair.points == len(model.surfaces_)
+    assert pair.highest == pytest.approx(model.surfaces_["effect"].max())
+    assert found.to_dict()["terms"][0]["at"] == age.at
+    ratios = model.summary(ratios=True)
+    numbers = ratios.to_dict()["terms"][0]
+    assert numbers["ratio_effect"] == pytest.approx(np.exp(numbers["effect"]))
+    assert numbers["ratio_low"] == pytest.approx(np.exp(numbers["low"]))
+    assert "factors by which the odds of 1 change" in " ".join(ratios.notes)
+    assert found._repr_html_().count("<tr>") == len(names) + 1

@@ -92,3 +92,23 @@ def test_it_is_saved_and_refused_by_regressors(tmp_path):
         ).fit(X, y)
     with pytest.raises(ValueError, match="class_weight must be 'balanced' or map"):
         skdp.LogisticRegression(**COMMON | {"class_weight": "even"}).fit(X, y)
+
+
+def test_only_ratios_of_class_weights_matter():
+    """Weights above max_weight were clipped to it, so {0: 1, 1: 3} had no effect."""
+    rng = np.random.default_rng(0)
+    X = rng.random((2000, 1))
+    y = (rng.random(2000) < 0.2 + 0.3 * X[:, 0]).astype(int)
+    options = {"bounds": (0, 1), "classes": [0, 1], "random_state": 0, "n_rows": 2000}
+
+    def fit(weights):
+        model = skdp.LogisticRegression(epsilon=8.0, class_weight=weights, **options)
+        return model.fit(X, y)
+
+    light, heavy, rest = (
+        fit(weights) for weights in ({0: 1 / 3, 1: 1}, {0: 1, 1: 3}, {1: 3})
+    )
+    assert (light.weights_ == heavy.weights_).all()
+    assert (light.weights_ == rest.weights_).all()
+    np.testing.assert_allclose(heavy.coef_std_, light.coef_std_)
+    assert heavy.predict_proba(X)[:, 1].mean() > fit(None).predict_proba(X)[:, 1].mean()

@@ -87,3 +87,16 @@ def test_public_mistakes_are_refused():
     linear = skdp.LinearRegression(**EXACT).fit(X, COUNTS)
     with pytest.raises(ValueError, match="exposure is only for models of counts"):
         skdp.evaluate(linear, X, COUNTS, exposure=YEARS, epsilon=1.0)
+
+
+def test_a_model_of_rates_remembers_that_it_is_one(tmp_path):
+    """Scores of counts without their exposures would be wrong, and would be charged."""
+    model = skdp.PoissonRegressor(**EXACT).fit(X, COUNTS, exposure=YEARS)
+    model.save(tmp_path / "m")
+    for one in (model, skdp.load(tmp_path / "m")):
+        with pytest.raises(ValueError, match="fitted with exposures, so it predicts"):
+            skdp.evaluate(one, X, COUNTS, epsilon=1.0)
+        said = " ".join(str(one.summary()).split())
+        assert "mean of the target per unit of exposure" in said
+    plain = skdp.PoissonRegressor(**EXACT).fit(X, COUNTS)
+    assert "per unit of exposure" not in str(plain.summary())

@@ -122,3 +122,11 @@ def test_counts_that_vary_more_have_larger_errors():
     over = RNG.poisson(np.exp(0.5 + X @ [1.0, -1.0]) * RNG.gamma(1.0, 1.0, N))
     wider = fit(skdp.PoissonRegressor, over).coef_std_
     assert np.all(wider > 1.2 * fit(skdp.PoissonRegressor, COUNTS).coef_std_)
+
+
+def test_a_summary_says_that_weights_were_clipped():
+    said = "of the sample weights are near max_weight = 1 or above it"
+    clipped = fit(sample_weight=np.full(len(YES), 3.0), epsilon=8.0)
+    assert said in " ".join(clipped.summary().notes)
+    fitting = fit(sample_weight=np.full(len(YES), 3.0), max_weight=6.0, epsilon=8.0)
+    assert said not in " ".join(fitting.summary().notes)

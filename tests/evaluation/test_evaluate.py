@@ -9,7 +9,7 @@ import pytest
 from sklearn import metrics
 
 import skdp
-from skdp.evaluation.margin_bins import BINS_SHARE
+from skdp.evaluation.margin_bins import BINS_SHARE, _find_range
 from skdp.evaluation.metrics import list_metrics
 from skdp.privacy.accountant import gdp_mu
 
@@ -409,3 +409,13 @@ def test_a_number_of_rows_that_is_found_to_be_none_divides_nothing(model):
     known = list_metrics(model, model.schema_)
     found = skdp.evaluate(model, X[:0], Y[:0], metrics=known, **given)
     assert all(math.isfinite(score.value) for score in found.scores.values())
+
+
+def test_targets_are_cut_no_closer_than_residuals():
+    """Rare large counts must not be in the residuals but not in the variance."""
+    counts = np.zeros(64)
+    counts[:8] = 1000.0
+    assert _find_range(counts, 10.0, 8000.0, 0.05) == (0.0, 0.25)
+    assert _find_range(counts, 10.0, 8000.0, 0.5) == (0.0, 0.5625)
+    assert _find_range(counts, 10.0, 8000.0, 1.0) == (0.0, 1.0)
+    assert _find_range(counts[::-1], 10.0, 8000.0, 0.5) == (0.4375, 1.0)

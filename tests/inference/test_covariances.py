@@ -209,7 +209,7 @@ def test_what_is_not_known_is_said():
     d = layout.n_features
     for said, other in {
         "likelihood": replace(plan, loss=SmoothedHinge()),
-        "Diagonal": replace(plan, geometry=Diagonal(smoothness=np.ones(d))),
+        "diagonal geometry": replace(plan, geometry=Diagonal(smoothness=np.ones(d))),
         "full steps": replace(plan, sampling=samplings.Nice(d, 2)),
         "intercept": make_default_plan(bare, Logistic(), n_rows=4000, epsilon=4.0),
         "ℓ₁ penalty": replace(plan, penalty=lasso(0.1)),

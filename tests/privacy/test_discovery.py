@@ -74,6 +74,29 @@ def test_ranges_without_noise_cover_the_data():
     )
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ((0, 1), (0, 1)),
+        ((-1, 0, 1), (-1, 1)),
+        ((1, 2, 3, 4, 5), (1, 5)),
+        ((-3, -2, -1), (-3, -1)),
+        ((1,), (1, 2)),
+        ((0.5, 1), (0.5, math.sqrt(2))),
+        ((1, 1.5, 2), (1, math.sqrt(8))),
+        ((0, 4.5, 7.5), (0, 8)),
+    ],
+)
+def test_columns_that_seem_to_hold_integers_end_at_integers(values, expected):
+    """Bins decide, not values: 1.2 beside 0 looks like 1."""
+    column = np.repeat(np.array(values, float), 400)
+    for epsilon in (math.inf, 1.0):
+        own = record(epsilon=epsilon)
+        z = 0.0 if epsilon == math.inf else 10.0
+        found = discovery.release_ranges([{"x": column}], ["x"], z, Randomness(0), own)
+        assert found["x"] == pytest.approx(expected, rel=1e-12)
+
+
 def test_noise_alone_seldom_widens_a_range():
     columns = {f"x{j}": np.full(5000, 3.0) for j in range(6)}
     wrong = 0

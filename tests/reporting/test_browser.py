@@ -210,7 +210,7 @@ def test_dots_stand_where_the_axis_says(browser):
             e => [e.textContent, middle(e)]),
           [...box.querySelectorAll('.row:not(.axis)')].map(
             e => [e.querySelector('.value').textContent,
-                  middle(e.querySelector('.dot'))])]"""
+                  middle(e.querySelector('.dot, .hollow'))])]"""
     )
 
     def number(text):

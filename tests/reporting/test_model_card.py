@@ -53,14 +53,18 @@ def test_a_card_of_many_classes_has_a_table_each():
     made = model("many")
     _, rest = read_metadata(skdp.report(made, form="markdown"))
     for level in made.classes_:
-        assert f"\n| {level} | coef | sampling\\_std |" in rest
+        assert f"\n| {level} | coef | sampling | privacy | std err |" in rest
     lines = json.loads(skdp.report(made, form="json"))["summary"]["coefficients"]
     assert [line["class"] for line in lines[:: len(lines) // 12]] == [*made.classes_]
 
 
-def test_a_card_of_curves_names_the_knots():
-    _, rest = read_metadata(skdp.report(model("curves"), form="markdown"))
-    assert "| age: at 20 |" in rest
+def test_a_card_of_curves_has_a_line_for_each():
+    made = model("curves")
+    _, rest = read_metadata(skdp.report(made, form="markdown"))
+    for term in made.summary().terms:
+        assert rest.count(f"\n| {term.column} | {term.points} | ") == 1
+    lines = json.loads(skdp.report(made, form="json"))["summary"]["coefficients"]
+    assert ("age", "at 20") in [(line["column"], line["label"]) for line in lines]
     assert "age@" not in rest
     assert "curve" in rest
 
@@ -73,7 +77,7 @@ def test_scores_become_results_of_the_model_index():
     shown = [name for name, one in scores.scores.items() if not one.too_noisy]
     assert sum(line.startswith("    - type:") for line in block) == len(shown)
     assert "    - type: roc_auc" in block
-    assert "| true class" in rest
+    assert "| true \\\\ predicted" in rest
     with pytest.raises(ValueError, match="Pass the model, and the evaluation as scor"):
         skdp.report(scores, form="json")
     with pytest.raises(ValueError, match=r"skdp.report\(scores\)"):
@@ -92,3 +96,11 @@ def test_names_of_strangers_mean_themselves():
     assert "<script>" not in text
     assert text.count("\n---\n") == 1
     assert "a\\|b&lt;script&gt;" in text
+
+
+def test_a_card_lists_its_releases_and_keeps_commands():
+    made = model("plain")
+    _, rest = read_metadata(skdp.report(made, form="markdown"))
+    table = rest.split("## Releases")[1].split("## How to check")[0]
+    assert table.count("\n| ") == len(made.privacy_.events) + 1
+    assert "`skdp verify MODEL`" in rest

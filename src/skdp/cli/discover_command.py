@@ -39,6 +39,12 @@ EXAMPLES = [
     "skdp discover stays.csv --epsilon 0.1 --ledger budget.db --purpose 'a schema'",
 ]
 
+#: The first lines of the file. They are comments.
+FOUND = (
+    "# Found with ε = {:g}. Ranges and categories cover what stood out from noise,\n"
+    "# which may be a part of the rows. Edit them if you know better.\n\n"
+)
+
 
 def discover(
     file: Table,
@@ -85,7 +91,7 @@ def discover(
         random_state=seed,
         verbose=shows_progress(as_json, quiet),
     )
-    text, record = found.schema.to_toml(), found.privacy_
+    text, record = FOUND.format(epsilon) + found.schema.to_toml(), found.privacy_
     if out is not None:
         write_out(out, text)
     if as_json:

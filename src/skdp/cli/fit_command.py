@@ -144,9 +144,11 @@ def fit(
     if (limit := find_limit(made)) is not None:
         console.print(limit, markup=False)
     console.print(f"model  {out}", markup=False, soft_wrap=True)
-    console.print(
-        f"next   skdp predict {out} NEW.csv --out predictions.csv", markup=False
-    )
+    for line in (
+        f"next   skdp summary {out}",
+        f"       skdp predict {out} NEW.csv --out predictions.csv",
+    ):
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def fit_file(
@@ -251,6 +253,8 @@ def summarise(model: PrivateLinearModel, out: Path) -> dict[str, Any]:
         "unit": record.unit,
         "note": find_limit(model),
         "assumptions": list(record.assumptions),
+        "coefficients_of": "coef_, which is not centred; skdp summary --json centres "
+        "categories and has standard errors",
         "coefficients": [
             dict(zip(names, map(float, row), strict=True)) for row in coef
         ],

@@ -78,7 +78,12 @@ def predict(
     if as_json:
         print_json({"out": str(out), "columns": names, "model": str(model)})
     elif not quiet:
-        typer.echo(escape(f"predictions written to {out}: {', '.join(names)}"))
+        typer.echo(
+            escape(
+                f"The predictions are in {out}, one per row of {file}, in the same "
+                f"order.\ncolumns  {', '.join(names)}"
+            )
+        )
 
 
 def _predict_batches(

@@ -13,6 +13,7 @@ from skdp.estimators.base import ESTIMATORS, PrivateLinearModel
 from skdp.estimators.classifiers import LogisticRegression
 from skdp.estimators.drawn_curves import (
     draw_figure,
+    list_terms,
     make_frame,
     make_pairs_frame,
 )
@@ -24,6 +25,7 @@ from skdp.estimators.regressors import (
     PoissonRegressor,
     PrivateRegressor,
 )
+from skdp.estimators.summary_lines import TermLine
 from skdp.models.losses import Loss
 from skdp.planning.curves import check_choices, find_auto_columns
 from skdp.privacy.budget import PrivacyRecord
@@ -69,6 +71,9 @@ class AdditiveMixin(PrivateLinearModel):
     def _make_centring_matrix(self) -> FloatArray:
         return make_purifying_matrix(self.schema_, self._layout, self._shares)
 
+    def _list_terms(self, ratios: bool = False) -> tuple[TermLine, ...]:
+        return list_terms(self, ratios)
+
     def _centre(self, weights: FloatArray) -> FloatArray:
         return self._make_centring_matrix() @ weights
 
@@ -98,6 +103,8 @@ class AdditiveMixin(PrivateLinearModel):
 
     def plot(self, columns: Sequence[str] | str | None = None) -> Any:
         """Draw each curve with its 95 % band, and each pair as a map.
+
+        A dotted line or a hollow dot has no band, because its error is not known.
 
         Parameters
         ----------

@@ -1,9 +1,9 @@
-"""Implement ``class_weight="balanced"``, which weighs classes by released counts."""
+"""Weigh classes by given weights, or by released counts (``"balanced"``)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from skdp.privacy.encoding import Records
 from skdp.privacy.mechanism import Released, release
 from skdp.privacy.randomness import Randomness
 from skdp.schema import Categorical, Schema
+from skdp.schema.columns import level_key
 
 BALANCED = "balanced"
 #: Share of μ² spent on the counts.
@@ -56,3 +57,25 @@ def compute_balanced_weights(
     counts = np.maximum(released.values, np.maximum(released.noise_std, 1.0))
     weights = max_weight * counts.min() / counts
     return dict(zip(column.levels, weights.tolist(), strict=True))
+
+
+def scale_class_weights(
+    given: Mapping[Any, float] | None, schema: Schema, max_weight: float
+) -> Mapping[Any, float] | None:
+    """Divide class weights by a number if the largest of them is above `max_weight`.
+
+    The largest weight becomes `max_weight`. Weights above it would be clipped, and only
+    the ratios of class weights matter. A class that is not listed has the weight 1
+    before the division. Weights that are wrong are returned as they are.
+    """
+    column = schema.target_column
+    if not isinstance(given, Mapping) or not isinstance(column, Categorical):
+        return given
+    listed = {level_key(level) for level in given}
+    weights = dict(given) | {
+        v: 1.0 for v in column.levels if level_key(v) not in listed
+    }
+    largest = max(weights.values(), default=0.0)
+    if not max_weight < largest < math.inf:
+        return given
+    return {level: max_weight / largest * one for level, one in weights.items()}

@@ -97,6 +97,8 @@ class PrivateLinearModel(
     title: ClassVar[str]
     sklearn_class: ClassVar[Any]
     link: ClassVar[Literal["identity", "log", "logit"]] = "identity"
+    #: Whether counts were divided by exposures. The model then predicts rates.
+    _exposed: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -171,7 +173,8 @@ class PrivateLinearModel(
         y : column, optional
             The target. Leave it out if the schema names the target's column in `X`.
         sample_weight : column or str, optional
-            The weight of each record, clipped to ``max_weight``.
+            The weight of each record, clipped to ``max_weight``, which is 1 by default.
+            If weights are larger, set ``max_weight`` to their largest possible value.
         unit : column, str or list of str, optional
             The person to whom each row belongs: an array of ids, or the names of the
             columns that hold the ids. All rows of a person then count as one record,

@@ -106,11 +106,14 @@ class LogisticRegression(PrivateClassifier):
     fit_intercept : bool
         Whether to fit an intercept.
     class_weight : dict or "balanced", optional
-        Public weight of each class. It multiplies the sample weights. "balanced" gives
-        all classes the same total weight. It releases the counts of the classes for a
-        fiftieth of the budget, and reads the table twice.
+        Public weight of each class, 1 if it is not listed. It multiplies the sample
+        weights. Only ratios matter: if a weight is above `max_weight`, all of them are
+        divided so that the largest is `max_weight`. "balanced" gives all classes the
+        same total weight. It releases the counts of the classes for a fiftieth of the
+        budget, and reads the table twice.
     max_weight : float
-        Sample weights are clipped to this bound. The noise grows with the bound.
+        Sample weights above this bound count as the bound, which is 1 by default. Set
+        it to the largest weight that is possible, from public knowledge.
     sampling : str or Sampling
         "auto", "full", "coordinates", "columns", "importance" or "shuffled".
     geometry : str or Geometry

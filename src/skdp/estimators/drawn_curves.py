@@ -5,6 +5,7 @@ Everything here is computed from released values.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
+from skdp.estimators.summary_lines import TermLine
 from skdp.schema import Categorical, FloatArray, Numeric, Pair, check
 from skdp.tables.readers import library
 
@@ -100,6 +102,56 @@ def list_curves(model: Any) -> list[Curve]:
     return found
 
 
+def list_terms(model: Any, ratios: bool = False) -> tuple[TermLine, ...]:
+    """Return a line of the summary for each column and pair, and for the intercept."""
+    effects, known = compute_class_effects(model), model._standard_errors()
+    curves = {curve.column: curve for curve in list_curves(model)}
+
+    errors = known.effects_std if isinstance(known, StandardErrors) else None
+
+    def collect(name: str, at: Any, labels: tuple[str, ...]) -> Curve:
+        return Curve(
+            column=name,
+            axes=((name, labels),),
+            numeric=(False,),
+            effects=effects[at],
+            std=None if errors is None else errors[at],
+        )
+
+    terms = [
+        curves.get(group.name) or collect(group.name, group.coordinates, group.labels)
+        for group in model._layout.groups
+        if group.kind != "ones"
+    ]
+    terms.append(collect("intercept", [-1], ("",)))
+    classes = model.classes_ if effects.shape[1] > 1 else [""]
+    return tuple(
+        _summarise_term(term, k, str(output), ratios)
+        for k, output in enumerate(classes)
+        for term in terms
+    )
+
+
+def _summarise_term(curve: Curve, k: int, output: str, ratios: bool) -> TermLine:
+    """Return the line of a term, for output k."""
+    effects = curve.effects[:, k]
+    std = np.full_like(effects, math.nan) if curve.std is None else curve.std[:, k]
+    told = np.isfinite(std) if np.isfinite(std).any() else np.isfinite(effects)
+    place = int(np.argmax(np.where(told, np.abs(effects), -1.0)))
+    values = itertools.product(*(values for _, values in curve.axes))
+    return TermLine(
+        column=curve.column,
+        points=len(effects),
+        lowest=float(effects.min()),
+        highest=float(effects.max()),
+        at=", ".join(_write(value) for value in list(values)[place]),
+        effect=float(effects[place]),
+        std=float(std[place]),
+        output=output,
+        is_ratio=ratios,
+    )
+
+
 def _draw_line(
     column: Any, middle: float, effects: FloatArray, std: FloatArray | None
 ) -> tuple[FloatArray, FloatArray | None]:
@@ -149,9 +201,7 @@ def _make_frame(model: Any, curves: Sequence[Curve]) -> Any:
 
 def _list_lines(model: Any, curve: Curve) -> Iterator[list[Any]]:
     several = curve.effects.shape[1] > 1
-    grid: list[tuple[Any, ...]] = [()]
-    for _, values in curve.axes:
-        grid = [(*before, value) for before in grid for value in values]
+    grid = list(itertools.product(*(values for _, values in curve.axes)))
     for k in range(curve.effects.shape[1]):
         own = [model.classes_[k]] if several else []
         for i, values in enumerate(grid):
@@ -176,6 +226,7 @@ def draw_figure(model: Any, columns: Sequence[str] | None = None) -> Any:
     """Draw the curves with matplotlib, see `AdditiveClassifier.plot`."""
     curves = list_curves(model)
     known = [curve.column for curve in curves]
+    columns = [columns] if isinstance(columns, str) else columns
     wanted = known if columns is None else list(columns)
     for name in wanted:
         check(name in known, f"columns must be among {known}, got {name!r}.")
@@ -205,14 +256,26 @@ def _draw_curve(panel: Any, model: Any, curve: Curve) -> None:
         label = str(model.classes_[k]) if several else None
         if curve.numeric[0]:
             x, effect, low, high = trace(column, curve, k)
-            panel.plot(x, effect, label=label)
             known = np.isfinite(low) & np.isfinite(high)
+            # Dotted where the error is not known, so it does not look like no error.
+            style = {"color": f"C{k}", "label": label}
+            panel.plot(x, effect, linestyle=":" if not known.all() else "-", **style)
+            panel.plot(x, np.where(known, effect, math.nan), color=f"C{k}")
             panel.fill_between(x, low, high, where=known, alpha=0.25, linewidth=0)
         else:
             places = np.arange(len(curve.effects)) + 0.1 * k
-            reach = curve.high[:, k] - curve.effects[:, k]
-            reach = np.where(np.isfinite(reach), reach, 0.0)
-            panel.errorbar(places, curve.effects[:, k], reach, fmt="o", label=label)
+            effect = curve.effects[:, k]
+            reach = curve.high[:, k] - effect
+            known = np.isfinite(reach)
+            panel.plot(places, effect, "o", color=f"C{k}", fillstyle="none")
+            panel.errorbar(
+                places[known],
+                effect[known],
+                reach[known],
+                fmt="o",
+                color=f"C{k}",
+                label=label,
+            )
             panel.set_xticks(places, [str(v) for v in curve.axes[0][1]], rotation=60)
             panel.tick_params(axis="x", labelsize="small")
     panel.set_ylabel("effect")
@@ -235,7 +298,9 @@ def _draw_map(figure: Any, panel: Any, curve: Curve) -> None:
 
 
 def _write(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return "missing" if math.isnan(value) else f"{value:.4g}"
 
 
 def _import_figures() -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from skdp.estimators.balanced import scale_class_weights
 from skdp.estimators.display import show_work
 from skdp.estimators.inputs import (
     accept_column,
@@ -380,7 +381,7 @@ def read_records(
     read = partial(
         read_rows,
         schema=schema,
-        class_weight=class_weight,
+        class_weight=scale_class_weights(class_weight, schema, max_weight),
         intercept=intercept,
         max_weight=max_weight,
         unit=unit,

@@ -23,6 +23,8 @@ N_BINS = 32
 N_POINTS = 8
 #: Share of μ² spent on the histogram.
 WEIGHTS_SHARE = 0.01
+#: If this share of the weights is in the last bin, a summary mentions it.
+MOSTLY = 0.5
 QUERY = f"histogram of the weights, {N_BINS} bins"
 
 
@@ -90,7 +92,29 @@ def make_weighting(model: Any) -> Weighting | str:
     factors = np.array([known.get(str(level), 1.0) for level in column.levels])
     if factors.min() <= 0:
         return "There are no standard errors, because a class has the weight 0."
-    return Weighting.equal(most, np.minimum(factors, most))
+    return Weighting.equal(most, factors * min(1.0, most / float(factors.max())))
+
+
+def describe_clipped(model: Any) -> str | None:
+    """Return a sentence if most sample weights are at `max_weight`, or above it.
+
+    The sentence follows from the released histogram. It is None for exposures, of which
+    many may be equal to the largest one.
+    """
+    transcript = model.privacy_.transcript
+    histogram = next((r for r in transcript if r.query == QUERY), None)
+    if histogram is None or model._exposed:
+        return None
+    counts = np.maximum(histogram.values.ravel(), 0.0)
+    share = float(counts[-1] / max(counts.sum(), 1.0))
+    if share < MOSTLY:
+        return None
+    most = f"{model.max_weight:g}"
+    return (
+        f"About {share:.0%} of the sample weights are near max_weight = {most} or "
+        f"above it, and those above count as {most}. If weights may be larger, set "
+        "max_weight to the largest that is possible."
+    )
 
 
 def _read_histogram(histogram: Released, most: float, model: Any) -> Weighting | str:

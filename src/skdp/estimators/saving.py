@@ -102,6 +102,7 @@ class ModelForm(Form, frozen=True, kw_only=True):
     weights: list[list[float]]
     uncertainty: standard_errors.ErrorsForm | str
     shares: list[Annotated[float, Meta(ge=0, le=1)]] | None = None
+    exposed: bool = False
 
     def __post_init__(self) -> None:
         msgspec.convert(self.plan, PlanNumbers)
@@ -170,6 +171,7 @@ def load(directory: str | PathLike[str]) -> PrivateLinearModel:
     weights = read_weights(about.weights, schema, model)
     model._set_fitted(weights, schema, about.named)
     model._known_shares = read_shares(about.shares, weights)
+    model._exposed = about.exposed
     if isinstance(model, PrivateClassifier):
         model.classes_ = read_classes(about.classes_dtype, schema)
     model.plan_ = about.plan
@@ -190,7 +192,8 @@ def check_files(source: Path) -> None:
         path = source / name
         check(
             path.is_file() and path.stat().st_size <= largest,
-            f"{str(path)!r} is missing or larger than {largest >> 20} MiB.",
+            f"{str(source)!r} is not a saved model, because {name} is missing or "
+            f"larger than {largest >> 20} MiB.",
         )
 
 
@@ -254,6 +257,7 @@ def make_form(model: PrivateLinearModel) -> ModelForm:
         weights=model.weights_.tolist(),
         uncertainty=standard_errors.make_form(model),
         shares=None if shares is None else shares.tolist(),
+        exposed=model._exposed,
     )
 
 

@@ -41,16 +41,20 @@ class StandardErrors:
     ----------
     noise_std, std : float64
         Standard errors of ``coef_`` and ``intercept_``: the part due to privacy, and
-        the total. The total is infinite where noise hides the effect.
-    effects, effects_noise_std, effects_std : float64
-        Coefficients and their standard errors after centring. The categories of each
-        column are then relative to their mean, and the mean is part of the intercept.
+        the total. The total is infinite where noise hides the effect. Both are infinite
+        where they were not computed.
+    effects, effects_noise_std, effects_sampling_std, effects_std : float64
+        Coefficients after centring, their standard deviations due to privacy and due to
+        sampling, and their standard errors. The categories of each column are then
+        relative to their mean, and the mean is part of the intercept. Standard errors
+        cover privacy, sampling, shrinkage and capped slopes together.
     """
 
     noise_std: FloatArray
     std: FloatArray
     effects: FloatArray
     effects_noise_std: FloatArray
+    effects_sampling_std: FloatArray
     effects_std: FloatArray
 
 
@@ -60,10 +64,11 @@ class ErrorsForm(Form, frozen=True, kw_only=True):
     Each array is stored as a list, row by row.
     """
 
-    noise_std: list[float]
+    noise_std: list[float | None]
     std: list[float | None]
     effects: list[float]
-    effects_noise_std: list[float]
+    effects_noise_std: list[float | None]
+    effects_sampling_std: list[float | None]
     effects_std: list[float | None]
 
 
@@ -84,6 +89,10 @@ class StandardErrorsMixin:
     def _centre(self, weights: FloatArray) -> FloatArray:
         """Return centred weights, which make the same predictions."""
         return centre_categories(self._layout, weights)  # type: ignore[attr-defined]
+
+    def _list_terms(self, ratios: bool = False) -> tuple[Any, ...]:
+        """Return the lines of `summary` for curves and pairs, if the model has any."""
+        return ()
 
     def _standard_errors(self) -> StandardErrors | str:
         """Return the standard errors, or a sentence that says why there are none."""
@@ -175,24 +184,25 @@ def compute_standard_errors(model: Any) -> StandardErrors | str:
         plan, transcript, model.weights_, weighting=weighting, count_unit=one
     )
     plain, contrasts = make_unit_matrices(model)
-    asked = _choose_asked(model)
+    asked = find_computed(model)
     errors = found.errors(plain[asked], contrasts[asked])
 
-    def spread(values: FloatArray, rest: float) -> FloatArray:
-        whole = np.full((len(plain), model.weights_.shape[1]), rest)
+    def spread(values: FloatArray) -> FloatArray:
+        whole = np.full((len(plain), model.weights_.shape[1]), math.inf)
         whole[asked] = values
         return whole
 
     return StandardErrors(
-        noise_std=spread(errors.noise_std, 0.0),
-        std=spread(errors.std, math.inf),
+        noise_std=spread(errors.noise_std),
+        std=spread(errors.std),
         effects=compute_class_effects(model),
-        effects_noise_std=spread(errors.contrasts_noise_std, 0.0),
-        effects_std=spread(errors.contrasts_std, math.inf),
+        effects_noise_std=spread(errors.contrasts_noise_std),
+        effects_sampling_std=spread(errors.contrasts_sampling_std),
+        effects_std=spread(errors.contrasts_std),
     )
 
 
-def _choose_asked(model: Any) -> npt.NDArray[np.bool_]:
+def find_computed(model: Any) -> npt.NDArray[np.bool_]:
     """Return which coefficients get standard errors, as a mask.
 
     These are all coefficients or, if there are too many, all except those of pairs.
@@ -282,6 +292,12 @@ def read_form(form: ErrorsForm | str, model: Any) -> StandardErrors | str:
         all(len(part) == width for part in values.values()),
         f"model.json must have {width} standard errors of each kind, as its schema "
         "says.",
+    )
+    parts = [*zip(form.noise_std, form.std, strict=True)]
+    parts += zip(form.effects_noise_std, form.effects_std, strict=True)
+    check(
+        all(std is None for noise, std in parts if noise is None),
+        "model.json has a standard error without its part that is due to privacy.",
     )
     return StandardErrors(
         **{

@@ -14,19 +14,36 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skdp.estimators.fit_warnings import describe_constant, describe_doubts
+from skdp.estimators.record_weights import describe_clipped
 from skdp.estimators.standard_errors import (
+    MOST_WITH_PAIRS,
     StandardErrors,
     compute_class_effects,
+    find_computed,
 )
-from skdp.estimators.summary_lines import ClassLine, Line, RatioLine
+from skdp.estimators.summary_lines import ClassLine, Line, RatioLine, TermLine
 from skdp.schema import Numeric, check
 
 HEAD = ("coef", "sampling", "privacy", "std err", "z", "p", "[0.025", "0.975]")
+TERM_HEAD = ("points", "lowest", "highest", "largest at", "effect", *HEAD[-2:])
 #: The name of exp(coefficient), for models in which it is a ratio.
 RATIOS = {"logit": "odds ratio", "log": "rate ratio"}
 ERRORS = (
-    "std err: sampling and privacy together; privacy: noise of the mechanism alone. z "
-    "and p use std err. Privacy makes z smaller, so a large p may only mean noise."
+    "sampling and privacy: errors from drawing the rows and from the noise. std err "
+    "covers both, and also shrinkage, capped slopes and noise in what it is computed "
+    "from. z and p use std err, so a large p may only mean noise."
+)
+#: What a ratio of a coefficient and of a term is. {} says what is multiplied.
+RATIO = (
+    "A ratio is the factor by which {} if the column rises by one unit. For a "
+    "category, it compares the category with the mean of its column."
+)
+TERM_RATIO = "Effects are shown as factors by which {}, compared with the mean."
+CHANGES = {"logit": "the odds of {} change", "log": "the expected count changes"}
+RATIO_ERRORS = (
+    "z and p are about a ratio of 1, which means no effect. They and the intervals "
+    "cover sampling and the noise of privacy together. Privacy makes z smaller, so a "
+    "large p may only mean noise."
 )
 CATEGORIES = (
     "Categories are relative to the mean of their column, which is in the intercept."
@@ -40,7 +57,20 @@ HIDDEN = (
     "rows or, if public knowledge allows it, narrow the column's range or merge rare "
     "categories."
 )
+TERMS = (
+    "Each line is a curve, a column of categories or a pair: the lowest and the "
+    "highest effect over its points, and the effect that is largest in size with its "
+    "95 % interval. Effects without an interval count only if no point has one. An "
+    "interval of the largest of many effects holds the truth less often than 95 %. "
+    "The mean effect over the rows is about 0. summary().to_frame() and --json have "
+    "all {:,} coefficients."
+)
+NO_PAIRS = (
+    f"Pairs have no intervals if a model has more than {MOST_WITH_PAIRS} coefficients."
+)
 CLASSES = "Coefficients of classes are relative to the mean over all classes."
+#: Notes are printed at least this wide, even if the table is narrower.
+LEAST_WIDTH = 79
 #: Largest number of classes that are printed side by side. The others follow below.
 MOST_COLUMNS = 6
 #: Largest number of log-scale columns that a note names. The others are only counted.
@@ -60,13 +90,17 @@ class Summary:
     head : tuple of str
         The names of the columns.
     lines : tuple
-        The lines of the table, one per coefficient.
+        The coefficients, with one line for each.
+    terms : tuple
+        For an additive model, one line for each curve, column of categories and pair.
+        These lines are then printed instead of the coefficients.
     """
 
     title: str
     facts: tuple[str, ...]
     head: tuple[str, ...] = HEAD
     lines: tuple[Line, ...] | tuple[ClassLine, ...]
+    terms: tuple[TermLine, ...] = ()
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,6 +110,7 @@ class Summary:
             "facts": list(self.facts),
             "head": list(self.head),
             "coefficients": [line.to_dict() for line in self.lines],
+            "terms": [line.to_dict() for line in self.terms],
             "notes": list(self.notes),
         }
 
@@ -96,36 +131,49 @@ class Summary:
         return library("pandas").DataFrame(rows).set_index(index)
 
     def __str__(self) -> str:
+        head = self._printed_head
         tables = {output: self._list_rows(output) for output in self._outputs}
-        rows = [(name, [*self.head]) for name in tables]
+        rows = [(name, [*head]) for name in tables]
         rows += [row for table in tables.values() for row in table]
         first = max(len(label) for label, _ in rows)
         widths = [
-            max(len(cells[i]) for _, cells in rows if cells)
-            for i in range(len(self.head))
+            max(len(cells[i]) for _, cells in rows if cells) for i in range(len(head))
         ]
-        by_class = any(isinstance(line, ClassLine) for line in self.lines)
+        by_class = any(isinstance(line, ClassLine) for line in self._printed)
         many = MOST_COLUMNS if by_class else len(widths)
         parts = [slice(start, start + many) for start in range(0, len(widths), many)]
         total = first + max(sum(w + 2 for w in widths[part]) for part in parts)
-        text = [self.title, *(w for f in self.facts for w in textwrap.wrap(f, total))]
+        wide = max(total, LEAST_WIDTH)
+        text = [self.title, *(w for f in self.facts for w in textwrap.wrap(f, wide))]
         for (output, table), part in itertools.product(tables.items(), parts):
-            head, *body = (
+            first_line, *body = (
                 f"{label:<{first}}"
                 + "".join(
                     f"  {cell:>{width}}"
                     for cell, width in zip(cells[part], widths[part], strict=False)
                 )
-                for label, cells in [(output, [*self.head]), *table]
+                for label, cells in [(output, [*head]), *table]
             )
-            text += ["=" * total, head, "-" * total, *map(str.rstrip, body)]
-        notes = [line for note in self.notes for line in textwrap.wrap(note, total)]
+            text += ["=" * total, first_line, "-" * total, *map(str.rstrip, body)]
+        notes = [line for note in self.notes for line in textwrap.wrap(note, wide)]
         return "\n".join([*text, "=" * total, *notes])
 
     @property
     def _outputs(self) -> list[str]:
         """The classes that lines belong to, or [""] if lines belong to no class."""
-        return list(dict.fromkeys(line.output for line in self.lines))
+        return list(dict.fromkeys(line.output for line in self._printed))
+
+    @property
+    def _printed(self) -> tuple[Line | ClassLine | TermLine, ...]:
+        """The lines that are printed: terms if there are any, else coefficients."""
+        return self.terms or self.lines
+
+    @property
+    def _printed_head(self) -> tuple[str, ...]:
+        if not self.terms:
+            return self.head
+        ratio = [self.head[0]] if self.terms[0].is_ratio else ["effect"]
+        return (*TERM_HEAD[:4], *ratio, *TERM_HEAD[5:])
 
     def _list_rows(self, output: str) -> list[tuple[str, list[str]]]:
         """Return the label and the cells of each printed line of an output.
@@ -133,7 +181,7 @@ class Summary:
         If a column has several lines, its name comes first, on a line without cells.
         """
         last, rows = None, list[tuple[str, list[str]]]()
-        for line in self.lines:
+        for line in self._printed:
             if line.output != output:
                 continue
             inside = line.column != line.label
@@ -148,7 +196,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         def row(tag: str, label: str, cells: list[str] | tuple[str, ...]) -> str:
-            kept = [*cells] or [""] * len(self.head)
+            kept = [*cells] or [""] * len(self._printed_head)
             inner = "".join(
                 f"<{tag} style='text-align:right'>{html.escape(c)}</{tag}>"
                 for c in kept
@@ -157,7 +205,7 @@ class Summary:
             return f"<tr><th style='text-align:left'>{name}</th>{inner}</tr>"
 
         tables = "".join(
-            f"<thead>{row('th', output, self.head)}</thead><tbody>"
+            f"<thead>{row('th', output, self._printed_head)}</thead><tbody>"
             + "".join(row("td", *each) for each in self._list_rows(output))
             + "</tbody>"
             for output in self._outputs
@@ -181,7 +229,7 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
         f"ratios), got a {type(model).__name__}"
         + (" of several classes." if several else "."),
     )
-    known = model._standard_errors()
+    known, terms = model._standard_errors(), model._list_terms(ratios)
     layout, record = model._layout, model.privacy_
     names = [
         (group.name, shorten_label(group.name, label))
@@ -197,7 +245,7 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     released = model.neighbours == "add-remove" and model.n_rows is None
     about = "about " if released else ""
     facts = [
-        describe_modelled(model),
+        describe_modelled(model, "Effects" if terms else "Coefficients"),
         f"{about}{n_rows:,} {layout.counted}; {claim}; {model.n_iter_} steps.",
     ]
     if record.seeded or math.isinf(record.epsilon):
@@ -214,16 +262,21 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
         )
     else:
         unknown = np.full_like(effects, math.nan)
-        noise_std, std = (
-            (unknown, unknown)
+        sampling_std, noise_std, std = (
+            (unknown, unknown, unknown)
             if isinstance(known, str)
-            else (known.effects_noise_std, known.effects_std)
+            else (
+                known.effects_sampling_std,
+                known.effects_noise_std,
+                known.effects_std,
+            )
         )
         lines = tuple(
             Line(
                 column=column,
                 label=label,
                 coef=float(effects[j, k]),
+                sampling_std=float(sampling_std[j, k]),
                 noise_std=float(noise_std[j, k]),
                 std=float(std[j, k]),
                 output=output,
@@ -234,16 +287,36 @@ def summarise(model: Any, ratios: bool = False) -> Summary:
     if ratios:
         head = (RATIOS[model.link], *HEAD[4:])
         lines = tuple(RatioLine(*_list_values(line)) for line in lines)
-    before, after = ([known], []) if isinstance(known, str) else ([ERRORS], [INTERVALS])
     constant = describe_constant(model)
-    first = () if constant is None else (constant,)
-    first = (*first, *describe_doubts(model), *before)
-    notes = (*first, *note_hidden(known), *note_units(model), *after)
+    notes = [] if constant is None else [constant]
+    notes += [*describe_doubts(model)]
+    clipped = describe_clipped(model)
+    notes += [] if clipped is None else [clipped]
+    if terms:
+        notes.append(TERMS.format(len(lines)))
+    if ratios:
+        changes = CHANGES[model.link].format(*getattr(model, "classes_", [])[1:])
+        notes.append((TERM_RATIO if terms else RATIO).format(changes))
+    if isinstance(known, str):
+        notes.append(known)
+    elif not terms:
+        notes.append(RATIO_ERRORS if ratios else ERRORS)
+    units = [CLASSES] * several if terms else note_units(model)
+    notes += [*note_hidden(model), *units]
+    if not isinstance(known, str):
+        notes.append(INTERVALS)
     target = model.schema_.target
     title = type(model).__name__ + (
         f" of {target[0]}" if isinstance(target, tuple) else ""
     )
-    return Summary(title=title, facts=tuple(facts), head=head, lines=lines, notes=notes)
+    return Summary(
+        title=title,
+        facts=tuple(facts),
+        head=head,
+        lines=lines,
+        terms=terms,
+        notes=tuple(notes),
+    )
 
 
 def shorten_label(column: str, label: str) -> str:
@@ -253,21 +326,23 @@ def shorten_label(column: str, label: str) -> str:
     return label.removeprefix(f"{column}=")
 
 
-def describe_modelled(model: Any) -> str:
-    """Return a sentence that says which quantity the coefficients describe."""
+def describe_modelled(model: Any, numbers: str = "Coefficients") -> str:
+    """Return a sentence that says which quantity the numbers of a summary describe."""
     levels = getattr(model, "classes_", None)
     if levels is None:
         what = "mean of the target"
         what = f"logarithm of the {what}" if model.link == "log" else what
-        return f"Coefficients describe the {what}."
+        what += " per unit of exposure" if model._exposed else ""
+        return f"{numbers} describe the {what}."
     if len(levels) > 2:
-        return "Coefficients describe the log-probability of each class."
+        return f"{numbers} describe the log-probability of each class."
     scale = "the log-odds of class" if model.link == "logit" else "the margin of class"
-    return f"Coefficients describe {scale} {levels[1]} against {levels[0]}."
+    return f"{numbers} describe {scale} {levels[1]} against {levels[0]}."
 
 
 def _list_values(line: Any) -> tuple[Any, ...]:
-    return line.column, line.label, line.coef, line.noise_std, line.std
+    stds = line.sampling_std, line.noise_std, line.std
+    return line.column, line.label, line.coef, *stds
 
 
 def note_units(model: Any) -> Iterator[str]:
@@ -290,10 +365,15 @@ def note_units(model: Any) -> Iterator[str]:
         )
 
 
-def note_hidden(known: StandardErrors | str) -> Iterator[str]:
-    """Yield a note if noise hides some effects."""
-    if isinstance(known, StandardErrors) and math.isinf(known.effects_std.max()):
-        yield HIDDEN
+def note_hidden(model: Any) -> Iterator[str]:
+    """Yield a note if noise hides some effects, and one if pairs have no errors."""
+    known = model._standard_errors()
+    if isinstance(known, StandardErrors):
+        computed = find_computed(model)
+        if math.isinf(known.effects_std[computed].max()):
+            yield HIDDEN
+        if not computed.all():
+            yield NO_PAIRS
 
 
 def is_on_log_scale(column: Any) -> bool:

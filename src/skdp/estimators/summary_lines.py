@@ -1,4 +1,4 @@
-"""Define the lines of a summary: for a coefficient, a ratio, or several classes."""
+"""Define the lines of a summary: for a coefficient, a ratio, classes, or a term."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ class Line:
     """A line of a summary, about one coefficient.
 
     Unknown numbers are nan. The standard error is infinite if noise hides the effect.
-    With three classes or more, `output` is the class.
+    It covers sampling, privacy, shrinkage and capped slopes together. With three
+    classes or more, `output` is the class.
     """
 
     column: str
     label: str
     coef: float
+    sampling_std: float
     noise_std: float
     std: float
     output: str = ""
@@ -36,13 +38,6 @@ class Line:
     def p(self) -> float:
         """Probability of a larger |z| if the true coefficient were 0, or nan."""
         return float(2.0 * ndtr(-abs(self.z)))
-
-    @property
-    def sampling_std(self) -> float:
-        """The part of the standard error that is not due to privacy."""
-        if not self.std < math.inf:
-            return self.std
-        return math.sqrt(max(0.0, self.std**2 - self.noise_std**2))
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -62,9 +57,9 @@ class Line:
             "low": low,
             "high": high,
         }
-        kept = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
         names = {"column": self.column, "label": self.label}
-        return ({"class": self.output} if self.output else {}) | names | kept
+        own = {"class": self.output} if self.output else {}
+        return own | names | _keep_finite(numbers)
 
     def format_cells(self) -> list[str]:
         """Format the numbers. Unknown and infinite numbers become empty strings."""
@@ -79,24 +74,27 @@ class Line:
 class RatioLine(Line):
     """A line of a summary, about the exponential of a coefficient.
 
-    z and p belong to the coefficient. The interval is the exponential of the
-    coefficient's interval.
+    z and p belong to the coefficient.
     """
 
     @property
-    def interval(self) -> tuple[float, float]:
+    def ratio_interval(self) -> tuple[float, float]:
         """The ends of the 95 % interval of the ratio."""
-        low, high = super().interval
+        low, high = self.interval
         return _exponentiate(low), _exponentiate(high)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the ratio together with the numbers of the coefficient."""
-        return super().to_dict() | {"ratio": _exponentiate(self.coef)}
+        """Return the numbers of the coefficient, and the ratio with its interval."""
+        low, high = self.ratio_interval
+        ratio = _exponentiate(self.coef)
+        numbers = {"ratio": ratio, "ratio_low": low, "ratio_high": high}
+        return super().to_dict() | _keep_finite(numbers)
 
     def format_cells(self) -> list[str]:
-        """Format the ratio, z, p and the interval."""
-        cells = super().format_cells()
-        return [_format_number(_exponentiate(self.coef), None), *cells[4:]]
+        """Format the ratio, z, p and the interval of the ratio."""
+        numbers = (_exponentiate(self.coef), *self.ratio_interval)
+        ratio, low, high = (_format_number(value, None) for value in numbers)
+        return [ratio, *super().format_cells()[4:6], low, high]
 
 
 @dataclass(frozen=True)
@@ -115,6 +113,84 @@ class ClassLine:
     def to_dict(self) -> dict[str, Any]:
         """Return the coefficients of all classes, in the order of the classes."""
         return {"column": self.column, "label": self.label, "coefs": list(self.coefs)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TermLine:
+    """A line of the summary of an additive model: a column, a pair or the intercept.
+
+    Attributes
+    ----------
+    column : str
+        The name of the column or of the pair.
+    points : int
+        The number of knots, levels or combinations of them, 1 for the intercept.
+    lowest, highest : float
+        The smallest and the largest effect.
+    at : str
+        The point with the largest effect in size, among those whose standard error is
+        known. If no standard error is known, all points are compared.
+    effect, std : float
+        The effect there and its standard error, which is nan or infinite if unknown.
+    output : str
+        With three classes or more, the class.
+    is_ratio : bool
+        Whether the exponentials of effects are shown.
+    """
+
+    column: str
+    points: int
+    lowest: float
+    highest: float
+    at: str
+    effect: float
+    std: float
+    output: str = ""
+    is_ratio: bool = False
+
+    @property
+    def label(self) -> str:
+        """The name of the line, which is that of the column."""
+        return self.column
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The ends of the 95 % interval of the effect."""
+        return self.effect - Z * self.std, self.effect + Z * self.std
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the effect has an interval."""
+        return math.isfinite(self.std)
+
+    def _list_numbers(self) -> tuple[float, ...]:
+        """Return the lowest, the highest and the largest effect, and its interval."""
+        numbers = (self.lowest, self.highest, self.effect, *self.interval)
+        return tuple(map(_exponentiate, numbers)) if self.is_ratio else numbers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all values by name. Unknown and infinite numbers become None."""
+        names = ["lowest", "highest", "effect", "low", "high"]
+        numbers = [self.lowest, self.highest, self.effect, *self.interval]
+        if self.is_ratio:
+            names += [f"ratio_{name}" for name in names]
+            numbers += self._list_numbers()
+        kept = _keep_finite(dict(zip(names, numbers, strict=True)))
+        about = {"column": self.column, "points": self.points, "at": self.at}
+        return ({"class": self.output} if self.output else {}) | about | kept
+
+    def format_cells(self) -> list[str]:
+        """Format the values. Unknown and infinite numbers become empty strings."""
+        lowest, highest, effect, low, high = (
+            _format_number(value, None) for value in self._list_numbers()
+        )
+        if self.points == 1:
+            return ["", "", "", "", effect, low, high]
+        return [str(self.points), lowest, highest, self.at, effect, low, high]
+
+
+def _keep_finite(numbers: dict[str, float]) -> dict[str, float | None]:
+    return {name: v if math.isfinite(v) else None for name, v in numbers.items()}
 
 
 def _exponentiate(value: float) -> float:

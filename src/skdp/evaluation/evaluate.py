@@ -167,6 +167,11 @@ def evaluate(
     table, y, sample_weight, _ = placed
     table, y = accept_table(table), accept_column(y)
     sample_weight = accept_column(sample_weight, "sample_weight")
+    check(
+        not model._exposed or exposure is not None or offset is not None,
+        "The model was fitted with exposures, so it predicts counts per unit of "
+        "exposure. Pass the exposure or the offset of these rows too.",
+    )
     if exposure is not None or offset is not None:
         sample_weight = accept_exposure(model, sample_weight, exposure, offset)
     unit = model.schema_.unit if unit is None else unit

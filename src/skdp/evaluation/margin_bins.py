@@ -162,7 +162,9 @@ def release_bounds(
         wanted, np.split(values, np.cumsum(sizes)[:-1]), strict=True
     ):
         if name == "target":
-            low, high = _find_range(counts, std, float(n_rows))
+            # Targets and residuals must be cut alike, or R² and D² would be too low.
+            reach = scale.largest / scale.width
+            low, high = _find_range(counts, std, float(n_rows), reach)
             low = 0.0 if link == "log" else low  # counts start at 0
             scale = replace(scale, target=(low, high))
         elif len(frequent := _find_frequent(counts, std)):
@@ -184,19 +186,27 @@ def _find_frequent(counts: FloatArray, std: float) -> IntArray:
     return np.flatnonzero(counts > _find_threshold(counts, std))
 
 
-def _find_range(counts: FloatArray, std: float, n_rows: float) -> tuple[float, float]:
+def _find_range(
+    counts: FloatArray, std: float, n_rows: float, reach: float
+) -> tuple[float, float]:
     """Return a part of [0, 1] that has nearly all rows, given counts in equal bins.
 
     Adjacent bins are merged until the frequent bins have most of the rows. The range
-    from the first to the last frequent bin is extended by its width at both ends.
+    from the first to the last frequent bin is extended by its width at both ends. If
+    `reach` around the middle of the rows extends further, the range ends there.
     """
     merged, n_bins = counts, len(counts)
     while n_bins >= 4:
         frequent = _find_frequent(merged, std * math.sqrt(len(counts) / n_bins))
         if merged[frequent].sum() >= MOST_ROWS * n_rows and len(frequent):
             low, high = frequent[0] / n_bins, (frequent[-1] + 1) / n_bins
-            wide = high - low
-            return max(0.0, float(low - wide)), min(1.0, float(high + wide))
+            wide, kept = high - low, merged[frequent]
+            middle = float(kept @ (frequent + 0.5) / kept.sum() / n_bins)
+            low, high = (
+                min(low - wide, middle - reach),
+                max(high + wide, middle + reach),
+            )
+            return max(0.0, float(low)), min(1.0, float(high))
         merged, n_bins = merged.reshape(-1, 2).sum(axis=1), n_bins // 2
     return 0.0, 1.0
 

@@ -37,11 +37,14 @@ from skdp.inference.linear_runs import Covariances, linearise
 from skdp.inference.plausible import Learning, Z
 from skdp.models.losses import Loss
 from skdp.models.penalties import ElasticNet
+from skdp.planning.decide import MATRIX_LIMIT
 from skdp.planning.plan import Plan
 from skdp.privacy import queries
 from skdp.privacy.mechanism import Released
 from skdp.schema import FloatArray
 
+#: What to do about a fit whose settings allow no standard errors.
+USE_DEFAULT = " Use the default geometry and sampling, which have them."
 #: Smallest share of a target's variance that is assumed to be unexplained.
 UNEXPLAINED = 0.05
 
@@ -87,12 +90,13 @@ class Uncertainty:
         class_contrasts = np.eye(k) - (1.0 / k if k > 1 else 0.0)
         whole = np.asarray(np.kron(np.eye(k), plain), np.float64)
         parts = np.asarray(np.kron(class_contrasts, contrasts), np.float64)
-        noise_std, std = np.zeros(len(parts)), np.full(len(parts), np.inf)
+        noise_std, sampling_std = np.zeros(len(parts)), np.zeros(len(parts))
+        std = np.full(len(parts), np.inf)
         maps = parts if fixed is None else fixed.move(parts)
         some = np.asarray(maps.any(axis=1))  # a column of one category has no contrast
         with one_thread(parts.shape[1]):
             varies = self._measure_remaining(maps, class_contrasts)
-            noise_std[some], std[some] = self.learning.errors(
+            noise_std[some], sampling_std[some], std[some] = self.learning.errors(
                 maps[some], varies.take(some)
             )
         if fixed is not None:
@@ -100,6 +104,7 @@ class Uncertainty:
             noise = np.einsum("ma,ab,mb->m", own, fixed.noise, own)
             other = np.einsum("ma,ab,mb->m", own, fixed.sampling, own)
             noise_std = np.sqrt(noise_std**2 + noise)
+            sampling_std = np.sqrt(sampling_std**2 + other)
             if fixed.complete:
                 std = np.sqrt(std**2 + noise + other)
             else:  # the remaining error has the same cause, so add standard errors
@@ -108,15 +113,15 @@ class Uncertainty:
         for at in np.split(np.arange(len(parts)), k):
             untold = _weigh_untold(plain, contrasts, std[at])
             std[at] = np.hypot(std[at], self.usual_level * untold)
-        level = self.usual.std(whole) ** 2 - self.usual.std(parts) ** 2
-        noise = self.usual.noise_std(whole) ** 2 - self.usual.noise_std(parts) ** 2
-        every = (
-            np.sqrt(noise_std**2 + np.maximum(noise, 0.0)),
-            np.sqrt(std**2 + np.maximum(level, 0.0)),
-            noise_std,
-            std,
-        )
-        return Errors(*(part.reshape(k, -1).T for part in every))
+        found = []
+        for own_std, usual in (
+            (noise_std, self.usual.noise_std),
+            (sampling_std, self.usual.sampling_std),
+            (std, self.usual.std),
+        ):
+            level = np.maximum(usual(whole) ** 2 - usual(parts) ** 2, 0.0)
+            found += [np.sqrt(own_std**2 + level), own_std]
+        return Errors(*(part.reshape(k, -1).T for part in found))
 
     def _measure_remaining(
         self, maps: FloatArray, class_contrasts: FloatArray
@@ -157,15 +162,18 @@ class Uncertainty:
 
 
 class Errors(NamedTuple):
-    """Standard deviations due to privacy noise, and standard errors, (m, k) each.
+    """Standard deviations due to privacy and to sampling, and standard errors.
 
-    The first two arrays are for `plain` in `Uncertainty.errors`, and the last two for
-    `contrasts`. The standard error of an effect that cannot be determined is infinite.
+    Each array has shape (m, k). Those without the prefix belong to `plain` in
+    `Uncertainty.errors`. The standard error of an effect that cannot be determined is
+    infinite, as is its sampling error.
     """
 
     noise_std: FloatArray
-    std: FloatArray
     contrasts_noise_std: FloatArray
+    sampling_std: FloatArray
+    contrasts_sampling_std: FloatArray
+    std: FloatArray
     contrasts_std: FloatArray
 
 
@@ -195,14 +203,25 @@ def find_obstacle(plan: Plan) -> str | None:
             "to zero, so weights are not normally distributed, and intervals around a "
             "weight of zero would be wrong. Use l1_ratio=0."
         )
+    if plan.geometry.is_constant:
+        return "There are no standard errors, because the model is a constant."
     if not isinstance(plan.geometry, Matrix):
+        wide = (
+            f" Models of more than {MATRIX_LIMIT:,} coefficients use it, so merge rare "
+            "categories or leave out columns."
+        )
         return (
-            "Standard errors require the Gram matrix that geometry='matrix' releases; "
-            f"this fit used {type(plan.geometry).__name__}. Without the matrix, it is "
-            "not known how much each column varies."
+            "There are no standard errors in the diagonal geometry. Its steps release "
+            "gradients, which say too little about how much each column varies, so no "
+            "effect could be told from noise."
+            + (wide if plan.layout.n_features > MATRIX_LIMIT else USE_DEFAULT)
         )
     if not isinstance(plan.sampling, samplings.Full) or plan.n_restarts > 1:
-        return "Standard errors require full steps, without blocks or restarts."
+        return (
+            "There are no standard errors for steps on blocks of columns or with "
+            "restarts. How far noise spreads in them is known only for full steps."
+            + USE_DEFAULT
+        )
     if plan.layout.groups[-1].kind != "ones":
         return "Standard errors require an intercept."
     if loss.n_classes == 0 and plan.geometry.target_share == 0:

@@ -60,6 +60,10 @@ class Covariances:
         """Return the standard deviation (m,) of `maps` @ weights due to privacy."""
         return _compute_deviation(maps, self.noise)
 
+    def sampling_std(self, maps: FloatArray) -> FloatArray:
+        """Return the standard deviation (m,) of `maps` @ weights due to sampling."""
+        return _compute_deviation(maps, self.sampling)
+
     def std(self, maps: FloatArray) -> FloatArray:
         """Return the standard error (m,) of `maps` @ weights.
 

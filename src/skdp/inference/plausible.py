@@ -124,23 +124,26 @@ class Learning:
 
     def errors(
         self, functionals: FloatArray, varies: Varies
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return standard deviations due to privacy, and standard errors, (m,) each.
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return standard deviations due to privacy and to sampling, and errors.
+
+        Each array has shape (m,). The standard error covers privacy, sampling,
+        shrinkage and capped slopes together.
 
         `varies` must have been computed for the same `functionals` (m, d). The
         functionals must not depend on directions that no row determines, such as a
         constant that is added to the weights of all categories of a column.
         """
-        noise, std = np.empty(len(functionals)), np.empty(len(functionals))
+        found = np.empty((3, len(functionals)))
         for k, a in enumerate(functionals):
             seen = float(varies.estimate[k]), float(varies.std[k]), varies.residuals[k]
-            noise[k], std[k] = self._compute_errors(a, *seen)
-        return noise, std
+            found[:, k] = self._compute_errors(a, *seen)
+        return found[0], found[1], found[2]
 
     @np.errstate(all="ignore")  # a curvature that is almost zero may overflow
     def _compute_errors(
         self, a: FloatArray, variance: float, doubt: float, q: FloatArray
-    ) -> tuple[float, float]:
+    ) -> tuple[float, float, float]:
         inverse, squares = self._inner
         b = self.back.T @ a
         own = float(b @ self.away)
@@ -173,7 +176,8 @@ class Learning:
         # Shrinkage of other directions affects this coefficient too.
         left = size * np.einsum("kij,kj->ki", turned, (response * values - 1.0) * first)
         others = np.square(left).sum(axis=1) - (1.0 - r) ** 2 / length
-        random = np.maximum(sampling, 0.0) + self.prior * np.maximum(others, 0.0)
+        sampling = np.maximum(sampling, 0.0)
+        random = sampling + self.prior * np.maximum(others, 0.0)
         std = np.sqrt(noises + random) / r
         # The expected shrinkage of the released weight plus the bias from caps.
         shift = abs(own) * (1.0 / r - 1.0 + self.effect_room)
@@ -181,8 +185,9 @@ class Learning:
         privacy = float(np.sqrt(noises[:-2].mean()))
         known = bool(np.isfinite(std).all() and np.isfinite(shift).all())
         if r[-2] < LEAST_RESPONSE or not known:
-            return privacy, np.inf
-        return privacy, find_half_width(shift[:-2], std[:-2]) / Z
+            return privacy, np.inf, np.inf
+        drawn = float(np.sqrt(sampling[:-2].mean()))
+        return privacy, drawn, find_half_width(shift[:-2], std[:-2]) / Z
 
 
 def _list_possible(variance: float, doubt: float) -> FloatArray:

@@ -31,6 +31,8 @@ from skdp.schema import FloatArray, IntArray
 #: of √2. Smaller and larger magnitudes are clipped.
 LOWEST, HIGHEST = -32, 48
 SIDE = 2 * (HIGHEST - LOWEST)
+#: How many bins the bin of 1, from 1 to √2, is away from the bin of zero.
+ONE = 1 - 2 * LOWEST
 #: Probability that noise alone widens the range of at least one column.
 FALSE_ALARM = 0.01
 #: Number of equal bins of a column's range whose shares `release_shares` releases.
@@ -125,11 +127,12 @@ def release_ranges_and_texts(
 
     A range extends from the lowest to the highest bin whose noisy count exceeds the
     level that noise alone would reach. The range is (0, 1) if no bin exceeds that
-    level. Values outside the range will be clipped later. A column is taken to contain
-    strings if the noisy count of its strings exceeds both that level and the noisy
-    count of its numbers. In `batches`, strings are masked, and nan stands for an empty
-    cell. If rows belong to persons, `divisors` has one array per batch, made by
-    `RowCounts.find_divisors`.
+    level. If the visible bins suggest that a column has integers only, its range ends
+    at integers, so a column of zeros and ones has the range (0, 1). Values outside the
+    range will be clipped later. A column is taken to contain strings if the noisy count
+    of its strings exceeds both that level and the noisy count of its numbers. In
+    `batches`, strings are masked, and nan stands for an empty cell. If rows belong to
+    persons, `divisors` has one array per batch, made by `RowCounts.find_divisors`.
 
     Notes
     -----
@@ -154,8 +157,29 @@ def release_ranges_and_texts(
         high_edge = 0.0 if len(at) and at[-1] == SIDE else 1.0
         if len(at) and at[-1] != SIDE:
             high_edge = float(edges[at[-1] + 1])
+        if _seem_whole(at):
+            low_edge, high_edge = -_last_integer(-low_edge), _last_integer(high_edge)
         found[name] = (low_edge, high_edge if high_edge > low_edge else low_edge + 1.0)
     return found, texts
+
+
+def _seem_whole(visible: IntArray) -> bool:
+    """Return whether visible bins suggest that all numbers of a column are integers.
+
+    The bin of ±1 is visible. No bin without an integer is visible among those below 2:
+    the bins between 0 and 1, and the bin from √2 to 2.
+    """
+    away = np.abs(visible - SIDE)  # 0 is the bin of zero
+    between = ((away > 0) & (away < ONE)) | (away == ONE + 1)
+    return bool((away == ONE).any() and not between.any())
+
+
+def _last_integer(edge: float) -> float:
+    """Return the largest integer below an upper edge.
+
+    A negative upper edge belongs to its bin, a positive one does not.
+    """
+    return float(math.ceil(edge) - 1 if edge > 0 else math.floor(edge))
 
 
 def count_magnitudes(

@@ -18,7 +18,7 @@ import numpy as np
 from skdp.estimators.feature_map import convert_to_user_units
 from skdp.estimators.standard_errors import StandardErrors, compute_class_effects
 from skdp.estimators.summary import INTERVALS, is_on_log_scale, note_hidden
-from skdp.estimators.summary_lines import Z
+from skdp.estimators.summary_lines import TermLine, Z
 from skdp.reporting.formatting import (
     Axis,
     format_count,
@@ -78,14 +78,6 @@ class Effect:
     def noise_interval(self) -> tuple[float, float]:
         """The 95 % interval that covers the privacy noise alone."""
         return self.effect - Z * self.noise_std, self.effect + Z * self.noise_std
-
-    @property
-    def clarity(self) -> float:
-        """The size of the effect in standard errors.
-
-        If the standard error is not known, this is the size of the effect itself.
-        """
-        return abs(self.effect) / self.std if self.std > 0 else abs(self.effect)
 
     def in_units(self) -> list[float]:
         """Return the coefficient and its uncertainty in the user's units.
@@ -232,8 +224,10 @@ class ColumnMarks:
 class Picture:
     """The picture and the table of the coefficients of one output.
 
-    Only the largest effects, measured in standard errors, are drawn. `lines` holds the
-    effects that the table lists, and `n_all` is the number of all effects.
+    Only the largest effects are drawn, and none of those that curves and maps show.
+    `n_candidates` counts the effects among which these were chosen. `lines` holds the
+    effects of the table, and `n_all` is the number of all effects. `terms` has a line
+    for each curve and pair of an additive model.
     """
 
     class_name: str
@@ -241,6 +235,8 @@ class Picture:
     columns: tuple[ColumnMarks, ...]
     lines: tuple[Effect, ...]
     intercept: Effect | None
+    terms: tuple[TermLine, ...]
+    n_candidates: int
     n_all: int
     has_errors: bool
 
@@ -279,16 +275,24 @@ def draw_coefficients(model: Any) -> Coefficients:
     notes = (
         [f"There are no intervals. {known}"] if isinstance(known, str) else [INTERVALS]
     )
-    notes += note_hidden(known)
+    notes += note_hidden(model)
     constant = all(e.effect == 0 for output in found for e in output.effects)
     columns = [] if constant else model.schema_.columns.values()
     if any(map(is_on_log_scale, columns)):
         notes.append(LOG)
     lines = MOST_LINES // min(len(found), MOST_CLASSES)
+    terms = [] if constant else model._list_terms()
+    bent = {g.name for g in model._layout.groups if terms and g.kind == "hats"}
     return Coefficients(
         unit=_describe_unit(model),
         pictures=tuple(
-            _draw_output(output, lines, not isinstance(known, str))
+            _draw_output(
+                output,
+                lines,
+                not isinstance(known, str),
+                tuple(term for term in terms if term.output == output.class_name),
+                bent,
+            )
             for output in found[:MOST_CLASSES]
         ),
         n_outputs=len(found),
@@ -312,9 +316,16 @@ def _describe_unit(model: Any) -> str:
     return f"units of {name}" if name else "units of the target"
 
 
-def _draw_output(output: Output, most_lines: int, has_errors: bool) -> Picture:
-    ranked = sorted(output.effects, key=lambda e: e.clarity, reverse=True)
-    shown = {id(effect) for effect in ranked[:MOST_MARKS]}
+def _draw_output(
+    output: Output,
+    most_lines: int,
+    has_errors: bool,
+    terms: tuple[TermLine, ...],
+    bent: set[str],
+) -> Picture:
+    ranked = sorted(output.effects, key=lambda e: abs(e.effect), reverse=True)
+    candidates = [effect for effect in ranked if effect.column not in bent]
+    shown = {id(effect) for effect in candidates[:MOST_MARKS]}
     listed = {id(effect) for effect in ranked[:most_lines]}
     scale = _choose_scale([e for e in output.effects if id(e) in shown])
     # Use enough digits to distinguish neighbouring values in the picture.
@@ -339,6 +350,8 @@ def _draw_output(output: Output, most_lines: int, has_errors: bool) -> Picture:
         columns=tuple(drawn),
         lines=tuple(e for e in output.effects if id(e) in listed),
         intercept=output.intercept,
+        terms=terms,
+        n_candidates=len(candidates),
         n_all=len(output.effects),
         has_errors=has_errors,
     )
@@ -350,7 +363,8 @@ def _choose_scale(effects: list[Effect]) -> Axis:
     The axis also covers the intervals, up to `REACH` times the largest effect.
     """
     most = REACH * max((abs(e.effect) for e in effects), default=1.0)
-    ends = [end for e in effects for end in e.interval if math.isfinite(end)]
+    both = [end for e in effects for end in (*e.interval, *e.noise_interval)]
+    ends = [end for end in both if math.isfinite(end)]
     kept = [min(max(end, -most), most) for end in ends]
     return make_axis([*(e.effect for e in effects), *kept])
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ from skdp.reporting import facts, formatting
 from skdp.reporting.statement import write_parts
 from skdp.schema import check
 
+#: A command in a sentence of ours. Names of columns could hold other backticks.
+COMMAND = re.compile(r"`skdp [\w ./-]+`")
 #: Names of scores on model hubs, where they differ from ours.
 HUB_NAMES = {"auc": "roc_auc", "r2": "r_squared"}
 
@@ -95,6 +98,7 @@ def render_markdown(card: dict[str, Any]) -> str:
     lines += ["## Coefficients", "", *_list_coefficients(card["summary"])]
     if card["scores"] is not None:
         lines += ["## Scores", "", *_list_scores(card["scores"])]
+    lines += ["## Releases", "", *_list_releases(privacy["releases"]), ""]
     lines += ["## How to check", "", *_list_items(privacy["how_to_check"])]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -126,19 +130,23 @@ def _list_metadata(card: dict[str, Any]) -> Iterator[str]:
 def _list_coefficients(summary: dict[str, Any]) -> Iterator[str]:
     yield from (f"{_escape(fact)}  " for fact in summary["facts"])
     yield ""
-    lines = summary["coefficients"]
+    lines = summary["terms"] or summary["coefficients"]
     by_class = any("coefs" in line for line in lines)
-    head = ("coef", "sampling_std", "noise_std", "std", "z", "p", "low", "high")
+    keys: tuple[str, ...]
+    keys = ("coef", "sampling_std", "noise_std", "std", "z", "p", "low", "high")
+    head = summary["head"]
+    if summary["terms"]:
+        head = keys = ("points", "lowest", "highest", "at", "effect", "low", "high")
     tables: dict[str, list[tuple[str, ...]]] = {}
     for line in lines:
-        name = line["label"]
-        if line["column"] != line["label"]:
-            name = f"{line['column']}: {line['label']}"
-        values = line["coefs"] if by_class else [line[key] for key in head]
+        name = label = line.get("label", line["column"])
+        if line["column"] != label:
+            name = f"{line['column']}: {label}"
+        values = line["coefs"] if by_class else [line[key] for key in keys]
         rows = tables.setdefault(line.get("class", ""), [])
         rows.append((name, *(_format(value) for value in values)))
     for output, rows in tables.items():
-        yield from _list_table((output, *(summary["head"] if by_class else head)), rows)
+        yield from _list_table((output, *head), rows)
         yield ""
     yield from _list_items(summary["notes"])
 
@@ -162,9 +170,17 @@ def _list_scores(scores: dict[str, Any]) -> Iterator[str]:
             (name, *(f"{count:.0f}" for count in row))
             for name, row in zip(names, counts, strict=True)
         ]
-        yield from _list_table(("true class \\ predicted", *names), rows)
+        yield from _list_table(("true \\ predicted", *names), rows)
         yield ""
     yield from _list_items([*scores["notes"], scores["privacy"]["claim"]])
+
+
+def _list_releases(releases: list[dict[str, Any]]) -> Iterator[str]:
+    rows = [
+        (one["query"], str(one["times"]), _format(one["mu_squared"]))
+        for one in releases
+    ]
+    yield from _list_table(("released sum", "times", "μ² each"), rows)
 
 
 def _list_items(sentences: Iterable[str]) -> Iterator[str]:
@@ -181,7 +197,15 @@ def _list_table(
 
 
 def _escape(text: str) -> str:
-    """Escape a text so that Markdown shows it unchanged, on one line."""
+    """Escape a text so that Markdown shows it unchanged, on one line.
+
+    Commands between backticks stay code.
+    """
+    parts = str(text).split("`")
+    if len(parts) % 2 and len(parts) > 1:
+        code = {i: f"`{part}`" for i, part in enumerate(parts) if i % 2}
+        if all(COMMAND.fullmatch(part) for part in code.values()):
+            return "".join(code.get(i) or _escape(part) for i, part in enumerate(parts))
     plain = formatting.escape_unprintable(str(text).replace("\n", " "))
     shown = html.escape(str(plain), quote=False)
     return "".join(
@@ -189,7 +213,9 @@ def _escape(text: str) -> str:
     )
 
 
-def _format(value: float | None) -> str:
+def _format(value: float | str | None) -> str:
+    if isinstance(value, str):
+        return value
     return "" if value is None else f"{value:.4g}"
 
 
