@@ -86,9 +86,9 @@ def test_a_column_that_is_not_there_is_asked_for(call, files, models, here):
     pd.read_csv(files / "visits.csv").drop(columns="age").to_csv("no.csv", index=False)
     code, _, err = call("predict", models / "visits", "no.csv", "--out", "p.csv")
     assert code == 2
-    assert "no column 'age'. A fitted model needs all" in err
+    assert "no column 'age'. Every column of the schema" in err
     table = pd.read_csv(files / "visits.csv").drop(columns="visits")
-    with pytest.raises(ValueError, match=r"'visits'\. A fitted model needs all"):
+    with pytest.raises(ValueError, match=r"'visits'\. Every column of the schema"):
         skdp.evaluate(skdp.load(models / "visits"), table, epsilon=1.0)
 
 
