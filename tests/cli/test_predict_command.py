@@ -99,7 +99,10 @@ def test_a_column_that_is_not_there_is_asked_for(call, files, models, here):
             ["{models}/nothing", "{files}/visits.csv", "--out", "a.csv"],
             "no saved model",
         ),
-        (["{files}", "{files}/visits.csv", "--out", "a.csv"], "has no file 'model.json'"),
+        (
+            ["{files}", "{files}/visits.csv", "--out", "a.csv"],
+            "has no file 'model.json'",
+        ),
         (
             ["{models}/visits", "{files}/visits.csv", "--out", "a.txt"],
             "must end in .csv",
