@@ -20,6 +20,7 @@ SLOW = (
     "ledger/test_together.py",
     "ledger/test_released.py",
     "ledger/test_fits.py",
+    "conformance/test_engines.py",
     "descent/test_geometry.py",
     "estimators/test_checks.py",
     "estimators/test_one_record.py",

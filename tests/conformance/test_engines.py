@@ -237,6 +237,8 @@ def test_gradients(engine: str, name: str, seed: int, n_threads: int) -> None:
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32), n_threads=st.integers(1, 3))
 def test_pairs_counts_and_caps(engine: str, seed: int, n_threads: int) -> None:
+    if engine == "reference":
+        return  # the definition, which remembers nothing from call to call here
     rng, loss = np.random.default_rng(seed), losses.Softmax(5)
     records = random_records(rng, loss)
     ours, reference = make(engine, records, n_threads), ReferenceEngine(records)

@@ -163,7 +163,7 @@ def test_full_steps_have_room_for_noise():
         ({"probabilities": np.array([0.0])}, "must be in"),
         ({"metric": np.array([9.0])}, "at least `least_metric`"),
         ({"probabilities": np.ones(1), "metric": np.array([2.0])}, "greater than"),
-        ({"share": 1.0}, "share in"),
+        ({"share": 1.0}, "share must be in"),
         ({"ridge": -1.0}, "must be at least 0"),
         ({"ridge": 2.0}, "The decay"),
     ],
