@@ -192,8 +192,7 @@ def check_files(source: Path) -> None:
         path = source / name
         check(
             path.is_file() and path.stat().st_size <= largest,
-            f"{str(source)!r} is not a saved model, because {name} is missing or "
-            f"larger than {largest >> 20} MiB.",
+            f"{str(path)!r} is missing or larger than {largest >> 20} MiB.",
         )
 
 
