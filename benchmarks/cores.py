@@ -51,10 +51,10 @@ in one process. Times are medians of {times} fits, in seconds.
 The last line is what this machine can do at best: no thread of it waits for memory or
 for another thread. A fit has the same bits for every number of threads.
 
-Caps and the Gram matrix are one sweep each, and nearly as fast as that loop. Each of the
-80 steps is a sweep of its own, for which all threads are woken one after the other,
-because a thread needs the interpreter's lock to start. Reading waits for the same lock
-between calls of numpy.
+Caps and the Gram matrix are one sweep each, and gain nearly as much as that loop. Each
+of the 80 steps is a sweep of its own, for which all threads are woken one after the
+other, because a thread needs the interpreter's lock to start. Reading waits for the
+same lock between calls of numpy.
 """
 #: Seconds of each part of the fit that runs.
 SECONDS: dict[str, float] = defaultdict(float)
