@@ -199,8 +199,8 @@ def find_obstacle(plan: Plan) -> str | None:
         return loss.no_errors
     if not isinstance(penalty, ElasticNet) or penalty.l1 > 0:
         return (
-            "There are no standard errors with an ℓ₁ penalty. The penalty sets weights "
-            "to zero, so weights are not normally distributed, and intervals around a "
+            "There are no standard errors with an ℓ₁ penalty. It may set weights to "
+            "zero, so weights are not normally distributed, and intervals around a "
             "weight of zero would be wrong. Use l1_ratio=0."
         )
     if plan.geometry.is_constant:

@@ -169,10 +169,13 @@ def descend(
             f"have, got {len(p)}.",
         )
     check(
-        n_rows is not None
-        if isinstance(f, Records)
-        else not noisy or (lipschitz is not None and n_rows is not None),
-        "n_rows is required, and a gradient with noise also requires lipschitz.",
+        n_rows is not None or not (noisy or isinstance(f, Records)),
+        "n_rows is required.",
+    )
+    check(
+        lipschitz is not None or not noisy,
+        "lipschitz is required with noise. It bounds the gradient of one record, from "
+        "which the cost of the noise follows.",
     )
     gamma = _choose_step_sizes(f, loss, sampling, step_sizes, smoothness)
     n = 1 if n_rows is None else n_rows
