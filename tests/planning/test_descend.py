@@ -176,7 +176,7 @@ def test_a_penalty_is_applied():
         ({"smoothness": M, "step_sizes": M}, "not both, because Γ"),
         ({}, "requires step_sizes or smoothness"),
         ({"smoothness": M, "noise": 1.0, "epsilon": 1.0}, "not both, because one"),
-        ({"smoothness": M, "noise": 1.0}, "lipschitz is required"),
+        ({"smoothness": M, "noise": 1.0, "n_rows": 9}, "lipschitz is required"),
         ({"smoothness": M, "epsilon": 1.0, "lipschitz": 1.0}, "n_rows is required"),
         (
             {"smoothness": M, "epsilon": 1.0, "lipschitz": -1e-9, "n_rows": 9},
