@@ -112,3 +112,13 @@ def test_only_ratios_of_class_weights_matter():
     assert (light.weights_ == rest.weights_).all()
     np.testing.assert_allclose(heavy.coef_std_, light.coef_std_)
     assert heavy.predict_proba(X)[:, 1].mean() > fit(None).predict_proba(X)[:, 1].mean()
+
+
+@pytest.mark.parametrize("weight", ["x", None, -1.0])
+def test_a_class_weight_that_is_not_one_is_named(weight):
+    data = skdp.make_hospital(100)
+    model = skdp.LogisticRegression(
+        schema=data.schema, class_weight={"no": weight, "yes": 5.0}
+    )
+    with pytest.raises(ValueError, match=f"got {weight} for 'no'"):
+        model.fit(data.columns)

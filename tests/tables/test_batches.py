@@ -164,6 +164,7 @@ def test_class_weight_mistakes():
     refuses(TABLE, SCHEMA, "got 'yse'. Did you mean 'yes'", class_weight={"yse": 1})
     refuses(TABLE, SCHEMA, "must be finite and ≥ 0", class_weight={"yes": -1})
     refuses(TABLE, SCHEMA, "must be finite and ≥ 0", class_weight={"yes": np.nan})
+    refuses(TABLE, SCHEMA, "must be finite and ≥ 0", class_weight={"yes": "a"})
     refuses(TABLE, SCHEMA, "mapping of levels", class_weight="balanced")
     numeric = Schema({"age": Numeric(0, 9)}, target=Numeric(0, 1))
     refuses(TABLE, numeric, "categorical target", target=[0, 1], class_weight={0: 1})

@@ -72,9 +72,12 @@ def scale_class_weights(
     if not isinstance(given, Mapping) or not isinstance(column, Categorical):
         return given
     listed = {level_key(level) for level in given}
-    weights = dict(given) | {
+    weights: dict[Any, Any] = dict(given) | {
         v: 1.0 for v in column.levels if level_key(v) not in listed
     }
+    numbers = (isinstance(w, int | float | np.number) for w in weights.values())
+    if not all(numbers) or min(weights.values()) < 0:
+        return given
     largest = max(weights.values(), default=0.0)
     if not max_weight < largest < math.inf:
         return given

@@ -205,7 +205,7 @@ def _find_positions(
     return list(range(width))
 
 
-def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArray:
+def _read_factors(class_weight: Mapping[Any, Any], schema: Schema) -> FloatArray:
     """Return the factor of each class, followed by 1 for rows of unknown class."""
     column = schema.target_column
     if not isinstance(column, Categorical):
@@ -224,7 +224,8 @@ def _read_factors(class_weight: Mapping[Any, float], schema: Schema) -> FloatArr
             f"Keys of class_weight must be the target's levels, got {level!r}.{remedy}",
         )
         check(
-            0 <= weight < math.inf,
+            isinstance(weight, int | float | np.number)
+            and bool(0 <= weight < math.inf),
             f"class_weight must be finite and ≥ 0, got {weight} for {level!r}.",
         )
         factors[column.codes[key]] = weight
