@@ -16,7 +16,6 @@ import numpy as np
 from numba.core import event
 
 from skdp.engines import kernels
-from skdp.schema import FloatArray
 
 #: The rough number of seconds that compiling takes.
 SECONDS = 10
@@ -53,12 +52,8 @@ class CompilationListener(event.Listener):
 event.register("numba:compile", CompilationListener())  # type: ignore[no-untyped-call]
 
 
-def compile_sweep(table: FloatArray) -> None:
-    """Compile the sweep, or load it from the cache, before any row is read.
-
-    The values in `table` do not matter.
-    """
-    none, taken = np.zeros((0, 3), np.int64), np.zeros(1, np.int64)
-    totals, moves = np.zeros((2, 1, 1), np.int64), np.zeros((1, 1))
-    formula = kernels.MEAN, np.zeros(7), table
-    kernels.sweep(none, taken.ctypes.data, none, none, moves, 1, totals, *formula)
+def compile_sweep() -> None:
+    """Compile the sweep, or load it from the cache, before any row is read."""
+    taken = np.zeros(1, np.int64)
+    nothing = kernels.Job(*[0] * len(kernels.Job._fields))
+    kernels.sweep(np.array(nothing._replace(taken=taken.ctypes.data)), 0)
