@@ -3,8 +3,8 @@
 numba reports the start of each compilation. A kernel is compiled only if numba's disk
 cache does not contain it. The message must not depend on records, so it is printed only
 for one kernel, the sweep, which is called whenever a compiled engine is made. Other
-kernels are compiled again if the rows are in a file. A message about those kernels
-would therefore reveal something about the number of rows.
+kernels may be compiled again if the rows are kept in a file, which happens if there are
+many rows. A message about those kernels would therefore depend on the number of rows.
 """
 
 from __future__ import annotations
