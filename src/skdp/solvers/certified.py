@@ -140,8 +140,8 @@ class Bounds:
     def of(cls, problem: Problem, quadratic: FloatArray, pull: float = 0.0) -> Self:
         """Return bounds for a problem and its neighbour relation.
 
-        The tilt b is assumed to have a norm ‖b‖_{1/q} of at most `pull`. Losses are
-        nonnegative and the minimiser w* satisfies F(w*) ≤ F(0). This implies
+        The radius is longer than the minimisers w* for all tilts b with ‖b‖_{1/q} ≤
+        `pull`. Losses are nonnegative, so F(w*) ≤ F(0) implies
         ½‖w*‖_q² ≤ F(0) + ‖b‖_{1/q}‖w*‖_q.
         """
         full, most = count_covered_rows(problem)

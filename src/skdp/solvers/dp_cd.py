@@ -214,7 +214,7 @@ def _make_query(
 def _choose_floor(problem: Problem, run: Run) -> float:
     """Return the default floor (√d/(nμ))^½, at most 1.
 
-    Estimates below this floor would be mostly noise.
+    With a lower floor, more would be lost to noise than gained.
     """
     d = problem.layout.n_features
     return min(1.0, math.sqrt(math.sqrt(d) / (problem.n_rows * run.mu)) + 1e-6)
