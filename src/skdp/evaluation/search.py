@@ -156,7 +156,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     >>> X = np.random.default_rng(0).uniform(size=(5000, 2))
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
     >>> clf = skdp.LogisticRegression(bounds=(0, 1), classes=[0, 1])
-    >>> search = skdp.PrivateSearchCV(clf, {"alpha": [1e-5, 10.0]}, epsilon=2.0)
+    >>> search = skdp.PrivateSearchCV(clf, {"alpha": [1e-5, 10]}, method="split")
     >>> search.fit(X, y).best_params_
     {'alpha': 1e-05}
     """
