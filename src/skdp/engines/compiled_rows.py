@@ -68,7 +68,7 @@ class KernelRows:
 
     @classmethod
     def of(cls, chunk: Chunk, slots: Slots) -> KernelRows:
-        """Describe a chunk. Copy only arrays that a kernel cannot read in place."""
+        """Describe a chunk to kernels. Copy only arrays that they cannot read."""
         arrays = (*chunk.parts, chunk.target, chunk.weight)
         lengths = {array.shape[0] for array in arrays}
         check(len(lengths) == 1, "All arrays of a chunk must have the same length.")
@@ -255,7 +255,7 @@ class NumbersFirst:
     Attributes
     ----------
     dense : int array
-        The coordinates of numbers, in groups of kind "dense" and "ones".
+        The coordinates in groups of kind "dense" and "ones".
     slots : int array
         The first place of each group of codes.
     hats : list of (int, int, Group)

@@ -172,7 +172,7 @@ class CudaEngine:
         return found
 
     def _table(self, formula: Formula) -> Any:
-        """Return the formula's table on the GPU, which is copied there once."""
+        """Return the formula's table on the GPU. It is copied there only once."""
         known, table = self._known_table
         if known is not formula.table:
             table = cupy.asarray(formula.table)

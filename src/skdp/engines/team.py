@@ -5,8 +5,9 @@ threads therefore start one after another, which takes longer than a sweep over 
 million rows. The threads of a `Team` stay in compiled code from one sweep to the next.
 They wait there for locks of the operating system, which need no interpreter.
 
-numba's own parallel loops would do the same. They end the process if a forked process
-uses them, or, with some of their libraries, if two threads use them at the same time.
+numba's own parallel loops would also work without the lock. But they kill a forked
+process that uses them. With some threading libraries, they also kill a process in which
+two threads use them at the same time.
 """
 
 from __future__ import annotations

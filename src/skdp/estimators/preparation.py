@@ -283,7 +283,7 @@ def open_table(
     target : Numeric, Categorical, RANGE or LEVELS
         The target's description, used if the schema has none.
     unit : str, list of str or column, optional
-        Names of columns that identify persons, or ids. By default, the schema's unit.
+        The columns that identify persons, or their ids. By default, the schema's unit.
     empty : bool
         Whether the table may have no rows.
     """

@@ -217,8 +217,8 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         check(
             self.estimator.solver == OWN
             or find_delta_share(self.estimator.solver) == 0,
-            f"solver={self.estimator.solver!r} charges δ as well as μ, which a search "
-            "cannot add up. Use solver='skgd'.",
+            f"solver={self.estimator.solver!r} charges δ as well as μ. A search can "
+            "only add up μ. Use solver='skgd'.",
         )
         candidates = list_candidates(
             self.estimator, self.param_grid, self.n_candidates, self.random_state

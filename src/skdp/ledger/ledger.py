@@ -9,8 +9,8 @@ that scikit-learn's searches compute from held-out rows are not charged to a led
 
 **Parts of the table.** The guarantee is about the table that the ledger belongs to. It
 covers a fit on a part of the table if other records do not affect whether a record is
-in that part. ``KFold`` splits by position, so it is covered if the number of rows is
-public, but not under add-remove, where an additional record moves the others.
+in that part. ``KFold`` splits by position. It is covered under zero-out and
+replace-one, but not under add-remove, where an additional record moves the others.
 ``StratifiedKFold``, scikit-learn's default for classifiers, looks at all labels and is
 never covered.
 """

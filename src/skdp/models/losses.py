@@ -168,8 +168,8 @@ class Softmax(Loss):
     def usual_curvature(self) -> float:
         """The curvature ¼ of a logistic loss for one class against all others.
 
-        The bound ½ is reached only if two classes are equally likely and the others
-        have probability zero.
+        The curvature of this loss can be up to ½, but only if two classes are equally
+        likely and the others have probability zero.
         """
         return 0.25
 

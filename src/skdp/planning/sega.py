@@ -75,8 +75,8 @@ class Sega:
         )
         check(
             bool(self.decay < alpha * p.min()),
-            f"The decay {self.decay:g} must be below damping times the smallest "
-            f"probability, {alpha * p.min():g}. Lower share, modulus or ridge.",
+            f"The decay ({self.decay:g}) must be below `damping` times the smallest "
+            f"probability ({alpha * p.min():g}). Reduce `share`, `modulus` or `ridge`.",
         )
         least = least_metric(self.smoothness, p, alpha, self.decay, self.share)
         check(

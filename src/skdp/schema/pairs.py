@@ -64,7 +64,7 @@ class Pair:
     signed = False
 
     def join(self, name: str, columns: Mapping[str, Column]) -> Pair:
-        """Return the pair with the descriptions of its columns from a schema."""
+        """Return this pair, with the descriptions of its two columns filled in."""
         found: list[Numeric | Categorical] = []
         for other in (self.first, self.second):
             column = columns.get(other)
