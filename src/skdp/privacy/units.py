@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +20,43 @@ from skdp.schema import IntArray, check
 
 if TYPE_CHECKING:
     from skdp.privacy.queries import Slopes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SomePersons:
+    """The persons in one of several folds, or all persons outside of it.
+
+    Attributes
+    ----------
+    key : bytes
+        Random bytes, which must be drawn once for all folds.
+    n_folds, fold : int
+        The number of folds, and the number of this fold.
+    inside : bool
+        Whether the persons in the fold are meant, rather than all others.
+    """
+
+    key: bytes
+    n_folds: int
+    fold: int
+    inside: bool
+
+    def contains(self, value: object) -> bool:
+        """Return whether the person with this id is one of them.
+
+        Notes
+        -----
+        **Guarantee.** For all tables, the answer depends on the key and on this
+        person's id alone. With the same key, a person is either in a fold or outside of
+        it, in every process that asks.
+        """
+        return (find_bucket(value, self.n_folds, self.key) == self.fold) == self.inside
+
+
+def find_bucket(value: object, n_buckets: int, key: bytes = b"") -> int:
+    """Return a number from 0 to n_buckets - 1 for an id, by a keyed hash of the id."""
+    digest = hashlib.blake2b(repr(value).encode(), digest_size=8, key=key).digest()
+    return int.from_bytes(digest) % n_buckets
 
 
 class RowCounts:
@@ -65,8 +102,7 @@ class RowCounts:
         """
         parts = [RowCounts(self.least) for _ in range(n_parts)]
         for value, count in self._rows.items():
-            digest = hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
-            parts[int.from_bytes(digest) % n_parts]._rows[value] = count
+            parts[find_bucket(value, n_parts)]._rows[value] = count
         return parts
 
     def join(self, others: Iterable[RowCounts]) -> RowCounts:
@@ -81,6 +117,13 @@ class RowCounts:
         """Return these counts for only those persons that `wanted` contains."""
         found = RowCounts(self.least)
         found._rows = {value: self._rows[value] for value in wanted._rows}
+        return found
+
+    def choose(self, some: SomePersons) -> RowCounts:
+        """Return these counts for only some persons. Rows of others have divisor 0."""
+        found = RowCounts(self.least)
+        chosen = ((v, n) for v, n in self._rows.items() if some.contains(v))
+        found._rows = dict(chosen)
         return found
 
     def find_divisors(self, ids: Coded) -> IntArray:
