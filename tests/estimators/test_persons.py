@@ -263,7 +263,8 @@ def test_a_search_keeps_the_rows_of_a_person_together(monkeypatch):
 
     def noted(self, ids):
         found = real(self, ids)
-        used = {ids.values[c]: d for c, d in zip(ids.codes, found.tolist()) if d}
+        pairs = zip(ids.codes, found.tolist(), strict=True)
+        used = {ids.values[code]: divisor for code, divisor in pairs if divisor}
         assert used.items() <= rows.items()  # a person's rows are all in one part
         seen.append(set(used))
         return found

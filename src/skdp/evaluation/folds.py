@@ -9,7 +9,7 @@ import numpy as np
 
 from skdp.estimators.preparation import OpenedTable
 from skdp.privacy.randomness import Randomness
-from skdp.privacy.units import SomePersons, find_bucket
+from skdp.privacy.units import SomePersons, find_buckets
 from skdp.schema import IntArray, check
 from skdp.tables import readers
 from skdp.tables.ids import Ids, find_ids
@@ -109,8 +109,8 @@ class RandomFolds:
             ids = find_ids([readers.column(groups, "groups")])
             check(len(ids.codes) == n_rows, "groups must have as many rows as X.")
             known = ids.codes >= 0
-            own = [find_bucket(value, self.n_splits, key) for value in ids.values]
-            fold[known] = np.array(own, np.int64)[ids.codes[known]]
+            own = find_buckets(ids.values, self.n_splits, key)
+            fold[known] = own[ids.codes[known]]
         for one in range(self.n_splits):
             yield np.flatnonzero(fold != one), np.flatnonzero(fold == one)
 
@@ -147,14 +147,17 @@ def divide_table(
     persons to use. Then the number of rows is None.
     """
     table, y = about.table, about.y
+    if y is None and about.schema is not None:
+        y = about.schema.target_name  # it may have been passed as y
     if about.ids is not None:
         others, held_out = split_persons(about.ids, folds)
         return (table, y, weights, others), (table, y, held_out), None
     n_rows = about.count_rows()  # only decides how many folds are drawn
     kept, out = next(folds.split(range(n_rows)))
     own = take_weights(weights, kept, n_rows)
-    fit_part = take_rows(table, kept), take_rows(y, kept), own, None
-    return fit_part, (take_rows(table, out), take_rows(y, out), None), len(out)
+    targets = [y if isinstance(y, str) else take_rows(y, at) for at in (kept, out)]
+    fit_part = take_rows(table, kept), targets[0], own, None
+    return fit_part, (take_rows(table, out), targets[1], None), len(out)
 
 
 def take_rows(table: Any, at: IntArray) -> Any:
