@@ -200,7 +200,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         ----------
         X, y : table and column
             As for the estimator's ``fit``, but files are accepted only if a Dask
-            cluster reads them.
+            cluster reads them or if there is a unit.
         sample_weight : column or str, optional
             Weight of each record in the fits. Scores weight all records equally.
         unit : column, str or list of str, optional
@@ -232,7 +232,7 @@ class PrivateSearchCV(BestModelMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         model = self.estimator
         private_rows = model.neighbours == "add-remove"
         place = model.engine, model.n_threads
-        table, y, weights, _ = place_table(X, y, sample_weight, *place)
+        table, y, weights, unit, _ = place_table(X, y, sample_weight, unit, *place)
         weights = accept_column(weights, "sample_weight")
         given = {"schema": model.schema, "bounds": model.bounds}
         target = model._target()
