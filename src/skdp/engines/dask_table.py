@@ -218,7 +218,7 @@ def place_files(
 
 
 def _hand_out(parts: Sequence[Part], counts: RowCounts | None) -> Sequence[Part]:
-    """Return the parts. Each part gets the row counts of its own persons."""
+    """Return the parts, each with the row counts of the persons who are in it."""
     if counts is None:
         return parts
     assert isinstance(counts, ClusterCounts)

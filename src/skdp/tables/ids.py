@@ -88,7 +88,7 @@ class Ids:
 
     @property
     def name(self) -> str:
-        """The names of the unit's columns, joined as in `Layout`."""
+        """The names of the unit's columns, joined by commas as in `Layout`."""
         return self.unit if isinstance(self.unit, str) else ", ".join(self.unit)
 
     @property
@@ -120,11 +120,14 @@ class Ids:
     def read_divisors(
         self, source: Source, counts: RowCounts, rows: int
     ) -> Iterator[IntArray]:
-        """Yield the rows' divisors (`RowCounts.find_divisors`), `rows` at a time."""
+        """Yield the divisors of rows, for at most `rows` rows at a time.
+
+        `RowCounts.find_divisors` defines a divisor.
+        """
         return map(counts.find_divisors, self.read(source, rows))
 
     def count(self, source: Source, least: int = 1) -> RowCounts:
-        """Count the rows of each person in one pass. `least` is that of `RowCounts`."""
+        """Count the rows of each person in one pass. `RowCounts` explains `least`."""
         counts = RowCounts(least)
         rows = COUNT_ROWS if self.given is None else readers.length(self.given)
         for ids in self.read(source, max(1, rows)):
