@@ -228,8 +228,8 @@ def _as_matrix(part: AnyArray) -> AnyArray:
 def _as_positions(part: AnyArray, group: Group) -> AnyArray:
     """Return the positions of hat functions as contiguous uint32 (n, axes).
 
-    A kernel reads the knots below and above each position. So a position beyond the
-    last knot is replaced by the position of the spare slot.
+    A kernel reads the coordinates below and above each position. So a position beyond
+    the last coordinate of an axis is replaced by the position of the spare slot.
     """
     check(
         len(group.axes) in (1, 2) and part.shape[1] == len(group.axes),

@@ -170,8 +170,8 @@ class OpenedTable:
     ) -> Schema:
         """Infer missing schema entries within a share of the privacy budget.
 
-        This costs `share` of the budget (of μ²). If categories or labels are inferred,
-        it also costs `share` · `part` of δ.
+        This costs at most `share` of the budget (of μ²). If categories or labels are
+        inferred, it also costs at most `share` · `part` of δ.
         """
         check(
             (counts is None) == (self.ids is None),

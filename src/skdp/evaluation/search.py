@@ -56,7 +56,7 @@ from skdp.schema import check
 TRIALS_PER_CANDIDATE = 3.5
 #: On average, one in this many rows scores models. All other rows fit them.
 PARTS = 5
-#: If the number of rows is public, a search refuses tables with fewer rows than this.
+#: Unless neighbours is add-remove, a search refuses tables with fewer rows than this.
 FEWEST_ROWS = 50
 #: An assumption that is stated in the record of every search.
 HELD_OUT = (

@@ -320,7 +320,7 @@ class Ledger:
             The δ of the fit, by default the ledger's δ. If the budget is too small, the
             error message states the ε that is affordable at this δ.
         unit : str, optional
-            The unit (row or person) that the fit protects. It must be the ledger's.
+            The columns that identify a person, or None. It must be the ledger's unit.
 
         Raises
         ------

@@ -116,8 +116,8 @@ class Sega:
         """Return N, the expected increase of the distance by the noise of one step.
 
         The distance at the start is V0 (see `compute_start`).
-        N = Σ_j s_j (1/p_j² + α² c_j)/(Q_j - M_j), where c is from `find_constants`, and
-        the other letters are those of `Sega`.
+        N = Σ_j s_j (1/p_j² + α² c_j)/(Q_j - M_j), where s_j is defined below, c is from
+        `find_constants`, and the other letters are those of `Sega`.
 
         Parameters
         ----------

@@ -103,7 +103,7 @@ class Row:
         R², as returned by `theory.distance_squared`, or an upper bound that the row
         uses instead.
     condition : float
-        max_i(M_i/p_i)/μ, or an upper bound that the row uses instead.
+        max_i(M_i/p_i)/μ, or d/μ_M in the row of DP-CD.
     convex_printed, convex, strongly_convex_printed, strongly_convex : Rate
         The bounds, as printed and corrected.
     """
