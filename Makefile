@@ -14,21 +14,28 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 WITH   ?= oldest
 
-.PHONY: demo test fast lint format docs bench dist versions clean
+.PHONY: demo test fast lint kernels format docs bench dist versions clean
 
 demo: $(VENV)/.demo
 	$(BIN)/skdp demo
 
-test: lint
+test: $(VENV)/.dev
+	$(MAKE) -j2 lint kernels
 	$(BIN)/pytest -n $(JOBS) -q
 
-fast: lint
+fast: $(VENV)/.dev
+	$(MAKE) -j2 lint kernels
 	$(BIN)/pytest -n $(JOBS) -q --fast
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Compiled code is kept on disk. Without this, each process of pytest would compile it.
+kernels: $(VENV)/.dev
+	@$(BIN)/python -c 'import skdp; data = skdp.make_hospital(500); \
+	  skdp.LogisticRegression(schema=data.schema).fit(data.columns)'
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
