@@ -21,11 +21,11 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.dev
 	$(MAKE) -j2 lint kernels
-	$(BIN)/pytest -n $(JOBS) -q
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -q
 
 fast: $(VENV)/.dev
 	$(MAKE) -j2 lint kernels
-	$(BIN)/pytest -n $(JOBS) -q --fast
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -q --fast
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -59,7 +59,7 @@ versions:
 	$(VENV)-$(WITH)/bin/python -m pip install --quiet --disable-pip-version-check \
 	  $(if $(filter oldest,$(WITH)),-c tests/oldest.txt,--upgrade --upgrade-strategy eager) \
 	  -e '.[dev]'
-	$(VENV)-$(WITH)/bin/pytest -n $(JOBS) -q
+	$(VENV)-$(WITH)/bin/pytest -n $(JOBS) --dist worksteal -q
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
